@@ -24,8 +24,9 @@ from dispatcher.controller.members.fleet import InvalidMember
 from dispatcher.controller.members.fleet import _decode as decode_member
 from dispatcher.controller.members.member import AnotherCluster, Unlisted, closed_for
 from dispatcher.core.kinds import drift
+from dispatcher.core.kinds.built_in import ROWS
 from dispatcher.core.kinds.manifest import anchor_name
-from dispatcher.core.kinds.registry import ROWS, state_of
+from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.requirements import ANYWHERE
 from dispatcher.kube.anchors import _found as anchor_found
 from dispatcher.kube.answers import one_object
@@ -96,7 +97,7 @@ def _node(text: str) -> list[str]:
 
 def _object_that_failed(text: str) -> list[str]:
     condition = {"type": "Failed", "status": "True", "reason": text, "message": text}
-    return [state_of("", "Pod", {"status": {"conditions": [condition]}}).message]
+    return [BUILT_IN.state_of("", "Pod", {"status": {"conditions": [condition]}}).message]
 
 
 def _object_of_any_kind_that_ended(text: str) -> list[str]:
@@ -116,7 +117,7 @@ def _object_of_any_kind_that_ended(text: str) -> list[str]:
         {"jobDeploymentStatus": "Complete", "jobStatus": "FAILED", **said},
     ]
     return [
-        state_of(row.group, row.kind, {"status": status}).message
+        BUILT_IN.state_of(row.group, row.kind, {"status": status}).message
         for row in ROWS
         if row.status
         for status in statuses

@@ -11,7 +11,7 @@ from dispatcher.api import names
 from dispatcher.core.kinds.manifest import controller_of
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.kinds.pod_requests import live_pod_requests
-from dispatcher.core.kinds.registry import state_of
+from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.quantity import QuantityError, amount
 from dispatcher.core.model.record import ObjectRef
@@ -106,7 +106,7 @@ def _never_ends(metadata: Mapping[str, Any]) -> bool:
 def _pod_reason(raw: Json, status: Mapping[str, Any], phase: PodPhase, node: str) -> PodReason:
     if phase is PodPhase.PENDING and node:
         return PodReason.STUCK if _is_stuck(status) else PodReason.STARTING
-    if phase is PodPhase.FAILED and state_of("", "Pod", raw).end is End.EVICTED:
+    if phase is PodPhase.FAILED and BUILT_IN.state_of("", "Pod", raw).end is End.EVICTED:
         return PodReason.EVICTED
     return PodReason.NONE
 

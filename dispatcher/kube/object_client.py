@@ -30,7 +30,7 @@ from dispatcher.core.kinds.manifest import (
     whose,
 )
 from dispatcher.core.kinds.object_status import ObjectState
-from dispatcher.core.kinds.registry import state_of
+from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube import paths
 from dispatcher.kube.answers import one_object
@@ -112,9 +112,10 @@ class _Made:
 class ObjectClient:
     """Creates, reads and deletes the wrapped objects of one cluster."""
 
-    def __init__(self, client: ClusterClient, discovery: Discovery) -> None:
+    def __init__(self, client: ClusterClient, discovery: Discovery, kinds: Kinds = BUILT_IN) -> None:
         self._client = client
         self._discovery = discovery
+        self._kinds = kinds
         self._made: OrderedDict[str, _Made] = OrderedDict()
 
     async def create(self, wrapped: WrappedObject, owner: Owner) -> Creation:
@@ -170,7 +171,7 @@ class ObjectClient:
         if found is None:
             return None
         await self._adopt(kind, found, wrapped, owner)
-        return state_of(wrapped.group, wrapped.kind, found)
+        return self._kinds.state_of(wrapped.group, wrapped.kind, found)
 
     def version_made(self, uid: str) -> str | None:
         """The resource version of an object at its creation; None if it is not remembered."""

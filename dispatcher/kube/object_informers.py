@@ -19,10 +19,12 @@ from typing import Any, Final
 
 from dispatcher import log
 from dispatcher.api import names
+from dispatcher.core.kinds import object_status
+from dispatcher.core.kinds.built_in import KnownKind
 from dispatcher.core.kinds.drift import is_compared
 from dispatcher.core.kinds.manifest import controller_of
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.kinds.registry import KINDS, row_of, state_of
+from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
@@ -74,10 +76,6 @@ class _Kind:
     def name(self) -> str:
         return f"{self.kind}.{self.group}".lower().rstrip(".")
 
-    @property
-    def is_known(self) -> bool:
-        return (self.group, self.kind) in KINDS or row_of(self.group, self.kind).ends
-
     def has(self, ref: ObjectRef) -> bool:
         return (ref.api_version, ref.kind) == (self.api_version, self.kind)
 
@@ -85,10 +83,17 @@ class _Kind:
 class ObjectInformers:
     """The informers of wrapped objects in one cluster; `on_change` gets the uid of the AppWrapper concerned."""
 
-    def __init__(self, client: ClusterClient, discovery: Discovery, on_change: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        client: ClusterClient,
+        discovery: Discovery,
+        on_change: Callable[[str], None],
+        kinds: Kinds = BUILT_IN,
+    ) -> None:
         self._client = client
         self._discovery = discovery
         self._on_change = on_change
+        self._kinds = kinds
         self._watches: dict[_Kind, Reflector[_WrappedObject]] = {}
         self._too_many: set[_Kind] = set()
         self._expected: dict[str, tuple[ObjectRef, ...]] = {}
@@ -106,10 +111,10 @@ class ObjectInformers:
         registry `MOST_UNKNOWN_KINDS` are watched. The others are watched once an unknown kind is no longer expected by
         any AppWrapper.
         """
-        wanted = _Kind(api_version, kind, contents or _may_make_pods(api_version, kind))
+        wanted = _Kind(api_version, kind, contents or _needs_contents(self._row(api_version, kind)))
         if wanted in self._watches or wanted in self._too_many:
             return
-        if not wanted.is_known and not self._has_room():
+        if not self._is_known(wanted) and not self._has_room():
             self._too_many.add(wanted)
             _log.warning("too_many_kinds", kind=kind, api_version=api_version, watched=MOST_UNKNOWN_KINDS)
             return
@@ -174,9 +179,15 @@ class ObjectInformers:
                 if watch is not None and kind not in self._tasks:
                     self._tasks[kind] = tasks.create_task(watch.run(), name=f"watch-{watch.name}")
 
+    def _row(self, api_version: str, kind: str) -> KnownKind:
+        return self._kinds.row(api_version.rpartition("/")[0], kind)
+
+    def _is_known(self, kind: _Kind) -> bool:
+        return self._row(kind.api_version, kind.kind).pods is not None
+
     def _has_room(self) -> bool:
         """True if one more unknown kind may be watched; ends the watch of an idle kind for it."""
-        watched = [each for each in self._watches if not each.is_known]
+        watched = [each for each in self._watches if not self._is_known(each)]
         if len(watched) < MOST_UNKNOWN_KINDS:
             return True
         idle = next(filter(self._is_idle, watched), None)
@@ -203,7 +214,7 @@ class ObjectInformers:
     def _give_back(self, kind: _Kind) -> None:
         """End the watch of an unknown kind; its objects have no state from now on."""
         self._too_many.discard(kind)
-        if kind in self._watches and not kind.is_known:
+        if kind in self._watches and not self._is_known(kind):
             del self._watches[kind]
             del self._wanted_at[kind]
             task = self._tasks.pop(kind, None)
@@ -213,7 +224,7 @@ class ObjectInformers:
     def _want_the_rest(self) -> None:
         """Watch kinds that found no room, as far as there is room now."""
         for kind in sorted(self._too_many, key=lambda each: (each.name, each.contents)):
-            if sum(not each.is_known for each in self._watches) == MOST_UNKNOWN_KINDS:
+            if sum(not self._is_known(each) for each in self._watches) == MOST_UNKNOWN_KINDS:
                 return
             self._too_many.discard(kind)
             if (kind.api_version, kind.kind) in self._users:
@@ -228,8 +239,10 @@ class ObjectInformers:
         async def locate() -> str:
             return (await self._discovery.find(kind.api_version, kind.kind)).everywhere()
 
+        row = self._row(kind.api_version, kind.kind)
+
         def decode(raw: Json) -> _WrappedObject | None:
-            return _wrapped_object(kind, raw)
+            return _wrapped_object(row, raw)
 
         def listed() -> None:
             self._listed(kind)
@@ -261,30 +274,28 @@ def _kinds_of(refs: tuple[ObjectRef, ...]) -> set[tuple[str, str]]:
     return {(ref.api_version, ref.kind) for ref in refs}
 
 
-def _may_make_pods(api_version: str, kind: str) -> bool:
-    """False for kinds that are known to make no pods, whose contents are therefore not needed."""
-    row = KINDS.get((api_version.rpartition("/")[0], kind))
-    return row is None or bool(row.rules)
+def _needs_contents(row: KnownKind) -> bool:
+    """False for kinds that make no pods and report no end: nothing in their objects is read."""
+    return row.may_make_pods or row.status is not None
 
 
-def _wrapped_object(kind: _Kind, raw: Json) -> _WrappedObject | None:
+def _wrapped_object(row: KnownKind, raw: Json) -> _WrappedObject | None:
     metadata = raw["metadata"]
     controller = controller_of(metadata)
     is_wrapped = names.ITEM_ANNOTATION in (metadata.get("annotations") or {})
     if not is_wrapped and (controller is None or controller.get("kind") != names.APPWRAPPER_KIND):
         return None
-    return _WrappedObject(
-        metadata["labels"][names.UID_LABEL], state_of(kind.group, kind.kind, raw), _edition(kind, metadata)
-    )
+    state = object_status.read(row.status, raw)
+    return _WrappedObject(metadata["labels"][names.UID_LABEL], state, _edition(row, metadata))
 
 
-def _edition(kind: _Kind, metadata: Json) -> Edition | None:
+def _edition(row: KnownKind, metadata: Json) -> Edition | None:
     """None for kinds that are never compared, or that make pods and have no generation: their status changes often."""
     generation = metadata.get("generation")
-    if not is_compared(kind.group, kind.kind):
+    if not is_compared(row.group, row.kind):
         return None
     if isinstance(generation, int) and generation:
         return Edition(generation)
-    if _may_make_pods(kind.api_version, kind.kind):
+    if row.may_make_pods:
         return None
     return Edition(0, str(metadata["resourceVersion"]))

@@ -14,6 +14,7 @@ from dispatcher.core.intake.ceilings import NO_CEILING, Ceiling
 from dispatcher.core.intake.deferral import Deferred
 from dispatcher.core.kinds import server_fields
 from dispatcher.core.kinds.demand import Charge, Rule, charge_of
+from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.kube.appwrappers import AppWrapperView
 
@@ -121,6 +122,7 @@ class Limits:
     rule: Rule = Rule.LARGER
     ceiling_of: Callable[[str], Ceiling] = _no_ceiling
     bound: QueueBound = field(default_factory=QueueBound)
+    kinds: Kinds = BUILT_IN
 
     def lower(self, namespace: str, asked: MutableSpec | None) -> MutableSpec | None:
         """The mutable spec that counts: the requested one, within the ceiling of the namespace."""
@@ -135,7 +137,7 @@ class Limits:
 
         It reads the whole spec and is a pure function: for a large spec a thread may run it.
         """
-        charge = charge_of(spec, self.rule)
+        charge = charge_of(spec, self.rule, self.kinds)
         said = (*charge.warnings, server_fields.warning(spec))
         return replace(charge, warnings=tuple(filter(None, said)))
 

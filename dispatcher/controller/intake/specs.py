@@ -18,6 +18,7 @@ from dispatcher.api.annotations import FaultTolerance
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
 from dispatcher.api.names import APPWRAPPER_VERSION
 from dispatcher.core.kinds.manifest import NodeHint, Owner
+from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.lifecycle.policy import KEPT, LifecyclePolicy, policy_of
 from dispatcher.core.model.record import Record
 from dispatcher.kube.appwrappers import AppWrapperView
@@ -44,9 +45,10 @@ class Specs:
     `kept` is how long objects of an ended AppWrapper are kept.
     """
 
-    def __init__(self, store: QueueStore, kept: timedelta = KEPT) -> None:
+    def __init__(self, store: QueueStore, kept: timedelta = KEPT, kinds: Kinds = BUILT_IN) -> None:
         self._store = store
         self._kept = kept
+        self._kinds = kinds
         self._parsed: OrderedDict[tuple[str, str], _Parsed] = OrderedDict()
         self._kept_bytes = 0
         self._terms: OrderedDict[tuple[str, FaultTolerance], LifecyclePolicy] = OrderedDict()
@@ -110,7 +112,7 @@ class Specs:
         if known is None:
             parsed = await self._of(record)
             known = self._terms[key] = await run_in_thread_if_large(
-                parsed.length, policy_of, parsed.spec, tolerance, self._kept
+                parsed.length, policy_of, parsed.spec, tolerance, self._kept, self._kinds
             )
             while len(self._terms) > MOST_TERMS:
                 self._terms.popitem(last=False)

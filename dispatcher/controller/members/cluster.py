@@ -12,6 +12,7 @@ from dispatcher.api import names
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.controller.members.first_lists import FirstLists
 from dispatcher.controller.members.kind_survey import KindSurvey
+from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ObjectRef, Record
@@ -69,18 +70,20 @@ class Cluster:
         on_capacity: Callable[[], None],
         on_pods: Callable[[str], None],
         namespace_of: Callable[[str], str | None] = _unknown,
+        kinds: Kinds = BUILT_IN,
     ) -> None:
         self.name = name
+        self.kinds = kinds
         self.ledger = ledger
         self.discovery = Discovery(client)
-        self.object_client = ObjectClient(client, self.discovery)
+        self.object_client = ObjectClient(client, self.discovery, kinds)
         self.anchors = Anchors(client, self._anchor_found)
         self.may_create_namespaces = False
         self.is_loaded = True
         """False while `ClusterLoader` loads the gangs of the cluster."""
         self.draining = ""
         """The reason of a drain, in a sentence; empty without a drain."""
-        self.objects = ObjectInformers(client, self.discovery, on_pods)
+        self.objects = ObjectInformers(client, self.discovery, on_pods, kinds)
         self.drift_checker = DriftChecker(on_pods)
         self.live_pods = LivePodLister(client, on_pods, ledger.is_down, self._owner)
         anchor_root = self.anchors.root_of if self.is_member else None

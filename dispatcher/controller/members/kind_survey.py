@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from dispatcher import errors, log
-from dispatcher.core.kinds.registry import KINDS, VERSIONS
+from dispatcher.core.kinds.built_in import VERSIONS
+from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.requirements import Kind
 from dispatcher.kube.discovery import Discovery
 
@@ -35,9 +36,11 @@ MOST_UNCHECKED: Final = 50
 
 
 REGISTERED: Final = frozenset(
-    (f"{group}/{version}".removeprefix("/"), kind) for group, kind in KINDS for version in VERSIONS[group]
+    (f"{group}/{version}".removeprefix("/"), kind)
+    for group, kind in BUILT_IN.derivable
+    for version in VERSIONS[group]
 )
-"""The registered kinds in their usual versions. So no invented version of a registered kind costs a request."""
+"""The built-in kinds in their usual versions. So no invented version of a registered kind costs a request."""
 
 
 class Lane:

@@ -31,7 +31,7 @@ class Remover:
         if cluster is None:
             return NOTHING
         refs = await self._attempts.refs(record)
-        going = [ref for ref in refs if not stays(ref, record, cluster.objects.state(ref))]
+        going = [ref for ref in refs if not stays(ref, record, cluster.objects.state(ref), cluster.kinds)]
         if not await self._delete(record, cluster, going):
             return poll()
         if going == refs and cluster.pod_counts(record.uid).live:

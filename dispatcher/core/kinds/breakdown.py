@@ -15,7 +15,7 @@ from dispatcher.api.spec_errors import SpecError, quoted
 from dispatcher.api.validation import check_template
 from dispatcher.core.kinds.demand import Part, charge_of
 from dispatcher.core.kinds.fields import Field, TemplateError
-from dispatcher.core.kinds.registry import KINDS
+from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.kinds.uncounted import unknowns
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.resources import Resources
@@ -57,15 +57,15 @@ def is_appwrapper(raw: Mapping[str, Any]) -> bool:
     return raw.get("kind") == APPWRAPPER_KIND and group in PLURALS
 
 
-def breakdown_of(raw: Mapping[str, Any]) -> Breakdown:
+def breakdown_of(raw: Mapping[str, Any], kinds: Kinds = BUILT_IN) -> Breakdown:
     """The breakdown of a manifest; raises `SpecError` with a path inside it if the demand cannot be derived."""
-    return _of_appwrapper(raw) if is_appwrapper(raw) else _of_single(raw)
+    return _of_appwrapper(raw, kinds) if is_appwrapper(raw) else _of_single(raw, kinds)
 
 
-def _of_appwrapper(raw: Mapping[str, Any]) -> Breakdown:
+def _of_appwrapper(raw: Mapping[str, Any], kinds: Kinds) -> Breakdown:
     name = _name(object_of(raw, "metadata"))
     spec = parse_spec(object_of(raw, "spec"), namespace=_namespace(raw, _OF_APPWRAPPERS))
-    charge = charge_of(spec)
+    charge = charge_of(spec, kinds=kinds)
     wrapped_parts = list(zip(spec.wrapped, charge.parts, strict=True))
     return Breakdown(
         APPWRAPPER_KIND,
@@ -74,7 +74,7 @@ def _of_appwrapper(raw: Mapping[str, Any]) -> Breakdown:
         charge.gang.demand,
         warnings=(
             *charge.warnings,
-            *(f"{_title(each)} {_IS_SUSPENDED}" for each in spec.wrapped if _is_suspended(each)),
+            *(f"{_title(each)} {_IS_SUSPENDED}" for each in spec.wrapped if _is_suspended(each, kinds)),
         ),
         unknown=tuple(
             f"{_title(wrapped)}:{each}" for wrapped, part in wrapped_parts for each in _unknowns(part)
@@ -82,18 +82,18 @@ def _of_appwrapper(raw: Mapping[str, Any]) -> Breakdown:
     )
 
 
-def _of_single(raw: Mapping[str, Any]) -> Breakdown:
+def _of_single(raw: Mapping[str, Any], kinds: Kinds) -> Breakdown:
     """The breakdown of an object as if it were wrapped; its paths begin at the object."""
     try:
         check_template(raw, "", _namespace(raw, _OF_OBJECTS))
     except SpecError as error:
         raise SpecError(error.path.lstrip("."), error.problem, error.remedy) from error
     single = WrappedObject(0, raw)
-    if (single.group, single.kind) not in KINDS:
+    if kinds.row(single.group, single.kind).pods is None:
         raise SpecError("kind", f"{_UNKNOWN} {quoted(single.kind)}", _DECLARE)
     spec = AppWrapperSpec((single,))
     try:
-        charge = charge_of(spec)
+        charge = charge_of(spec, kinds=kinds)
     except SpecError as error:
         path = error.path.removeprefix(f"{spec.template_path_of(single)}.")
         raise SpecError(path, error.problem, "Correct the template") from error
@@ -102,7 +102,7 @@ def _of_single(raw: Mapping[str, Any]) -> Breakdown:
         single.name or f"{single.generate_name}*",
         charge.gang.pod_sets,
         charge.gang.demand,
-        warnings=(f"it {_IS_SUSPENDED}",) if _is_suspended(single) else (),
+        warnings=(f"it {_IS_SUSPENDED}",) if _is_suspended(single, kinds) else (),
         unknown=tuple(each for part in charge.parts for each in _unknowns(part)),
     )
 
@@ -126,8 +126,8 @@ def _unknowns(part: Part) -> Iterator[str]:
         yield from unknowns(template)
 
 
-def _is_suspended(wrapped: WrappedObject) -> bool:
-    kind = KINDS.get((wrapped.group, wrapped.kind))
+def _is_suspended(wrapped: WrappedObject, kinds: Kinds) -> bool:
+    kind = kinds.row(wrapped.group, wrapped.kind).pods
     try:
         return kind is not None and kind.is_suspended(wrapped.template)
     except TemplateError:

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.kinds.registry import KINDS, may_make_pods, row_of
+from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,13 @@ class CompletionRule:
         return self.holds or (self.serves and not some_item_names_words)
 
 
-def completion_rule(wrapped: WrappedObject, pods: int = 0) -> CompletionRule:
+def completion_rule(wrapped: WrappedObject, pods: int = 0, kinds: Kinds = BUILT_IN) -> CompletionRule:
     """The completion rule of an item that makes so many pods."""
-    row, is_derivable = row_of(wrapped.group, wrapped.kind), (wrapped.group, wrapped.kind) in KINDS
+    row = kinds.row(wrapped.group, wrapped.kind)
+    is_derivable = row.pods is not None
     waited_for = bool(wrapped.completion) or row.ends
     # The author of a kind that cannot be derived may declare that it makes no pods.
-    makes_pods = may_make_pods(wrapped.group, wrapped.kind) and (is_derivable or wrapped.declared != ())
+    makes_pods = row.may_make_pods and (is_derivable or wrapped.declared != ())
     passive = is_derivable and not row.serves
     return CompletionRule(
         words=wrapped.completion,

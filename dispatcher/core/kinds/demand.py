@@ -12,17 +12,18 @@ unknown kinds need them, and for known kinds they must agree with the derived po
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, TemplatePodSet, WrappedObject
 from dispatcher.api.spec_errors import SpecError, quoted
+from dispatcher.core.kinds.built_in import KnownKind
 from dispatcher.core.kinds.fields import ConstraintError, Field, TemplateError, template_at
 from dispatcher.core.kinds.manifest import with_infos
 from dispatcher.core.kinds.podsets import Kind, Pods, is_template_of, pod_set_at, pods_of, readable_pods_of
-from dispatcher.core.kinds.registry import KINDS, UNDERIVABLE, may_make_pods
+from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.kinds.uncounted import device_claims, device_claims_anywhere
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.quantity import QuantityError, in_words, resource_amounts
@@ -77,96 +78,130 @@ class Charge:
         return tuple(part.warning for part in self.parts if part.warning)
 
 
-def gang_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> Gang:
+def gang_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER, kinds: Kinds = BUILT_IN) -> Gang:
     """The gang of an AppWrapper; raises `DemandError`, and nothing else, if its demand cannot be derived."""
-    return charge_of(spec, rule).gang
+    return charge_of(spec, rule, kinds).gang
 
 
-def charge_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> Charge:
+def charge_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER, kinds: Kinds = BUILT_IN) -> Charge:
     """The charge of a gang by `rule`, with a warning for each difference; raises `DemandError` if underivable."""
-    parts = tuple(_part(wrapped, spec, rule) for wrapped in spec.wrapped)
+    items = _items(spec, kinds)
+    parts = tuple(_part(item, rule) for item in items)
     gangs = [part.gang for part in parts]
     demand = _total((gang.demand, 1) for gang in gangs)
     pods = spec.min_available or sum(gang.pods for gang in gangs)
     _check_sizes(demand.highest(_total((part.claimed, 1) for part in parts)), pods)
     pod_sets = [
-        pod_set
-        for wrapped, part in zip(spec.wrapped, parts, strict=True)
-        for pod_set in _pod_sets(wrapped, part, spec, rule)
+        pod_set for item, part in zip(items, parts, strict=True) for pod_set in _pod_sets(item, part, rule)
     ]
     gang = Gang(demand, pods, tuple(pod_sets))
     charge = Charge(gang, parts=parts)
     return replace(charge, warnings=charge.differences)
 
 
-def _pod_sets(wrapped: WrappedObject, part: Part, spec: AppWrapperSpec, rule: Rule) -> list[PodSet]:
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """One wrapped object with its place in the spec and the row of its kind."""
+
+    wrapped: WrappedObject
+    row: KnownKind
+    spelling: str
+    path: str
+    template_path: str
+
+    @property
+    def template(self) -> Mapping[str, Any]:
+        return self.wrapped.template
+
+    @property
+    def kind(self) -> Kind | None:
+        """How the object makes pods; None if its template does not say so."""
+        return self.row.pods
+
+
+def _items(spec: AppWrapperSpec, kinds: Kinds) -> tuple[_Item, ...]:
+    return tuple(
+        _Item(
+            wrapped,
+            kinds.row(wrapped.group, wrapped.kind),
+            spec.spelling,
+            spec.path_of(wrapped),
+            spec.template_path_of(wrapped),
+        )
+        for wrapped in spec.wrapped
+    )
+
+
+def _pod_sets(item: _Item, part: Part, rule: Rule) -> list[PodSet]:
     """The pod sets of one wrapped object; the first has its resource claims, if nothing counts their devices."""
+    wrapped = item.wrapped
     pod_sets = [replace(pod_set, item=wrapped.index) for pod_set in part.gang.pod_sets]
     if wrapped.declared and rule is Rule.TRUSTED:
         return pod_sets
-    claims = tuple(f"{spec.template_path_of(wrapped)}.{path}" for path in _device_claims(wrapped, part))
+    claims = tuple(f"{item.template_path}.{path}" for path in _device_claims(item, part))
     if claims:
         first = pod_sets[0] if pod_sets else PodSet(0, NOTHING, item=wrapped.index)
         pod_sets[:1] = [replace(first, claims=claims)]
     return pod_sets
 
 
-def _device_claims(wrapped: WrappedObject, part: Part) -> tuple[str, ...]:
+def _device_claims(item: _Item, part: Part) -> tuple[str, ...]:
     """The paths of the resource claims of all pods, or of all pod templates where these cannot be told apart."""
-    templates, kind = part.templates, KINDS.get((wrapped.group, wrapped.kind))
+    templates, kind = part.templates, item.kind
     try:
         if not templates and kind is not None:
-            templates = pods_of(kind, wrapped.template).templates  # a declaration took their place
+            templates = pods_of(kind, item.template).templates  # a declaration took their place
     except TemplateError:
         kind = None
     if kind is None:
-        return device_claims_anywhere(Field(wrapped.template))
+        return device_claims_anywhere(Field(item.template))
     return tuple(path for template in templates for path in device_claims(template))
 
 
-def pods_by_item(spec: AppWrapperSpec) -> tuple[int, ...]:
+def pods_by_item(spec: AppWrapperSpec, kinds: Kinds = BUILT_IN) -> tuple[int, ...]:
     """The number of pods of each wrapped object, in their order; 0 where it cannot be derived."""
-    return tuple(_pods_or_none(wrapped, spec) for wrapped in spec.wrapped)
+    return tuple(map(_pods_or_none, _items(spec, kinds)))
 
 
-def _pods_or_none(wrapped: WrappedObject, spec: AppWrapperSpec) -> int:
+def _pods_or_none(item: _Item) -> int:
     try:
-        return _part(wrapped, spec, Rule.LARGER).gang.pods
+        return _part(item, Rule.LARGER).gang.pods
     except DemandError:
-        return 0  # admitted by an earlier release
+        return 0  # admitted by an earlier release, or by a declaration of its kind that is gone
 
 
-def _part(wrapped: WrappedObject, spec: AppWrapperSpec, rule: Rule) -> Part:
+def _part(item: _Item, rule: Rule) -> Part:
     """The part of one wrapped object."""
+    wrapped = item.wrapped
     if wrapped.pod_sets:
-        return _of_pods(_pointed_out(with_infos(wrapped), spec))
+        return _of_pods(_pointed_out(replace(item, wrapped=with_infos(wrapped))))
     if wrapped.declared is None:
-        return _of_pods(_derived(wrapped, spec))
+        return _of_pods(_derived(item))
     if not wrapped.declared and rule is Rule.TRUSTED:
         return Part(Gang())
-    return _declared_part(wrapped, spec, rule)
+    return _declared_part(item, wrapped.declared, rule)
 
 
 def _of_pods(pods: Pods) -> Part:
     return Part(_gang(pods), templates=pods.templates)
 
 
-def _declared_part(wrapped: WrappedObject, spec: AppWrapperSpec, rule: Rule) -> Part:
+def _declared_part(item: _Item, written: Sequence[DeclaredPodSet], rule: Rule) -> Part:
     """The part of an object with a declaration, compared with its template."""
-    path = f"{spec.path_of(wrapped)}.custompodresources"
-    declared = tuple(_declared(one, f"{path}[{index}]") for index, one in enumerate(wrapped.declared or ()))
+    path = f"{item.path}.custompodresources"
+    declared = tuple(_declared(one, f"{path}[{index}]") for index, one in enumerate(written))
     claimed = _gang(_all_members(declared)).demand
-    found = _found(wrapped, declared, spec, rule)
+    found = _found(item, declared, rule)
     if found is None:
         stand_ins = _all_members(tuple(pod_set for pod_set in declared if pod_set.count))
-        return _stand_in(_gang(stand_ins), _readable(wrapped, spec), rule, path)
-    derived, makes_pods = _gang(found).demand, may_make_pods(wrapped.group, wrapped.kind)
+        return _stand_in(_gang(stand_ins), _readable(item), rule, path)
+    derived, makes_pods = _gang(found).demand, item.row.may_make_pods
     larger = claimed.highest(derived) if makes_pods else NOTHING
     charged = claimed if rule is Rule.TRUSTED else larger
     differing = [name for name in {*claimed, *derived} if claimed[name] != derived[name]]
     how = ""
     if not makes_pods and claimed != charged:
-        how = f"a {wrapped.kind} makes no pods, so nothing is charged for it"
+        how = f"a {item.wrapped.kind} makes no pods, so nothing is charged for it"
     elif derived and differing:  # a suspended object may declare its later demand
         how = f"{_HOW_CHARGED[rule]} is charged"
     warning = f"{path}: {_differing(claimed, derived, differing)}; {how}" if how else ""
@@ -190,34 +225,30 @@ def _stand_in(declared: Gang, readable: Pods, rule: Rule, path: str) -> Part:
 _HOW_CHARGED: Final = {Rule.LARGER: "the larger", Rule.TRUSTED: "what is declared"}
 
 
-def _found(
-    wrapped: WrappedObject, declared: tuple[PodSet, ...], spec: AppWrapperSpec, rule: Rule
-) -> Pods | None:
+def _found(item: _Item, declared: tuple[PodSet, ...], rule: Rule) -> Pods | None:
     """The pods that the template derives; None where it cannot be read and the declaration takes its place.
 
     A declaration without pods does not take its place, unless it is trusted: an unreadable template would be free of
     charge. Nor does any where only a constraint is unreadable: the API server may take it, and the pods then request
     what the template says.
     """
-    kind = KINDS.get((wrapped.group, wrapped.kind))
-    if kind is None:
+    if item.kind is None:
         return None
     try:
-        return pods_of(kind, wrapped.template)
+        return pods_of(item.kind, item.template)
     except TemplateError as error:
         has_pods = any(pod_set.count for pod_set in declared)
         if (has_pods or rule is Rule.TRUSTED) and not isinstance(error, ConstraintError):
             return None
-        raise _unreadable(wrapped, spec, error) from error
+        raise _unreadable(item, error) from error
 
 
-def _readable(wrapped: WrappedObject, spec: AppWrapperSpec) -> Pods:
+def _readable(item: _Item) -> Pods:
     """The pods of the templates that can be read; raises `DemandError` if one has a malformed constraint."""
-    kind = KINDS.get((wrapped.group, wrapped.kind))
     try:
-        return readable_pods_of(kind, wrapped.template) if kind else Pods()
+        return readable_pods_of(item.kind, item.template) if item.kind else Pods()
     except TemplateError as error:
-        raise _unreadable(wrapped, spec, error) from error
+        raise _unreadable(item, error) from error
 
 
 def _differing(claimed: Resources, derived: Resources, differing: Iterable[str]) -> str:
@@ -239,37 +270,35 @@ def _all_members(pod_sets: tuple[PodSet, ...], templates: tuple[Field, ...] = ()
     return Pods(pod_sets, sum(pod_set.count for pod_set in pod_sets), templates)
 
 
-def _derived(wrapped: WrappedObject, spec: AppWrapperSpec) -> Pods:
-    kind = KINDS.get((wrapped.group, wrapped.kind))
-    if kind is None:
-        raise DemandError(spec.path_of(wrapped), _why_underivable(wrapped), _remedy_for_unknown(spec))
+def _derived(item: _Item) -> Pods:
+    if item.kind is None:
+        raise DemandError(item.path, _why_underivable(item), _remedy_for_unknown(item))
     try:
-        return pods_of(kind, wrapped.template)
+        return pods_of(item.kind, item.template)
     except TemplateError as error:
-        raise _unreadable(wrapped, spec, error) from error
+        raise _unreadable(item, error) from error
 
 
-def _unreadable(wrapped: WrappedObject, spec: AppWrapperSpec, error: TemplateError) -> DemandError:
-    path = f"{spec.template_path_of(wrapped)}.{error.path}"
+def _unreadable(item: _Item, error: TemplateError) -> DemandError:
+    path = f"{item.template_path}.{error.path}"
     is_constraint = isinstance(error, ConstraintError)
-    remedy = "Correct the template" if is_constraint else _remedy_for_unreadable(spec)
+    remedy = "Correct the template" if is_constraint else _remedy_for_unreadable(item)
     return DemandError(path, error.problem, remedy)
 
 
-def _pointed_out(wrapped: WrappedObject, spec: AppWrapperSpec) -> Pods:
+def _pointed_out(item: _Item) -> Pods:
     """The pods that podSets point out; those of a known kind must agree with the derived ones."""
-    path = f"{spec.path_of(wrapped)}.podSets"
+    wrapped, path = item.wrapped, f"{item.path}.podSets"
     if len(wrapped.pod_sets) > _MOST_POD_SETS:
         problem = f"has {len(wrapped.pod_sets)} entries, and at most {_MOST_POD_SETS} are taken"
         raise DemandError(path, problem, "Spread them over several components")
     pod_sets = tuple(_at(one, wrapped, f"{path}[{index}]") for index, one in enumerate(wrapped.pod_sets))
     templates = tuple(template_at(wrapped.template, one.path) for one in wrapped.pod_sets if one.replicas)
     declared = _all_members(tuple(pod_set for pod_set in pod_sets if pod_set.count), templates)
-    kind = KINDS.get((wrapped.group, wrapped.kind))
-    if kind is None:
+    if item.kind is None:
         return declared
-    agreed = _agreed(declared, kind, wrapped, spec)
-    _check_places(kind, wrapped, path)
+    agreed = _agreed(declared, item.kind, item)
+    _check_places(item.kind, wrapped, path)
     return agreed
 
 
@@ -296,17 +325,16 @@ def _astray(path: str, error: TemplateError) -> tuple[str, str]:
     return f"{quoted(path)} {error.problem}", _REMEDY_FOR_PATH
 
 
-def _agreed(declared: Pods, kind: Kind, wrapped: WrappedObject, spec: AppWrapperSpec) -> Pods:
+def _agreed(declared: Pods, kind: Kind, item: _Item) -> Pods:
     """The derived pods, which must equal the declared ones; a suspended object reserves the declared ones."""
-    found = _derived(wrapped, spec)
-    if kind.is_suspended(wrapped.template):
+    found = _derived(item)
+    if kind.is_suspended(item.template):
         return Pods(declared.sets, templates=declared.templates)
     if declared.members not in {found.members, sum(pod_set.count for pod_set in found.sets)}:
-        problem = (
-            f"counts {declared.members} pods, but {_named(wrapped)} written like this makes {found.members}"
-        )
+        named = _named(item.wrapped)
+        problem = f"counts {declared.members} pods, but {named} written like this makes {found.members}"
         remedy = "Correct the replicas, or leave podSets out"
-        raise DemandError(f"{spec.path_of(wrapped)}.podSets", problem, remedy)
+        raise DemandError(f"{item.path}.podSets", problem, remedy)
     return found
 
 
@@ -314,23 +342,23 @@ def _named(wrapped: WrappedObject) -> str:
     return f"a {wrapped.kind} ({wrapped.group})" if wrapped.group else f"a {wrapped.kind}"
 
 
-def _why_underivable(wrapped: WrappedObject) -> str:
-    problem = f"what the pods of {_named(wrapped)} ask for cannot be told from its template"
-    why = UNDERIVABLE.get((wrapped.group, wrapped.kind))
+def _why_underivable(item: _Item) -> str:
+    problem = f"what the pods of {_named(item.wrapped)} ask for cannot be told from its template"
+    why = item.row.why_underivable
     return f"{problem}: {why}" if why else problem
 
 
-def _remedy_for_unknown(spec: AppWrapperSpec) -> str:
+def _remedy_for_unknown(item: _Item) -> str:
     """Where to declare the demand; v1beta2's podSets cannot say that an object makes no pods."""
-    if spec.spelling == "v1beta1":
+    if item.spelling == "v1beta1":
         return f"Declare it beside the template, such as `{_DECLARATION}` (`[]` if it makes no pods)"
     in_v1beta1 = "wrap it in resources.GenericItems (v1beta1) with `custompodresources: []`"
     return f"Say where its pod templates are, such as `{_POD_SETS}`; if it makes no pods, {in_v1beta1}"
 
 
-def _remedy_for_unreadable(spec: AppWrapperSpec) -> str:
+def _remedy_for_unreadable(item: _Item) -> str:
     """How to correct the template; v1beta2's podSets declare no resources."""
-    if spec.spelling == "v1beta2":
+    if item.spelling == "v1beta2":
         return "Correct the template"
     return f"Correct the template, or declare what its pods ask for beside it, such as `{_DECLARATION}`"
 

@@ -15,7 +15,7 @@ from dispatcher.api.annotations import FaultTolerance
 from dispatcher.api.appwrapper import AppWrapperSpec, Growth, Requeuing, WrappedObject
 from dispatcher.core.kinds.completion import CompletionRule, completion_rule
 from dispatcher.core.kinds.demand import pods_by_item
-from dispatcher.core.kinds.registry import KINDS
+from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.record import Record
 
 ADMISSION_GRACE: Final = timedelta(minutes=1)
@@ -95,16 +95,21 @@ class LifecyclePolicy:
         return bool(self.retryable_exit_codes) and bool(exit_codes - self.retryable_exit_codes)
 
 
-def policy_of(spec: AppWrapperSpec, tolerance: FaultTolerance, kept: timedelta = KEPT) -> LifecyclePolicy:
+def policy_of(
+    spec: AppWrapperSpec, tolerance: FaultTolerance, kept: timedelta = KEPT, kinds: Kinds = BUILT_IN
+) -> LifecyclePolicy:
     """The policy of an AppWrapper; `kept` is the longest time for which objects stay after its end."""
     requeuing = spec.scheduling.requeuing
     retry_limit = requeuing.max_requeuings if requeuing.explicit else RETRY_LIMIT
     return LifecyclePolicy(
-        items=tuple(map(completion_rule, spec.wrapped, pods_by_item(spec))),
+        items=tuple(
+            completion_rule(wrapped, pods, kinds)
+            for wrapped, pods in zip(spec.wrapped, pods_by_item(spec, kinds), strict=True)
+        ),
         min_available=spec.min_available,
         requeuing=requeuing,
         limit=spec.scheduling.dispatch_duration.limit,
-        expects_pods=any(map(_is_sure_to_make_pods, spec.wrapped)),
+        expects_pods=any(_is_sure_to_make_pods(wrapped, kinds) for wrapped in spec.wrapped),
         has_components=spec.spelling == "v1beta2",
         admission_grace=_given(tolerance.admission_grace, ADMISSION_GRACE),
         warmup_grace=_given(tolerance.warmup_grace, WARMUP_GRACE),
@@ -127,6 +132,6 @@ def _given(asked: timedelta | None, default: timedelta) -> timedelta:
     return default if asked is None else asked
 
 
-def _is_sure_to_make_pods(wrapped: WrappedObject) -> bool:
-    kind = KINDS.get((wrapped.group, wrapped.kind))
+def _is_sure_to_make_pods(wrapped: WrappedObject, kinds: Kinds) -> bool:
+    kind = kinds.row(wrapped.group, wrapped.kind).pods
     return bool(wrapped.pod_sets) or bool(kind and kind.rules)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.kinds.registry import KINDS
+from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.lifecycle.health import keeps_what_ended
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.model.record import ObjectRef, Phase, Record
@@ -15,20 +15,20 @@ LINGERING: Final = timedelta(seconds=5)
 """Time in which the operator of an object that has ended may remove its pods by itself, so that its status is kept."""
 
 
-def stays(ref: ObjectRef, record: Record, state: ObjectState | None) -> bool:
+def stays(ref: ObjectRef, record: Record, state: ObjectState | None, kinds: Kinds = BUILT_IN) -> bool:
     """True for an object that a failed gang keeps for its logs, or that the next attempt does not create again."""
     if record.phase is Phase.FAILING:
-        return keeps_what_ended(record) and not takes_capacity(ref, state)
+        return keeps_what_ended(record) and not takes_capacity(ref, state, kinds)
     return ref.done
 
 
-def takes_capacity(ref: ObjectRef, state: ObjectState | None) -> bool:
+def takes_capacity(ref: ObjectRef, state: ObjectState | None, kinds: Kinds = BUILT_IN) -> bool:
     """False for an object that makes no pods, or that has ended: the caller asks for its live pods separately.
 
     For a kind in the registry its own end counts, and not the condition that the author of the AppWrapper declares: a
     Deployment that is available goes on. `state` is None for an object that no watch has shown.
     """
-    kind = KINDS.get((ref.api_version.rpartition("/")[0], ref.kind))
+    kind = kinds.row(ref.api_version.rpartition("/")[0], ref.kind).pods
     if kind is not None and not kind.rules:
         return False
     if state is None or kind is None:

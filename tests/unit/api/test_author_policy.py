@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from dispatcher.api.names import FINALIZER, MEMBERS_PATH
-from dispatcher.core.kinds.registry import KINDS, UNDERIVABLE
+from dispatcher.core.kinds.built_in import ROWS
 from tests.unit.api.test_submitter_policy import DOORS
 
 DOCUMENTS: list[dict[str, Any]] = [
@@ -48,7 +48,7 @@ def test_bindings_enforce_the_policies() -> None:
 
 
 def test_every_kind_that_the_dispatcher_knows_is_listed() -> None:
-    assert set(LIST["data"]) == {f"{kind}.{group}".rstrip(".") for group, kind in {**KINDS, **UNDERIVABLE}}
+    assert set(LIST["data"]) == {f"{row.kind}.{row.group}".rstrip(".") for row in ROWS}
 
 
 def test_list_is_in_the_namespace_that_the_hub_manifest_gives_the_dispatcher() -> None:

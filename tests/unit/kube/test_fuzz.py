@@ -14,6 +14,7 @@ from dispatcher.api.membercluster import parse_member_cluster
 from dispatcher.api.names import ATTEMPT_LABEL, HUB_ANNOTATION, ITEM_LABEL, UID_LABEL
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.kinds.manifest import adoption, attempt_number, owned_by, whose
+from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.resources import LARGEST_AMOUNT
 from dispatcher.kube import paths
 from dispatcher.kube.anchors import _found
@@ -22,7 +23,7 @@ from dispatcher.kube.appwrappers import decode
 from dispatcher.kube.discovery import _kind_of
 from dispatcher.kube.live_pod_lister import _item
 from dispatcher.kube.nodes import decode_node, decode_pod
-from dispatcher.kube.object_informers import _Kind, _wrapped_object
+from dispatcher.kube.object_informers import _wrapped_object
 from dispatcher.kube.owner_resolver import controller_ref
 from tests.builders import make_appwrapper, make_node, make_owner, make_pod, make_wrapped
 
@@ -102,13 +103,13 @@ def marked(raw: Json) -> Json:
 POD, NODE = marked(make_pod("p", node="")), marked(make_node("n"))
 AW = make_appwrapper(finalizers=["f"], annotations={"a": "b"}, status={"conditions": [{"type": "Failed"}]})
 
-KIND = _Kind("batch/v1", "Job", contents=True)
+JOB_ROW = BUILT_IN.row("batch", "Job")
 DECODERS: Final[dict[str, tuple[Json, Callable[[Any], object]]]] = {
     "pod": (POD, decode_pod),
     "running-pod": ({**POD, "status": {**STATUS, "phase": "Failed"}}, decode_pod),
     "node": (NODE, decode_node),
     "appwrapper": (AW, decode),
-    "wrapped": (POD, lambda raw: _wrapped_object(KIND, raw)),
+    "wrapped": (POD, lambda raw: _wrapped_object(JOB_ROW, raw)),
     "anchor": (POD["metadata"], _found),
     "owner": (POD["metadata"], lambda raw: controller_ref(raw, "default")),
     "owned": (POD["metadata"], owned_by),

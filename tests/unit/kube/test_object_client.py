@@ -11,7 +11,7 @@ from dispatcher import errors
 from dispatcher.api import names
 from dispatcher.core.kinds.manifest import Anchor, adoption, build, reference
 from dispatcher.core.kinds.object_status import ObjectState
-from dispatcher.core.kinds.registry import state_of
+from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.client import MERGE_PATCH, METADATA_LIST, ClusterClient
 from dispatcher.kube.discovery import Discovery
@@ -489,7 +489,7 @@ async def test_object_that_no_watch_shows_is_given_the_marks_that_it_lost(
     server.on("GET", OBJECT, answer((existing() if has_marks else UNMARKED) | ready))
     server.on("PATCH", OBJECT, answer(existing()))
     found = await wrapped.reclaim(RAY, make_ref(name="ray", uid="uid-of-ray"), OWNER)
-    assert found == state_of("ray.io", "RayCluster", existing() | ready)
+    assert found == BUILT_IN.state_of("ray.io", "RayCluster", existing() | ready)
     patches = [each.body for each in server.requests("PATCH")]
     assert patches == ([] if has_marks else [adoption(UNMARKED, RAY, OWNER)])
 

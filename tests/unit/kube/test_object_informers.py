@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from dispatcher.core.kinds import registry
 from dispatcher.core.kinds.object_status import End, ObjectState
+from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.client import JSON, METADATA, METADATA_LIST, ClusterClient
 from dispatcher.kube.discovery import Discovery
@@ -415,7 +415,7 @@ async def test_others_are_watched_however_many_kinds_we_know_are_wrapped(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     watches = ObjectInformers(client, Discovery(client), lambda _: None)
-    for group, kind in registry.KINDS:
+    for group, kind in BUILT_IN.derivable:
         watches.want(f"{group}/v1" if group else "v1", kind)
     known = len(watches.reconnects)
     with capture_logs() as logged:

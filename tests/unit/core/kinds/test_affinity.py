@@ -10,7 +10,7 @@ import pytest
 from dispatcher.core.kinds.affinity import MOST_CONDITIONS, MOST_TERMS, MOST_VALUES, PodConstraints
 from dispatcher.core.kinds.fields import TemplateError
 from dispatcher.core.kinds.podsets import pod_set_at, pods_of
-from dispatcher.core.kinds.registry import KINDS
+from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.nodes import (
     HOSTNAME,
@@ -35,7 +35,7 @@ def job(pod_template: Mapping[str, Any], namespace: str | None = None) -> dict[s
 
 
 def pod_set(pod_template: Mapping[str, Any], namespace: str | None = None) -> PodSet:
-    (found,) = pods_of(KINDS["batch", "Job"], job(pod_template, namespace)).sets
+    (found,) = pods_of(BUILT_IN.derivable["batch", "Job"], job(pod_template, namespace)).sets
     return found
 
 
@@ -280,20 +280,23 @@ def test_labels_that_operators_add_select_the_pods(
     kind: tuple[str, str], spec: Mapping[str, Any], apart: list[bool]
 ) -> None:
     wrapped = {"kind": kind[1], "metadata": {"name": "x"}, "spec": spec}
-    assert [bool(one.apart) for one in pods_of(KINDS[kind], wrapped).sets] == apart
+    assert [bool(one.apart) for one in pods_of(BUILT_IN.derivable[kind], wrapped).sets] == apart
 
 
 def test_label_of_an_operator_goes_before_the_authors() -> None:
     worker = spread_by("ray.io/group", "mine")
     worker["metadata"] = {"labels": {"ray.io/group": "mine"}}
     wrapped = {"kind": "RayCluster", "metadata": {"name": "x"}, "spec": ray_cluster(template(), worker)}
-    assert [one.apart for one in pods_of(KINDS["ray.io", "RayCluster"], wrapped).sets] == [(), ()]
+    assert [one.apart for one in pods_of(BUILT_IN.derivable["ray.io", "RayCluster"], wrapped).sets] == [
+        (),
+        (),
+    ]
 
 
 def test_path_leads_to_the_template_of_each_pod_set() -> None:
     groups = [{"template": template(), "replicas": 2}, {"template": template(), "replicas": 1}]
     cluster = {"spec": {"headGroupSpec": {"template": template()}, "workerGroupSpecs": groups}}
-    assert [one.path for one in pods_of(KINDS["ray.io", "RayCluster"], cluster).sets] == [
+    assert [one.path for one in pods_of(BUILT_IN.derivable["ray.io", "RayCluster"], cluster).sets] == [
         "spec.headGroupSpec.template",
         "spec.workerGroupSpecs[0].template",
         "spec.workerGroupSpecs[1].template",
@@ -301,11 +304,11 @@ def test_path_leads_to_the_template_of_each_pod_set() -> None:
     specs = {
         "spec": {"tfReplicaSpecs": {"PS": {"template": template()}, "odd key": {"template": template()}}}
     }
-    assert [one.path for one in pods_of(KINDS["kubeflow.org", "TFJob"], specs).sets] == [
+    assert [one.path for one in pods_of(BUILT_IN.derivable["kubeflow.org", "TFJob"], specs).sets] == [
         "spec.tfReplicaSpecs.PS.template",
         "spec.tfReplicaSpecs['odd key'].template",
     ]
-    assert [one.path for one in pods_of(KINDS["", "Pod"], template()).sets] == [""]
+    assert [one.path for one in pods_of(BUILT_IN.derivable["", "Pod"], template()).sets] == [""]
 
 
 def test_template_at_a_path_has_its_constraints() -> None:

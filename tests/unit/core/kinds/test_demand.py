@@ -7,7 +7,7 @@ import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, WrappedObject, parse_spec
 from dispatcher.core.kinds.demand import Charge, DemandError, Rule, charge_of, gang_of
-from dispatcher.core.kinds.registry import KINDS
+from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Toleration
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources
@@ -114,7 +114,7 @@ def test_kind_without_pods_asks_for_nothing(api_version: str, kind: str) -> None
 
 
 def test_every_kind_that_is_derived_refuses_an_object_without_a_template() -> None:
-    for (group, kind), rules in KINDS.items():
+    for (group, kind), rules in BUILT_IN.derivable.items():
         if rules.rules:
             message = refusal(appwrapper({"apiVersion": f"{group}/v1" if group else "v1", "kind": kind}))
             assert message.startswith("spec.resources.GenericItems[0].generictemplate.spec.")

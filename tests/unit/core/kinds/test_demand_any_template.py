@@ -17,7 +17,7 @@ from dispatcher.api.appwrapper import (
     WrappedObject,
 )
 from dispatcher.core.kinds.demand import DemandError, charge_of, gang_of
-from dispatcher.core.kinds.registry import KINDS
+from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.resources import LARGEST_AMOUNT
 from dispatcher.core.scheduling.explain import uncounted_claims
@@ -131,7 +131,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
     max_leaves=4,
 )
-ANY_KIND = st.sampled_from([*KINDS, ("example.com", "Simulation")])
+ANY_KIND = st.sampled_from([*BUILT_IN.derivable, ("example.com", "Simulation")])
 ANY_OBJECT = st.builds(replaced, st.sampled_from(list(paths(OBJECT))), JSON) | st.dictionaries(
     st.sampled_from(["spec", "metadata", "x"]), JSON
 )
@@ -172,6 +172,6 @@ def test_any_template_makes_a_gang_or_a_refusal(
 
 
 def test_the_object_that_is_mutilated_is_readable_as_every_kind() -> None:
-    for group, kind in KINDS:
+    for group, kind in BUILT_IN.derivable:
         wrapped = WrappedObject(0, {**OBJECT, "apiVersion": f"{group}/v1".lstrip("/"), "kind": kind})
         assert isinstance(gang_of(AppWrapperSpec((wrapped,))), Gang)

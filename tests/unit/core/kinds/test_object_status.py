@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dispatcher.core.kinds.built_in import ROWS
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.kinds.registry import KINDS, ROWS, row_of, state_of
+from dispatcher.core.kinds.registry import BUILT_IN
 
 OPEN, SUCCEEDED = End.OPEN, End.SUCCEEDED
 
@@ -19,7 +20,7 @@ def condition(condition_type: str, status: object = "True", **fields: object) ->
 
 
 def told(group: str, kind: str, *conditions: dict[str, object], **status: object) -> ObjectState:
-    return state_of(group, kind, {"status": {"conditions": list(conditions), **status}})
+    return BUILT_IN.state_of(group, kind, {"status": {"conditions": list(conditions), **status}})
 
 
 def pod(phase: str, *conditions: dict[str, object], **status: object) -> ObjectState:
@@ -247,11 +248,11 @@ def test_ray_service_that_kuberay_gave_up_has_failed(reason: str) -> None:
 
 
 def test_kinds_that_end_are_known_with_their_group_and_make_pods() -> None:
-    assert row_of("batch", "Job").ends
-    assert row_of("batch.volcano.sh", "Job").ends
-    assert not row_of("", "Job").ends
-    assert not row_of("apps", "Deployment").ends
-    assert not row_of("ray.io", "RayCluster").ends
+    assert BUILT_IN.row("batch", "Job").ends
+    assert BUILT_IN.row("batch.volcano.sh", "Job").ends
+    assert not BUILT_IN.row("", "Job").ends
+    assert not BUILT_IN.row("apps", "Deployment").ends
+    assert not BUILT_IN.row("ray.io", "RayCluster").ends
     assert all(row.pods and row.pods.rules for row in ROWS if row.ends)
 
 
@@ -280,12 +281,12 @@ JSON = st.recursive(
 )
 
 
-@given(st.sampled_from([*KINDS, ("example.com", "X")]), JSON, JSON)
+@given(st.sampled_from([*BUILT_IN.derivable, ("example.com", "X")]), JSON, JSON)
 def test_any_json_says_something_that_can_be_stored(
     kind: tuple[str, str], status: object, junk: object
 ) -> None:
     failed = condition("Failed", reason=junk, message=junk)
     anything: Any = junk
     for raw in (anything, {"status": status}, {"status": {"phase": "Failed", "state": junk}}):
-        assert state_of(*kind, raw).message.isprintable()
+        assert BUILT_IN.state_of(*kind, raw).message.isprintable()
     assert told(*kind, failed, condition("Odd", junk)).end is End.FAILED

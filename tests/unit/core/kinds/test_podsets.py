@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher.core.kinds.fields import Field, TemplateError, template_at
 from dispatcher.core.kinds.podsets import Pods, pods_of
-from dispatcher.core.kinds.registry import KINDS
+from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.resources import Resources
 
@@ -23,7 +23,7 @@ def replicas(count: int | None = None, cpu: object = 1) -> dict[str, Any]:
 
 
 def pods(group: str, kind: str, **spec: object) -> Pods:
-    return pods_of(KINDS[group, kind], {"spec": spec})
+    return pods_of(BUILT_IN.derivable[group, kind], {"spec": spec})
 
 
 def made(*sets: tuple[int, int]) -> Pods:

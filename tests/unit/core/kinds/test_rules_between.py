@@ -10,7 +10,7 @@ import pytest
 from dispatcher.core.kinds.affinity import MOST_LINKED
 from dispatcher.core.kinds.fields import ConstraintError
 from dispatcher.core.kinds.podsets import pods_of, readable_pods_of
-from dispatcher.core.kinds.registry import KINDS
+from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.nodes import HOSTNAME
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -45,8 +45,8 @@ def cluster(
 
 
 def away(wrapped: Mapping[str, Any]) -> list[tuple[tuple[str, int], ...]]:
-    found = pods_of(KINDS["ray.io", "RayCluster"], wrapped)
-    assert readable_pods_of(KINDS["ray.io", "RayCluster"], wrapped) == found
+    found = pods_of(BUILT_IN.derivable["ray.io", "RayCluster"], wrapped)
+    assert readable_pods_of(BUILT_IN.derivable["ray.io", "RayCluster"], wrapped) == found
     return [each.away for each in found.sets]
 
 
@@ -105,7 +105,7 @@ def test_rules_of_many_terms_are_not_read(terms: int, are_read: bool) -> None:
 
 
 def test_term_about_other_templates_is_not_about_its_own_pods() -> None:
-    found = pods_of(KINDS["ray.io", "RayCluster"], cluster(template(WORKERS), template())).sets
+    found = pods_of(BUILT_IN.derivable["ray.io", "RayCluster"], cluster(template(WORKERS), template())).sets
     assert [each.apart for each in found] == [(), ()]
 
 
@@ -114,7 +114,7 @@ def test_malformed_labels_of_a_template_matter_to_terms_of_the_others() -> None:
     path = r"spec.workerGroupSpecs\[0\].template.metadata.labels: must be an object"
     for read in (pods_of, readable_pods_of):
         with pytest.raises(ConstraintError, match=path):
-            read(KINDS["ray.io", "RayCluster"], wrapped)
+            read(BUILT_IN.derivable["ray.io", "RayCluster"], wrapped)
     assert away(cluster(template(), template(labels="none"))) == NONE
 
 
@@ -174,7 +174,7 @@ Near = tuple[tuple[str, tuple[int, ...]], ...]
 def test_pods_are_near_those_that_their_terms_select(
     templates: list[dict[str, Any]], near: list[Near], together: list[bool]
 ) -> None:
-    found = pods_of(KINDS["ray.io", "RayCluster"], cluster(*templates)).sets
+    found = pods_of(BUILT_IN.derivable["ray.io", "RayCluster"], cluster(*templates)).sets
     assert [each.near for each in found] == near
     assert [each.together == (ZONE,) for each in found] == together
     assert [each.away for each in found] == [(), (), ()]

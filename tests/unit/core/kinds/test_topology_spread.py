@@ -10,7 +10,7 @@ import pytest
 from dispatcher.core.kinds.affinity import MOST_CONDITIONS, MOST_SPREADS
 from dispatcher.core.kinds.fields import ConstraintError
 from dispatcher.core.kinds.podsets import pods_of
-from dispatcher.core.kinds.registry import KINDS
+from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.gang import PodSet, Spread
 from dispatcher.core.model.nodes import HOSTNAME, NodeRequirements
 
@@ -37,7 +37,7 @@ def job(*constraints: object, labels: object = OWN, **spec: object) -> dict[str,
 
 
 def pod_set(wrapped: Mapping[str, Any]) -> PodSet:
-    (found,) = pods_of(KINDS["batch", "Job"], wrapped).sets
+    (found,) = pods_of(BUILT_IN.derivable["batch", "Job"], wrapped).sets
     return found
 
 
