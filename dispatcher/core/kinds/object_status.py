@@ -1,9 +1,9 @@
 """The state that a wrapped object reports: whether it goes on, how it ended, which conditions are true.
 
 The state is read from the object's JSON, which may be anything: a missing or malformed field is ignored, and nothing
-raises. A condition `Failed` that is True ends an object of any kind; `registry` maps kinds
-to the other rules. A state that can recover (a Deployment past its deadline, a RayCluster that cannot create a pod) is
-no end: its text is the reason why pods are missing.
+raises. A condition `Failed` that is True ends an object of any kind; the rows of `registry` have the other rules. A
+state that can recover (a Deployment past its deadline, a RayCluster that cannot create a pod) is no end: its text is
+the reason why pods are missing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import reduce
 from typing import Any, Final, TypeAlias
 
 from dispatcher.api.spec_errors import one_line
@@ -114,6 +115,20 @@ def conditions_end(succeeded: tuple[str, ...], failed: tuple[str, ...]) -> Rule:
         for condition in filter(None, map(status.true, failed)):
             return End.FAILED, condition.text
         return _SUCCEEDED if any(map(status.true, succeeded)) else _OPEN
+
+    return ending
+
+
+def phase_ends(path: str, succeeded: tuple[str, ...], failed: tuple[str, ...]) -> Rule:
+    """The rule of kinds whose status has one of these words at `path`, such as `status.phase`, once they end."""
+    _, *parents, last = path.split(".")
+
+    def ending(status: _Status) -> _Ending:
+        parent = reduce(lambda fields, key: _object(fields.get(key)), parents, status.fields)
+        phase = _text(parent.get(last))
+        if phase in failed:
+            return End.FAILED, _joined(_text(parent.get("reason")) or phase, _text(parent.get("message")))
+        return _SUCCEEDED if phase in succeeded else _OPEN
 
     return ending
 

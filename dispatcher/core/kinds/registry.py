@@ -13,13 +13,16 @@ from typing import Any, Final
 
 from dispatcher.core.kinds import object_status
 from dispatcher.core.kinds.built_in import ROWS, KnownKind
+from dispatcher.core.kinds.declaration import KindDeclaration
 from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.kinds.podsets import Kind
 
 
 @dataclass(frozen=True)
 class Kinds:
-    """The known kinds."""
+    """The known kinds: the built-in ones and the `declared` ones, which are others."""
+
+    declared: tuple[KindDeclaration, ...] = ()
 
     def row(self, group: str, kind: str) -> KnownKind:
         """The row of a kind; for an unknown kind, a row that says nothing."""
@@ -36,7 +39,8 @@ class Kinds:
 
     @cached_property
     def _rows(self) -> Mapping[tuple[str, str], KnownKind]:
-        return {(row.group, row.kind): row for row in ROWS}
+        rows = (*ROWS, *(each.row() for each in self.declared))
+        return {(row.group, row.kind): row for row in rows}
 
 
 BUILT_IN: Final = Kinds()
