@@ -133,11 +133,14 @@ def run(
         log_level=log_level,
         log_format=log_format,
     )
+    from dispatcher.cli.kinds_file import read_kinds  # as in `migrate`
+
+    kinds = read_kinds(settings.kinds_file)
     gc.disable()  # what is imported lives on: looking at it for garbage takes 4 % of the start
     from dispatcher import app  # as in `migrate`
 
     gc.enable()
-    asyncio.run(app.run(settings))
+    asyncio.run(app.run(settings, kinds))
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from dispatcher import errors, log
 from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.clock import Clock
 from dispatcher.election import RETRY_SECONDS, Candidate, WriteFence
 from dispatcher.kube.client import ClusterClient
@@ -29,11 +30,11 @@ from dispatcher.store.leadership import Leadership
 _log = log.get("app")
 
 
-async def run(settings: Settings) -> None:
+async def run(settings: Settings, kinds: Kinds) -> None:
     """Run the dispatcher until SIGTERM or SIGINT."""
     main = asyncio.current_task()
     assert main is not None  # noqa: S101  # a coroutine always runs in a task
-    loop, application = asyncio.get_running_loop(), Application(settings)
+    loop, application = asyncio.get_running_loop(), Application(settings, kinds)
     set_switch_interval()
 
     def stop() -> None:
@@ -50,8 +51,9 @@ async def run(settings: Settings) -> None:
 class Application:
     """One process: serves probes, and leads whenever no other replica does."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, kinds: Kinds = BUILT_IN) -> None:
         self._settings = settings
+        self._kinds = kinds
         self._health = Health()
         self._metrics = Metrics()
         self._clock = Clock(time.monotonic, lambda: datetime.now(UTC))
@@ -118,6 +120,7 @@ class Application:
             self._clock,
             self._metrics,
             self._fence.is_open,
+            self._kinds,
         )
         return Session(process, await identify(process, await self._recognise_hub()))
 

@@ -50,6 +50,7 @@ from dispatcher.controller.upkeep.takeover import for_each, load
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.ceilings import Ceiling
 from dispatcher.core.kinds.demand import Rule
+from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.clock import Clock
 from dispatcher.core.model.record import ACTIVE
 from dispatcher.core.queues.queue import QueueingStrategy
@@ -86,6 +87,7 @@ class Process:
     clock: Clock
     metrics: Metrics
     may_write: Callable[[], bool]
+    kinds: Kinds = BUILT_IN
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ class Session:
         self._cluster = self._make_cluster(HUB_CLUSTER, process.client)
         self._fleet = self._make_fleet(identity.hub_uid)
         self._clusters = self._fleet.clusters
-        self._specs = Specs(self._store, timedelta(seconds=settings.kept_seconds))
+        self._specs = Specs(self._store, timedelta(seconds=settings.kept_seconds), process.kinds)
         self._cache = Cache(
             self._fleet.ledgers, self._place_freed, bounds_of_reservations(settings), self._specs.limit_of
         )
@@ -149,6 +151,7 @@ class Session:
             Rule(settings.declared_demand),
             self._namespaces.ceiling_of,
             QueueBound(settings.queued_per_namespace, self._cache.count_undispatched, self._queue.add),
+            process.kinds,
         )
         self._authors = self._make_author_check()
         self._intake = self._make_intake()
@@ -183,7 +186,15 @@ class Session:
 
     def _make_cluster(self, name: str, client: ClusterClient) -> Cluster:
         ledger = CapacityLedger(FitMode(self._process.settings.fit))
-        return Cluster(name, client, ledger, self._wake_scheduler, self._queue.add, self._namespace_of)
+        return Cluster(
+            name,
+            client,
+            ledger,
+            self._wake_scheduler,
+            self._queue.add,
+            self._namespace_of,
+            self._process.kinds,
+        )
 
     def _make_fleet(self, hub_uid: str) -> Fleet:
         process, settings = self._process, self._process.settings

@@ -64,6 +64,11 @@ class Settings(BaseModel):
     each resource, or what is declared alone, as MCAD did. The larger, so that nobody gets what he does not declare, and
     a kind that makes no pods holds nothing."""
 
+    kinds_file: str = ""
+    """Path of a YAML file that declares further kinds of wrapped objects: where their pod templates are and what ends
+    them (docs/kinds.md). It is read once, at the start. Empty: only the built-in kinds are known, which suits a cluster
+    without operators of its own."""
+
     fit: Literal["node", "aggregate"] = "node"
     """Where a gang fits: `node` gives every pod a node before the dispatch; `aggregate` compares the gang's demand with
     the sums over the nodes, as MCAD did. `node`, because a gang that fits by sums may have a pod that no node takes."""

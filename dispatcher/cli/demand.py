@@ -18,6 +18,7 @@ from dispatcher.cli.tables import table
 
 if TYPE_CHECKING:
     from dispatcher.core.kinds.breakdown import Breakdown
+    from dispatcher.core.kinds.registry import Kinds
     from dispatcher.core.model.gang import PodSet
     from dispatcher.core.model.resources import Resources
 
@@ -30,7 +31,7 @@ _EXIT_CODES: Final = "\n".join(
         "\b",
         "Exit codes:",
         "  0  the demand of every object is known",
-        "  2  wrong usage, or a file with an object whose demand cannot be derived; nothing is printed then",
+        "  2  wrong usage, a wrong file of kinds, or an object whose demand cannot be derived; nothing is printed then",
         "",
     )
 )
@@ -45,6 +46,16 @@ Files = Annotated[
         show_default=False,
     ),
 ]
+KindsFile = Annotated[
+    str,
+    typer.Option(
+        "--kinds",
+        envvar="DISPATCHER_KINDS_FILE",
+        metavar="FILE",
+        help="YAML with declarations of further kinds, as the dispatcher reads it; docs/kinds.md has the fields.",
+        show_default=False,
+    ),
+]
 
 
 @commands.command(
@@ -54,12 +65,13 @@ Files = Annotated[
                 "dispatcher demand -f train.yaml",
                 "kubectl get rayjob train -o yaml | kubectl aw demand -f -",
                 "dispatcher demand -f train.yaml -o json | jq '.[].total.requests'",
+                "dispatcher demand -f train.yaml --kinds kinds.yaml",
             ),
             _EXIT_CODES,
         )
     )
 )
-def demand(filename: Files, output: Format = None) -> None:
+def demand(filename: Files, kinds: KindsFile = "", output: Format = None) -> None:
     """Show the requests of the pods of AppWrappers, jobs and clusters, for each pod set and in total.
 
     The command reads only the files: no cluster, no database. It counts the containers that operators add. On stderr
@@ -68,12 +80,14 @@ def demand(filename: Files, output: Format = None) -> None:
     docs/demand.md has the rules.
     """
     from dispatcher.cli.documents import LARGEST_FILE
+    from dispatcher.cli.kinds_file import read_kinds
     from dispatcher.cli.manifests import objects_in
 
+    known = read_kinds(kinds)
     found = []
     for file in filename:
         name = getattr(file, "name", "<stdin>")
-        found += [_breakdown(name, raw) for raw in objects_in(name, file.read(LARGEST_FILE + 1))]
+        found += [_breakdown(name, raw, known) for raw in objects_in(name, file.read(LARGEST_FILE + 1))]
     if output is Output.JSON:
         typer.echo(dumped([_as_value(each) for each in found]))
         return
@@ -83,14 +97,14 @@ def demand(filename: Files, output: Format = None) -> None:
             note(f"{each.kind}/{each.name}: {sentence}")
 
 
-def _breakdown(file: str, raw: dict[str, Any]) -> Breakdown:
+def _breakdown(file: str, raw: dict[str, Any], kinds: Kinds) -> Breakdown:
     from dispatcher.api.spec_errors import SpecError
     from dispatcher.core.kinds.breakdown import breakdown_of
     from dispatcher.errors import InvalidFile
     from dispatcher.text import name_of, one_line
 
     try:
-        return breakdown_of(raw)
+        return breakdown_of(raw, kinds)
     except SpecError as error:
         metadata = raw.get("metadata")
         name = name_of(metadata.get("name")) if isinstance(metadata, dict) else ""

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.kinds.registry import BUILT_IN
+from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.client import JSON, METADATA, METADATA_LIST, ClusterClient
 from dispatcher.kube.discovery import Discovery
@@ -72,17 +72,19 @@ def script(server: FakeApiServer, path: str, listed: Reply, watched: Reply = nev
 class Watched:
     """The watches of a cluster, and the AppWrappers they have told of."""
 
-    def __init__(self, client: ClusterClient) -> None:
+    def __init__(self, client: ClusterClient, kinds: Kinds) -> None:
         self.told: list[str] = []
-        self.watches = ObjectInformers(client, Discovery(client), self.told.append)
+        self.watches = ObjectInformers(client, Discovery(client), self.told.append, kinds)
 
 
 @asynccontextmanager
-async def running(server: FakeApiServer, client: ClusterClient) -> AsyncIterator[Watched]:
-    for path, kinds in KINDS.items():
-        resources = [{"name": name, "kind": kind, "namespaced": True} for name, kind in kinds.items()]
+async def running(
+    server: FakeApiServer, client: ClusterClient, kinds: Kinds = BUILT_IN
+) -> AsyncIterator[Watched]:
+    for path, served in KINDS.items():
+        resources = [{"name": name, "kind": kind, "namespaced": True} for name, kind in served.items()]
         server.on("GET", path, answer({"resources": resources}))
-    it = Watched(client)
+    it = Watched(client, kinds)
     task = asyncio.create_task(it.watches.run())
     try:
         yield it
