@@ -288,7 +288,8 @@ class Session:
     def _make_snapshot_keeper(self) -> SnapshotKeeper:
         process = self._process
         store = SnapshotStore(process.database, self._lease)
-        rules, period = scheduling_rules(process.settings), process.settings.snapshot_seconds
+        rules = scheduling_rules(process.settings, process.kinds)
+        period = process.settings.snapshot_seconds
         return SnapshotKeeper(
             self._cache, self._fleet, store, rules, process.clock.now, timedelta(seconds=period)
         )
@@ -449,13 +450,14 @@ class Session:
         await restore_detection.settle(self._process.database, self._lease())
 
 
-def scheduling_rules(settings: Settings) -> SchedulingRules:
-    """The settings that decisions depend on."""
+def scheduling_rules(settings: Settings, kinds: Kinds) -> SchedulingRules:
+    """The settings and the kinds that decisions depend on."""
     return SchedulingRules(
         policy=QueueingStrategy(settings.queue_policy),
         fit=FitMode(settings.fit),
         starvation_bound=timedelta(seconds=settings.starvation_bound_seconds),
         declared_demand=Rule(settings.declared_demand),
+        kinds=kinds,
     )
 
 

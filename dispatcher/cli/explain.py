@@ -181,7 +181,7 @@ def _proposals(
     found = []
     for number, (file, raw) in enumerate(written):
         try:
-            found.append(propose(raw, namespace, snapshot.rules.declared_demand, snapshot.world.now, number))
+            found.append(propose(raw, namespace, snapshot.rules, snapshot.world.now, number))
         except SpecError as error:
             raise InvalidFile(one_line(f"{file}: object {number + 1}: {error}")) from error
     return found

@@ -14,7 +14,9 @@ from typing import Any, Final
 
 import orjson
 
+from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
 from dispatcher.core.kinds.demand import Rule
+from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
@@ -43,6 +45,7 @@ def lines_of(facts: ClusterFacts) -> Steps[list[bytes]]:
             "fit": facts.rules.fit,
             "starvation_seconds": facts.rules.starvation_bound.total_seconds(),
             "declared_demand": facts.rules.declared_demand,
+            "declared_kinds": facts.rules.kinds.declared,
         },
         "cluster": {
             "name": cluster.name,
@@ -126,7 +129,15 @@ def _rules_of(value: Mapping[str, Any]) -> SchedulingRules:
         fit=FitMode(value["fit"]),
         starvation_bound=timedelta(seconds=value["starvation_seconds"]),
         declared_demand=Rule(value["declared_demand"]),
+        # A leader of an earlier release declares none.
+        kinds=Kinds(tuple(map(_declaration_of, value.get("declared_kinds", ())))),
     )
+
+
+def _declaration_of(value: Mapping[str, Any]) -> KindDeclaration:
+    pod_sets = tuple(PodSetDeclaration(**each) for each in value["pod_sets"])
+    words = {key: tuple(value[key]) for key in ("succeeded", "failed")}
+    return KindDeclaration(**{**value, **words, "pod_sets": pod_sets})
 
 
 def _cluster_of(value: Mapping[str, Any]) -> Cluster:

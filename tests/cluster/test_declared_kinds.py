@@ -15,6 +15,7 @@ from tests.cluster.definitions import install
 from tests.cluster.manifests import changed, pod
 from tests.cluster.outcomes import rows
 from tests.cluster.world import CHECKOUT, World
+from tests.commands import Run, runner
 
 Json = dict[str, Any]
 
@@ -92,6 +93,13 @@ async def operator(plane: Plane, world: World) -> Operator:
     return operator
 
 
+@pytest.fixture
+def run(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `dispatcher …` on the queue of this world."""
+    monkeypatch.setenv("DISPATCHER_DATABASE_URL", world.database_url)
+    return runner(monkeypatch, capsys)
+
+
 def training(name: str, replicas: int) -> Json:
     """The AppWrapper of the example, under this name and with so many pods of 5 CPUs."""
     example = yaml.safe_load((OWN_KIND / "aw-training.yaml").read_text())
@@ -108,9 +116,9 @@ def preferred_nodes(template: Json) -> list[str]:
 
 
 async def test_gang_of_a_declared_kind_is_placed_by_its_templates_and_completes_by_its_condition(
-    world: World, operator: Operator
+    world: World, operator: Operator, run: Run
 ) -> None:
-    await world.start_dispatcher(kinds_file=str(OWN_KIND / "kinds.yaml"))
+    await world.start_dispatcher(kinds_file=str(OWN_KIND / "kinds.yaml"), snapshot_seconds="0.1")
     await world.create(training("training", 3))
     await world.until_state("training", "Dispatched")
     (row,) = await rows(world, "SELECT demand, pods FROM appwrapper WHERE name = 'training'")
@@ -121,6 +129,12 @@ async def test_gang_of_a_declared_kind_is_placed_by_its_templates_and_completes_
     await world.create(training("later", 1))
     waiting = (await world.until_state("later", "Backoff"))["waiting"]
     assert waiting["message"] == "cluster hub: cpu: 9 free, at most 3 on one node, and the pod requests 5"
+
+    would = await run("would", "-f", str(OWN_KIND / "aw-training.yaml"), "-n", world.namespace)
+    assert (would.code, would.out.splitlines()[0]) == (
+        0,
+        f"{world.namespace}/training waits: InsufficientResources",
+    )
 
     await operator.make_pods("training")
     await world.until_state("training", "Running")

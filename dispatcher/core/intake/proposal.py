@@ -15,20 +15,23 @@ from dispatcher.api.names import APPWRAPPER_KIND, APPWRAPPER_VERSION, PLURALS
 from dispatcher.api.spec_errors import SpecError, joined, quoted
 from dispatcher.core.intake.scheduling_fields import expected_seconds, requirements_of
 from dispatcher.core.kinds.breakdown import is_appwrapper, object_of
-from dispatcher.core.kinds.demand import Rule, charge_of
+from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.lifecycle import first_steps
 from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.core.model.record import Record
+from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 
 LAST: Final = 2**62
 """The `enqueue_seq` of proposals: behind every AppWrapper that was submitted at the same time."""
 
 
-def propose(raw: Mapping[str, Any], namespace: str, rule: Rule, now: datetime, number: int = 0) -> Record:
+def propose(
+    raw: Mapping[str, Any], namespace: str, rules: SchedulingRules, now: datetime, number: int = 0
+) -> Record:
     """The record of the AppWrapper `raw` if it were submitted at `now`; `namespace` counts if it names none.
 
-    `number` tells apart the proposals of one question, and is their order. Raises `SpecError` for an AppWrapper that
-    intake would reject, and for an object that is none.
+    The demand is charged by the `rules` of the leader. `number` tells apart the proposals of one question, and is their
+    order. Raises `SpecError` for an AppWrapper that intake would reject, and for an object that is none.
     """
     _check_kind(raw)
     metadata, spec = object_of(raw, "metadata"), object_of(raw, "spec")
@@ -50,7 +53,8 @@ def propose(raw: Mapping[str, Any], namespace: str, rule: Rule, now: datetime, n
         expected_seconds=expected_seconds(parsed),
         requirements=requirements_of(annotations, there, parsed),
     )
-    submitted = first_steps.submit(submission, charge_of(parsed, rule).gang, now).after
+    gang = charge_of(parsed, rules.declared_demand, rules.kinds).gang
+    submitted = first_steps.submit(submission, gang, now).after
     return replace(submitted, enqueue_seq=LAST + number)
 
 

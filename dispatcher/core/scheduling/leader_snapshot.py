@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from dispatcher.core.kinds.demand import Rule
+from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.record import Attempt, Phase, Record
 from dispatcher.core.model.resources import Resources
@@ -33,6 +34,7 @@ class SchedulingRules:
     fit: FitMode = FitMode.NODE
     starvation_bound: timedelta = timedelta(minutes=10)
     declared_demand: Rule = Rule.LARGER
+    kinds: Kinds = BUILT_IN
 
 
 class OwnedPods(NamedTuple):

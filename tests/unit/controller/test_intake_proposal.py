@@ -9,8 +9,8 @@ import pytest
 from dispatcher.api.names import CLUSTER_PREFERENCE, CLUSTER_SELECTOR, LEGACY_GROUP
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.intake.proposal import propose
-from dispatcher.core.kinds.demand import Rule
 from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 from tests.builders import make_appwrapper, make_template
 from tests.unit.controller.world import World
 
@@ -70,7 +70,7 @@ def deciding(record: Record) -> dict[str, object]:
 async def test_a_proposal_is_the_record_that_intake_makes(world: World, raw: Json) -> None:
     record = await world.admit(raw)
     assert record.phase in {Phase.QUEUED, Phase.SUSPENDED}
-    assert deciding(propose(raw, "default", Rule.LARGER, record.phase_since)) == deciding(record)
+    assert deciding(propose(raw, "default", SchedulingRules(), record.phase_since)) == deciding(record)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,6 @@ async def test_a_proposal_is_the_record_that_intake_makes(world: World, raw: Jso
 async def test_a_proposal_is_refused_with_the_words_of_intake(world: World, raw: Json) -> None:
     record = await world.admit(raw)
     with pytest.raises(SpecError) as refused:
-        propose(raw, "default", Rule.LARGER, record.phase_since)
+        propose(raw, "default", SchedulingRules(), record.phase_since)
     assert record.phase is Phase.FAILED
     assert record.message == f"default/aw creation failure: {refused.value}"

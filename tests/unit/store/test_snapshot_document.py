@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
 from dispatcher.core.kinds.demand import Rule
+from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.nodes import Node, Taint
@@ -29,12 +31,18 @@ from tests.unit.store.records import moments, resources, small, texts
 
 LABELS = st.dictionaries(texts, texts, max_size=2)
 PLACES = st.lists(st.tuples(texts, small), max_size=2).map(tuple)
+WORDS = st.lists(texts, max_size=2).map(tuple)
+POD_SETS = st.builds(PodSetDeclaration, texts, texts | small, small, st.booleans())
+DECLARED = st.builds(
+    KindDeclaration, texts, texts, st.lists(POD_SETS, max_size=2).map(tuple), texts, texts, WORDS, WORDS
+)
 RULES = st.builds(
     SchedulingRules,
     st.sampled_from(QueueingStrategy),
     st.sampled_from(FitMode),
     st.integers(0, 10**9).map(lambda each: timedelta(milliseconds=each)),
     st.sampled_from(Rule),
+    st.lists(DECLARED, max_size=2).map(tuple).map(Kinds),
 )
 NODES = st.builds(
     Node,
@@ -120,6 +128,12 @@ HEADER, *REST = zlib.decompress(SMALL).split(b"\n")
 def with_header(**fields: object) -> bytes:
     """The small document with other fields in its header."""
     return compressed([orjson.dumps({**orjson.loads(HEADER), **fields}), *REST])
+
+
+def test_leader_of_an_earlier_release_declares_no_kinds() -> None:
+    rules = orjson.loads(HEADER)["rules"]
+    del rules["declared_kinds"]
+    assert facts_of(with_header(rules=rules), NOW).rules.kinds == BUILT_IN
 
 
 @pytest.mark.parametrize("version", [0, VERSION + 1, "1", None])

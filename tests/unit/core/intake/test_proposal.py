@@ -9,12 +9,17 @@ import pytest
 from dispatcher.api.names import CLUSTER_SELECTOR, LEGACY_GROUP, WORKLOAD_GROUP
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.intake.proposal import LAST, propose
+from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
 from dispatcher.core.kinds.demand import Rule
+from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 from tests.builders import CREATED, NOW, make_template
 
 Json = dict[str, Any]
+
+DEFAULT = SchedulingRules()
 
 
 def manifest(**fields: object) -> Json:
@@ -28,8 +33,10 @@ def manifest(**fields: object) -> Json:
     }
 
 
-def proposed(raw: Json, namespace: str = "default", rule: Rule = Rule.LARGER, number: int = 0) -> Record:
-    return propose(raw, namespace, rule, NOW, number)
+def proposed(
+    raw: Json, namespace: str = "default", rules: SchedulingRules = DEFAULT, number: int = 0
+) -> Record:
+    return propose(raw, namespace, rules, NOW, number)
 
 
 def test_a_proposal_is_queued_now_behind_all_that_was_submitted() -> None:
@@ -68,7 +75,25 @@ def test_declared_demand_counts_by_the_rule_of_the_leader(rule: Rule, cpu: int) 
     raw = manifest()
     (item,) = raw["spec"]["resources"]["GenericItems"]
     item["custompodresources"] = [{"replicas": 1, "requests": {"cpu": "500m"}}]
-    assert proposed(raw, rule=rule).gang.demand == Resources({"cpu": cpu})
+    assert proposed(raw, rules=SchedulingRules(declared_demand=rule)).gang.demand == Resources({"cpu": cpu})
+
+
+def test_kinds_that_the_leader_knows_by_declaration_are_charged_by_their_templates() -> None:
+    raw = manifest()
+    (item,) = raw["spec"]["resources"]["GenericItems"]
+    item["generictemplate"] = {
+        "apiVersion": "example.com/v1",
+        "kind": "Training",
+        "metadata": {"name": "train"},
+        "spec": {"replicas": 3, "template": {"spec": make_template()["spec"]}},
+    }
+    training = KindDeclaration(
+        "example.com", "Training", (PodSetDeclaration("spec.template", "spec.replicas"),)
+    )
+    rules = SchedulingRules(kinds=Kinds((training,)))
+    assert proposed(raw, rules=rules).gang.demand == Resources({"cpu": 3000})
+    with pytest.raises(SpecError, match="cannot be told from its template"):
+        proposed(raw)
 
 
 def test_the_old_group_is_an_appwrapper_too() -> None:
