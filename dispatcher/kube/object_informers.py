@@ -33,8 +33,8 @@ from dispatcher.kube.reflector import Extent, Reflector
 MOST_UNKNOWN_KINDS: Final = 30
 """Unknown kinds watched at once. Each watch keeps a connection, and a cluster's pool has 100.
 
-Known kinds are always watched, so an author who wraps many unknown kinds cannot stop the watch of Jobs. They are fewer
-than 50, in at most two watches each.
+Known kinds are always watched, so an author who wraps many unknown kinds cannot stop the watch of Jobs. Fewer than 50
+are built in, in at most two watches each, and at most 20 are declared.
 """
 
 IDLE_SECONDS: Final = 60.0

@@ -39,8 +39,8 @@ LONGEST_WORD: Final = 316
 """The longest type of a condition that Kubernetes takes."""
 
 _FILE: Final = ("kinds",)
-_KIND: Final = ("group", "kind", "podSets", "suspend", "phase", "succeeded", "failed")
-_POD_SET: Final = ("template", "count", "default", "optional")
+KIND_FIELDS: Final = ("group", "kind", "podSets", "suspend", "phase", "succeeded", "failed")
+POD_SET_FIELDS: Final = ("template", "count", "default", "optional")
 _NAME: Final = re.compile("[A-Z][A-Za-z0-9]{0,62}")
 _KEY: Final = "[A-Za-z][A-Za-z0-9_-]*"
 _PATH: Final = re.compile(rf"{_KEY}(\.({_KEY}|\*))*")
@@ -118,7 +118,7 @@ def read_declarations(document: Entry) -> tuple[KindDeclaration, ...]:
 
 
 def _read_kind(entry: Entry) -> KindDeclaration:
-    entry.check_keys(_KIND)
+    entry.check_keys(KIND_FIELDS)
     group, kind = _group(entry.child("group")), _kind(entry.child("kind"))
     if (group, kind) in _BUILT_IN:
         entry.fail(f"{kind} of {group} is built in, and cannot be declared")
@@ -163,7 +163,7 @@ def _pod_sets(entry: Entry) -> tuple[PodSetDeclaration, ...]:
 
 
 def _pod_set(entry: Entry) -> PodSetDeclaration:
-    entry.check_keys(_POD_SET)
+    entry.check_keys(POD_SET_FIELDS)
     template = _path(entry.child("template"))
     groups, _ = _split(template)
     optional = entry.child("optional")
