@@ -1,4 +1,4 @@
-"""The file in which an operator declares kinds: YAML or JSON, read once. `core.kinds.declaration` has its fields."""
+"""Reads the file of declared kinds, YAML or JSON; `core.kinds.declaration` has its fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declarations of kinds: an operator of the dispatcher adds a kind of his own to the registry, without a release.
+"""Declarations of kinds: rows of the registry from a file, so that a platform team adds its kinds without a release.
 
 A declaration says where the pod templates of a kind are, how many pods are made of each, and what ends an object:
 

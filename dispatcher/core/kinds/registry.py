@@ -1,4 +1,4 @@
-"""The registry of kinds that can be wrapped: the built-in rows, and the rows of kinds that an operator declares.
+"""The registry of kinds that can be wrapped: the built-in rows, and the rows of declared kinds.
 
 A row is found by API group and kind, in any version. An object of a kind without a row is created unchanged; its author
 declares its demand, and names the conditions that complete it. The registry is a value, made once at the start.
