@@ -1,0 +1,225 @@
+"""The forest: who is whose parent, which settings count where, and what makes a queue invalid."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from traceback import walk_stack
+
+import pytest
+
+from dispatcher.api.selector import parse_selector
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.accounts import Account, TreeQuota
+from dispatcher.core.queues.forest import CIRCLE, PARENT_NOT_FOUND, Defaults, Forest, Tree
+from dispatcher.core.queues.queue import (
+    Preemption,
+    Queue,
+    QueueingStrategy,
+    Quota,
+    Reclaim,
+    Sharing,
+    StopPolicy,
+    WhileBorrowing,
+)
+
+STRICT, BEST_EFFORT = QueueingStrategy.STRICT_FIFO, QueueingStrategy.BEST_EFFORT_FIFO
+
+
+def seconds(amount: int) -> timedelta:
+    return timedelta(seconds=amount)
+
+
+def test_without_a_declaration_there_is_one_queue_without_limits() -> None:
+    forest = Forest.of([])
+    default = forest.places["default"]
+    assert list(forest.places) == ["default"]
+    assert forest.trees == {"default": Tree("default", ("default",), Sharing.PRIORITY)}
+    assert (default.is_leaf, default.parent, default.queue.resources) == (True, None, {})
+    assert default.queue.preemption == Preemption()
+
+
+def test_the_default_queue_exists_beside_others_and_may_be_declared() -> None:
+    assert list(Forest.of([Queue("a")]).places) == ["a", "default"]
+    declared = Queue("default", "a", {"cpu": Quota(5)})
+    forest = Forest.of([declared, Queue("a")])
+    assert forest.places["default"].queue is declared
+    assert list(forest.trees) == ["a"]
+
+
+def test_the_nearest_queue_above_with_a_setting_decides() -> None:
+    forest = Forest.of(
+        [
+            Queue(
+                "org",
+                strategy=STRICT,
+                starvation_bound=seconds(1),
+                min_runtime=seconds(2),
+                max_preemptions=3,
+                preemptible_below=4,
+            ),
+            Queue("team", "org", min_runtime=seconds(0), max_preemptions=0, preemptible_below=-1),
+            Queue("a", "team", strategy=BEST_EFFORT, starvation_bound=seconds(0)),
+            Queue("b", "team"),
+            Queue("c", "org"),
+            Queue("other"),
+        ],
+        Defaults(BEST_EFFORT, seconds(600), seconds(7), 5),
+    )
+    found = {
+        name: (
+            each.strategy,
+            each.starvation_bound.total_seconds(),
+            each.min_runtime.total_seconds(),
+            each.max_preemptions,
+            each.preemptible_below,
+        )
+        for name, each in forest.places.items()
+        if each.is_leaf
+    }
+    assert found == {
+        "a": (BEST_EFFORT, 0, 0, 0, -1),
+        "b": (STRICT, 1, 0, 0, -1),
+        "c": (STRICT, 1, 2, 3, 4),
+        "other": (BEST_EFFORT, 600, 7, 5, None),
+        "default": (BEST_EFFORT, 600, 7, 5, None),
+    }
+
+
+def test_what_is_preempted_is_below_the_bound() -> None:
+    place = Forest.of([Queue("a", preemptible_below=100)]).places["a"]
+    assert place.is_preemptible(99)
+    assert not place.is_preemptible(100)
+    assert Forest.of([Queue("a")]).places["a"].is_preemptible(10**9)
+
+
+def test_all_selectors_on_the_way_to_the_root_count() -> None:
+    h100, gold, eu = (parse_selector(text, "spec") for text in ("gpu=h100", "tier=gold", "region=eu"))
+    forest = Forest.of(
+        [
+            Queue("org", cluster_selector=eu),
+            Queue("team", "org", namespace_selector=gold),
+            Queue("a", "team", cluster_selector=h100),
+        ]
+    )
+    assert forest.places["a"].cluster_selectors == (("a", h100), ("org", eu))
+    assert forest.places["a"].namespace_selectors == (("team", gold),)
+    assert forest.places["org"].cluster_selectors == (("org", eu),)
+
+
+@pytest.mark.parametrize(
+    ("above", "own", "expected", "by"),
+    [
+        (StopPolicy.NONE, StopPolicy.NONE, StopPolicy.NONE, ""),
+        (StopPolicy.HOLD, StopPolicy.NONE, StopPolicy.HOLD, "org"),
+        (StopPolicy.NONE, StopPolicy.HOLD, StopPolicy.HOLD, "a"),
+        (StopPolicy.HOLD, StopPolicy.HOLD, StopPolicy.HOLD, "org"),
+        (StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN, StopPolicy.HOLD_AND_DRAIN, "a"),
+        (StopPolicy.HOLD_AND_DRAIN, StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN, "org"),
+    ],
+)
+def test_the_strictest_stop_policy_on_the_way_counts(
+    above: StopPolicy, own: StopPolicy, expected: StopPolicy, by: str
+) -> None:
+    forest = Forest.of([Queue("org", stop_policy=above), Queue("a", "org", stop_policy=own)])
+    assert (forest.places["a"].stop_policy, forest.places["a"].stopped_by) == (expected, by)
+
+
+def test_the_sharing_is_that_of_the_root() -> None:
+    forest = Forest.of(
+        [
+            Queue("org", sharing=Sharing.DIVISION),
+            Queue("a", "org", sharing=Sharing.PRIORITY),
+            Queue("b"),
+        ]
+    )
+    assert forest.places["a"].sharing is forest.trees["org"].sharing is Sharing.DIVISION
+    assert forest.places["b"].sharing is Sharing.PRIORITY
+
+
+def test_fields_without_effect_are_named() -> None:
+    while_borrowing = Preemption(reclaim=Reclaim.ANY, while_borrowing=WhileBorrowing(3))
+    lending = {"gpu": Quota(1, lending_limit=1), "cpu": Quota(1, lending_limit=0), "memory": Quota(1, 1)}
+    forest = Forest.of(
+        [
+            Queue("kai", sharing=Sharing.DIVISION),
+            Queue("a", "kai", lending, priority=1, sharing=Sharing.DIVISION, preemption=while_borrowing),
+            Queue("kueue", sharing=Sharing.DOMINANT_SHARE, priority=2),
+            Queue("b", "kueue", lending, preemption=while_borrowing),
+            Queue("c", None, lending, preemption=while_borrowing),
+        ]
+    )
+    assert {name: forest.ignored(name) for name in forest.places} == {
+        "kai": [],
+        "a": [
+            "sharing",
+            "resources.cpu.lendingLimit",
+            "resources.gpu.lendingLimit",
+            "preemption.whileBorrowing",
+        ],
+        "kueue": ["priority"],
+        "b": ["preemption.whileBorrowing"],
+        "c": [],
+        "default": [],
+    }
+    assert forest.places["c"].while_borrowing == WhileBorrowing(3)
+    assert forest.places["b"].while_borrowing is None
+
+
+def test_a_circle_or_a_missing_parent_makes_a_queue_and_all_below_it_invalid_and_no_other() -> None:
+    forest = Forest.of(
+        [
+            Queue("below", "one"),
+            Queue("one", "two"),
+            Queue("two", "three"),
+            Queue("three", "one"),
+            Queue("orphan", "nobody"),
+            Queue("child", "orphan"),
+            Queue("own", "own"),
+            Queue("org"),
+            Queue("a", "org"),
+        ]
+    )
+    circle = dict.fromkeys(("below", "one", "two", "three", "own"), CIRCLE)
+    assert forest.problems == circle | dict.fromkeys(("orphan", "child"), PARENT_NOT_FOUND)
+    assert list(forest.places) == ["org", "a", "default"]
+
+
+def test_the_order_of_declaration_is_that_of_siblings_and_leaves() -> None:
+    forest = Forest.of(
+        [Queue("b", "org"), Queue("a2", "a"), Queue("org"), Queue("a", "org"), Queue("a1", "a")]
+    )
+    assert forest.places["org"].children == ("b", "a")
+    assert forest.places["a"].children == ("a2", "a1")
+    assert [each.name for each in forest.leaves] == ["b", "a2", "a1", "default"]
+    assert forest.trees["org"].names == ("org", "b", "a", "a2", "a1")
+    assert [each.name for each in forest.below("a")] == ["a", "a2", "a1"]
+    assert [each.position for each in forest.below("org")] == [2, 0, 3, 1, 4]
+
+
+def test_a_thousand_queues_in_a_tree_two_hundred_deep_are_served_without_recursion() -> None:
+    chains = [
+        Queue(
+            f"{chain}-{depth}", f"{chain}-{depth - 1}" if depth else "org", {"gpu": Quota(1, lending_limit=0)}
+        )
+        for chain in range(5)
+        for depth in range(200)
+    ]
+    circle = [Queue(f"c{number}", f"c{(number + 1) % 500}") for number in range(500)]
+    deepest = sys.getrecursionlimit()
+    sys.setrecursionlimit(sum(1 for _ in walk_stack(None)) + 60)  # less than the depth of the tree
+    try:
+        forest = Forest.of([Queue("org"), *reversed(chains), *circle])
+        quota = TreeQuota.of(forest.trees["org"], forest)
+        account = Account(quota)
+        account.charge("3-199", Resources({"gpu": 7}))
+        available = account.available("3-199", "gpu")
+    finally:
+        sys.setrecursionlimit(deepest)
+    assert len(forest.places["3-199"].path) == 201
+    assert set(forest.problems.values()) == {CIRCLE}
+    assert quota.queues["org"].total["gpu"] == 5
+    # Each keeps all that it has: a leaf has its own, and an inner queue its total of 1 less what is kept below.
+    assert quota.queues["3-199"].kept["gpu"] == 1
+    assert quota.queues["3-198"].own["gpu"] == 0
+    assert available == -6
