@@ -38,6 +38,7 @@ from dispatcher.controller.reconcile.status_writer import StatusWriter
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.garbage import look_at_all_again
+from dispatcher.controller.scheduling.queue_watch import QueueWatch
 from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.housekeeping import Housekeeping
@@ -53,6 +54,7 @@ from dispatcher.core.kinds.demand import Rule
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.clock import Clock
 from dispatcher.core.model.record import ACTIVE
+from dispatcher.core.queues.forest import Defaults
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill import Bounds
 from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode
@@ -146,7 +148,10 @@ class Session:
             Ceiling(settings.max_priority, settings.max_priority_slope),
             self._ceiling_changed,
         )
-        self._first_lists = (self._cluster, self._informer, self._namespaces)
+        self._queues = QueueWatch(
+            process.client, self._cluster.discovery, defaults_of_queues(settings), self._queues_changed
+        )
+        self._first_lists = (self._cluster, self._informer, self._namespaces, self._queues)
         self._limits = Limits(
             Rule(settings.declared_demand),
             self._namespaces.ceiling_of,
@@ -335,6 +340,7 @@ class Session:
         tasks.create_task(self._cluster.run(), name="cluster")
         tasks.create_task(self._informer.run(), name="informer")
         tasks.create_task(self._namespaces.run(), name="namespaces")
+        tasks.create_task(self._queues.run(), name="queues")
         tasks.create_task(self._fleet.run(), name="fleet")
         tasks.create_task(self._cluster_loader.run(), name="cluster-loader")
         await wait_for_lists(self._first_lists, self._process.settings.unlisted_seconds)
@@ -439,6 +445,10 @@ class Session:
         for uid in self._cache.undispatched(namespace):
             self._queue.add(uid)
 
+    def _queues_changed(self) -> None:
+        """A queue was declared, changed or removed: the next cycle plans with it."""
+        self._wake_scheduler()
+
     def _wake_scheduler(self) -> None:
         self._scheduler.wake()
 
@@ -458,6 +468,14 @@ def scheduling_rules(settings: Settings, kinds: Kinds) -> SchedulingRules:
         starvation_bound=timedelta(seconds=settings.starvation_bound_seconds),
         declared_demand=Rule(settings.declared_demand),
         kinds=kinds,
+    )
+
+
+def defaults_of_queues(settings: Settings) -> Defaults:
+    """The settings of a queue where none on the way to its root has any."""
+    return Defaults(
+        strategy=QueueingStrategy(settings.queue_policy),
+        starvation_bound=timedelta(seconds=settings.starvation_bound_seconds),
     )
 
 

@@ -123,8 +123,9 @@ class Settings(BaseModel):
     unlisted_seconds: Annotated[float, Field(ge=1, le=3600)] = 60.0
     """Seconds for which a leader may be unable to list the MemberClusters, while members are known, before it gives up
     leadership for another replica that may be able to. Also the seconds after which a new leader does so if none of its
-    first lists (AppWrappers, nodes, pods, namespaces) gets any further. A minute: an API server restarts, and a role
-    that is being replaced is back, in less; giving up earlier helps nobody, since nothing is dispatched meanwhile."""
+    first lists (AppWrappers, nodes, pods, namespaces, queues) gets any further. A minute: an API server restarts, and a
+    role that is being replaced is back, in less; giving up earlier helps nobody, since nothing is dispatched
+    meanwhile."""
 
     sample_seconds: Annotated[int, Field(ge=1, le=600)] = 300
     """Seconds between two samples of every cluster's capacity and every queue's length, taken at multiples of it on the

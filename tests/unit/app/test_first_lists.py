@@ -37,6 +37,7 @@ from tests.unit.virtual_time import monotonic, until
 PODS = "/api/v1/pods"
 GROUP = "/apis/workload.codeflare.dev/v1beta1"
 APPWRAPPERS = f"{GROUP}/appwrappers"
+OURS = "/apis/dispatcher.codeflare.dev/v1alpha1"
 KIND = {"name": "appwrappers", "kind": "AppWrapper", "namespaced": True}
 
 FORBIDDEN = refusal(403, "Forbidden")
@@ -108,6 +109,7 @@ async def test_leader_that_can_list_everything_begins_and_is_ready(session: Sess
         ),
         pytest.param(NAMESPACES, FAILS, "hub-namespaces", id="namespaces-fail"),
         pytest.param(NAMESPACES, never, "hub-namespaces", id="namespaces-silent"),
+        pytest.param(OURS, FAILS, "dispatchqueues", id="queues-fail"),
     ],
 )
 async def test_leadership_is_given_up_when_the_hub_cannot_be_listed(

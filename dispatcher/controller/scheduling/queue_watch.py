@@ -1,0 +1,156 @@
+"""The watch of the queues: DispatchQueues, and MCAD's QuotaSubtrees where their CRD is installed.
+
+An API server that does not serve a kind, or refuses to list it, counts as one without such objects; a refusal is in the
+log. Any other failure of a first list delays the leader, because a list that cannot be read is not an empty list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+from dispatcher import log
+from dispatcher.api.names import PREFIX
+from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue, read_dispatch_queue
+from dispatcher.core.queues.forest import Defaults
+from dispatcher.core.queues.quota_subtrees import API_VERSIONS, TREE_LABEL
+from dispatcher.kube.client import ClusterClient, Json
+from dispatcher.kube.discovery import Discovery
+from dispatcher.kube.reflector import Reflector
+
+DISPATCH_QUEUE: Final = (f"{PREFIX}/v1alpha1", "DispatchQueue")
+QUOTA_SUBTREE: Final = "QuotaSubtree"
+
+_Item = TypeVar("_Item")
+_log = log.get("queues")
+
+
+class QueueWatch:
+    """Holds all declared queues as one value, and calls `on_changed` after it has changed.
+
+    Several changes at once are one. A change of metadata or of a status alone is none.
+    """
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        discovery: Discovery,
+        defaults: Defaults,
+        on_changed: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._discovery = discovery
+        self._defaults = defaults
+        self._on_changed = on_changed
+        self._changed = asyncio.Event()
+        self._declared: DeclaredQueues | None = None
+        self._listed: set[str] = set()
+        """The watches whose first list is complete; the objects of others do not count yet."""
+        self._dispatch_queues: Reflector[DispatchQueue] = self._watch(
+            "dispatchqueues", *DISPATCH_QUEUE, _dispatch_queue
+        )
+        self._quota_subtrees: tuple[Reflector[Json], ...] = tuple(
+            self._watch(
+                f"quotasubtrees.{version.partition('/')[0]}", version, QUOTA_SUBTREE, _decoder(version)
+            )
+            for version in API_VERSIONS
+        )
+
+    @property
+    def declared(self) -> DeclaredQueues:
+        """All declared queues; the same value until one of them changes."""
+        if self._declared is None:
+            self._declared = DeclaredQueues.of(
+                self._items(self._dispatch_queues),
+                (item for each in self._quota_subtrees for item in self._items(each)),
+                self._defaults,
+            )
+        return self._declared
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for each in self._reflectors:
+                tasks.create_task(each.run(), name=each.name)
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                self._notify()
+
+    async def wait_until_listed(self) -> None:
+        """Return once each kind was listed, or the API server does not serve it or has refused the list."""
+        for each in self._reflectors:
+            await each.heard.wait()
+            if each.is_forbidden:
+                _log.warning("queues_unknown", watch=each.name, remedy="apply manifests/hub.yaml")
+
+    @property
+    def first_lists(self) -> Sequence[tuple[Reflector[Any], asyncio.Event]]:
+        """The watches, each with the event of its first answer; a refusal counts as one."""
+        return [(each, each.heard) for each in self._reflectors]
+
+    @property
+    def _reflectors(self) -> tuple[Reflector[Any], ...]:
+        return self._dispatch_queues, *self._quota_subtrees
+
+    def _items(self, watch: Reflector[_Item]) -> Iterable[_Item]:
+        return watch.items.values() if watch.name in self._listed else ()
+
+    def _notify(self) -> None:
+        try:
+            self._on_changed()
+        except Exception as error:  # noqa: BLE001  # the loop's edge: the next change is told all the same
+            log.internal_error("queues", error)
+
+    def _watch(
+        self, name: str, api_version: str, kind: str, decode: Callable[[Json], _Item]
+    ) -> Reflector[_Item]:
+        def changed(_uid: str, old: _Item | None, new: _Item | None) -> None:
+            # The objects of a first list count together, since a tree without some of its queues is another tree.
+            if old != new and name in self._listed:
+                self._mark_changed()
+
+        def listed() -> None:
+            if name not in self._listed:
+                self._listed.add(name)
+                self._mark_changed()
+
+        locate = self._locator(api_version, kind)
+        return Reflector(name, self._client, locate, decode, changed, on_listed=listed)
+
+    def _locator(self, api_version: str, kind: str) -> Callable[[], Awaitable[str]]:
+        async def locate() -> str:
+            return (await self._discovery.find(api_version, kind)).everywhere()
+
+        return locate
+
+    def _mark_changed(self) -> None:
+        self._declared = None
+        self._changed.set()
+
+
+def _dispatch_queue(raw: Json) -> DispatchQueue:
+    metadata = raw["metadata"]
+    return read_dispatch_queue(
+        raw, metadata["name"], metadata["uid"], str(metadata.get("creationTimestamp") or "")
+    )
+
+
+def _decoder(api_version: str) -> Callable[[Json], Json]:
+    """Keeps the parts of a QuotaSubtree that declare queues: MCAD writes others, such as their status, all the time."""
+
+    def decode(raw: Json) -> Json:
+        metadata = raw["metadata"]
+        labels = metadata.get("labels") or {}
+        return {
+            "apiVersion": api_version,
+            "metadata": {
+                "namespace": metadata.get("namespace", ""),
+                "name": metadata["name"],
+                "labels": {TREE_LABEL: labels[TREE_LABEL]} if TREE_LABEL in labels else {},
+            },
+            "spec": raw.get("spec"),
+        }
+
+    return decode

@@ -1,0 +1,212 @@
+"""The watch of the queues: what it lists, when it waits, and when it tells of a change."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from aiohttp import web
+from structlog.testing import capture_logs
+
+from dispatcher.controller.scheduling.queue_watch import QueueWatch
+from dispatcher.core.queues.forest import Defaults
+from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.discovery import Discovery
+from tests.fakes import FakeApiServer, Reply, answer, never, refusal, watch
+from tests.unit.virtual_time import until
+
+Json = dict[str, Any]
+OURS = "/apis/dispatcher.codeflare.dev/v1alpha1"
+QUEUES = f"{OURS}/dispatchqueues"
+QUOTA = "/apis/quota.codeflare.dev/v1alpha1"
+SUBTREES = f"{QUOTA}/quotasubtrees"
+OLD_QUOTA = "/apis/ibm.com/v1"
+OLD_SUBTREES = f"{OLD_QUOTA}/quotasubtrees"
+DEFAULTS = Defaults(QueueingStrategy.STRICT_FIFO, timedelta(seconds=5))
+
+
+def queue(name: str, version: int = 1, status: Json | None = None, **spec: object) -> Json:
+    metadata = {
+        "uid": name,
+        "name": name,
+        "resourceVersion": str(version),
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    }
+    return {"metadata": metadata, "spec": spec, "status": status or {}}
+
+
+def subtree(tree: str, *nodes: str, version: int = 1) -> Json:
+    metadata = {
+        "uid": f"tree-{tree}",
+        "namespace": "kube-system",
+        "name": tree,
+        "resourceVersion": str(version),
+        "labels": {"tree": tree},
+    }
+    return {"metadata": metadata, "spec": {"children": [{"name": each} for each in nodes]}}
+
+
+def listed(*raw: Json) -> Reply:
+    return answer({"metadata": {"resourceVersion": "5"}, "items": list(raw)})
+
+
+def serves(server: FakeApiServer, group: str, plural: str, kind: str) -> None:
+    server.on("GET", group, answer({"resources": [{"name": plural, "kind": kind, "namespaced": True}]}))
+
+
+def changed(raw: Json) -> Json:
+    return {"type": "MODIFIED", "object": raw}
+
+
+@pytest.fixture
+def told() -> list[tuple[str, ...]]:
+    """The names of the valid queues at each call of `on_changed`."""
+    return []
+
+
+@pytest.fixture
+def queues(server: FakeApiServer, client: ClusterClient, told: list[tuple[str, ...]]) -> QueueWatch:
+    """The watch, on a hub that serves DispatchQueues and nothing of MCAD's."""
+    serves(server, OURS, "dispatchqueues", "DispatchQueue")
+    found = QueueWatch(
+        client, Discovery(client), DEFAULTS, lambda: told.append(tuple(found.declared.forest.places))
+    )
+    return found
+
+
+@asynccontextmanager
+async def running(queues: QueueWatch) -> AsyncIterator[Callable[[], bool]]:
+    """Runs the watch; yields whether a leader would go on by now."""
+    tasks = [asyncio.create_task(queues.run()), asyncio.create_task(queues.wait_until_listed())]
+    try:
+        yield tasks[1].done
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_queues_of_both_kinds_are_one_value(server: FakeApiServer, queues: QueueWatch) -> None:
+    serves(server, QUOTA, "quotasubtrees", "QuotaSubtree")
+    serves(server, OLD_QUOTA, "quotasubtrees", "QuotaSubtree")
+    server.on("GET", QUEUES, listed(queue("b"), queue("a")), never)
+    server.on("GET", SUBTREES, listed(subtree("context", "gold")), never)
+    server.on("GET", OLD_SUBTREES, listed(subtree("context", "gold", "silver")), never)
+    async with running(queues) as goes_on:
+        await until(goes_on)
+        found = queues.declared
+        assert list(found.forest.places) == ["a", "b", "context/gold", "context/silver", "default"]
+        assert (found.trees, found.forest.defaults, found.is_declared) == (("context",), DEFAULTS, True)
+        assert queues.declared is found
+
+
+async def test_value_is_new_only_when_a_declaration_changes(
+    server: FakeApiServer, queues: QueueWatch, told: list[tuple[str, ...]]
+) -> None:
+    late: asyncio.Queue[None] = asyncio.Queue()
+
+    async def wait_first(request: web.Request) -> web.StreamResponse:
+        await late.get()
+        return await watch(changed(queue("a", 8, weight=2)), changed(queue("b", 9)))(request)
+
+    server.on(
+        "GET",
+        QUEUES,
+        listed(queue("a")),
+        watch(changed(queue("a", 6, status={"used": {"cpu": "1"}}))),
+        wait_first,
+        never,
+    )
+    async with running(queues) as goes_on:
+        await until(goes_on)
+        before = queues.declared
+        await until(lambda: len(server.requests("GET", QUEUES)) == 3)
+        assert queues.declared is before
+        late.put_nowait(None)
+        await until(lambda: len(told) >= 2)
+        assert queues.declared.forest.places["a"].queue.weight == 2
+    assert (told[0], told[-1]) == (("a", "default"), ("a", "b", "default"))
+
+
+async def test_malformed_queue_does_not_hide_the_others(server: FakeApiServer, queues: QueueWatch) -> None:
+    server.on("GET", QUEUES, listed(queue("bad", weight=[]), queue("good")), never)
+    async with running(queues) as goes_on:
+        await until(goes_on)
+        assert list(queues.declared.forest.places) == ["good", "default"]
+        assert list(queues.declared.malformed) == ["bad"]
+
+
+@pytest.mark.parametrize(
+    ("group", "path", "reply", "remedies"),
+    [
+        pytest.param(OURS, QUEUES, refusal(403, "Forbidden"), 1, id="may-not-list"),
+        pytest.param(OURS, QUEUES, refusal(404, ""), 0, id="not-served"),
+        pytest.param(OURS, OURS, refusal(404, ""), 0, id="no-such-group"),
+        pytest.param(QUOTA, SUBTREES, refusal(403, "Forbidden"), 1, id="may-not-list-subtrees"),
+        pytest.param(OLD_QUOTA, OLD_QUOTA, refusal(403, "Forbidden"), 1, id="may-not-discover"),
+    ],
+)
+async def test_kind_that_is_not_served_or_may_not_be_listed_has_no_objects(
+    server: FakeApiServer, queues: QueueWatch, group: str, path: str, reply: Reply, remedies: int
+) -> None:
+    server.on("GET", QUEUES, listed(), never)
+    if group is QUOTA:
+        serves(server, QUOTA, "quotasubtrees", "QuotaSubtree")
+    server.on("GET", path, reply)
+    with capture_logs() as logs:
+        async with running(queues) as goes_on:
+            await until(goes_on)
+            assert not queues.declared.is_declared
+            assert list(queues.declared.forest.places) == ["default"]
+    assert [each["event"] for each in logs].count("queues_unknown") == remedies
+
+
+@pytest.mark.parametrize("path", [QUEUES, OLD_QUOTA])
+async def test_leader_waits_while_a_list_fails(
+    server: FakeApiServer, queues: QueueWatch, told: list[tuple[str, ...]], path: str
+) -> None:
+    server.on("GET", QUEUES, listed(queue("a")), never)
+    server.on("GET", path, refusal(500, "InternalError"))
+    async with running(queues) as goes_on:
+        await asyncio.sleep(100)  # virtual
+        assert not goes_on()
+        assert [first.is_set() for _, first in queues.first_lists].count(False) == 1
+        if path is QUEUES:
+            assert (queues.declared.is_declared, told) == (False, [])
+        server.on("GET", path, *((listed(queue("a")), never) if path is QUEUES else [refusal(404, "")]))
+        await until(goes_on)
+        assert list(queues.declared.forest.places) == ["a", "default"]
+
+
+async def test_crd_that_is_installed_later_is_found(
+    server: FakeApiServer, queues: QueueWatch, told: list[tuple[str, ...]]
+) -> None:
+    server.on("GET", QUEUES, listed(), never)
+    async with running(queues) as goes_on:
+        await until(goes_on)
+        serves(server, QUOTA, "quotasubtrees", "QuotaSubtree")
+        server.on("GET", SUBTREES, listed(subtree("context", "gold")), never)
+        await until(lambda: queues.declared.is_declared)
+        await until(lambda: told[-1:] == [("context/gold", "default")])
+
+
+async def test_error_of_the_callback_does_not_end_the_watch(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    calls: list[int] = []
+
+    def fails() -> None:
+        calls.append(len(calls))
+        raise ValueError("a defect")
+
+    serves(server, OURS, "dispatchqueues", "DispatchQueue")
+    server.on("GET", QUEUES, listed(queue("a")), watch(changed(queue("b", 6))), never)
+    queues = QueueWatch(client, Discovery(client), DEFAULTS, fails)
+    async with running(queues):
+        await until(lambda: len(calls) == 2)
+        assert "b" in queues.declared.forest.places
