@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -38,6 +38,7 @@ from dispatcher.controller.reconcile.status_writer import StatusWriter
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.garbage import look_at_all_again
+from dispatcher.controller.scheduling.queue_cycles import QueueRules
 from dispatcher.controller.scheduling.queue_watch import QueueWatch
 from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
 from dispatcher.controller.scheduling.slices import Slices
@@ -264,6 +265,7 @@ class Session:
                 least=settings.cycle_seconds,
                 most=settings.poll_seconds,
             ),
+            queues=self._queue_rules,
         )
 
     def _make_reconciler(self) -> Reconciler:
@@ -293,10 +295,14 @@ class Session:
     def _make_snapshot_keeper(self) -> SnapshotKeeper:
         process = self._process
         store = SnapshotStore(process.database, self._lease)
-        rules = scheduling_rules(process.settings, process.kinds)
         period = process.settings.snapshot_seconds
         return SnapshotKeeper(
-            self._cache, self._fleet, store, rules, process.clock.now, timedelta(seconds=period)
+            self._cache,
+            self._fleet,
+            store,
+            self._scheduling_rules,
+            process.clock.now,
+            timedelta(seconds=period),
         )
 
     def _make_sampler(self) -> Sampler:
@@ -444,6 +450,20 @@ class Session:
         """The ceilings of a namespace have changed: reconcile each queued or suspended AppWrapper in it."""
         for uid in self._cache.undispatched(namespace):
             self._queue.add(uid)
+
+    def _queue_rules(self) -> QueueRules | None:
+        """The declared queues; None if none is declared."""
+        declared = self._queues.declared
+        return QueueRules(declared.forest) if declared.is_declared else None
+
+    def _scheduling_rules(self) -> SchedulingRules:
+        """All that decisions depend on besides clusters and AppWrappers."""
+        rules = scheduling_rules(self._process.settings, self._process.kinds)
+        queues = self._queue_rules()
+        if queues is None:
+            return rules
+        valid = tuple(place.queue for place in queues.forest.places.values())
+        return replace(rules, queues=valid, namespaces=queues.namespaces)
 
     def _queues_changed(self) -> None:
         """A queue was declared, changed or removed: the next cycle plans with it."""

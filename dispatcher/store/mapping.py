@@ -122,7 +122,7 @@ _UNHEALTHY: Final = _prefixed("unhealthy_")
 TOGETHER: Final = (frozenset(_PENDING.columns), frozenset({"priority", "priority_slope"}))
 """Groups of columns of which an event has all or none, so that a reader finds them in one event."""
 
-TELLING: Final = frozenset({"failed", "evicted", "postponed", "withdrawn", "lost"})
+TELLING: Final = frozenset({"failed", "evicted", "preempted", "postponed", "withdrawn", "lost"})
 """Outcomes of an attempt that have a reason."""
 
 

@@ -299,7 +299,7 @@ _ATTEMPTS: Final = text(
     "SELECT :epoch, coalesce((SELECT m.cluster_uid FROM member_cluster m WHERE m.name = t.cluster), ''), "
     f"{listed(mapping.ATTEMPT_COLUMNS)} FROM {recordset(mapping.ATTEMPT_COLUMNS)} "
     "ON CONFLICT (uid, number) DO UPDATE SET "
-    + _replaced(("created_at", "started_at", "ended_at", "outcome", "reason"))
+    + _replaced(("created_at", "started_at", "ended_at", "outcome", "reason", "preempted_by"))
 )
 _OBJECTS: Final = text(
     f"INSERT INTO attempt_object ({listed(mapping.OBJECT_COLUMNS)}) "

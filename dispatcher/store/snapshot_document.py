@@ -20,6 +20,7 @@ from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
+from dispatcher.core.queues.declaration import parse_dispatch_queue, write_queue
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill import Reservation
 from dispatcher.core.scheduling.capacity import FitMode
@@ -46,6 +47,10 @@ def lines_of(facts: ClusterFacts) -> Steps[list[bytes]]:
             "starvation_seconds": facts.rules.starvation_bound.total_seconds(),
             "declared_demand": facts.rules.declared_demand,
             "declared_kinds": facts.rules.kinds.declared,
+            "queues": [
+                {"metadata": {"name": each.name}, "spec": write_queue(each)} for each in facts.rules.queues
+            ],
+            "namespaces": facts.rules.namespaces,
         },
         "cluster": {
             "name": cluster.name,
@@ -131,6 +136,8 @@ def _rules_of(value: Mapping[str, Any]) -> SchedulingRules:
         declared_demand=Rule(value["declared_demand"]),
         # A leader of an earlier release declares none.
         kinds=Kinds(tuple(map(_declaration_of, value.get("declared_kinds", ())))),
+        queues=tuple(map(parse_dispatch_queue, value.get("queues", ()))),
+        namespaces=value.get("namespaces", {}),
     )
 
 

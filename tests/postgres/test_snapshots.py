@@ -92,7 +92,7 @@ class Bench:
     def make_keeper(self, database: Database) -> SnapshotKeeper:
         """The keeper of this leader, or of one after it."""
         store = SnapshotStore(database, lambda: self.lease)
-        return SnapshotKeeper(self.cache, self.clusters, store, RULES, lambda: self.now, TIMEOUT)
+        return SnapshotKeeper(self.cache, self.clusters, store, lambda: RULES, lambda: self.now, TIMEOUT)
 
     async def commit(self, change: Change) -> Record:
         """Commit a change, and remember it as the leader does."""

@@ -8,36 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import datetime
 
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.lifecycle import queue_steps, run_steps
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import ACTIVE, HOLDING, Change, Phase, Record
+from dispatcher.core.model.record import Change, Record
 from dispatcher.core.queues.forest import Forest
-from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Outcome, Preempting, Waiting
 from dispatcher.core.scheduling.ordering import is_eligible
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang
-
-PREEMPTIONS_WITHIN: Final = timedelta(hours=24)
-"""The time in which the preemptions of a gang count against `maxPreemptions`."""
-
-_SILENT: Final = frozenset(
-    {
-        cluster_filters.NOT_CONNECTED,
-        cluster_filters.NOT_REPORTED,
-        cluster_filters.UNREACHABLE,
-        cluster_filters.CREDENTIALS_REFUSED,
-        cluster_filters.ANSWERS_TOO_LARGE,
-        cluster_filters.ANOTHER_CLUSTER,
-    }
-)
-"""Reasons for a closed cluster whose gangs cannot be removed now: nobody preempts them, and nobody waits for them."""
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang, is_silent, pending_gang
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +43,7 @@ def plan_in_steps(
     cache: Cache, rules: QueueRules, snapshots: Mapping[str, ClusterSnapshot], now: datetime
 ) -> Steps[QueuePlan]:
     """The outcomes of one cycle over the queues."""
-    pending = [
-        PendingGang(each, each.leaves, each.is_preempting, _recent_preemptions(each, now))
-        for each in cache.queued()
-        if is_eligible(each, now)
-    ]
+    pending = [pending_gang(each, now) for each in cache.queued() if is_eligible(each, now)]
     pending.sort(key=lambda each: each.record.enqueue_seq)
     yield
     active: list[ActiveGang] = []
@@ -80,28 +59,11 @@ def plan_in_steps(
     )
 
 
-def _recent_preemptions(record: Record, now: datetime) -> int:
-    return sum(now - each < PREEMPTIONS_WITHIN for each in record.preempted_at)
-
-
 def _active(record: Record, snapshots: Mapping[str, ClusterSnapshot]) -> ActiveGang | None:
-    """The gang as queues see it; None if it holds nothing."""
-    attempt = record.attempt
-    if record.phase not in HOLDING or attempt is None:
+    if record.attempt is None:
         return None
-    is_silent = _is_silent(snapshots.get(attempt.cluster))
-    return ActiveGang(
-        record,
-        record.leaves,
-        attempt.cluster,
-        attempt.decided_at,
-        is_leaving=record.phase not in ACTIVE and record.phase is not Phase.DISPATCHING and not is_silent,
-        is_fixed=record.phase not in ACTIVE or is_silent,
-    )
-
-
-def _is_silent(snapshot: ClusterSnapshot | None) -> bool:
-    return snapshot is None or (snapshot.closed is not None and snapshot.closed.reason in _SILENT)
+    snapshot = snapshots.get(record.attempt.cluster)
+    return active_gang(record, is_silent=snapshot is None or is_silent(snapshot.closed))
 
 
 def changes_of(group: Preempting | Drained, now: datetime) -> list[Change]:
@@ -110,7 +72,7 @@ def changes_of(group: Preempting | Drained, now: datetime) -> list[Change]:
         why = f"preempted: {Reason.QUEUE_STOPPED.words} (queue {group.queue})"
         return [run_steps.preempt(each.record, reason, why, now) for each, reason in group.victims]
     preemptor = group.record
-    changes = [queue_steps.begin_preempting(preemptor, group.pending, now)]
+    changes = [queue_steps.begin_preempting(preemptor, group.pending, now, is_head=group.is_head)]
     for victim, reason in group.victims:
         who = f"{preemptor.key} (queue {preemptor.queue}, priority {preemptor.priority})"
         why = f"preempted for {who}: {reason.words}"

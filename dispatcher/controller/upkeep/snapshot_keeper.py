@@ -56,6 +56,7 @@ class _Written:
     snapshot: ClusterSnapshot
     reservations: Mapping[str, Reservation]
     uses: Mapping[str, Use]
+    rules: SchedulingRules
 
 
 class SnapshotKeeper:
@@ -66,7 +67,7 @@ class SnapshotKeeper:
         cache: Cache,
         clusters: Clusters,
         store: SnapshotStore,
-        rules: SchedulingRules,
+        rules: Callable[[], SchedulingRules],
         now: Callable[[], datetime],
         period: timedelta,
     ) -> None:
@@ -97,11 +98,14 @@ class SnapshotKeeper:
         """Write the clusters that have changed since the last call, and delete those that are gone."""
         pending = self._cache.pending_queue
         snapshots, now = self._clusters.snapshots(pending.requirements()), self._now()
+        rules = self._rules()
         by_cluster: dict[str, dict[str, Reservation]] = {name: {} for name in snapshots}
         for uid, reservation in pending.reservations.items():
             by_cluster.get(reservation.cluster, {})[uid] = reservation
         found = {
-            name: _Written(each, by_cluster[name], each.capacity.nodes.uses if each.capacity.nodes else {})
+            name: _Written(
+                each, by_cluster[name], each.capacity.nodes.uses if each.capacity.nodes else {}, rules
+            )
             for name, each in snapshots.items()
         }
         if found == self._written:
@@ -123,6 +127,6 @@ class SnapshotKeeper:
             reserve = self._clusters.reserve_of(snapshot.name)
             cluster = Cluster.of(snapshot, ledger.nodes(), reserve)
             pods = await slices.run(count_pods_by_place(ledger.pods()))
-        facts = ClusterFacts(cluster, pods, self._rules, written.reservations, now)
+        facts = ClusterFacts(cluster, pods, written.rules, written.reservations, now)
         lines = await slices.run(snapshot_document.lines_of(facts))
         return await asyncio.to_thread(snapshot_document.compressed, lines)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from decimal import Decimal
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
 from dispatcher.api.spec_errors import quoted
 from dispatcher.core.model.document import LARGEST_INTEGER, Entry
@@ -182,3 +183,42 @@ def _count(entry: Entry) -> int | None:
 
 def _seconds(entry: Entry) -> timedelta | None:
     return None if entry.value is None else entry.seconds()
+
+
+def write_queue(queue: Queue) -> dict[str, Any]:
+    """The spec of a DispatchQueue that declares a queue: `parse_dispatch_queue` reads it back."""
+    preemption = queue.preemption
+    while_borrowing = preemption.while_borrowing
+    return {
+        "parent": queue.parent,
+        "resources": {name: _written_quota(name, quota) for name, quota in queue.resources.items()},
+        "weight": format(Decimal(queue.weight.numerator) / queue.weight.denominator, "f"),
+        "priority": queue.priority,
+        "sharing": queue.sharing,
+        "queueingStrategy": queue.strategy,
+        "starvationBoundSeconds": _in_seconds(queue.starvation_bound),
+        "order": queue.order,
+        "preemption": {
+            "withinQueue": preemption.within_queue,
+            "reclaim": preemption.reclaim,
+            "whileBorrowing": None
+            if while_borrowing is None
+            else {"maxPriority": while_borrowing.max_priority},
+        },
+        "minRuntimeSeconds": _in_seconds(queue.min_runtime),
+        "maxPreemptions": queue.max_preemptions,
+        "preemptibleBelow": queue.preemptible_below,
+        "clusterSelector": str(queue.cluster_selector),
+        "namespaceSelector": str(queue.namespace_selector),
+        "stopPolicy": queue.stop_policy,
+    }
+
+
+def _written_quota(resource: str, quota: Quota) -> dict[str, str]:
+    amounts = zip(QUOTA_FIELDS, (quota.nominal, quota.borrowing_limit, quota.lending_limit), strict=True)
+    unit = "m" if resource == "cpu" else ""
+    return {key: f"{value}{unit}" for key, value in amounts if value is not None}
+
+
+def _in_seconds(value: timedelta | None) -> float | None:
+    return None if value is None else value.total_seconds()

@@ -86,12 +86,16 @@ class NotEvaluated:
 
 @dataclass(frozen=True, slots=True)
 class Preempting:
-    """The gang waits for the capacity of its `victims`, which are preempted for it on `cluster`."""
+    """The gang waits for the capacity of its `victims`, which are preempted for it on `cluster`.
+
+    `is_head` as for a `Waiting` gang.
+    """
 
     record: Record
     pending: Pending
     cluster: str
     victims: tuple[tuple[ActiveGang, Reason], ...]
+    is_head: bool = False
 
 
 Refusal = Waiting | Impossible

@@ -19,22 +19,28 @@ from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.record import Attempt, Phase, Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.queues.queue import Queue, QueueingStrategy
 from dispatcher.core.scheduling.backfill import Reservation
 from dispatcher.core.scheduling.capacity import FitMode, Pod
 from dispatcher.core.scheduling.node_snapshot import Place
+from dispatcher.core.scheduling.sharing.gangs import active_gang, claim_of, is_silent
 from dispatcher.core.scheduling.world import Cluster, RunningGang, RunningPods, World
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulingRules:
-    """The settings of the leader that its decisions depend on."""
+    """The settings of the leader and the valid declared queues, which its decisions depend on.
+
+    `namespaces` are the labels of namespaces, if a queue selects any.
+    """
 
     policy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
     fit: FitMode = FitMode.NODE
     starvation_bound: timedelta = timedelta(minutes=10)
     declared_demand: Rule = Rule.LARGER
     kinds: Kinds = BUILT_IN
+    queues: tuple[Queue, ...] = ()
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 class OwnedPods(NamedTuple):
@@ -104,10 +110,11 @@ def world_of(
                 permanent=tuple(pods.place for pods in others if pods.never_ends),
             )
         )
+    silent = frozenset(each.cluster.name for each in facts if is_silent(each.cluster.closed))
     return World(
         clusters=tuple(clusters),
         running=tuple(
-            _running(record, attempt, bound[record.uid])
+            _running(record, attempt, bound[record.uid], silent if rules.queues else None)
             for record, attempt in sorted(holders.values(), key=_by_dispatch)
         ),
         pending=tuple(each for each in known if each.phase is Phase.QUEUED),
@@ -115,7 +122,12 @@ def world_of(
         policy=rules.policy,
         fit=rules.fit,
         starvation_bound=rules.starvation_bound,
-        reservations={uid: found for each in facts for uid, found in each.reservations.items()},
+        reservations=None
+        if rules.queues
+        else {uid: found for each in facts for uid, found in each.reservations.items()},
+        queues=rules.queues,
+        claims={each.uid: claim_of(each, now) for each in known if rules.queues},
+        namespaces=rules.namespaces,
     )
 
 
@@ -133,7 +145,11 @@ def _by_dispatch(holder: tuple[Record, Attempt]) -> tuple[datetime, str]:
     return attempt.decided_at, record.uid
 
 
-def _running(record: Record, attempt: Attempt, bound: Iterable[Place]) -> RunningGang:
+def _running(
+    record: Record, attempt: Attempt, bound: Iterable[Place], silent: Collection[str] | None
+) -> RunningGang:
+    """The running gang; with queues, `silent` are the clusters that do not answer."""
+    active = None if silent is None else active_gang(record, is_silent=attempt.cluster in silent)
     return RunningGang(
         name=record.uid,
         cluster=attempt.cluster,
@@ -141,4 +157,5 @@ def _running(record: Record, attempt: Attempt, bound: Iterable[Place]) -> Runnin
         pods=tuple(map(RunningPods, record.gang.pod_sets)),
         bound=tuple(bound),
         assignment=attempt.assignment,
+        active=active,
     )

@@ -514,9 +514,7 @@ class QueueCycle:
                 self._later.hold(hold)
         if is_starved and reason in {INSUFFICIENT, RESERVED}:
             self._keep_cluster(gang)
-        if isinstance(outcome, Waiting):
-            return replace(outcome, is_head=is_head)
-        return outcome
+        return replace(outcome, is_head=is_head)
 
     def _keep_cluster(self, gang: PendingGang) -> None:
         """Keep one cluster for a starved gang that waits for room."""

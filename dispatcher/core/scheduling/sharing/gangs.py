@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dispatcher.api.names import DEFAULT_QUEUE
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.record import ACTIVE, HOLDING, Phase, Record
 from dispatcher.core.queues.forest import Place
 from dispatcher.core.queues.queue import Order
-from dispatcher.core.scheduling import ordering
+from dispatcher.core.scheduling import cluster_filters, ordering
+from dispatcher.core.scheduling.cluster_filters import Closed
 
 RecentUse = Mapping[tuple[str, str], Fraction]
 """The recent use of each namespace in each leaf, by leaf and namespace."""
@@ -88,3 +89,53 @@ def rank_in_queue(gang: PendingGang, now: datetime, place: Place | None, usage: 
     if place is None or place.queue.order is not Order.USAGE:
         return found
     return found._replace(recent_use=usage.get((place.name, gang.record.namespace), _NONE))
+
+
+# --- from records --------------------------------------------------------------------------------------------
+
+PREEMPTIONS_WITHIN: Final = timedelta(hours=24)
+"""The time in which the preemptions of a gang count against `maxPreemptions`."""
+
+_SILENT: Final = frozenset(
+    {
+        cluster_filters.NOT_CONNECTED,
+        cluster_filters.NOT_REPORTED,
+        cluster_filters.UNREACHABLE,
+        cluster_filters.CREDENTIALS_REFUSED,
+        cluster_filters.ANSWERS_TOO_LARGE,
+        cluster_filters.ANOTHER_CLUSTER,
+    }
+)
+"""Reasons for a closed cluster whose gangs cannot be removed now: nobody preempts them, and nobody waits for them."""
+
+
+def is_silent(closed: Closed | None) -> bool:
+    """True if a cluster is closed because it does not answer."""
+    return closed is not None and closed.reason in _SILENT
+
+
+def pending_gang(record: Record, now: datetime) -> PendingGang:
+    """A queued record as queues see it."""
+    return PendingGang(record, *claim_of(record, now))
+
+
+def claim_of(record: Record, now: datetime) -> Claim:
+    """What a queued record asks of the queues."""
+    recent = sum(now - each < PREEMPTIONS_WITHIN for each in record.preempted_at)
+    return Claim(record.leaves, record.is_preempting, recent)
+
+
+def active_gang(record: Record, *, is_silent: bool) -> ActiveGang | None:
+    """A record that holds capacity as queues see it, None for others; `is_silent` if its cluster does not answer."""
+    attempt = record.attempt
+    if record.phase not in HOLDING or attempt is None:
+        return None
+    is_leaving = record.phase not in ACTIVE and record.phase is not Phase.DISPATCHING
+    return ActiveGang(
+        record,
+        record.leaves,
+        attempt.cluster,
+        attempt.decided_at,
+        is_leaving=is_leaving and not is_silent,
+        is_fixed=record.phase not in ACTIVE or is_silent,
+    )

@@ -61,7 +61,7 @@ class NaiveForest:
         return max(0, self.total(name, resource) - kept)
 
     def kept(self, name: str, resource: str) -> int:
-        lending = self._quota(name, resource).get("lendingLimit")
+        lending: int | None = self._quota(name, resource).get("lendingLimit")
         if lending is None or "parent" not in self.queues[name]:
             return 0
         return max(0, self.own(name, resource) - lending)

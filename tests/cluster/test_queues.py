@@ -1,0 +1,94 @@
+"""Queues on a real cluster: quota, preemption, and the return of the victim."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tests.cluster.manifests import appwrapper, item, job
+from tests.cluster.outcomes import rows
+from tests.cluster.world import World
+
+Json = dict[str, Any]
+Declare = Callable[..., Awaitable[None]]
+PATH = "/apis/dispatcher.codeflare.dev/v1alpha1/dispatchqueues"
+
+
+@pytest.fixture
+async def declare(world: World) -> AsyncIterator[Declare]:
+    """Create a DispatchQueue; all are deleted after the test, because they are of the whole cluster."""
+    created: list[Json] = []
+
+    async def create(name: str, **spec: Any) -> None:  # noqa: ANN401
+        manifest = {
+            "apiVersion": "dispatcher.codeflare.dev/v1alpha1",
+            "kind": "DispatchQueue",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+        created.append(await world.client.create(PATH, manifest))
+
+    yield create
+    for each in created:
+        metadata = each["metadata"]
+        await world.client.delete(f"{PATH}/{metadata['name']}", metadata["uid"])
+
+
+async def test_a_gang_without_quota_waits_although_it_fits(world: World, declare: Declare) -> None:
+    await declare("default", resources={"cpu": {"nominalQuota": 4}})
+    await world.start_dispatcher()
+    await world.create(appwrapper("first", item(job("first", cpu="3"))))
+    await world.until_state("first", "Running")
+    await world.create(appwrapper("second", item(job("second", cpu="2"))))
+    await world.create(appwrapper("third", item(job("third", cpu="1"))))
+    waiting = await world.until_state("second", "Backoff")
+    assert waiting["waiting"]["reason"] == "InsufficientQuota"
+    assert "cpu: needs 2, 1 available; nominal 4, 3 used" in waiting["waiting"]["message"]
+    await world.until_state("third", "Running")
+    await world.create(appwrapper("fourth", item(job("fourth", cpu="5"))))
+    waiting = await world.until_state("fourth", "Backoff")
+    assert waiting["waiting"]["reason"] == "LargerThanQuota"
+    await world.delete("first")
+    await world.until_state("second", "Running")
+
+
+async def test_a_gang_of_higher_priority_preempts_and_the_victim_comes_back(
+    world: World, declare: Declare
+) -> None:
+    await declare(
+        "default",
+        resources={"cpu": {"nominalQuota": 4}},
+        preemption={"withinQueue": "LowerPriority"},
+    )
+    await world.start_dispatcher()
+    await world.create(appwrapper("dev", item(job("dev", 3, cpu="1")), priority=100))
+    await world.until_state("dev", "Running")
+    await world.create(appwrapper("prod", item(job("prod", 2, cpu="1")), priority=1000))
+    await world.until_state("prod", "Running")
+    victim = await world.until_state("dev", "Backoff")
+    (candidate,) = (each for each in victim["conditions"] if each["type"] == "PreemptCandidate")
+    assert candidate["reason"] == "PriorityInQueue"
+    expected = f"preempted for {world.namespace}/prod (queue default, priority 1000): "
+    assert candidate["message"].startswith(expected)
+
+    # Nothing of the preemptor existed before the pods of its victim were confirmed gone.
+    (removed,) = await rows(world, "SELECT at FROM event WHERE name = 'dev' AND cause = 'removed'")
+    (dispatched,) = await rows(world, "SELECT at FROM event WHERE name = 'prod' AND cause = 'dispatched'")
+    assert removed["at"] <= dispatched["at"]
+    assert (await world.causes("prod"))[:3] == ["submitted", "preempting", "dispatched"]
+    (attempt,) = await rows(
+        world, "SELECT outcome, preempted_by, error_class FROM history.attempt_history WHERE name = 'dev'"
+    )
+    (preemptor,) = await rows(world, "SELECT uid FROM appwrapper WHERE name = 'prod'")
+    assert attempt == {
+        "outcome": "preempted",
+        "preempted_by": preemptor["uid"],
+        "error_class": "PriorityInQueue",
+    }
+    (record,) = await rows(world, "SELECT requeuings, retries FROM appwrapper WHERE name = 'dev'")
+    assert record == {"requeuings": 0, "retries": 0}
+
+    await world.delete("prod")
+    await world.until_state("dev", "Running")
