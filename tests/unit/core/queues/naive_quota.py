@@ -77,7 +77,8 @@ class NaiveForest:
         """The bound of the sharing Division."""
         quota = self._quota(name, resource)
         if "parent" not in self.queues[name]:
-            return quota.get("nominalQuota")
+            nominal: int | None = quota.get("nominalQuota")
+            return nominal
         return (
             None
             if quota.get("borrowingLimit") is None
