@@ -192,7 +192,10 @@ class World:
             reservations=self.reservations,
         )
         cycle_over_queues = QueueCycle(facts, snapshots)
-        return cycle_over_queues.shares, tuple(cycle_over_queues.run())
+        outcomes = cycle_over_queues.run()
+        return cycle_over_queues.shares, tuple(
+            each if isinstance(each, Drained) else _timeless(each) for each in outcomes
+        )
 
     def bound_pods(self) -> dict[str, list[Pod]]:
         """The pods of the running gangs, on nodes, by the name of their cluster. Raises `NoNode`."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
+from dispatcher.api.selector import Selector
 from dispatcher.core.lifecycle.queue_steps import AWAITING_RELEASE
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
@@ -28,7 +29,7 @@ from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.accounts import TreeQuota
 from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import QueueingStrategy, Reclaim, Sharing, StopPolicy
-from dispatcher.core.scheduling.backfill import Reservation
+from dispatcher.core.scheduling.backfill import LONG_AGO, Reservation, noted
 from dispatcher.core.scheduling.cluster_filters import (
     NOT_SELECTED,
     ClusterSnapshot,
@@ -38,10 +39,19 @@ from dispatcher.core.scheduling.cluster_filters import (
     score,
 )
 from dispatcher.core.scheduling.cluster_room import ClusterRoom
-from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Preempting, Waiting, not_evaluated
+from dispatcher.core.scheduling.cycle import (
+    Impossible,
+    Outcome,
+    Placed,
+    Preempting,
+    Waiting,
+    not_evaluated,
+    refusal,
+)
 from dispatcher.core.scheduling.explain import (
     INSUFFICIENT,
     LARGER_THAN_CLUSTER,
+    NO_CLUSTER,
     RESERVED,
     Refused,
     Shortage,
@@ -74,7 +84,9 @@ OVER_NOMINAL_QUOTA: Final = "OverNominalQuota"
 INSUFFICIENT_QUOTA: Final = "InsufficientQuota"
 """The gang has no quota now."""
 
-_HEADS: Final = frozenset({INSUFFICIENT_QUOTA, OVER_NOMINAL_QUOTA, INSUFFICIENT, RESERVED, AWAITING_RELEASE})
+_HEADS: Final = frozenset(
+    {INSUFFICIENT_QUOTA, OVER_NOMINAL_QUOTA, INSUFFICIENT, RESERVED, AWAITING_RELEASE, NO_CLUSTER}
+)
 """The reasons of a gang that waits as the head of its queue; others block nobody."""
 
 
@@ -184,9 +196,7 @@ class QueueCycle:
             if tree.sharing is Sharing.DIVISION:
                 selectors = self._forest.places[root].cluster_selectors
                 clusters = [
-                    each
-                    for each in self._snapshots.values()
-                    if all(selector.matches(each.labels) for _, selector in selectors)
+                    each for each in self._snapshots.values() if self._not_selected(each, selectors) is None
                 ]
                 capacity = sum_of(each.capacity.total_for(None) for each in clusters)
                 wanted = {leaf: sum_of(pending[leaf]) for leaf in tree.names if leaf in pending}
@@ -206,7 +216,8 @@ class QueueCycle:
                 yield place.name, QueueShare(used)
 
     def _drain(self) -> None:
-        for place in self._forest.leaves:
+        # Not only leaves: a queue that got children may have gangs from before.
+        for place in self._forest.places.values():
             if place.stop_policy is not StopPolicy.HOLD_AND_DRAIN:
                 continue
             there = [each for each in self._active.get(place.name, ()) if each.uid not in self._search.gone]
@@ -315,12 +326,12 @@ class QueueCycle:
         return sites, rejections, shortages
 
     def _not_selected(
-        self, snapshot: ClusterSnapshot, selectors: Iterable[tuple[str, object]]
+        self, snapshot: ClusterSnapshot, selectors: Iterable[tuple[str, Selector]]
     ) -> Rejection | None:
         if not self._has_members:
             return None
         for queue, selector in selectors:
-            if not selector.matches(snapshot.labels):  # type: ignore[attr-defined]
+            if not selector.matches(snapshot.labels):
                 message = f"queue {queue} selects clusters with {selector}"
                 return Rejection(snapshot.name, NOT_SELECTED, message)
         return None
@@ -332,7 +343,7 @@ class QueueCycle:
         self, gang: PendingGang, rejections: Sequence[Rejection], shortages: Sequence[Shortage]
     ) -> Outcome:
         refused = Refused(gang.record.gang, rejections, shortages, has_members=self._has_members)
-        return Impossible(gang.record, refused.pending)
+        return refusal(gang.record, refused)
 
     def _is_tired(self, gang: PendingGang) -> bool:
         demand = gang.record.gang.demand
@@ -474,7 +485,7 @@ class QueueCycle:
             else:
                 free = account.available(place.name, name)
             nominal, used = account.quota.queues[place.name].total[name], account.plain[place.name][name]
-            needs, available = in_words(name, demand[name]), in_words(name, max(0, free))
+            needs, available = in_words(name, demand[name]), in_words(name, free)
             parts.append(
                 f"{name}: needs {needs}, {available} available; "
                 f"nominal {in_words(name, nominal)}, {in_words(name, used)} used"
@@ -502,6 +513,12 @@ class QueueCycle:
         self, gang: PendingGang, outcome: Waiting | Preempting, *, is_starved: bool
     ) -> Waiting | Preempting:
         record, reason = gang.record, outcome.pending.reason
+        if is_starved and reason in {INSUFFICIENT, RESERVED}:
+            reservation = self._keep_cluster(gang)
+            if reservation is not None:
+                outcome = replace(outcome, pending=noted(outcome.pending, reservation))
+                if reservation.is_resting:
+                    return outcome  # the next gang can be the head
         is_head = False
         for place in self._places(gang):
             is_first = place.name not in self._heads
@@ -512,23 +529,22 @@ class QueueCycle:
                 hold = Hold(place.name, record.gang.demand, is_starved)
                 self._ledger.hold(hold)
                 self._later.hold(hold)
-        if is_starved and reason in {INSUFFICIENT, RESERVED}:
-            self._keep_cluster(gang)
         return replace(outcome, is_head=is_head)
 
-    def _keep_cluster(self, gang: PendingGang) -> None:
-        """Keep one cluster for a starved gang that waits for room."""
+    def _keep_cluster(self, gang: PendingGang) -> Reservation | None:
+        """Keep one cluster for a starved gang that waits for room; the reservation of the gang, if it has one."""
         if self._facts.reservations is not None:
             reservation = self._facts.reservations.get(gang.uid)
             if reservation is not None and not reservation.is_resting:
                 room = self._rooms.get(reservation.cluster)
                 if room is not None and room.keeper is None:
                     room.keep(gang.record, reservation.assignment)
-            return
+            return reservation
         for room in self._sites(gang)[0]:
             if room.keeper is None:
                 room.keep(gang.record)
-                return
+                return Reservation(room.name, LONG_AGO, LONG_AGO, LONG_AGO)
+        return None
 
     def _places(self, gang: PendingGang) -> list[Place]:
         return [self._forest.places[leaf] for leaf in gang.leaves if leaf in self._forest.places]

@@ -167,14 +167,13 @@ def turn_keys(
 
 
 def load(account: Account, shares: Shares, name: str) -> Load:
-    """The load of a queue."""
+    """The load of a queue; infinite ones are equal."""
     allocated = shares.allocated[name]
-    found = [
-        Load(allocated[each] == 0, Fraction(used, allocated[each] or 1))
-        for each, used in account.plain[name].items()
-        if used > 0
-    ]
-    return max(found, default=Load(is_infinite=False, share=Fraction(0)))
+    used = {each: amount for each, amount in account.plain[name].items() if amount > 0}
+    if any(allocated[each] == 0 for each in used):
+        return Load(is_infinite=True, share=Fraction(0))
+    share = max((Fraction(amount, allocated[each]) for each, amount in used.items()), default=Fraction(0))
+    return Load(is_infinite=False, share=share)
 
 
 def would_exceed(account: Account, shares: Shares, leaf: str, demand: Resources) -> bool:
@@ -284,7 +283,10 @@ class _DivisionSearch:
         return True
 
     def _next_leaf(self) -> str:
-        """The leaf to look at next, from the root down; some leaf has candidates left."""
+        """The leaf to look at next, from the root down; some leaf has candidates left.
+
+        A queue that got children while gangs ran in it gives these before those of its children.
+        """
         places, paths = self._search.forest.places, self._account.quota.paths
         first: dict[str, ActiveGang] = {}
         for leaf, gangs in self._left.items():
@@ -293,7 +295,7 @@ class _DivisionSearch:
                 if known is None or _recency(gangs[0]) > _recency(known):
                     first[name] = gangs[0]
         at = self._search.place.root
-        while not places[at].is_leaf:
+        while at not in self._left:
             children = [name for name in places[at].children if name in first]
             at = min(children, key=lambda name: self._turn_to_give(places[name], first[name]))
         return at

@@ -169,12 +169,15 @@ class _FairSearch:
         return below_common_ancestor(paths[self._leaf], paths[leaf])
 
     def _next_leaf(self, lists: Mapping[str, list[ActiveGang]]) -> str | None:
-        """The leaf to take the next gang from: from the root down, to the child with the highest share."""
+        """The leaf to take the next gang from: from the root down, to the child with the highest share.
+
+        A queue that got children while gangs ran in it gives these before those of its children.
+        """
         places, yielding = self._search.forest.places, self._yielding(lists)
         at = self._search.place.root
         if at not in yielding:
             return None
-        while not places[at].is_leaf:
+        while not lists.get(at):
             children = [name for name in places[at].children if name in yielding]
             highest = max(self._share(name) for name in children)
             tied = [name for name in children if self._share(name) == highest]

@@ -111,11 +111,10 @@ class VictimSearch:
         Gangs in `ready` count as if they had run long enough.
         """
         gang = trial.gang
-        lacks_room = not trial.has_room()
         conditions: list[Enough] = []
         asks_room = True
         for place in self._places(gang.leaves):
-            lacks_quota = not trial.has_quota(place.name)
+            lacks_quota, lacks_room = not trial.has_quota(place.name), not trial.has_room()
             if not lacks_quota and not (asks_room and lacks_room):
                 continue
             contested = self._contested(trial, place, lacks_room=lacks_room)
