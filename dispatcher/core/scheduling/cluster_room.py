@@ -15,7 +15,7 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.fit import Fit, assignment_in_empty, fit, fit_in_both, fits
+from dispatcher.core.scheduling.fit import Fit, assignment_in_empty, fit, fit_in_both
 
 Gangs = Iterable[tuple[str, Gang]]
 """Gangs that hold capacity, by uid."""
@@ -52,9 +52,9 @@ class ClusterRoom:
         """The places of a gang later, or its shortfall then."""
         return fit(gang, self._later_beside)
 
-    def fits_but_for_others(self, gang: Gang) -> bool:
-        """True if a gang fits what is free now, whether it is kept or promised or not."""
-        return fits(gang, self._now)
+    def fit_but_for_others(self, gang: Gang) -> Fit:
+        """The places of a gang in what is free now, whether it is kept or promised or not; or its shortfall."""
+        return fit(gang, self._now)
 
     def available(self, gang: Gang | None) -> Resources:
         """The free capacity now for a gang (None: of every usable node), less what is kept."""

@@ -465,12 +465,13 @@ class QueueCycle:
 
     def _shortage(self, gang: PendingGang, room: ClusterRoom, short: Shortfall | None) -> Shortage:
         """Why the gang does not go to a cluster that it would fit if the cluster were empty."""
-        if short is None or room.fits_but_for_others(gang.record.gang):
+        free = None if short is None else room.fit_but_for_others(gang.record.gang)
+        if not isinstance(free, Shortfall):
             keeper = room.keeper.key if room.keeper is not None else "gangs that go first"
             return Shortage(room.name, RESERVED, short or Shortfall(), keeper=keeper)
         capacity = room.snapshot.capacity
         traits = None if capacity.nodes is None else capacity.nodes.traits
-        return Shortage(room.name, INSUFFICIENT, short, traits=traits)
+        return Shortage(room.name, INSUFFICIENT, free, traits=traits)
 
     def _quota_message(self, place: Place, lacking: Sequence[str], demand: Resources) -> str:
         account = self._ledger.accounts[place.root]
