@@ -14,6 +14,7 @@ from testbed import build
 from testbed.nodes import Shape
 from testbed.plane import Plane, Wanted
 from testbed.processes import Supervisor
+from tests.cluster.dispatch_queues import Declare, declaring
 from tests.cluster.world import World
 
 CHECKOUT = Path(__file__).parents[2]
@@ -71,3 +72,10 @@ async def world(
     world = World(supervisor, plane, client, namespace, database_url)
     yield world
     world.stop_dispatchers()
+
+
+@pytest.fixture
+async def declare(world: World) -> AsyncIterator[Declare]:
+    """Create a DispatchQueue in the cluster of this world."""
+    async with declaring(world.client) as declare:
+        yield declare

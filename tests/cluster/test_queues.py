@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-import pytest
-
+from tests.cluster.dispatch_queues import Declare
 from tests.cluster.manifests import appwrapper, item, job
 from tests.cluster.outcomes import rows
 from tests.cluster.world import World
 
 Json = dict[str, Any]
-Declare = Callable[..., Awaitable[None]]
-PATH = "/apis/dispatcher.codeflare.dev/v1alpha1/dispatchqueues"
-
-
-@pytest.fixture
-async def declare(world: World) -> AsyncIterator[Declare]:
-    """Create a DispatchQueue; all are deleted after the test, because they are of the whole cluster."""
-    created: list[Json] = []
-
-    async def create(name: str, **spec: Any) -> None:  # noqa: ANN401
-        manifest = {
-            "apiVersion": "dispatcher.codeflare.dev/v1alpha1",
-            "kind": "DispatchQueue",
-            "metadata": {"name": name},
-            "spec": spec,
-        }
-        created.append(await world.client.create(PATH, manifest))
-
-    yield create
-    for each in created:
-        metadata = each["metadata"]
-        await world.client.delete(f"{PATH}/{metadata['name']}", metadata["uid"])
 
 
 async def test_a_gang_without_quota_waits_although_it_fits(world: World, declare: Declare) -> None:

@@ -1,0 +1,121 @@
+"""Killed before and after every commit and API write of a preemption: nobody is preempted twice, and all come back.
+
+A seesaw: two small gangs run, a large one of higher priority takes the quota of both, ends, and both run again. The
+dispatcher is killed at its first point of that, in the next turn at its second, until there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from dispatcher.core.model.record import Phase
+from tests.cluster.dispatch_queues import Declare
+from tests.cluster.manifests import appwrapper, item, job
+from tests.cluster.mortal import Mortal, Strike, When, sweep
+from tests.cluster.outcomes import rows
+from tests.cluster.wires import Life, lives, wires_of
+from tests.cluster.world import World
+
+pytestmark = pytest.mark.sweep
+
+SMALL = ("first", "second")
+RAN = ("dispatched", "created", "pods-running")
+GAVE_WAY = ("preempted", "removed")
+
+
+@pytest.fixture
+async def mortal(world: World, declare: Declare) -> AsyncIterator[Mortal]:
+    """A dispatcher to be killed, with a quota of which the large gang needs all."""
+    quota = {"cpu": {"nominalQuota": 4}}
+    await declare("default", resources=quota, preemption={"withinQueue": "LowerPriority"})
+    async with wires_of(world) as wires:
+        mortal = Mortal(wires)
+        await mortal.start()
+        yield mortal
+
+
+class Seesaw:
+    """The two small gangs, and one large gang for each turn."""
+
+    def __init__(self, mortal: Mortal) -> None:
+        self._mortal = mortal
+        self._world = mortal.wires.world
+        self._turns = 0
+
+    async def start(self) -> None:
+        """Begin with both small gangs."""
+        for name in SMALL:
+            await self._world.create(appwrapper(name, item(job(name, 2, cpu="1"))))
+            await self._world.until_state(name, "Running")
+
+    async def turn(self) -> None:
+        """Up and down again, whatever happens to the dispatcher, and check what has become of all."""
+        large = f"large-{self._turns:03}"
+        await self._world.create(appwrapper(large, item(job(large, 2, cpu="2")), priority=10))
+        await self._world.until_state(large, "Running")
+        await self._world.until_history(SMALL[0], "removed", self._turns + 1)
+        await self._world.until_history(SMALL[1], "removed", self._turns + 1)
+        await self._world.delete(large)
+        for name in SMALL:
+            await self._world.until_history(name, "pods-running", self._turns + 2)
+        self._mortal.spare()
+        self._turns += 1
+        await self._check()
+
+    async def _check(self) -> None:
+        """Both gave way once in each turn, for the gang of that turn, which began after their pods were gone."""
+        url = self._world.database_url
+        known = await lives(url)
+        for name in SMALL:
+            assert known[name].phase is Phase.RUNNING
+            told = [each for each in known[name].steps if each in (*RAN, *GAVE_WAY)]
+            assert told == [*RAN, *(*GAVE_WAY, *RAN) * self._turns]
+        for name, life in known.items():
+            if name not in SMALL:
+                assert life == Life(Phase.DELETED, ("submitted", "preempting", *RAN, "deleted", "released"))
+        assert await rows(self._world, TOGETHER) == []
+        assert await rows(self._world, FOR_WHOM) == [
+            {"name": name, "preemptor": f"large-{turn:03}"} for turn in range(self._turns) for name in SMALL
+        ]
+
+
+TOGETHER = """
+SELECT small.name, large.name FROM history.attempt_history AS small, history.attempt_history AS large
+WHERE small.name IN ('first', 'second') AND large.name LIKE 'large-%'
+  AND tstzrange(small.decided_at, small.ended_at) && tstzrange(large.decided_at, large.ended_at)
+"""
+FOR_WHOM = """
+SELECT t.name, a.name AS preemptor FROM history.attempt_history AS t JOIN appwrapper AS a ON a.uid = t.preempted_by
+WHERE t.outcome = 'preempted' ORDER BY a.name, t.name
+"""
+
+
+@pytest.fixture
+async def seesaw(mortal: Mortal) -> Seesaw:
+    """The seesaw with both small gangs running."""
+    seesaw = Seesaw(mortal)
+    await seesaw.start()
+    return seesaw
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("when", When)
+async def test_killed_at_every_commit_of_a_preemption(mortal: Mortal, seesaw: Seesaw, when: When) -> None:
+    async def arm(nth: int) -> Strike:
+        return mortal.at_change(nth, when)
+
+    # The large gang is submitted, dispatched, created, runs, is deleted and released; the group of the preemption is
+    # one commit; each small gang is removed, dispatched, created and runs; some of these may share a commit.
+    assert await sweep(arm, seesaw.turn) >= 10
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("when", When)
+async def test_killed_at_every_write_of_a_preemption(mortal: Mortal, seesaw: Seesaw, when: When) -> None:
+    async def arm(nth: int) -> Strike:
+        return mortal.at_write(nth, when)
+
+    # Two objects are deleted, one is created and deleted, two are created; statuses of all three beside.
+    assert await sweep(arm, seesaw.turn) >= 6
