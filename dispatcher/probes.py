@@ -44,7 +44,7 @@ class Health:
         if self.role is Role.LEADER and not self.watches_ready():
             return (
                 False,
-                "leader: waiting for the first complete lists of AppWrappers, nodes, pods and namespaces",
+                "leader: waiting for the first complete lists of AppWrappers, nodes, pods, namespaces and queues",
             )
         if self.role is Role.LEADER and (concern := self.concern()):
             return False, f"leader: {concern}"

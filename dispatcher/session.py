@@ -19,6 +19,7 @@ from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.intake.attempts import Attempts, Members
 from dispatcher.controller.intake.author_check import AuthorCheck, watch_policy
 from dispatcher.controller.intake.intake import Intake, IntakeRules
+from dispatcher.controller.intake.label_resolver import LabelResolver
 from dispatcher.controller.intake.limits import Limits, QueueBound
 from dispatcher.controller.intake.namespaces import Namespaces
 from dispatcher.controller.intake.specs import Specs
@@ -147,17 +148,20 @@ class Session:
         self._namespaces = Namespaces(
             process.client,
             Ceiling(settings.max_priority, settings.max_priority_slope),
-            self._ceiling_changed,
+            self._namespace_changed,
+            self._wake_scheduler,
         )
         self._queues = QueueWatch(
             process.client, self._cluster.discovery, defaults_of_queues(settings), self._queues_changed
         )
+        self._trees = self._queues.declared.trees
         self._first_lists = (self._cluster, self._informer, self._namespaces, self._queues)
         self._limits = Limits(
             Rule(settings.declared_demand),
             self._namespaces.ceiling_of,
             QueueBound(settings.queued_per_namespace, self._cache.count_undispatched, self._queue.add),
             process.kinds,
+            LabelResolver(self._namespaces.labels_of, lambda: self._queues.declared.trees),
         )
         self._authors = self._make_author_check()
         self._intake = self._make_intake()
@@ -446,15 +450,15 @@ class Session:
         """An AppWrapper of a namespace has left the queue: another one may come in."""
         self._intake.recall(namespace)
 
-    def _ceiling_changed(self, namespace: str) -> None:
-        """The ceilings of a namespace have changed: reconcile each queued or suspended AppWrapper in it."""
+    def _namespace_changed(self, namespace: str) -> None:
+        """The ceilings or the queue of a namespace have changed: reconcile each undispatched AppWrapper in it."""
         for uid in self._cache.undispatched(namespace):
             self._queue.add(uid)
 
     def _queue_rules(self) -> QueueRules | None:
         """The declared queues; None if none is declared."""
         declared = self._queues.declared
-        return QueueRules(declared.forest) if declared.is_declared else None
+        return QueueRules(declared.forest, self._namespaces.labels) if declared.is_declared else None
 
     def _scheduling_rules(self) -> SchedulingRules:
         """All that decisions depend on besides clusters and AppWrappers."""
@@ -465,9 +469,16 @@ class Session:
         valid = tuple(place.queue for place in queues.forest.places.values())
         return replace(rules, queues=valid, namespaces=queues.namespaces)
 
-    def _queues_changed(self) -> None:
-        """A queue was declared, changed or removed: the next cycle plans with it."""
+    async def _queues_changed(self) -> None:
+        """A queue was declared, changed or removed: the next cycle plans with it.
+
+        Each undispatched AppWrapper has a queue in every tree of MCAD's, so another tree concerns all of them.
+        """
         self._wake_scheduler()
+        trees = self._queues.declared.trees
+        if trees != self._trees:
+            self._trees = trees
+            await for_each(self._cache.all_undispatched(), self._queue.add, Slices(time.monotonic))
 
     def _wake_scheduler(self) -> None:
         self._scheduler.wake()

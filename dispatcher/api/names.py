@@ -58,6 +58,15 @@ USER_ANNOTATION: Final = f"{PREFIX}/user"
 GROUPS_ANNOTATION: Final = f"{PREFIX}/groups"
 """Beside `USER_ANNOTATION`: the groups of that user, one a line."""
 
+QUEUE_LABEL: Final = f"{PREFIX}/queue"
+"""On an AppWrapper or its namespace: the name of its queue."""
+
+KUEUE_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+"""Kueue's own label of that meaning, on the workloads of a LocalQueue."""
+
+KAI_QUEUE_LABEL: Final = "kai.scheduler/queue"
+"""KAI's own label of that meaning."""
+
 MAX_PRIORITY: Final = f"{PREFIX}/max-priority"
 """On a namespace: the highest effective priority of its AppWrappers."""
 

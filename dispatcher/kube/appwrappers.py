@@ -21,6 +21,7 @@ from dispatcher.api.names import (
 )
 from dispatcher.api.sizes import SpecSize
 from dispatcher.api.submitter import UNKNOWN, Submitter, submitter_of
+from dispatcher.core.intake.queue_labels import kept_labels
 from dispatcher.kube import envelope, json_codec
 from dispatcher.kube.answers import one_object
 from dispatcher.kube.client import MERGE_PATCH, METADATA, ClusterClient, Json
@@ -59,6 +60,8 @@ class AppWrapperView:
     submitter: Submitter = UNKNOWN
     """The submitter that the annotations name; without the submitters' policy any user can write them."""
     excess: SpecSize | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The labels that may name a queue."""
 
     @property
     def spec_hash(self) -> str:
@@ -93,6 +96,7 @@ def decode(raw: Json, *, with_spec: bool = True) -> AppWrapperView:
         has_finalizer=FINALIZER in (metadata.get("finalizers") or ()),
         submitter=submitter_of(annotations),
         excess=None if size.is_acceptable else size,
+        labels=kept_labels(metadata.get("labels") or {}),
     )
 
 

@@ -60,6 +60,7 @@ class Wish:
     terms: LifecyclePolicy
     asked: MutableSpec = field(default_factory=MutableSpec)
     wanted: bool = True
+    queues: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,9 @@ class Leader:
     async def _look(self, record: Record, sight: ObservedObjects, luck: Luck) -> None:
         wish = self.wishes[record.uid]
         self._show(record, sight)
-        seen = ObservedState(record, wish.wanted, self.later(), wish.asked, wish.terms, sight)
+        seen = ObservedState(
+            record, wish.wanted, self.later(), wish.asked, wish.terms, sight, queues=wish.queues
+        )
         change = self._act(record, wish, decide(seen), luck)
         if change is not None:
             _check_what_is_left(change, seen)
@@ -225,6 +228,8 @@ class Leader:
                 return queue_steps.reprioritise(record, wish.asked.priority, wish.asked.priority_slope, now)
             case Step.REDIRECT:
                 return queue_steps.redirect(record, asked_requirements(record, wish.asked), now)
+            case Step.MOVE:
+                return queue_steps.move(record, wish.queues, now)
             case Step.SUSPEND:
                 return queue_steps.suspend(record, now, decision.done)
             case Step.RESUME:

@@ -7,7 +7,7 @@ import pytest
 
 from dispatcher.probes import Figures, Health, Metrics, Role, serve
 
-LISTS = "leader: waiting for the first complete lists of AppWrappers, nodes, pods and namespaces"
+LISTS = "leader: waiting for the first complete lists of AppWrappers, nodes, pods, namespaces and queues"
 
 
 def leader(*, lists: bool, problem: str = "", concern: str = "") -> Health:

@@ -20,7 +20,7 @@ from dispatcher.api.conditions import ConditionType, State
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.api.sizes import refusal
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.api.submitter import UNKNOWN, Submitter
+from dispatcher.api.submitter import UNKNOWN
 from dispatcher.api.wrapped_secrets import check_no_secret_values, has_secret_values
 from dispatcher.controller.intake.anchor_search import FoundAttempt, FoundAttempts, search
 from dispatcher.controller.intake.attempts import Attempts
@@ -429,7 +429,7 @@ class Intake:
         return first_steps.submit(submission, gang, self._now())
 
     def _reject(self, view: AppWrapperView, error: SpecError) -> Change:
-        submission = _submission(view, self._submitter(view))
+        submission = self._submission(view)
         return first_steps.reject(submission, _failure(view, error), self._now())
 
     async def _parse(self, seen: AppWrapperView) -> tuple[AppWrapperSpec, Submission, Gang]:
@@ -446,7 +446,7 @@ class Intake:
             await run_in_thread_if_large(len(view.spec), self._charge, spec, defaults),
             requirements_of(view.cluster_annotations, view.namespace, spec),
         )
-        submission = _submission(view, self._submitter(view), spec, requirements)
+        submission = self._submission(view, spec, requirements)
         return spec, self._limits.apply(submission, charge), charge.gang
 
     async def _read_defaults(self, view: AppWrapperView, spec: AppWrapperSpec) -> PodDefaults:
@@ -471,35 +471,32 @@ class Intake:
             return True
         return self._authors.may_wrap(view.uid, submission.submitter, view.namespace, spec)
 
-    def _submitter(self, view: AppWrapperView) -> Submitter:
-        return view.submitter if self._believes_stamps else UNKNOWN
+    def _submission(
+        self,
+        view: AppWrapperView,
+        spec: AppWrapperSpec | None = None,
+        requirements: ClusterRequirements = ANYWHERE,
+    ) -> Submission:
+        return Submission(
+            uid=view.uid,
+            group=view.group,
+            namespace=view.namespace,
+            name=view.name,
+            created_at=view.created_at,
+            spec=view.spec,
+            spec_hash=view.spec_hash,
+            queues=self._limits.labels.queues_of(view),
+            priority=spec.priority if spec else 0,
+            priority_slope=spec.priority_slope if spec else 0.0,
+            suspended=view.mutable_spec.suspend if view.mutable_spec else False,
+            expected_seconds=expected_seconds(spec) if spec else 0,
+            requirements=requirements,
+            submitter=view.submitter if self._believes_stamps else UNKNOWN,
+        )
 
 
 def _failure(view: AppWrapperView, error: SpecError) -> str:
     return f"{view.namespace}/{view.name} creation failure: {error}"
-
-
-def _submission(
-    view: AppWrapperView,
-    submitter: Submitter,
-    spec: AppWrapperSpec | None = None,
-    requirements: ClusterRequirements = ANYWHERE,
-) -> Submission:
-    return Submission(
-        uid=view.uid,
-        group=view.group,
-        namespace=view.namespace,
-        name=view.name,
-        created_at=view.created_at,
-        spec=view.spec,
-        spec_hash=view.spec_hash,
-        priority=spec.priority if spec else 0,
-        priority_slope=spec.priority_slope if spec else 0.0,
-        suspended=view.mutable_spec.suspend if view.mutable_spec else False,
-        expected_seconds=expected_seconds(spec) if spec else 0,
-        requirements=requirements,
-        submitter=submitter,
-    )
 
 
 class StatusEnd(NamedTuple):

@@ -1,4 +1,4 @@
-"""The limits of a namespace: the rule for declared demand, the priority ceilings and the bound on the queue."""
+"""The rules of intake for a namespace: for declared demand, its labels, priority ceilings and the queue bound."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Final
 from dispatcher import log
 from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.mutable_spec import MutableSpec
+from dispatcher.controller.intake.label_resolver import LabelResolver
 from dispatcher.core.intake.ceilings import NO_CEILING, Ceiling
 from dispatcher.core.intake.deferral import Deferred
 from dispatcher.core.kinds import server_fields
@@ -123,6 +124,7 @@ class Limits:
     ceiling_of: Callable[[str], Ceiling] = _no_ceiling
     bound: QueueBound = field(default_factory=QueueBound)
     kinds: Kinds = BUILT_IN
+    labels: LabelResolver = field(default_factory=LabelResolver)
 
     def lower(self, namespace: str, asked: MutableSpec | None) -> MutableSpec | None:
         """The mutable spec that counts: the requested one, within the ceiling of the namespace."""

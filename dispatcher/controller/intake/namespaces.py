@@ -1,6 +1,6 @@
-"""The priority ceilings of the hub's namespaces, from their annotations; only metadata is read.
+"""The hub's namespaces: their labels, and their priority ceilings from annotations; only metadata is read.
 
-If the dispatcher may not list namespaces, the default ceiling holds everywhere, and the log says so.
+If the dispatcher may not list namespaces, they have no labels and the default ceiling, and the log says so.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dispatcher import log
 from dispatcher.api.names import MAX_PRIORITY, MAX_PRIORITY_SLOPE
 from dispatcher.controller.members.first_lists import FirstLists
 from dispatcher.core.intake.ceilings import Ceiling, ceiling_of, unreadable
+from dispatcher.core.intake.queue_labels import queue_name
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.reflector import Extent, Reflector
 
@@ -22,18 +23,39 @@ _log = log.get("namespaces")
 
 
 @dataclass(frozen=True, slots=True)
-class _Limited:
+class _Namespace:
     name: str
     annotations: Mapping[str, str]
+    labels: Mapping[str, str]
+
+    @property
+    def relevant(self) -> tuple[Mapping[str, str], str]:
+        """What AppWrappers in the namespace depend on: its ceilings and the queue that it names."""
+        return self.annotations, queue_name(self.labels)
+
+
+_UNKNOWN: Final = _Namespace("", {}, {})
 
 
 class Namespaces:
-    """Ceilings by namespace; calls `on_change` with a namespace's name when the ceiling of that namespace changes."""
+    """Ceilings and labels by namespace.
 
-    def __init__(self, client: ClusterClient, default: Ceiling, on_change: Callable[[str], None]) -> None:
+    `on_change` is called with a namespace's name when its ceiling or its queue changes, and `on_labels` when any label
+    of a namespace does.
+    """
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        default: Ceiling,
+        on_change: Callable[[str], None],
+        on_labels: Callable[[], None] = lambda: None,
+    ) -> None:
         self._default = default
         self._on_change = on_change
+        self._on_labels = on_labels
         self._ceilings: dict[str, Ceiling] = {}
+        self._labels: dict[str, Mapping[str, str]] = {}
         self._reflector = Reflector(
             "hub-namespaces", client, _path, _decode, self._changed, extent=Extent(contents=False)
         )
@@ -57,26 +79,44 @@ class Namespaces:
         """The ceiling of a namespace."""
         return self._ceilings.get(namespace, self._default)
 
-    def _changed(self, _uid: str, old: _Limited | None, new: _Limited | None) -> None:
+    def labels_of(self, namespace: str) -> Mapping[str, str]:
+        """The labels of a namespace; none if it is unknown."""
+        return self._labels.get(namespace, {})
+
+    @property
+    def labels(self) -> Mapping[str, Mapping[str, str]]:
+        """The labels of every namespace that has any, by its name; the mapping is current, and not to be changed."""
+        return self._labels
+
+    def _changed(self, _uid: str, old: _Namespace | None, new: _Namespace | None) -> None:
         changed = new or old
         if changed is None or old == new:
             return
         if new is None:
             self._ceilings.pop(changed.name, None)
+            self._labels.pop(changed.name, None)
         else:
-            self._ceilings[new.name] = ceiling_of(new.annotations, self._default)
-            for key in unreadable(new.annotations):
-                _log.warning("ceiling_unreadable", namespace=new.name, annotation=key, counts_as=0)
-        self._on_change(changed.name)
+            self._note(new)
+        before, after = old or _UNKNOWN, new or _UNKNOWN
+        if before.relevant != after.relevant:
+            self._on_change(changed.name)
+        if before.labels != after.labels:
+            self._on_labels()
+
+    def _note(self, namespace: _Namespace) -> None:
+        self._ceilings[namespace.name] = ceiling_of(namespace.annotations, self._default)
+        self._labels[namespace.name] = namespace.labels
+        for key in unreadable(namespace.annotations):
+            _log.warning("ceiling_unreadable", namespace=namespace.name, annotation=key, counts_as=0)
 
 
 async def _path() -> str:
     return PATH
 
 
-def _decode(raw: Json) -> _Limited | None:
-    """The annotations about ceilings; None without any."""
+def _decode(raw: Json) -> _Namespace | None:
+    """The annotations about ceilings, and all labels; None without any."""
     metadata = raw["metadata"]
-    annotations = metadata.get("annotations") or {}
+    annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
     ours = {key: annotations[key] for key in (MAX_PRIORITY, MAX_PRIORITY_SLOPE) if key in annotations}
-    return _Limited(metadata["name"], ours) if ours else None
+    return _Namespace(metadata["name"], ours, labels) if ours or labels else None

@@ -51,7 +51,7 @@ class Acts:
         match decision.step:
             case Step.DELETE:
                 return await self._delete(record)
-            case Step.REPRIORITISE | Step.REDIRECT | Step.SUSPEND | Step.RESUME:
+            case Step.REPRIORITISE | Step.REDIRECT | Step.MOVE | Step.SUSPEND | Step.RESUME:
                 return self._follow_user(record, observed, decision)
             case Step.CREATE:
                 return await self._creator.create(record)
@@ -115,6 +115,8 @@ class Acts:
             return queue_steps.suspend(record, now, decision.done)
         if decision.step is Step.RESUME:
             return queue_steps.resume(record, now)
+        if decision.step is Step.MOVE:
+            return queue_steps.move(record, observed.queues, now)
         if asked is None:
             return None
         if decision.step is Step.REDIRECT:

@@ -60,7 +60,7 @@ class Observer:
         return is_unlisted and record.phase in ACTIVE
 
     def is_as_asked(self, record: Record) -> bool:
-        """True unless the watch shows that the user of a queued gang asks for another cluster, or for none, by now.
+        """True unless the watches show that a queued gang is to go to another cluster or queue, or nowhere, by now.
 
         The reconciler follows a user once a second. Within that second the record counts: else a user who changes a
         gang in a loop would keep capacity from others in each cycle.
@@ -68,8 +68,10 @@ class Observer:
         view = self._informer.view(record.uid)
         if view is None:
             return not self._informer.can_tell(record.group)
-        asked = None if self._pacing.had_turn(record.uid, self._attempts.now()) else view.mutable_spec
-        return is_as_asked(record, not view.deleting, asked)
+        if self._pacing.had_turn(record.uid, self._attempts.now()):
+            return not view.deleting
+        queues = self._limits.labels.queues_of(view)
+        return is_as_asked(record, not view.deleting, view.mutable_spec, queues)
 
     async def observe(self, uid: str) -> ObservedState:
         """The observed state of one AppWrapper, now."""
@@ -82,6 +84,7 @@ class Observer:
             wanted=view is not None and not view.deleting and (record is not None or view.is_ours),
             now=now,
             asked=self._limits.lower(view.namespace, view.mutable_spec) if view else None,
+            queues=self._limits.labels.queues_of(view) if view else (),
             policy=policy,
             objects=objects,
             unreachable=self._unreachable(record),

@@ -124,6 +124,10 @@ class Cache:
         """The uids of the queued and suspended AppWrappers of a namespace; O(their number)."""
         return list(self._undispatched.get(namespace, ()))
 
+    def all_undispatched(self) -> list[str]:
+        """The uids of all queued and suspended AppWrappers; O(their number)."""
+        return [uid for uids in self._undispatched.values() for uid in uids]
+
     def occupied(self) -> set[str]:
         """The names of the clusters that have, or will have, objects of AppWrappers, and the hub's."""
         return set(map(self.cluster_of, self._records))

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
-from dispatcher import log
+from dispatcher import errors, log
 from dispatcher.api.names import PREFIX
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue, read_dispatch_queue
 from dispatcher.core.queues.forest import Defaults
@@ -27,7 +27,7 @@ _log = log.get("queues")
 
 
 class QueueWatch:
-    """Holds all declared queues as one value, and calls `on_changed` after it has changed.
+    """Holds all declared queues as one value, and awaits `on_changed` after it has changed.
 
     Several changes at once are one. A change of metadata or of a status alone is none.
     """
@@ -37,7 +37,7 @@ class QueueWatch:
         client: ClusterClient,
         discovery: Discovery,
         defaults: Defaults,
-        on_changed: Callable[[], None],
+        on_changed: Callable[[], Awaitable[None]],
     ) -> None:
         self._client = client
         self._discovery = discovery
@@ -76,7 +76,7 @@ class QueueWatch:
             while True:
                 await self._changed.wait()
                 self._changed.clear()
-                self._notify()
+                await self._notify()
 
     async def wait_until_listed(self) -> None:
         """Return once each kind was listed, or the API server does not serve it or has refused the list."""
@@ -97,9 +97,11 @@ class QueueWatch:
     def _items(self, watch: Reflector[_Item]) -> Iterable[_Item]:
         return watch.items.values() if watch.name in self._listed else ()
 
-    def _notify(self) -> None:
+    async def _notify(self) -> None:
         try:
-            self._on_changed()
+            await self._on_changed()
+        except errors.StoreError:
+            raise
         except Exception as error:  # noqa: BLE001  # the loop's edge: the next change is told all the same
             log.internal_error("queues", error)
 

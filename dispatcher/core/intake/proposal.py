@@ -1,6 +1,7 @@
 """An AppWrapper that was not submitted, as the record that intake would make of it: for the question what would happen.
 
-Author checks, priority ceilings and bounds on the queue of a namespace are facts of the hub, and are left out.
+Author checks, priority ceilings and bounds on the queue of a namespace are facts of the hub, and are left out; so are
+the labels of the namespace, and MCAD's trees.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Final
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.names import APPWRAPPER_KIND, APPWRAPPER_VERSION, PLURALS
 from dispatcher.api.spec_errors import SpecError, joined, quoted
+from dispatcher.core.intake.queue_labels import kept_labels, queues_of
 from dispatcher.core.intake.scheduling_fields import expected_seconds, requirements_of
 from dispatcher.core.kinds.breakdown import is_appwrapper, object_of
 from dispatcher.core.kinds.demand import charge_of
@@ -37,7 +39,7 @@ def propose(
     metadata, spec = object_of(raw, "metadata"), object_of(raw, "spec")
     name = _text(metadata, "name") or f"{_text(metadata, 'generateName')}*"
     there = _text(metadata, "namespace") or namespace
-    annotations = _annotations(metadata)
+    annotations, labels = _texts(metadata, "annotations"), _texts(metadata, "labels")
     parsed = parse_spec(spec, namespace=there)
     submission = Submission(
         uid=f"proposal/{number}",
@@ -47,6 +49,7 @@ def propose(
         created_at=now,
         spec=b"",
         spec_hash="",
+        queues=queues_of(kept_labels(labels), {}, ()),
         priority=parsed.priority,
         priority_slope=parsed.priority_slope,
         suspended=parsed.suspend,
@@ -67,15 +70,16 @@ def _check_kind(raw: Mapping[str, Any]) -> None:
         raise SpecError("apiVersion", f"has no AppWrappers: {quoted(version)}", f"Write {known}")
 
 
-def _annotations(metadata: Mapping[str, Any]) -> Mapping[str, str]:
-    annotations = metadata.get("annotations") or {}
-    if not isinstance(annotations, Mapping):
-        raise SpecError("metadata.annotations", "must be an object", "Write names and texts")
-    for name, value in annotations.items():
+def _texts(metadata: Mapping[str, Any], key: str) -> Mapping[str, str]:
+    """The annotations or the labels."""
+    texts = metadata.get(key) or {}
+    if not isinstance(texts, Mapping):
+        raise SpecError(f"metadata.{key}", "must be an object", "Write names and texts")
+    for name, value in texts.items():
         if not isinstance(value, str):
-            path = joined("metadata.annotations", name)
+            path = joined(f"metadata.{key}", name)
             raise SpecError(path, f"must be text, not {quoted(value)}", "Write it in quotes")
-    return annotations
+    return texts
 
 
 def _text(metadata: Mapping[str, Any], key: str) -> str:

@@ -54,6 +54,8 @@ class ObservedState:
     loss: Loss | None = None
     is_finalizing: bool = False
     """True while the AppWrapper is being deleted and bears the dispatcher's finalizer."""
+    queues: tuple[str, ...] = ()
+    """The queues that its labels name now; empty if they are not known."""
 
 
 class Step(StrEnum):
@@ -69,6 +71,8 @@ class Step(StrEnum):
     """Commit the priority it asks for now."""
     REDIRECT = "redirect"
     """Commit to which clusters it asks to go now."""
+    MOVE = "move"
+    """Commit the queues that its labels name now."""
     SUSPEND = "suspend"
     """Commit that its user suspended it."""
     RESUME = "resume"
@@ -187,10 +191,10 @@ def _give_up(record: Record, loss: Loss) -> Decision:
 def _decide_inactive(record: Record, seen: ObservedState) -> Decision:
     match record.phase:
         case Phase.QUEUED:
-            return Decision(Step.SUSPEND) if _is_suspended(seen) else _follow(record, seen.asked)
+            return Decision(Step.SUSPEND) if _is_suspended(seen) else _follow(record, seen)
         case Phase.SUSPENDED:
             released = seen.asked is not None and not seen.asked.suspend
-            return Decision(Step.RESUME) if released else _follow(record, seen.asked)
+            return Decision(Step.RESUME) if released else _follow(record, seen)
         case Phase.DISPATCHING:
             return Decision(Step.SUSPEND if _is_suspended(seen) else Step.CREATE, done=_noted_done(record))
         case Phase.REQUEUEING | Phase.SUSPENDING | Phase.FAILING:
@@ -225,8 +229,11 @@ def _is_suspended(seen: ObservedState) -> bool:
     return seen.asked is not None and seen.asked.suspend
 
 
-def _follow(record: Record, asked: MutableSpec | None) -> Decision:
-    """Follows the user's changes: first the requirements, which a cycle waits for (`is_as_asked`)."""
+def _follow(record: Record, seen: ObservedState) -> Decision:
+    """Follows the user's changes: first queues and requirements, which a cycle waits for (`is_as_asked`)."""
+    asked = seen.asked
+    if not _is_in(record, seen.queues):
+        return Decision(Step.MOVE)
     if asked is None:
         return NOOP
     if asked_requirements(record, asked) != record.requirements:
@@ -243,14 +250,20 @@ def asked_requirements(record: Record, asked: MutableSpec) -> ClusterRequirement
     return requirements.directed(selector, prefers)
 
 
-def is_as_asked(record: Record, wanted: bool, asked: MutableSpec | None) -> bool:
-    """True unless the user of a queued gang suspends, redirects or deletes it, and the record does not say so yet.
+def is_as_asked(
+    record: Record, wanted: bool, asked: MutableSpec | None, queues: tuple[str, ...] = ()
+) -> bool:
+    """True unless a queued gang is suspended, redirected, moved or deleted, and the record does not say so yet.
 
     A changed priority does not count: it changes whose turn it is, not whether or where the gang may run.
     """
-    if asked is None:
-        return wanted
-    return wanted and not asked.suspend and asked_requirements(record, asked) == record.requirements
+    if not wanted or not _is_in(record, queues):
+        return False
+    return asked is None or (not asked.suspend and asked_requirements(record, asked) == record.requirements)
+
+
+def _is_in(record: Record, queues: tuple[str, ...]) -> bool:
+    return not queues or queues == record.leaves
 
 
 def _expire(record: Record, now: datetime) -> Decision:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
+from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.api.spec_errors import one_line
 from dispatcher.api.submitter import UNKNOWN, Submitter
 from dispatcher.core.lifecycle.condition_updates import new_condition
@@ -29,6 +30,8 @@ class Submission:
     created_at: datetime
     spec: bytes
     spec_hash: str
+    queues: tuple[str, ...] = (DEFAULT_QUEUE,)
+    """The queues in which it is charged: its own, then one in each of MCAD's trees."""
     priority: int = 0
     priority_slope: float = 0.0
     suspended: bool = False
@@ -177,6 +180,8 @@ def _first(submission: Submission, cause: Cause, now: datetime, **fields: object
         # The API server's clock may be ahead, and an AppWrapper is not taken in before its creation.
         created_at=min(submission.created_at, now),
         spec_hash=submission.spec_hash,
+        queue=submission.queues[0],
+        more_queues=submission.queues[1:],
         priority=submission.priority,
         priority_slope=submission.priority_slope,
         expected_seconds=submission.expected_seconds,

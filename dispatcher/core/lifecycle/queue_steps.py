@@ -153,6 +153,26 @@ def _in_words(selector: Selector) -> str:
 
 
 @at_latest_time
+def move(record: Record, queues: tuple[str, ...], now: datetime) -> Change:
+    """Moves the gang to other queues: its own, then one in each of MCAD's trees.
+
+    What it was granted in the former queues does not go with it: the start of its starvation bound, and the capacity of
+    gangs that were preempted for it.
+    """
+    note = f"queue {', '.join(record.leaves)} → {', '.join(queues)}"
+    return change_by(
+        record,
+        Cause.MOVED,
+        now,
+        note=one_line(note),
+        queue=queues[0],
+        more_queues=queues[1:],
+        blocked_since=None,
+        is_preempting=False,
+    )
+
+
+@at_latest_time
 def dispatch(
     record: Record, cluster: str, now: datetime, why: str = "", assignment: Assignment = ASSIGNED_NOWHERE
 ) -> Change:

@@ -27,6 +27,7 @@ class Cause(StrEnum):
     BLOCKED_AT_HEAD = "blocked-at-head"
     REPRIORITISED = "reprioritised"
     REDIRECTED = "redirected"
+    MOVED = "moved"
     SUSPENDED = "suspended"
     RESUMED = "resumed"
     DISPATCHED = "dispatched"
@@ -98,11 +99,13 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     Transition(_QUEUED, Cause.PREEMPTING, _QUEUED, "gangs are preempted for it: it waits for their capacity"),
     Transition(_QUEUED, Cause.REPRIORITISED, _QUEUED, "the user changed its priority"),
     Transition(_QUEUED, Cause.REDIRECTED, _QUEUED, "the user changed its cluster requirements"),
+    Transition(_QUEUED, Cause.MOVED, _QUEUED, "a label, or a new tree of MCAD's, names another queue"),
     Transition(_QUEUED, Cause.SUSPENDED, _SUSPENDED, "the user suspended it"),
     Transition(_QUEUED, Cause.DISPATCHED, _DISPATCHING, "the gang fits: committed to a cluster"),
     Transition(_QUEUED, Cause.DELETED, _DELETED, "deleted while it had no objects"),
     Transition(_SUSPENDED, Cause.REPRIORITISED, _SUSPENDED, "the user changed its priority"),
     Transition(_SUSPENDED, Cause.REDIRECTED, _SUSPENDED, "the user changed its cluster requirements"),
+    Transition(_SUSPENDED, Cause.MOVED, _SUSPENDED, "a label, or a new tree of MCAD's, names another queue"),
     Transition(_SUSPENDED, Cause.RESUMED, _QUEUED, "the user resumed it: queued by its original age"),
     Transition(_SUSPENDED, Cause.DELETED, _DELETED, "deleted while it had no objects"),
     Transition(_DISPATCHING, Cause.CREATED, _DISPATCHED, "every wrapped object was created"),

@@ -163,6 +163,11 @@ def _redirect(record: Record, chance: Random, now: datetime) -> Change:
     return queue_steps.redirect(record, record.requirements.without("west", str(chance.random())), now)
 
 
+def _move(record: Record, chance: Random, now: datetime) -> Change:
+    queues = chance.choice([("default",), ("team",), ("team", "tree/gold"), ("team", "tree/gold", "x/y")])
+    return queue_steps.move(record, queues, now)
+
+
 def _dispatch(record: Record, chance: Random, now: datetime) -> Change:
     return queue_steps.dispatch(record, chance.choice(CLUSTERS), now)
 
@@ -237,13 +242,14 @@ STEPS: Final[Mapping[Phase, list[Step]]] = {
         _line_up,
         _reprioritise,
         _redirect,
+        _move,
         _SUSPEND,
         *[_dispatch] * 4,
         _DELETE,
         _take_over,
         _RECALL_FAILED,
     ],
-    Phase.SUSPENDED: [_RESUME, _RESUME, _DELETE, _reprioritise, _take_over, *_RECALL],
+    Phase.SUSPENDED: [_RESUME, _RESUME, _DELETE, _reprioritise, _move, _take_over, *_RECALL],
     Phase.DISPATCHING: [
         *[_CREATED] * 8,
         _REFUSE,

@@ -295,6 +295,9 @@ def test_only_queued_and_suspended_appwrappers_are_undispatched(phase: Phase) ->
     assert cache.undispatched("team") == (["uid-of-a", "uid-of-b"] if is_undispatched else [])
     assert cache.undispatched("other") == (["uid-of-c"] if is_undispatched else [])
     assert cache.undispatched("none") == []
+    assert sorted(cache.all_undispatched()) == (
+        ["uid-of-a", "uid-of-b", "uid-of-c"] if is_undispatched else []
+    )
     cache.put(make_record(Phase.RUNNING, name="a", namespace="team"))
     assert cache.undispatched("team") == (["uid-of-b"] if is_undispatched else [])
 

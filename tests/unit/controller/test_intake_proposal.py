@@ -46,6 +46,7 @@ MANIFESTS = [
     pytest.param(make_appwrapper(spec=declared(cpu="2", memory="3Gi")), id="declared"),
     pytest.param(components(JOB, GPU), id="components"),
     pytest.param(make_appwrapper(spec={"priority": 9, "priorityslope": 0.5}), id="priority"),
+    pytest.param(make_appwrapper(labels={"kueue.x-k8s.io/queue-name": "team", "a": "b"}), id="queue"),
     pytest.param(make_appwrapper(spec={"suspend": True}), id="suspended"),
     pytest.param(
         make_appwrapper(spec={"schedulingSpec": {"minAvailable": 1, "dispatchDuration": {"expected": 90}}}),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from dispatcher.api.names import MAX_PRIORITY
+from dispatcher.api.names import MAX_PRIORITY, QUEUE_LABEL
 from dispatcher.controller.intake.namespaces import PATH, Namespaces
 from dispatcher.core.intake.ceilings import Ceiling
 from dispatcher.kube.client import METADATA_LIST, ClusterClient
@@ -21,10 +21,11 @@ Json = dict[str, Any]
 DEFAULT = Ceiling(7)
 
 
-def namespace(name: str, version: int = 1, **annotations: str) -> Json:
+def namespace(name: str, version: int = 1, labels: dict[str, str] | None = None, **annotations: str) -> Json:
     keys = {key.replace("_", "-"): value for key, value in annotations.items()}
     ours = {f"dispatcher.codeflare.dev/{key}": value for key, value in keys.items()}
     metadata = {"uid": name, "name": name, "resourceVersion": str(version), "annotations": ours}
+    metadata["labels"] = labels or {}
     return {"metadata": metadata}
 
 
@@ -86,3 +87,40 @@ async def test_nobody_waits_for_what_may_not_be_listed(
         async with running(namespaces):
             assert namespaces.ceiling_of("low") == DEFAULT
     assert ("ceilings_unknown" in [each["event"] for each in logs]) is (status == 403)
+
+
+async def test_labels_are_kept_and_their_changes_are_told(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    tier, team = {"tier": "gold"}, {"tier": "gold", QUEUE_LABEL: "team"}
+    events = [
+        {"type": "MODIFIED", "object": namespace("gold", 6, team)},
+        {"type": "MODIFIED", "object": namespace("gold", 7, {**team, "x": "y"})},
+        {"type": "ADDED", "object": namespace("late", 8, tier)},
+        {"type": "DELETED", "object": namespace("late", 9, tier)},
+        {"type": "MODIFIED", "object": namespace("gold", 10)},
+    ]
+    listed = [namespace("gold", 1, tier), namespace("plain")]
+    server.on(
+        "GET", PATH, answer({"metadata": {"resourceVersion": "5"}, "items": listed}), watch(*events), never
+    )
+    changed: list[str] = []
+    seen: list[dict[str, dict[str, str]]] = []
+    namespaces = Namespaces(
+        client,
+        DEFAULT,
+        changed.append,
+        lambda: seen.append({name: dict(labels) for name, labels in namespaces.labels.items()}),
+    )
+    async with running(namespaces):
+        assert (namespaces.labels_of("plain"), namespaces.labels_of("unheard-of")) == ({}, {})
+        await until(lambda: len(seen) == 6)
+    assert changed == ["gold", "gold"], "its queue was named, and is not any more"
+    assert seen == [
+        {"gold": tier},
+        {"gold": team},
+        {"gold": {**team, "x": "y"}},
+        {"gold": {**team, "x": "y"}, "late": tier},
+        {"gold": {**team, "x": "y"}},
+        {},
+    ]

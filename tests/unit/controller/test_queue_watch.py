@@ -73,9 +73,11 @@ def told() -> list[tuple[str, ...]]:
 def queues(server: FakeApiServer, client: ClusterClient, told: list[tuple[str, ...]]) -> QueueWatch:
     """The watch, on a hub that serves DispatchQueues and nothing of MCAD's."""
     serves(server, OURS, "dispatchqueues", "DispatchQueue")
-    found = QueueWatch(
-        client, Discovery(client), DEFAULTS, lambda: told.append(tuple(found.declared.forest.places))
-    )
+
+    async def tell() -> None:
+        told.append(tuple(found.declared.forest.places))
+
+    found = QueueWatch(client, Discovery(client), DEFAULTS, tell)
     return found
 
 
@@ -200,7 +202,7 @@ async def test_error_of_the_callback_does_not_end_the_watch(
 ) -> None:
     calls: list[int] = []
 
-    def fails() -> None:
+    async def fails() -> None:
         calls.append(len(calls))
         raise ValueError("a defect")
 

@@ -13,6 +13,7 @@ from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.intake.author_check import AuthorCheck
 from dispatcher.controller.intake.intake import Intake, IntakeRules
+from dispatcher.controller.intake.label_resolver import LabelResolver
 from dispatcher.controller.intake.limits import MOST_QUEUED, Limits, QueueBound
 from dispatcher.controller.intake.specs import Specs
 from dispatcher.controller.members.cluster import Cluster
@@ -68,7 +69,13 @@ class World:
         self.cache = Cache({"hub": self.ledger}, lambda namespace: self.intake.recall(namespace))
         self.ceilings: dict[str, Ceiling] = {}
         self.bound = QueueBound(MOST_QUEUED, self.cache.count_undispatched, self.queue.add)
-        self.limits = Limits(ceiling_of=lambda name: self.ceilings.get(name, NO_CEILING), bound=self.bound)
+        self.namespace_labels: dict[str, dict[str, str]] = {}
+        self.trees: tuple[str, ...] = ()
+        self.limits = Limits(
+            ceiling_of=lambda name: self.ceilings.get(name, NO_CEILING),
+            bound=self.bound,
+            labels=LabelResolver(lambda name: self.namespace_labels.get(name, {}), lambda: self.trees),
+        )
         self.cluster = Cluster(
             "hub", self.client, self.ledger, self.wake_dispatch, self.wake, self.namespace_of
         )
@@ -125,9 +132,17 @@ class World:
         """The reconciler of this leader, or with other `specs` that of one after it."""
         attempts = replace(self.attempts, specs=specs or self.specs)
         creator = Creator(attempts, self.cache, self.queue.failures)
-        observer = Observer(attempts, self.cache, self.limits, self.pacing, is_in_doubt=is_in_doubt)
+        observer = self.make_observer(attempts, is_in_doubt)
         acts = Acts(attempts, self.intake, creator, self.limits, self.pacing)
         return Reconciler(observer, acts, self.results, self.status_writer, self.queue)
+
+    def make_observer(
+        self, attempts: Attempts | None = None, is_in_doubt: Callable[[str], bool] = lambda _uid: False
+    ) -> Observer:
+        """What observes AppWrappers, for the reconciler and for a cycle."""
+        return Observer(
+            attempts or self.attempts, self.cache, self.limits, self.pacing, is_in_doubt=is_in_doubt
+        )
 
     def now(self) -> datetime:
         return at(monotonic())

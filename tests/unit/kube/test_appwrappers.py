@@ -62,6 +62,11 @@ def test_view_reads_what_is_asked_of_us_as_it_is_now() -> None:
     )
 
 
+def test_view_keeps_the_labels_that_may_name_a_queue() -> None:
+    labels = {"kai.scheduler/queue": "team", "context": "gold", "app.kubernetes.io/name": "x"}
+    assert decode(make_appwrapper(labels=labels)).labels == {"kai.scheduler/queue": "team", "context": "gold"}
+
+
 def test_view_says_who_is_written_to_have_submitted_it() -> None:
     written = {"dispatcher.codeflare.dev/user": "alice", "dispatcher.codeflare.dev/groups": "vision\nllm"}
     view = decode(make_appwrapper(annotations={**written, "another": "note"}))

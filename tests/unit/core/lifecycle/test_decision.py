@@ -529,6 +529,34 @@ def test_change_of_where_it_may_go_is_followed_and_what_is_no_selector_is_not(ph
     ]
 
 
+@pytest.mark.parametrize("asked", [None, MutableSpec(7, selector=parse_selector("zone=east", "annotation"))])
+@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.SUSPENDED])
+def test_change_of_queue_is_followed_first(phase: Phase, asked: MutableSpec | None) -> None:
+    record = make_record(phase)
+    asked = replace(asked, suspend=phase is Phase.SUSPENDED) if asked else None
+    steps = [decided(record, asked=asked, queues=each).step for each in (("team",), ("default", "tree/gold"))]
+    assert steps == [Step.MOVE, Step.MOVE]
+    assert decided(record, asked=asked, queues=("default",)) == decided(record, asked=asked)
+
+
+def test_suspension_comes_before_a_change_of_queue() -> None:
+    queued = make_record(Phase.QUEUED)
+    assert decided(queued, asked=MutableSpec(suspend=True), queues=("team",)).step is Step.SUSPEND
+
+
+@pytest.mark.parametrize("phase", [each for each in Phase if each not in {Phase.QUEUED, Phase.SUSPENDED}])
+def test_gang_that_left_the_queue_stays_charged_where_it_was(phase: Phase) -> None:
+    record = make_record(phase)
+    assert decided(record, queues=("team",)) == decided(record)
+
+
+@pytest.mark.parametrize("queues", [("team",), ("default", "tree/gold"), ("default",), ()])
+def test_queued_gang_is_not_as_asked_while_its_labels_name_another_queue(queues: tuple[str, ...]) -> None:
+    record = make_record(Phase.QUEUED)
+    for asked in (None, MutableSpec()):
+        assert is_as_asked(record, True, asked, queues) is (queues in {("default",), ()})
+
+
 @pytest.mark.parametrize(
     ("wanted", "asked", "expected"),
     [

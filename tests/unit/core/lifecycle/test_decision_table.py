@@ -55,6 +55,7 @@ MADE_BY: dict[Step, tuple[Cause, ...]] = {
     Step.DELETE: (Cause.DELETED,),
     Step.REPRIORITISE: (Cause.REPRIORITISED,),
     Step.REDIRECT: (Cause.REDIRECTED,),
+    Step.MOVE: (Cause.MOVED,),
     Step.SUSPEND: (Cause.SUSPENDED,),
     Step.RESUME: (Cause.RESUMED,),
     Step.CREATE: (Cause.CREATED, Cause.CREATION_REFUSED, Cause.CREATION_POSTPONED, Cause.WITHDRAWN),
@@ -153,6 +154,7 @@ class World:
     absent: tuple[int, ...] = ()
     drift: str = ""
     loss: Loss | None = None
+    queues: tuple[str, ...] = ()
 
     def show(self, record: Record, now: datetime) -> ObservedState:
         objects = record.attempt.objects if record.attempt else ()
@@ -160,7 +162,15 @@ class World:
         observed = ObservedObjects(self.pods, self.states, gone, self.drift)
         unreachable = self.loss.message if self.loss else ""
         return ObservedState(
-            record, self.wanted, now, self.asked, self.policy, observed, unreachable, loss=self.loss
+            record,
+            self.wanted,
+            now,
+            self.asked,
+            self.policy,
+            observed,
+            unreachable,
+            loss=self.loss,
+            queues=self.queues,
         )
 
 
@@ -215,6 +225,8 @@ def inactive_worlds() -> Iterator[World]:
     seen = ("none", "starting", "lost", "enough", "succeeded")
     for wanted, asked, states, pods in product((True, False), ASKED, STATES.values(), seen):
         yield World(wanted, asked, states=states, pods=PODS[pods])
+    for asked, queues in product(ASKED, (("default",), ("team", "tree/node"))):
+        yield World(asked=asked, pods=PODS["none"], queues=queues)
 
 
 def lost_worlds() -> Iterator[World]:
@@ -247,6 +259,8 @@ def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[C
         case Step.REDIRECT:
             assert asked is not None
             return [queue_steps.redirect(record, asked_requirements(record, asked), now)]
+        case Step.MOVE:
+            return [queue_steps.move(record, seen.queues, now)]
         case Step.SUSPEND:
             return [queue_steps.suspend(record, now, decision.done)]
         case Step.RESUME:

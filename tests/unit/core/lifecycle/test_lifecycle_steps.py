@@ -271,6 +271,15 @@ def test_one_that_waits_though_it_had_ended_before_the_restore_has_nothing_that_
     assert (after.eligible_at, after.blocked_since) == (None, None)
 
 
+def test_moved_gang_takes_nothing_along_that_its_former_queue_granted() -> None:
+    blocked = make_blocked(make_record(enqueue_seq=17))
+    granted = replace(blocked, is_preempting=True, blocked_since=at(1))
+    change = queue_steps.move(granted, ("team", "tree/gold"), LATER)
+    assert change.after == gone_on(blocked, queue="team", more_queues=("tree/gold",))
+    [event] = change.events
+    assert (event.cause, event.message) == (Cause.MOVED, "queue default → team, tree/gold")
+
+
 def test_reprioritised_appwrapper_changes_in_nothing_else() -> None:
     record = make_blocked(make_record(enqueue_seq=17))
 

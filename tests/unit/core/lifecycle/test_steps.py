@@ -81,6 +81,7 @@ STEPS_AT: dict[Cause, Callable[[Record, datetime], Change | None]] = {
     Cause.REDIRECTED: lambda record, now: queue_steps.redirect(
         record, record.requirements.directed(parse_selector("zone=east", ""), EVERYTHING), now
     ),
+    Cause.MOVED: lambda record, now: queue_steps.move(record, ("team", "tree/gold"), now),
     Cause.RUN_FAILED: lambda record, now: run_steps.fail(
         record, EvictionReason(words.FAILED_COMPONENT, "it failed"), now
     ),
