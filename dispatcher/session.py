@@ -466,8 +466,13 @@ class Session:
         queues = self._queue_rules()
         if queues is None:
             return rules
-        valid = tuple(place.queue for place in queues.forest.places.values())
-        return replace(rules, queues=valid, namespaces=queues.namespaces)
+        places = queues.forest.places.values()
+        has_selector = any(place.namespace_selectors for place in places)
+        return replace(
+            rules,
+            queues=tuple(place.queue for place in places),
+            namespaces=dict(queues.namespaces) if has_selector else {},
+        )
 
     async def _queues_changed(self) -> None:
         """A queue was declared, changed or removed: the next cycle plans with it.
