@@ -24,6 +24,7 @@ from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot
@@ -139,6 +140,15 @@ def make_evicted(record: Record | None = None, reason: str = words.MIN_PODS_NOT_
     return run_steps.evict(
         record or make_record(Phase.RUNNING), EvictionReason(reason, "too few pods"), at(94), 600, at(4)
     ).after
+
+
+def make_preempted(
+    record: Record | None = None, preemptor: str = "uid-of-other", seconds: float = 4
+) -> Record:
+    """A record (else a new one that runs) that gives way to a gang that takes its quota back, at second 4."""
+    why = "preempted for default/other (queue b, priority 3): its queue uses more than its quota"
+    running = record or make_record(Phase.RUNNING)
+    return run_steps.preempt(running, Reason.QUOTA_RECLAIMED, why, at(seconds), preemptor).after
 
 
 def make_failing_run(record: Record | None = None, reason: str = words.FAILED_COMPONENT) -> Record:

@@ -283,7 +283,7 @@ def _watch_over(record: Record, seen: ObservedState) -> Decision:
     failures = sorted(health.failures(record, seen.objects.states), key=_is_curable)
     if failures:
         return _act(failures[0], record, seen)
-    done = _done(record, seen)
+    done = _done(record, seen.policy, seen.objects)
     items = seen.policy.items
     achieved = progress(items, [index in done for index in range(len(items))])
     if achieved is Progress.ALL and not pods.live and not _has_only_begun(record, seen):
@@ -362,29 +362,33 @@ def _act(issue: HealthIssue, record: Record, seen: ObservedState) -> Decision:
     return Decision(Step.REQUEUE, issue.reason, issue.message, done=_finished(record, seen))
 
 
-def _done(record: Record, seen: ObservedState) -> frozenset[int]:
+def _done(record: Record, policy: LifecyclePolicy, objects: ObservedObjects) -> frozenset[int]:
     """The items that are done, now or according to the record."""
-    objects = record.attempt.objects if record.attempt else ()
+    refs = record.attempt.objects if record.attempt else ()
     now_done = {
         ref.item
-        for ref, state in zip(objects, seen.objects.states, strict=False)
-        if ref.item < len(seen.policy.items) and seen.policy.items[ref.item].is_met_by(state)
+        for ref, state in zip(refs, objects.states, strict=False)
+        if ref.item < len(policy.items) and policy.items[ref.item].is_met_by(state)
     }
     return _noted_done(record) | now_done
 
 
 def _finished(record: Record, seen: ObservedState) -> frozenset[int]:
+    return finished_items(record, seen.policy, seen.objects)
+
+
+def finished_items(record: Record, policy: LifecyclePolicy, objects: ObservedObjects) -> frozenset[int]:
     """The items that are done and whose kind ends: the next attempt does not create them again.
 
     An item that goes on though its author calls it done (an available Deployment) is created again.
     """
     if _is_in_member(record):
         return frozenset()  # they are deleted with the anchor of their attempt
-    done, items = _done(record, seen), seen.policy.items
-    objects = record.attempt.objects if record.attempt else ()
+    done, items = _done(record, policy, objects), policy.items
+    refs = record.attempt.objects if record.attempt else ()
     return frozenset(
         ref.item
-        for ref, state in zip(objects, seen.objects.states, strict=False)
+        for ref, state in zip(refs, objects.states, strict=False)
         if ref.item in done and items[ref.item].ends and (state is None or state.end is End.SUCCEEDED)
     )
 

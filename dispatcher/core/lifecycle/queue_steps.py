@@ -208,7 +208,6 @@ def begin_attempt(
         pending=None,
         blocked_since=None,
         eligible_at=None,
-        is_preempting=False,
         reason="",
         message="",
         attempts=number,
@@ -237,7 +236,6 @@ def suspend(record: Record, now: datetime, finished: Collection[int] = ()) -> Ch
             pending=None,
             blocked_since=None,
             eligible_at=None,
-            is_preempting=False,
         )
     return change_by(
         record,

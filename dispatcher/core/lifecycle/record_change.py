@@ -88,6 +88,8 @@ def change_by(
         fields["conditions"] = with_false(
             fields.get("conditions", record.conditions), ConditionType.RUNNING, now
         )
+    if target is not Phase.QUEUED:
+        fields["is_preempting"] = False
     after = replace(record, phase=target, version=record.version + 1, last_event_at=now, **fields)
     attempt = after.attempt if record.holds_capacity or after.holds_capacity else None
     event = Event(

@@ -113,11 +113,19 @@ def evict(
 
 
 @at_latest_time
-def preempt(record: Record, reason: Reason, why: str, now: datetime, preemptor: str = "") -> Change:
+def preempt(
+    record: Record,
+    reason: Reason,
+    why: str,
+    now: datetime,
+    preemptor: str = "",
+    finished: Collection[int] = (),
+) -> Change:
     """Preempts the gang: once its objects are removed, it is queued again with its original age.
 
     `preemptor` is the uid of the gang that it gives way to; empty if its queue is drained, which is no preemption for
-    the sake of another and is not counted as one. Neither counts as an eviction. Items that are done stay done.
+    the sake of another and is not counted as one. Neither counts as an eviction. The next attempt does not create the
+    `finished` items again.
     """
     eviction = EvictionReason(reason, why)
     preempted_at = record.preempted_at
@@ -135,7 +143,7 @@ def preempt(record: Record, reason: Reason, why: str, now: datetime, preemptor: 
         unhealthy=None,
         eligible_at=None,
         preempted_at=preempted_at,
-        attempt=replace(live_attempt(record), preempted_by=preemptor),
+        attempt=replace(with_finished(live_attempt(record), finished), preempted_by=preemptor),
     )
 
 

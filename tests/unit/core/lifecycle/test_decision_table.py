@@ -33,6 +33,7 @@ from tests.builders import (
     make_failing_run,
     make_gang,
     make_policy,
+    make_preempted,
     make_record,
     make_ref,
     make_submission,
@@ -201,6 +202,8 @@ RECORDS: dict[str, Callable[[], Record]] = {
     "FailingRun": make_failing_run,
     "FailedRun": make_failed_run,
     "Requeued": lambda: removal_steps.removed(make_evicted(), at(5)).after,
+    "Preempted": make_preempted,
+    "QueuedAfterPreemption": lambda: removal_steps.removed(make_preempted(), at(5)).after,
     "RunningAgain": lambda: make_running_again(),
 }
 WATCHED = [name for name, make in RECORDS.items() if make().phase in ACTIVE]
@@ -428,6 +431,8 @@ def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
         Cause.BLOCKED,
         Cause.NOT_EVALUATED,
         Cause.BLOCKED_AT_HEAD,
+        Cause.PREEMPTING,
+        Cause.PREEMPTED,
         Cause.DISPATCHED,
         Cause.FOUND_ENDED,
         Cause.FOUND_RUNNING,

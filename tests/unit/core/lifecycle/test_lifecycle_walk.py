@@ -22,6 +22,7 @@ from dispatcher.core.lifecycle import (
 from dispatcher.core.lifecycle.decision import retry_pause
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS
+from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import ACTIVE, HOLDING, Change, Condition, ObjectRef, Pending, Phase, Record
 from dispatcher.core.status.conditions import Shown, project
 from tests.builders import NOW, make_gang, make_ref, make_submission
@@ -176,6 +177,30 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
         )
         assert self.record.requeuings == requeuings + 1
 
+    @may_only(Phase.QUEUED)
+    @rule(is_head=st.booleans())
+    def others_are_preempted_for_it(self, is_head: bool) -> None:
+        pending = Pending("AwaitingRelease", "fits once default/other is gone, which it preempts", "", "hub")
+        self.commit(queue_steps.begin_preempting(self.record, pending, self.later(), is_head=is_head))
+        assert self.record.is_preempting
+
+    @may_only(Phase.QUEUED)
+    @rule()
+    def waits_for_a_release(self) -> None:
+        was_preempting = self.record.is_preempting
+        pending = Pending("AwaitingRelease", "fits once default/other is gone, which it preempts", "", "hub")
+        self.commit(queue_steps.block(self.record, pending, self.later()))
+        assert self.record.is_preempting is was_preempting
+
+    @may_only(*ACTIVE)
+    @rule(reason=st.sampled_from(Reason), finished=st.sampled_from([(), (0,)]), is_drained=st.booleans())
+    def is_preempted(self, reason: Reason, finished: tuple[int, ...], is_drained: bool) -> None:
+        before, preemptor = self.record, "" if is_drained else "uid-of-other"
+        self.commit(run_steps.preempt(before, reason, "preempted for a/b", self.later(), preemptor, finished))
+        counted = (before.requeuings, before.retries, before.requeuing_seconds)
+        assert (self.record.requeuings, self.record.retries, self.record.requeuing_seconds) == counted
+        assert len(self.record.preempted_at) == min(20, len(before.preempted_at) + (not is_drained))
+
     @may_only(*ACTIVE)
     @rule(reason=FAILURES)
     def fails(self, reason: str) -> None:
@@ -202,6 +227,9 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
             assert (backoff.status, backoff.reason) == (True, words.PREEMPTION_TRIGGERED)
             assert self.record.eligible_at is not None
             assert self.record.eligible_at > self.now
+            is_preempted = self.record.reason in set(Reason)
+            assert self.record.attempt is not None
+            assert self.record.attempt.outcome == ("preempted" if is_preempted else "evicted")
 
     @may_only(Phase.FAILING)
     @rule(is_kept=st.booleans())
@@ -282,6 +310,15 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
         assert self.record.unhealthy is None or self.record.phase in ACTIVE
         assert self.record.kept_until is None or self.record.phase in {Phase.COMPLETED, Phase.FAILED}
         assert self.record.pending is None or self.record.phase is Phase.QUEUED
+
+    @invariant()
+    def only_a_pending_gang_that_awaits_a_release_is_marked_as_preempting(self) -> None:
+        pending = self.record.pending
+        assert not self.record.is_preempting or (pending and pending.reason == "AwaitingRelease")
+
+    @invariant()
+    def times_of_its_preemptions_are_in_order(self) -> None:
+        assert list(self.record.preempted_at) == sorted(self.record.preempted_at)
 
     @invariant()
     def conditions_that_cannot_both_be_true_are_not(self) -> None:

@@ -23,6 +23,7 @@ from dispatcher.core.lifecycle import (
 )
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause, Transition
+from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import HOLDING, Change, Condition, Event, Pending, Phase, Record
 from dispatcher.errors import IllegalTransition
 from tests.builders import (
@@ -31,6 +32,7 @@ from tests.builders import (
     make_evicted,
     make_failing_run,
     make_gang,
+    make_preempted,
     make_record,
     make_ref,
     make_submission,
@@ -38,6 +40,7 @@ from tests.builders import (
 
 LATER = at(10)
 BEHIND = Pending("AwaitingHeadOfLine", "behind default/other, which waits")
+PREEMPTS = Pending("AwaitingRelease", "fits once default/other is gone, which it preempts", cluster="hub")
 TABLE = {(row.source, row.cause, row.target) for row in TRANSITIONS}
 
 FIRST_STEPS: dict[Cause, Callable[[], Change]] = {
@@ -78,6 +81,10 @@ STEPS_AT: dict[Cause, Callable[[Record, datetime], Change | None]] = {
     Cause.EVICTED: lambda record, now: run_steps.evict(
         record, EvictionReason(words.MIN_PODS_NOT_RUNNING, "too few pods"), at(40), 600, now
     ),
+    Cause.PREEMPTED: lambda record, now: run_steps.preempt(
+        record, Reason.QUOTA_RECLAIMED, "preempted for default/other", now, "uid-of-other"
+    ),
+    Cause.PREEMPTING: lambda record, now: queue_steps.begin_preempting(record, PREEMPTS, now),
     Cause.REDIRECTED: lambda record, now: queue_steps.redirect(
         record, record.requirements.directed(parse_selector("zone=east", ""), EVERYTHING), now
     ),
@@ -203,8 +210,20 @@ def test_every_change_grows_the_version_by_one_and_makes_one_event(row: Transiti
     assert (change.spec is None) is (before is not None)
 
 
+@pytest.mark.parametrize("row", LEGAL)
+def test_only_a_pending_gang_may_be_marked_as_preempting(row: Transition) -> None:
+    before = start_of(row)
+    if before is not None and row.source is Phase.QUEUED:
+        before = replace(before, is_preempting=True)
+    change = step_from(before, row.cause)
+    assert change is not None
+    assert not change.after.is_preempting or row.target is Phase.QUEUED
+
+
 WAYS_BACK = [
     pytest.param(make_evicted(), Phase.QUEUED, "evicted", id="taken-from-its-cluster"),
+    pytest.param(make_preempted(), Phase.QUEUED, "preempted", id="preempted"),
+    pytest.param(make_preempted(preemptor=""), Phase.QUEUED, "preempted", id="drained-with-its-queue"),
     pytest.param(make_record(Phase.REQUEUEING), Phase.QUEUED, "postponed", id="not-created-for-now"),
     pytest.param(make_record(Phase.SUSPENDING), Phase.SUSPENDED, "suspended", id="suspended"),
     pytest.param(make_record(Phase.FAILING), Phase.FAILED, "failed", id="never-created"),
@@ -297,6 +316,18 @@ EVENTS: list[tuple[Cause, Phase | None, Phase, dict[str, object]]] = [
         Phase.RUNNING,
         Phase.REQUEUEING,
         {"reason": "MinPodsNotRunning", "message": "too few pods", **ATTEMPT},
+    ),
+    (
+        Cause.PREEMPTED,
+        Phase.RUNNING,
+        Phase.REQUEUEING,
+        {"reason": "QuotaReclaimed", "message": "preempted for default/other", **ATTEMPT},
+    ),
+    (
+        Cause.PREEMPTING,
+        Phase.QUEUED,
+        Phase.QUEUED,
+        {"reason": PREEMPTS.reason, "message": PREEMPTS.message},
     ),
     (
         Cause.RUN_FAILED,
