@@ -270,6 +270,7 @@ class Session:
                 most=settings.poll_seconds,
             ),
             queues=self._queue_rules,
+            finished_items=self._observer.finished_items,
         )
 
     def _make_reconciler(self) -> Reconciler:

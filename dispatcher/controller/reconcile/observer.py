@@ -10,7 +10,7 @@ from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.reconcile.drift import drift_of
 from dispatcher.controller.reconcile.pacing import Pacing
 from dispatcher.controller.scheduling.cache import Cache
-from dispatcher.core.lifecycle.decision import Loss, ObservedState, is_as_asked
+from dispatcher.core.lifecycle.decision import Loss, ObservedState, finished_items, is_as_asked
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.model.record import ACTIVE, Record
@@ -92,6 +92,11 @@ class Observer:
             loss=self._loss(record),
             is_finalizing=view is not None and view.deleting and view.has_finalizer,
         )
+
+    async def finished_items(self, record: Record) -> frozenset[int]:
+        """The items of a dispatched gang that its next attempt does not create again, if the gang leaves now."""
+        policy, objects = await self._observe_objects(record)
+        return finished_items(record, policy, objects)
 
     def _loss(self, record: Record | None) -> Loss | None:
         attempt = record.attempt if record else None

@@ -60,7 +60,12 @@ class Committer:
         return [record for record in results if record is not None]
 
     async def commit_together(self, changes: Sequence[Change]) -> list[Record]:
-        """Commit all changes or none; the records as committed, empty if a row has changed meanwhile."""
+        """Commit all changes or none; the records as committed.
+
+        None are if a row has changed meanwhile, or if the database cannot hold one of them (logged).
+        """
+        if not changes:
+            return []
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[Record | None]] = [loop.create_future() for _ in changes]
         self._groups.append(list(zip(changes, futures, strict=True)))

@@ -6,7 +6,7 @@ they give way to, which is committed whole or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -21,6 +21,8 @@ from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Outcome, 
 from dispatcher.core.scheduling.ordering import is_eligible
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang, is_silent, pending_gang
+
+_NOTHING_FINISHED: Final[Mapping[str, Collection[int]]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +68,31 @@ def _active(record: Record, snapshots: Mapping[str, ClusterSnapshot]) -> ActiveG
     return active_gang(record, is_silent=snapshot is None or is_silent(snapshot.closed))
 
 
-def changes_of(group: Preempting | Drained, now: datetime) -> list[Change]:
-    """The changes of a group: each victim leaves and, first of all, the gang that they give way to is marked."""
+def changes_of(
+    group: Preempting | Drained, now: datetime, finished: Mapping[str, Collection[int]] = _NOTHING_FINISHED
+) -> list[Change]:
+    """The changes of a group: each victim leaves and, first of all, the gang that they give way to is marked.
+
+    `finished` are the items of each victim, by its uid, that its next attempt does not create again.
+    """
+
+    def preempt(victim: ActiveGang, reason: Reason, why: str, preemptor: str = "") -> Change:
+        return run_steps.preempt(
+            victim.record, reason, why, now, preemptor, finished.get(victim.uid, frozenset())
+        )
+
     if isinstance(group, Drained):
         why = f"preempted: {Reason.QUEUE_STOPPED.words} (queue {group.queue})"
-        return [run_steps.preempt(each.record, reason, why, now) for each, reason in group.victims]
+        return [preempt(victim, reason, why) for victim, reason in group.victims]
     preemptor = group.record
-    changes = [queue_steps.begin_preempting(preemptor, group.pending, now, is_head=group.is_head)]
-    for victim, reason in group.victims:
-        who = f"{preemptor.key} (queue {preemptor.queue}, priority {preemptor.priority})"
-        why = f"preempted for {who}: {reason.words}"
-        changes.append(run_steps.preempt(victim.record, reason, why, now, preemptor.uid))
-    return changes
+    who = f"{preemptor.key} (queue {preemptor.queue}, priority {preemptor.priority})"
+    return [
+        queue_steps.begin_preempting(preemptor, group.pending, now, is_head=group.is_head),
+        *(
+            preempt(victim, reason, f"preempted for {who}: {reason.words}", preemptor.uid)
+            for victim, reason in group.victims
+        ),
+    ]
 
 
 def is_news(outcome: Outcome) -> bool:

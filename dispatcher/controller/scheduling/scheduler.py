@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
@@ -63,12 +63,17 @@ class Known(Protocol):
         """A snapshot of each cluster, for a cycle over gangs with these requirements."""
 
 
+async def _nothing_is_finished(_record: Record) -> Collection[int]:
+    return ()
+
+
 class Scheduler:
     """Runs scheduling cycles.
 
     `on_decided` is called with the uid of each record that a cycle committed. `is_as_asked` is false of a gang whose
     user has suspended, redirected or deleted it since its last commit. `queues` returns the declared queues, or None if
-    none is declared.
+    none is declared. `finished_items` returns the items of a gang that is preempted now which its next attempt does not
+    create again.
     """
 
     def __init__(
@@ -83,6 +88,7 @@ class Scheduler:
         rules: Rules,
         monotonic: Callable[[], float] = time.monotonic,
         queues: Callable[[], QueueRules | None] = lambda: None,
+        finished_items: Callable[[Record], Awaitable[Collection[int]]] = _nothing_is_finished,
     ) -> None:
         self._cache = cache
         self._committer = committer
@@ -94,6 +100,7 @@ class Scheduler:
         self._rules = rules
         self._monotonic = monotonic
         self._queues = queues
+        self._finished_items = finished_items
         self._wake = asyncio.Event()
         self._planned_at: datetime | None = None
         self._failures = 0
@@ -166,18 +173,50 @@ class Scheduler:
         """Plan a cycle over the queues and commit its preemptions; return the other outcomes that are news."""
         plan = await slices.run(queue_cycles.plan_in_steps(self._cache, queues, snapshots, now))
         for group in plan.groups:
-            await self._preempt(group, now)
+            await self._take_back(group, now)
+            slices.pauses += 1  # other tasks ran during the commit
+            slices.begin()
         return _news_among(plan.others)
 
-    async def _preempt(self, group: Preempting | Drained, now: datetime) -> None:
-        """Commit a preemption whole or not at all; if a record has changed meanwhile, the next cycle decides again."""
-        committed: Sequence[Record] = ()
-        if queue_cycles.are_current(group, self._cache):
-            committed = await self._committer.commit_together(queue_cycles.changes_of(group, now))
-        if not committed:
-            self.wake()
+    async def _take_back(self, group: Preempting | Drained, now: datetime) -> None:
+        """Commit a preemption whole or not at all, and a drain gang by gang.
+
+        If a record has changed since the cycle, the next cycle decides again. What the database cannot hold, or raises,
+        waits for the next cycle without waking it.
+        """
+        changes = await self._changes_safely(group, now)
+        if isinstance(group, Drained):
+            committed = await self._committer.commit_all(changes)
+        else:
+            committed = await self._committer.commit_together(changes) if changes else []
         for record in committed:
             self._on_decided(record.uid)
+        if len(committed) < len(group.victims) and not queue_cycles.are_current(group, self._cache):
+            self.wake()
+
+    async def _changes_safely(self, group: Preempting | Drained, now: datetime) -> list[Change]:
+        """The changes of a group; none if a preemption is no longer as planned, or if that raises (logged)."""
+        try:
+            finished = {
+                victim.uid: await self._finished_items(victim.record)
+                for victim, _ in group.victims
+                if self._cache.get(victim.uid) is victim.record
+            }
+            if isinstance(group, Preempting) and not self._may_preempt(group):
+                return []
+            return queue_cycles.changes_of(group, now, finished)
+        except errors.StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001  # one group must not end the cycle of the others
+            log.internal_error("scheduler", error, appwrapper=group.victims[0][0].uid)
+            return []
+
+    def _may_preempt(self, group: Preempting) -> bool:
+        """True if no record of the group has changed, and the user still wants the gang that the others give way to.
+
+        The caller must not await anything between this check and the commit.
+        """
+        return queue_cycles.are_current(group, self._cache) and self._is_as_asked(group.record)
 
     async def _decide(self, batch: Sequence[NewOutcome], now: datetime, slices: Slices) -> None:
         changes: dict[str, Change | None] = {each.record.uid: None for each in batch}

@@ -14,10 +14,11 @@ Verdict = Callable[[Change], str]
 
 
 class FakeStore(QueueStore):
-    """Commits at once, unless `gate` is held; `batches` are the causes committed together."""
+    """Commits at once, unless `gate` is held; `batches` and `groups` are the causes committed in one transaction."""
 
     def __init__(self, verdict: Verdict = lambda _change: "") -> None:
         self.batches: list[list[tuple[str, str]]] = []
+        self.groups: list[list[tuple[str, str]]] = []
         self.changes: list[Change] = []
         self.records: dict[str, Record] = {}
         self.specs: dict[str, bytes] = {}
@@ -31,6 +32,19 @@ class FakeStore(QueueStore):
         await self.gate.wait()
         if self.failure is not None:
             raise self.failure
+        return sum((self._commit_one(change) for change in changes), start=CommitResult())
+
+    async def commit_together(self, changes: Sequence[Change]) -> CommitResult:
+        self.groups.append([(change.after.name, change.events[0].cause) for change in changes])
+        await self.gate.wait()
+        if self.failure is not None:
+            raise self.failure
+        refusals = {verdict for change in changes if (verdict := self.verdict(change))}
+        uids = tuple(change.after.uid for change in changes)
+        if "stale" in refusals:
+            return CommitResult(stale=uids)
+        if refusals:
+            return CommitResult(refused=tuple(Refusal(uid, min(refusals)) for uid in uids))
         return sum((self._commit_one(change) for change in changes), start=CommitResult())
 
     async def load_specs(self, hashes: Collection[str]) -> dict[str, bytes]:

@@ -215,3 +215,78 @@ async def test_transaction_has_a_largest_size_in_tolerations_too() -> None:
     async with committing(store) as (committer, _):
         assert len(await committer.commit_all(changes)) == 5
     assert [len(batch) for batch in store.batches] == [2, 2, 1]
+
+
+# --- changes that belong together ----------------------------------------------------------------------
+
+
+async def test_changes_that_belong_together_are_one_transaction_of_their_own() -> None:
+    store = FakeStore()
+    store.gate.clear()
+    async with committing(store) as (committer, cache):
+        lone = asyncio.create_task(committer.commit(submitted("lone")))
+        group = asyncio.create_task(committer.commit_together([submitted("a"), submitted("b")]))
+        await asyncio.sleep(1)
+        store.gate.set()
+        records = await group
+        await lone
+        assert [record.name for record in records] == ["a", "b"]
+        assert [cache.get(record.uid) for record in records] == records
+    assert store.groups == [[("a", "submitted"), ("b", "submitted")]]
+    assert store.batches == [[("lone", "submitted")]]
+
+
+async def test_groups_are_committed_in_order_and_let_other_changes_in_between() -> None:
+    store = FakeStore()
+    order: list[str] = []
+    async with committing(store, lambda _change, record: order.append(record.name)) as (committer, _):
+        await asyncio.gather(
+            committer.commit_together([submitted("a"), submitted("b")]),
+            committer.commit_together([submitted("c")]),
+            committer.commit_all([submitted("d"), submitted("e")]),
+        )
+    assert order == ["a", "b", "d", "e", "c"]
+
+
+async def test_of_a_group_with_one_change_that_is_stale_nothing_is_believed() -> None:
+    store = FakeStore(lambda change: "stale" if change.after.name == "b" else "")
+    async with committing(store, never_called) as (committer, cache):
+        assert await committer.commit_together([submitted("a"), submitted("b")]) == []
+        assert cache.uids() == []
+
+
+async def test_group_that_the_database_cannot_hold_is_logged_change_by_change() -> None:
+    store = FakeStore(lambda change: "NUL in a name" if change.after.name == "b" else "")
+    with capture_logs() as logs:
+        async with committing(store, never_called) as (committer, _):
+            assert await committer.commit_together([submitted("a"), submitted("b")]) == []
+    assert [(line["event"], line["appwrapper"]) for line in logs] == [
+        ("change_refused", "uid-of-a"),
+        ("change_refused", "uid-of-b"),
+    ]
+
+
+async def test_group_without_changes_is_no_transaction() -> None:
+    store = FakeStore()
+    async with committing(store) as (committer, _):
+        assert await committer.commit_together([]) == []
+    assert store.groups == []
+
+
+async def test_who_waits_for_a_group_is_cancelled_when_the_store_fails() -> None:
+    store = FakeStore()
+    store.gate.clear()
+    store.failure = Fenced("another leads")
+    committer = Committer(store, cache := Cache({}), nobody)
+    running = asyncio.create_task(committer.run())
+    waiting = [
+        asyncio.create_task(committer.commit_together([submitted("under-way")])),
+        asyncio.create_task(committer.commit_together([submitted("next"), submitted("to-it")])),
+    ]
+    await asyncio.sleep(1)
+    store.gate.set()
+    with pytest.raises(Fenced, match="another leads"):
+        await running
+    await asyncio.wait(waiting)
+    assert [task.cancelled() for task in waiting] == [True, True]
+    assert cache.uids() == []

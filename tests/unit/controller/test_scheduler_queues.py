@@ -1,0 +1,314 @@
+"""Scheduling cycles over declared queues: a preemption is committed whole or not at all, and no gang is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any
+
+import pytest
+
+from dispatcher.controller.scheduling.committer import LARGEST_BATCH
+from dispatcher.controller.scheduling.queue_cycles import QueueRules
+from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
+from dispatcher.core.lifecycle import queue_steps, removal_steps, run_steps
+from dispatcher.core.model.record import Change, Phase, Record
+from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim, StopPolicy
+from dispatcher.errors import StoreUnavailable
+from dispatcher.probes import Metrics
+from tests.builders import at, make_gang, make_record
+from tests.unit.controller.test_scheduler import HubAlone, Shrinking, phases, running
+from tests.unit.controller.world import World
+from tests.unit.virtual_time import monotonic, until
+
+TEAMS = (
+    Queue("org"),
+    Queue("a", "org", {"cpu": Quota(6000)}, preemption=Preemption(reclaim=Reclaim.ANY)),
+    Queue("b", "org", {"cpu": Quota(2000)}),
+)
+"""Two teams share the hub's 8 cpus: `a` gets back what `b` borrows."""
+START = 100
+"""Seconds after the dispatch of all that runs."""
+WHY = (
+    "preempted for default/owner (queue a, priority 0): "
+    "its queue uses more than its quota, which the other queue takes back"
+)
+
+
+async def none_is_finished(_record: Record) -> Collection[int]:
+    return ()
+
+
+def scheduler_of(
+    world: World,
+    queues: tuple[Queue, ...] = TEAMS,
+    *,
+    clusters: HubAlone | None = None,
+    is_as_asked: Callable[[Record], bool] = lambda _record: True,
+    finished_items: Callable[[Record], Awaitable[Collection[int]]] = none_is_finished,
+) -> Scheduler:
+    for reflector in (world.cluster._nodes, world.cluster._pods):  # noqa: SLF001  # as if both were listed
+        reflector.synced.set()
+    return Scheduler(
+        world.cache,
+        world.committer,
+        clusters or HubAlone(world.cluster),
+        world.taken_in.append,
+        is_as_asked,
+        lambda: at(START + monotonic()),
+        Metrics(),
+        Rules(),
+        monotonic,
+        queues=lambda: QueueRules(Forest.of(queues)),
+        finished_items=finished_items,
+    )
+
+
+def put(world: World, name: str, cpu: int, queue: str, phase: Phase = Phase.QUEUED, **fields: Any) -> Record:  # noqa: ANN401
+    seq = len(world.cache.uids()) + 1
+    record = make_record(phase, name, gang=make_gang(cpu=1000 * cpu), queue=queue, enqueue_seq=seq, **fields)
+    world.cache.put(record)
+    return record
+
+
+def borrowed(world: World) -> tuple[Record, Record, Record]:
+    """Two gangs of `b` run on all of the hub, and one of `a` comes back for the 4 cpus that are its own."""
+    first = put(world, "first", 4, "b", Phase.RUNNING)
+    second = put(world, "second", 4, "b", Phase.RUNNING)
+    return first, second, put(world, "owner", 6, "a")
+
+
+def reason_of(world: World, record: Record) -> str:
+    pending = world.record(record.uid).pending
+    return pending.reason if pending else ""
+
+
+def is_woken(scheduler: Scheduler) -> bool:
+    return scheduler._wake.is_set()  # noqa: SLF001  # what ends its pause
+
+
+async def test_gangs_go_as_far_as_their_queues_have_quota(world: World) -> None:
+    for name in ("one", "two"):
+        put(world, name, 2, "b")
+    put(world, "three", 2, "c")
+    await scheduler_of(world, (Queue("b", None, {"cpu": Quota(3000)}),)).cycle()
+
+    assert phases(world) == {"one": "Dispatching", "two": "Queued", "three": "Queued"}
+    assert world.store.batches == [[("one", "dispatched"), ("two", "blocked"), ("three", "blocked")]]
+    told = {record.name: record.pending.reason for record in world.cache.records() if record.pending}
+    assert told == {"two": "InsufficientQuota", "three": "QueueNotFound"}
+
+
+async def test_preemption_is_one_transaction_of_the_victims_and_their_preemptor(world: World) -> None:
+    first, second, owner = borrowed(world)
+    await scheduler_of(world).cycle()
+
+    (group,) = world.store.groups
+    assert group[0] == ("owner", "preempting")
+    assert sorted(group[1:]) == [("first", "preempted"), ("second", "preempted")]
+    assert world.store.batches == []
+    assert set(world.taken_in) == {first.uid, second.uid, owner.uid}
+    preemptor = world.record(owner.uid)
+    assert preemptor.pending is not None
+    assert (preemptor.is_preempting, preemptor.pending.reason) == (True, "AwaitingRelease")
+    for victim in map(world.record, (first.uid, second.uid)):
+        assert victim.attempt is not None
+        assert (victim.phase, victim.attempt.preempted_by) == (Phase.REQUEUEING, owner.uid)
+        assert (victim.reason, victim.message) == ("QuotaReclaimed", WHY)
+    assert world.ledger.free()["cpu"] == 0  # until their pods are confirmed gone
+
+
+async def test_preemptor_goes_first_when_its_victims_are_gone_and_they_come_back_by_their_age(
+    world: World,
+) -> None:
+    first, second, owner = borrowed(world)
+    scheduler = scheduler_of(world)
+    await scheduler.cycle()
+    world.cache.put(removal_steps.removed(world.record(first.uid), at(START)).after)
+    await scheduler.cycle()
+    assert phases(world) == {"first": "Queued", "second": "Requeueing", "owner": "Queued"}
+
+    world.cache.put(removal_steps.removed(world.record(second.uid), at(START)).after)
+    async with running(scheduler):
+        await until(lambda: world.record(owner.uid).phase is Phase.DISPATCHING)
+        await until(lambda: reason_of(world, first) == "InsufficientQuota")
+    assert phases(world) == {"first": "Queued", "second": "Queued", "owner": "Dispatching"}
+    assert not world.record(owner.uid).is_preempting
+    assert len(world.store.groups) == 1
+
+
+async def test_second_cycle_preempts_nobody_for_what_is_being_released(world: World) -> None:
+    borrowed(world)
+    scheduler = scheduler_of(world)
+    await scheduler.cycle()
+    groups = list(world.store.groups)
+    await scheduler.cycle()
+    await scheduler.cycle()
+    assert world.store.groups == groups
+    assert world.store.batches == [[("owner", "blocked-at-head")]]
+
+
+async def test_if_a_row_has_changed_meanwhile_nobody_leaves_and_the_next_cycle_decides_again(
+    world: World,
+) -> None:
+    _, second, owner = borrowed(world)
+
+    def moved(change: Change) -> str:
+        """Another commit was faster, and its record is in the cache by now."""
+        if change.after.name != "second":
+            return ""
+        noted = run_steps.note_health_issue(second, "Drifted", "one field was changed", at(5)).after
+        world.cache.put(noted)
+        return "stale"
+
+    world.store.verdict = moved
+    scheduler = scheduler_of(world)
+    await scheduler.cycle()
+    assert phases(world) == {"first": "Running", "second": "Running", "owner": "Queued"}
+    assert not world.record(owner.uid).is_preempting
+    assert world.taken_in == []
+    assert is_woken(scheduler)
+
+    world.store.verdict = lambda _change: ""
+    await scheduler.cycle()
+    assert phases(world) == {"first": "Requeueing", "second": "Requeueing", "owner": "Queued"}
+    assert world.record(owner.uid).is_preempting
+
+
+@pytest.mark.parametrize("of", ["owner", "second"])
+async def test_group_with_a_record_that_changed_after_the_plan_is_not_committed(
+    world: World, of: str
+) -> None:
+    *_, second, owner = borrowed(world)
+
+    async def is_late(_record: Record) -> Collection[int]:
+        """The user is faster than the look at what the victims have finished."""
+        if of == "owner":
+            world.cache.put(queue_steps.suspend(owner, at(6)).after)
+        else:
+            world.cache.put(removal_steps.delete(second, at(6)).after)
+        return ()
+
+    scheduler = scheduler_of(world, finished_items=is_late)
+    await scheduler.cycle()
+    assert world.store.groups == []
+    assert is_woken(scheduler)
+
+
+async def test_nobody_gives_way_to_a_gang_that_its_user_holds_back(world: World) -> None:
+    borrowed(world)
+    scheduler = scheduler_of(world, is_as_asked=lambda record: record.name != "owner")
+    await scheduler.cycle()
+    assert world.store.groups == []
+    assert not is_woken(scheduler)  # the reconciler does, once it has committed what the user asks for
+
+
+async def test_preemption_that_the_database_cannot_hold_is_left_to_the_slow_poll(world: World) -> None:
+    borrowed(world)
+    world.store.verdict = lambda change: "NUL in a name" if change.after.name == "second" else ""
+    scheduler = scheduler_of(world)
+    async with running(scheduler):
+        await until(lambda: len(world.store.groups) == 3)
+    assert monotonic() >= 2 * Rules().most
+    assert phases(world) == {"first": "Running", "second": "Running", "owner": "Queued"}
+
+
+async def test_group_that_raises_does_not_end_the_cycle_of_the_others(
+    world: World, counted: Callable[[str], int]
+) -> None:
+    put(world, "first", 6, "b", Phase.RUNNING)
+    put(world, "owner", 6, "a")
+    put(world, "other", 2, "c")
+
+    async def unreadable(_record: Record) -> Collection[int]:
+        raise KeyError("no such spec")
+
+    scheduler = scheduler_of(world, (*TEAMS, Queue("c")), finished_items=unreadable)
+    await scheduler.cycle()
+    assert phases(world) == {"first": "Running", "owner": "Queued", "other": "Dispatching"}
+    assert (counted("scheduler"), is_woken(scheduler)) == (1, False)
+
+
+async def test_lost_store_ends_the_cycle_because_memory_may_be_behind(world: World) -> None:
+    borrowed(world)
+
+    async def lost(_record: Record) -> Collection[int]:
+        raise StoreUnavailable("gone")
+
+    with pytest.raises(StoreUnavailable):
+        await scheduler_of(world, finished_items=lost).cycle()
+
+
+async def test_items_that_a_victim_has_finished_stay_done(world: World) -> None:
+    borrowed(world)
+
+    async def first_item(record: Record) -> Collection[int]:
+        return (0,) if record.name == "first" else ()
+
+    await scheduler_of(world, finished_items=first_item).cycle()
+    done = {
+        record.name: [ref.done for ref in record.attempt.objects]
+        for record in world.cache.records()
+        if record.attempt
+    }
+    assert done == {"first": [True], "second": [False]}
+
+
+async def test_placement_is_compared_with_its_cluster_again_after_a_preemption_was_committed(
+    world: World,
+) -> None:
+    put(world, "first", 4, "b", Phase.RUNNING)
+    put(world, "owner", 6, "a")
+    put(world, "small", 2, "c")
+    scheduler = scheduler_of(world, (*TEAMS, Queue("c")), clusters=Shrinking(world))
+    await scheduler.cycle()
+    assert len(world.store.groups) == 1
+    assert phases(world)["small"] == "Queued"
+    assert is_woken(scheduler)
+
+
+# --- drained queues ------------------------------------------------------------------------------------
+
+DRAINED = (Queue("b", stop_policy=StopPolicy.HOLD_AND_DRAIN),)
+
+
+async def test_drained_queue_gives_its_gangs_back_each_by_itself(world: World) -> None:
+    first, second = put(world, "first", 2, "b", Phase.RUNNING), put(world, "second", 2, "b", Phase.DISPATCHED)
+    put(world, "third", 2, "b", Phase.DISPATCHING)
+    put(world, "fourth", 1, "b")
+    await scheduler_of(world, DRAINED).cycle()
+
+    assert phases(world) == {
+        "first": "Requeueing",
+        "second": "Requeueing",
+        "third": "Dispatching",  # once it is created
+        "fourth": "Queued",
+    }
+    assert world.store.groups == []
+    for victim in map(world.record, (first.uid, second.uid)):
+        assert victim.attempt is not None
+        assert (victim.reason, victim.attempt.preempted_by, victim.preempted_at) == ("QueueStopped", "", ())
+        assert victim.message == "preempted: its queue is stopped and drained (queue b)"
+
+
+async def test_gang_that_changes_while_its_queue_is_drained_keeps_no_other_from_leaving(world: World) -> None:
+    gangs = [put(world, f"aw-{index}", 1, "b", Phase.RUNNING) for index in range(3)]
+
+    async def deletes_one(record: Record) -> Collection[int]:
+        if record.name == "aw-1":
+            world.cache.put(removal_steps.delete(gangs[1], at(6)).after)
+        return ()
+
+    world.store.verdict = lambda change: "stale" if change.before is gangs[1] else ""
+    scheduler = scheduler_of(world, DRAINED, finished_items=deletes_one)
+    await scheduler.cycle()
+    assert phases(world) == {"aw-0": "Requeueing", "aw-1": "Deleting", "aw-2": "Requeueing"}
+    assert is_woken(scheduler)
+
+
+async def test_long_queue_is_drained_in_transactions_of_a_bounded_size(world: World) -> None:
+    for index in range(LARGEST_BATCH + 1):
+        put(world, f"aw-{index}", 0, "b", Phase.RUNNING)
+    await scheduler_of(world, DRAINED).cycle()
+    assert [len(batch) for batch in world.store.batches] == [LARGEST_BATCH, 1]
+    assert world.store.groups == []
