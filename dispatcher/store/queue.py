@@ -132,8 +132,7 @@ class QueueStore:
         uid. Raises `Fenced` if this process no longer leads (nothing is written), and `StoreUnavailable` if the outcome
         is unknown.
         """
-        if len({change.after.uid for change in changes}) != len(changes):
-            raise ValueError("a batch holds at most one change of an AppWrapper")
+        _check_uids(changes)
         if not changes:
             return CommitResult()
         async with self._writing:
@@ -142,8 +141,12 @@ class QueueStore:
     async def commit_together(self, changes: Sequence[Change]) -> CommitResult:
         """Write all changes in one transaction, or none of them; raises as `commit` does.
 
-        If one row has another version, all changes are stale; if the database cannot hold one, all are refused.
+        If one row has another version, all changes are stale; if the database cannot hold one, all are refused. They
+        hold at most one change of a uid.
         """
+        if not changes:
+            return CommitResult()
+        _check_uids(changes)
         try:
             async with self._writing:
                 return await self._commit_once(changes, is_together=True)
@@ -203,6 +206,11 @@ class QueueStore:
             ),
             stale=tuple(each.after.uid for each in changes if each.after.uid not in accepted),
         )
+
+
+def _check_uids(changes: Sequence[Change]) -> None:
+    if len({change.after.uid for change in changes}) != len(changes):
+        raise ValueError("a batch holds at most one change of an AppWrapper")
 
 
 @contextmanager

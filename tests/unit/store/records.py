@@ -69,6 +69,7 @@ attempts = st.builds(
     started_at=st.none() | moments,
     ended_at=st.none() | moments,
     outcome=texts,
+    preempted_by=texts,
     assignment=st.lists(st.lists(st.tuples(texts, small), max_size=2).map(tuple), max_size=2)
     .map(tuple)
     .map(Assignment),
@@ -88,6 +89,7 @@ records = st.builds(
     version=small,
     enqueue_seq=st.just(0),
     queue=texts,
+    more_queues=words,
     priority=st.integers(-(2**31), 2**31 - 1),
     priority_slope=st.floats(-1e12, 1e12),
     gang=gangs,
@@ -106,4 +108,6 @@ records = st.builds(
     attempts=small,
     attempt=st.none() | attempts,
     last_event_at=st.none() | moments,
+    is_preempting=st.booleans(),
+    preempted_at=st.lists(moments, max_size=3).map(tuple),
 )
