@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.lifecycle import queue_steps, run_steps
