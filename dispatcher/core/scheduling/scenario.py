@@ -25,6 +25,7 @@ from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import PODS, Resources, sum_of
 from dispatcher.core.queues.declaration import FIELDS, read_queue
+from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, Claim
@@ -73,14 +74,15 @@ def parse_scenario(document: object) -> World:
     top = Entry(document, "")
     top.check_keys(_TOP)
     queues, usage = _queues(top.child("queues"))
+    forest = Forest.of(queues)
     clusters = _clusters(top.child("clusters"))
     names: set[str] = set()
     world = World(
         clusters,
-        _running(top.child("running"), clusters, names, {each.name for each in queues}),
+        _running(top.child("running"), clusters, names, forest),
         _pending(top.child("pending"), names),
         queues=queues,
-        claims=dict(_claims(top.child("pending"))),
+        claims=dict(_claims(top.child("pending"), forest)),
         namespaces=_namespaces(top.child("namespaces")),
         usage=usage,
     )
@@ -101,8 +103,14 @@ def _queues(entries: Entry) -> tuple[tuple[Queue, ...], dict[tuple[str, str], Fr
         queue = read_queue(entry.child("name").name(), entry)
         queues.append(queue)
         recent = entry.child("recentUsage")
-        usage.update({(queue.name, each): Fraction(recent.child(each).number()) for each in recent.fields()})
+        usage.update({(queue.name, each): _recent_use(recent.child(each)) for each in recent.fields()})
     return tuple(queues), usage
+
+
+def _recent_use(entry: Entry) -> Fraction:
+    if entry.number() < 0:
+        entry.fail(f"must be a number of at least 0, not {quoted(entry.value)}")
+    return Fraction(entry.number())
 
 
 def _check_pods_are_on_nodes(world: World, entries: Sequence[Entry]) -> None:
@@ -184,21 +192,21 @@ def _taint(entry: Entry) -> Taint:
 
 
 def _running(
-    entries: Entry, clusters: Collection[Cluster], names: set[str], queues: Collection[str]
+    entries: Entry, clusters: Collection[Cluster], names: set[str], forest: Forest
 ) -> tuple[RunningGang, ...]:
     nodes = {cluster.name: {node.name for node in cluster.nodes} for cluster in clusters}
-    gangs = tuple(_running_gang(entry, nodes, queues) for entry in entries.unique_elements(names))
+    gangs = tuple(_running_gang(entry, nodes, forest) for entry in entries.unique_elements(names))
     if sum(each.pods.count for gang in gangs for each in gang.pods) > MOST:
         entries.fail(f"there are more than {MOST} pods")
     return gangs
 
 
-def _running_gang(entry: Entry, nodes: Mapping[str, Collection[str]], queues: Collection[str]) -> RunningGang:
+def _running_gang(entry: Entry, nodes: Mapping[str, Collection[str]], forest: Forest) -> RunningGang:
     entry.check_keys(_RUNNING)
     _check_common(entry)
-    leaves = _leaves(entry)
+    leaves = _leaves(entry, forest)
     for each in leaves:
-        if each not in queues and each != DEFAULT_QUEUE:
+        if each not in forest.places and each not in forest.problems:
             entry.child("queue").fail(f"there is no queue {quoted(each)}")
     cluster = entry.child("cluster")
     if cluster.name() not in nodes:
@@ -262,21 +270,24 @@ def _record(entry: Entry, position: int, gang: Gang, phase: Phase) -> Record:
     )
 
 
-def _claims(entries: Entry) -> Iterator[tuple[str, Claim]]:
+def _claims(entries: Entry, forest: Forest) -> Iterator[tuple[str, Claim]]:
     """What each pending gang asks of the queues."""
     for entry in entries.elements():
         is_preempting, preemptions = entry.child("preempting").flag(), entry.child("preemptions").integer(0)
-        yield entry.child("name").name(), Claim(_leaves(entry), is_preempting, preemptions)
+        yield entry.child("name").name(), Claim(_leaves(entry, forest), is_preempting, preemptions)
 
 
-def _leaves(entry: Entry) -> tuple[str, ...]:
-    """The queues that a gang names, one in each tree."""
+def _leaves(entry: Entry, forest: Forest) -> tuple[str, ...]:
+    """The queues that a gang names, at most one in each tree."""
     queue = entry.child("queue")
     if not isinstance(queue.value, list):
         return (queue.text() or DEFAULT_QUEUE,)
     names = tuple(each.name() for each in queue.elements())
     if not names or len(set(names)) < len(names):
         queue.fail("must name one or more different queues")
+    trees = [forest.places[each].root for each in names if each in forest.places]
+    if len(set(trees)) < len(trees):
+        queue.fail("must name at most one queue of each tree")
     return names
 
 

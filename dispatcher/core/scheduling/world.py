@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Self
 
+from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import RESERVATION, Record
@@ -160,26 +161,19 @@ class World:
 
         `known` are snapshots of a world that this one was made from, to save time.
         """
-        if self.queues:
-            _, decided = self.plan_queues(known)
-            return tuple(each for each in decided if not isinstance(each, Drained))
-        queue = ordering.in_order(self.pending, self.now)
-        starved = ordering.starved(queue, self.now, self.starvation_bound)
-        snapshots = (known or KnownSnapshots()).of(self)
-        outcomes = cycle.plan(queue, snapshots, self.policy, starved, self.reservations)
-        decided_first = starved if self.policy is QueueingStrategy.BEST_EFFORT_FIFO else frozenset()
-        outcomes.sort(key=lambda outcome: outcome.record.uid not in decided_first)
-        return tuple(map(_timeless, outcomes))
+        _, decided = self.plan_queues(known)
+        return tuple(each for each in decided if not isinstance(each, Drained))
 
     def plan_queues(
         self, known: KnownSnapshots | None = None
     ) -> tuple[Mapping[str, QueueShare], tuple[QueueOutcome, ...]]:
-        """The use of each queue before, and the outcomes of a cycle over the queues. Raises `NoNode`."""
+        """The use of each valid queue before, and all outcomes in the order of the decisions. Raises `NoNode`."""
+        if not self.has_queues:
+            return {DEFAULT_QUEUE: QueueShare({})}, self._plan_one_queue(known)
         snapshots = (known or KnownSnapshots()).of(self)
-        defaults = Defaults(strategy=self.policy, starvation_bound=self.starvation_bound)
         arrivals = sorted(self.pending, key=lambda each: each.enqueue_seq)
         facts = QueueFacts(
-            forest=Forest.of(self.queues, defaults),
+            forest=self.forest,
             pending=[
                 PendingGang(each, *self.claims.get(each.uid, Claim()))
                 for each in arrivals
@@ -196,6 +190,19 @@ class World:
         return cycle_over_queues.shares, tuple(
             each if isinstance(each, Drained) else _timeless(each) for each in outcomes
         )
+
+    @property
+    def has_queues(self) -> bool:
+        """True if a queue is declared or named, or a gang leaves: a cycle over queues decides then."""
+        claimed = any(claim.leaves != (DEFAULT_QUEUE,) for claim in self.claims.values())
+        leaving = any(each.active is not None and each.active.is_leaving for each in self.running)
+        return bool(self.queues) or claimed or leaving
+
+    @property
+    def forest(self) -> Forest:
+        """The queues in their trees, with the settings of the world where no queue has its own."""
+        defaults = Defaults(strategy=self.policy, starvation_bound=self.starvation_bound)
+        return Forest.of(self.queues, defaults)
 
     def bound_pods(self) -> dict[str, list[Pod]]:
         """The pods of the running gangs, on nodes, by the name of their cluster. Raises `NoNode`."""
@@ -218,6 +225,15 @@ class World:
         """The world with more nodes at the end of a cluster's."""
         added = tuple(nodes)
         return self._changed(cluster, lambda each: replace(each, nodes=each.nodes + added))
+
+    def with_quota(self, queue: str, resource: str, amount: int) -> World:
+        """The world in which a declared queue has so much more nominal quota of a resource that it names."""
+        return replace(
+            self,
+            queues=tuple(
+                _with_quota(each, resource, amount) if each.name == queue else each for each in self.queues
+            ),
+        )
 
     def without_gangs(self, names: Collection[str]) -> World:
         """The world without these running gangs."""
@@ -256,9 +272,25 @@ class World:
             ),
         )
 
+    def _plan_one_queue(self, known: KnownSnapshots | None) -> tuple[Outcome, ...]:
+        """The outcomes where there is only the queue `default` without limits."""
+        queue = ordering.in_order(self.pending, self.now)
+        starved = ordering.starved(queue, self.now, self.starvation_bound)
+        snapshots = (known or KnownSnapshots()).of(self)
+        outcomes = cycle.plan(queue, snapshots, self.policy, starved, self.reservations)
+        decided_first = starved if self.policy is QueueingStrategy.BEST_EFFORT_FIFO else frozenset()
+        outcomes.sort(key=lambda outcome: outcome.record.uid not in decided_first)
+        return tuple(map(_timeless, outcomes))
+
     def _changed(self, name: str, change: Callable[[Cluster], Cluster]) -> World:
         clusters = tuple(change(each) if each.name == name else each for each in self.clusters)
         return replace(self, clusters=clusters)
+
+
+def _with_quota(queue: Queue, resource: str, amount: int) -> Queue:
+    quota = queue.resources[resource]
+    more = replace(quota, nominal=quota.nominal + amount)
+    return replace(queue, resources={**queue.resources, resource: more})
 
 
 class KnownSnapshots:

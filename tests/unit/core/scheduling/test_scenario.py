@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from datetime import timedelta
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -19,8 +20,11 @@ from dispatcher.core.model.quantity import resource_amounts
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
+from dispatcher.core.queues.queue import Queue, Quota, Sharing
 from dispatcher.core.scheduling.cluster_filters import Closed
+from dispatcher.core.scheduling.cycle import Impossible, Waiting
 from dispatcher.core.scheduling.scenario import parse_scenario, write_amounts
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, Claim
 from dispatcher.core.scheduling.world import SOME_TIME, Cluster, RunningGang, RunningPods, World
 
 Json = dict[str, Any]
@@ -37,13 +41,16 @@ clusters:
   - {name: node, count: 2, allocatable: {cpu: 8, nvidia.com/gpu: 1}, labels: {zone: a}}
   - {name: other, allocatable: {memory: 1.5Gi}, taints: [{key: team, value: a, effect: NoSchedule}], x-rack: 4}
 - {name: west, closed: ClusterCordoned, nodes: []}
-queues: []
+queues:
+- {name: org, sharing: DominantShare}
+- {name: a, parent: org, resources: {cpu: {nominalQuota: 6}}, recentUsage: {team-a: 5000}}
+- {name: tree, resources: {cpu: {nominalQuota: 1500m, borrowingLimit: 0}}}
 running:
-- {name: r, queue: default, cluster: east, ran: 3600, ending: true, demand: {cpu: 3},
+- {name: r, queue: [a, tree], cluster: east, ran: 3600, ending: true, priority: 2, demand: {cpu: 3},
    pods: [{count: 2, requests: {cpu: 1}, nodes: [node-1, node-1]}, {requests: {cpu: 500m}}]}
 - {name: bare, cluster: east, demand: {cpu: 2, pods: 4}}
 pending:
-- {name: p, queue: [default], namespace: team-a, priority: -3, prioritySlope: 0.5, age: 60, blocked: 1.5,
+- {name: p, queue: [a, nobody], namespace: team-a, priority: -3, prioritySlope: 0.5, age: 60, blocked: 1.5,
    preempting: true, preemptions: 2, clusterSelector: gpu=a100, demand: {cpu: 2},
    pods: [{count: 2, requests: {cpu: 0.5}, nodeSelector: {zone: a}, tolerations: [{key: team, operator: Exists}]}]}
 - {name: q, demand: {cpu: 1}}
@@ -61,6 +68,8 @@ def test_every_field_of_a_document_is_read() -> None:
         (Toleration("team", "Exists"),),
         NodeRequirements((("zone", "a"),)),
     )
+    held = Gang(Resources({"cpu": 3000}), 3, (PodSet(2, one), PodSet(1, half)))
+    both = Gang(Resources({"cpu": 2000, "pods": 4}), 1, (bare,))
     assert parse_scenario(yaml.safe_load(EVERYTHING)) == World(
         clusters=(
             Cluster(
@@ -83,8 +92,21 @@ def test_every_field_of_a_document_is_read() -> None:
                 "east",
                 Resources({"cpu": 3000}),
                 (RunningPods(PodSet(2, one), ("node-1", "node-1")), RunningPods(PodSet(1, half))),
+                active=ActiveGang(
+                    record("r", Phase.RUNNING, held, priority=2),
+                    ("a", "tree"),
+                    "east",
+                    SOME_TIME - timedelta(seconds=3600),
+                    is_leaving=True,
+                ),
             ),
-            RunningGang("bare", "east", Resources({"cpu": 2000, "pods": 4}), (RunningPods(bare),)),
+            RunningGang(
+                "bare",
+                "east",
+                both.demand,
+                (RunningPods(bare),),
+                active=ActiveGang(record("bare", Phase.RUNNING, both), ("default",), "east", SOME_TIME),
+            ),
         ),
         pending=(
             Record(
@@ -102,20 +124,57 @@ def test_every_field_of_a_document_is_read() -> None:
                 requirements=ClusterRequirements(parse_selector("gpu=a100", ""), namespace="team-a"),
                 blocked_since=SOME_TIME - timedelta(seconds=1.5),
             ),
-            Record(
-                uid="q",
-                group="",
-                namespace="default",
-                name="q",
-                created_at=SOME_TIME,
-                phase=Phase.QUEUED,
-                phase_since=SOME_TIME,
-                enqueue_seq=2,
-                gang=Gang(one, 1, (PodSet(1, one),)),
-                requirements=ClusterRequirements(namespace="default"),
-            ),
+            record("q", Phase.QUEUED, Gang(one, 1, (PodSet(1, one),)), enqueue_seq=2),
         ),
+        queues=(
+            Queue("org", sharing=Sharing.DOMINANT_SHARE),
+            Queue("a", "org", {"cpu": Quota(6000)}),
+            Queue("tree", resources={"cpu": Quota(1500, borrowing_limit=0)}),
+        ),
+        claims={"p": Claim(("a", "nobody"), is_preempting=True, preemptions=2), "q": Claim()},
+        namespaces={"team-a": {"tier": "gold"}},
+        usage={("a", "team-a"): Fraction(5000)},
     )
+
+
+def record(name: str, phase: Phase, gang: Gang, **fields: Any) -> Record:  # noqa: ANN401
+    """A gang that a document describes by its name and this."""
+    return Record(
+        uid=name,
+        group="",
+        namespace="default",
+        name=name,
+        created_at=SOME_TIME,
+        phase=phase,
+        phase_since=SOME_TIME,
+        gang=gang,
+        requirements=ClusterRequirements(namespace="default"),
+        **{"enqueue_seq": 0, **fields},
+    )
+
+
+def test_circles_and_missing_parents_are_no_errors_and_their_gangs_wait() -> None:
+    queues = [{"name": "a", "parent": "b"}, {"name": "b", "parent": "a"}, {"name": "c", "parent": "none"}]
+    gangs = [gang(name=each, queue=each) for each in "abc"]
+    runs = [gang(name="r", queue="a", cluster="hub")]
+    world = parse_scenario(document(queues=queues, running=runs, pending=gangs))
+    outcomes = world.plan()
+    assert [each.pending.reason for each in outcomes if isinstance(each, Impossible)] == ["QueueNotFound"] * 3
+    assert world.forest.problems == {"a": "Circle", "b": "Circle", "c": "ParentNotFound"}
+
+
+def test_a_gang_in_a_queue_that_is_not_declared_waits() -> None:
+    (outcome,) = parse_scenario(document(pending=[gang(queue="a")])).plan()
+    assert isinstance(outcome, Impossible)
+    assert outcome.pending.message == "there is no queue a"
+
+
+def test_capacity_that_is_being_released_is_waited_for_without_queues_as_well() -> None:
+    runs = [gang(name="r", cluster="hub", demand={"cpu": 4}, ending=True)]
+    waits = {"name": "p", "pods": [{"count": 2, "requests": {"cpu": 4}}]}
+    (outcome,) = parse_scenario(document(running=runs, pending=[waits])).plan()
+    assert isinstance(outcome, Waiting)
+    assert outcome.pending.reason == "AwaitingRelease"
 
 
 def test_without_a_demand_the_sum_of_the_pods_is_charged() -> None:
@@ -158,7 +217,11 @@ def node(**fields: object) -> Json:
     return document(clusters=[{"name": "hub", "nodes": [{"name": "n", "allocatable": {}, **fields}]}])
 
 
-NO_QUEUES = "queues are not supported by this version yet"
+def queue(**fields: object) -> Json:
+    return document(queues=[{"name": "a", **fields}])
+
+
+TWO_LEAVES: Json = {"queues": [{"name": "org"}, *({"name": each, "parent": "org"} for each in "ab")]}
 KNOWN = "name, queue, namespace, priority, prioritySlope, age, blocked, preempting, preemptions"
 
 
@@ -180,7 +243,28 @@ KNOWN = "name, queue, namespace, priority, prioritySlope, age, blocked, preempti
             "clusters[0].closed",
             "must be a reason such as",
         ),
-        (document(queues=[{"name": "a"}]), "queues", NO_QUEUES),
+        (document(queues=["a"]), "queues[0]", 'must be an object, not "a"'),
+        (
+            queue(quota=1),
+            "queues[0].quota",
+            "is unknown here; known are name, recentUsage, parent, resources",
+        ),
+        (queue(parent="a"), "queues[0].parent", "a queue cannot be its own parent"),
+        (
+            queue(resources={"cpu": {"nominalQuota": -1}}),
+            "queues[0].resources.cpu.nominalQuota",
+            "-1 is negative",
+        ),
+        (queue(resources={"cpu": {}}), "queues[0].resources.cpu.nominalQuota", "is required"),
+        (
+            queue(resources={"cpu": {"nominalQuota": 1, "limit": 1}}),
+            "queues[0].resources.cpu.limit",
+            "is unknown here; known are nominalQuota, borrowingLimit, lendingLimit",
+        ),
+        (queue(weight="-1"), "queues[0].weight", 'must be a decimal number of at least 0, not "-1"'),
+        (queue(sharing="Fair"), "queues[0].sharing", "must be one of Priority, DominantShare, Division"),
+        (queue(recentUsage={"a": -1}), "queues[0].recentUsage.a", "must be a number of at least 0, not -1"),
+        (document(queues=[{"name": "a"}] * 2), "queues[1].name", '"a" names another one, too'),
         (document(namespaces={"a": {"b": 1}}), "namespaces.a.b", "must be a text, not 1"),
         (node(count=-1), "clusters[0].nodes[0].count", "must be a whole number from 0 to 100000, not -1"),
         (node(allocatable=4), "clusters[0].nodes[0].allocatable", "must be an object, not 4"),
@@ -226,8 +310,19 @@ KNOWN = "name, queue, namespace, priority, prioritySlope, age, blocked, preempti
             'pending[0].demand["c/p/u"]',
             "'c/p/u' is not a resource",
         ),
-        (document(pending=[gang(queue="a")]), "pending[0].queue", NO_QUEUES),
-        (document(pending=[gang(queue=["default", "a"])]), "pending[0].queue", NO_QUEUES),
+        (document(pending=[gang(queue=7)]), "pending[0].queue", "must be a text, not 7"),
+        (document(pending=[gang(queue=[])]), "pending[0].queue", "must name one or more different queues"),
+        (
+            document(pending=[gang(queue=["a", "a"])]),
+            "pending[0].queue",
+            "must name one or more different queues",
+        ),
+        (
+            document(**TWO_LEAVES, pending=[gang(queue=["a", "default", "b"])]),
+            "pending[0].queue",
+            "must name at most one queue of each tree",
+        ),
+        (document(pending=[gang(preemptions=-1)]), "pending[0].preemptions", "must be a whole number from 0"),
         (document(pending=[gang(age=-1)]), "pending[0].age", "must be seconds from 0 to 10000000000, not -1"),
         (document(pending=[gang(age=True)]), "pending[0].age", "must be a number, not true"),
         (document(pending=[gang(blocked="1h")]), "pending[0].blocked", 'must be a number, not "1h"'),
@@ -271,7 +366,8 @@ KNOWN = "name, queue, namespace, priority, prioritySlope, age, blocked, preempti
         ),
         (document(running=[gang()]), "running[0].cluster", "is required"),
         (document(running=[gang(cluster="west")]), "running[0].cluster", 'there is no cluster "west"'),
-        (running(queue="a"), "running[0].queue", NO_QUEUES),
+        (running(queue="a"), "running[0].queue", 'there is no queue "a"'),
+        (running(queue=["default", "a"]), "running[0].queue", 'there is no queue "a"'),
         (running(ran=-1), "running[0].ran", "must be seconds from 0"),
         (running(ending="yes"), "running[0].ending", 'must be true or false, not "yes"'),
         (running(pods=[{"nodes": ["n"]}]), "running[0].pods[0].nodes[0]", 'cluster hub has no node "n"'),
@@ -323,7 +419,9 @@ _VALUES = st.one_of(
     st.integers(),
     st.floats(),
     st.text(max_size=5),
-    st.sampled_from(["node-0", "default", "east", "x-", "NoSchedule", "Exists", 10**400]),
+    st.sampled_from(
+        ["node-0", "default", "a", "org", "Division", "east", "x-", "NoSchedule", "Exists", 10**400]
+    ),
     st.lists(st.none() | st.integers() | st.just({"name": "p"}), max_size=2),
     st.dictionaries(
         st.sampled_from(["name", "cpu", "key", "x-a", ""]), st.text(max_size=3) | st.integers(0, 3)
