@@ -84,7 +84,7 @@ def plan(
     # Imported here, because other commands do not need it and importing takes most of their time.
     from dispatcher.cli.plan_report import as_document, as_text
     from dispatcher.core.model.document import DocumentError
-    from dispatcher.core.scheduling.repair import advise
+    from dispatcher.core.scheduling.advice import advise
     from dispatcher.core.scheduling.scenario import parse_scenario
     from dispatcher.core.scheduling.world import KnownSnapshots
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 from dispatcher.cli.repairs import in_words, listed
 from dispatcher.cli.tables import table
 from dispatcher.core.model.record import Pending
+from dispatcher.core.scheduling.advice import Advice
 from dispatcher.core.scheduling.cycle import Outcome, Placed
-from dispatcher.core.scheduling.repair import Advice
 
 HEADINGS: Final = ("GANG", "DECISION", "CLUSTER", "REASON")
 NO_GANGS: Final = "No gang is pending."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from dispatcher.core.scheduling.repair import AddNodes, RemoveGangs, RemoveTaints, Repair
+from dispatcher.core.scheduling.repair import AddNodes, AddQuota, RemoveGangs, RemoveTaints, Repair
 from dispatcher.core.scheduling.scenario import write_amounts
 
 _MOST_NAMES: Final = 10
@@ -29,6 +29,8 @@ def in_words(repair: Repair, like: str = "") -> str:
             return f"without {listed(gangs)}"
         case RemoveTaints(cluster, nodes):
             return f"without the taints of {listed(nodes)} in {cluster}"
+        case AddQuota(queue, resource):
+            return f"with a nominal quota of queue {queue} that has {repair.quantity} more {resource}"
 
 
 def listed(names: Sequence[str]) -> str:

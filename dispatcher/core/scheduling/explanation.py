@@ -11,8 +11,8 @@ from datetime import datetime
 
 from dispatcher.core.model.record import Record
 from dispatcher.core.scheduling import ordering
+from dispatcher.core.scheduling.advice import MOST_WORK, NO_ADVICE, Advice, advise_one
 from dispatcher.core.scheduling.cycle import Outcome, Placed
-from dispatcher.core.scheduling.repair import MOST_WORK, NO_ADVICE, Advice, advise_one
 from dispatcher.core.scheduling.world import KnownSnapshots, World
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from dispatcher.core.model.document import DocumentError
+from dispatcher.core.model.quantity import amount
 from dispatcher.core.scheduling.scenario import parse_scenario
 
 Json = dict[str, Any]
@@ -73,6 +74,85 @@ def documents(draw: st.DrawFn) -> Json:
     return document
 
 
+_QUOTAS = st.fixed_dictionaries(
+    {"cpu": st.integers(0, 8)}, optional={"nvidia.com/gpu": st.integers(0, 3)}
+).flatmap(
+    lambda nominal: st.fixed_dictionaries(
+        {
+            name: st.fixed_dictionaries(
+                {"nominalQuota": st.just(amount)},
+                optional={"borrowingLimit": st.integers(0, 4), "lendingLimit": st.integers(0, 4)},
+            )
+            for name, amount in nominal.items()
+        }
+    )
+)
+_PREEMPTION = st.fixed_dictionaries(
+    {
+        "withinQueue": st.sampled_from(["Never", "LowerPriority", "LowerOrNewerEqualPriority"]),
+        "reclaim": st.sampled_from(["Never", "LowerPriority", "Any"]),
+    }
+)
+_QUEUES = st.fixed_dictionaries(
+    {},
+    optional={
+        "resources": _QUOTAS,
+        "weight": st.sampled_from(["0", "1", "2.5"]),
+        "priority": st.integers(0, 1),
+        "queueingStrategy": st.just("StrictFIFO"),
+        "preemption": _PREEMPTION,
+        "preemptibleBelow": st.just(1),
+    },
+)
+_DEMANDS = st.fixed_dictionaries({"cpu": st.integers(1, 4)}, optional={"nvidia.com/gpu": st.just(1)})
+_LEAVES = st.sampled_from(["a", "b", "c"])
+
+
+@st.composite
+def documents_with_queues(draw: st.DrawFn) -> Json:
+    """One or two clusters with room for most gangs, and a tree of queues that are short of quota more often."""
+    names = draw(st.sampled_from([["hub"], ["east", "west"]]))
+    nodes = [{"name": "n", "count": 3, "allocatable": {"cpu": 6, "nvidia.com/gpu": 2}}]
+    queues: list[Json] = [{"name": "root"}, {"name": "inner", "parent": "root"}]
+    queues += [
+        {"name": name, "parent": parent} for name, parent in (("a", "root"), ("b", "inner"), ("c", "inner"))
+    ]
+    for queue in queues:
+        queue.update(draw(_QUEUES))
+    queues[0]["sharing"] = draw(st.sampled_from(["Priority", "DominantShare", "Division"]))
+    document: Json = {
+        "clusters": [{"name": name, "nodes": nodes} for name in names],
+        "queues": queues,
+        "running": [],
+    }
+    for index, demand in enumerate(draw(st.lists(_DEMANDS, max_size=6))):
+        gang = {
+            "name": f"r{index}",
+            "queue": draw(_LEAVES),
+            "cluster": draw(st.sampled_from(names)),
+            "ran": index,
+        }
+        gang |= {
+            "demand": demand,
+            "priority": draw(st.integers(0, 1)),
+            "ending": draw(st.integers(0, 5)) == 5,
+        }
+        if _is_right(document | {"running": [*document["running"], gang]}):
+            document["running"].append(gang)
+    document["pending"] = [
+        {
+            "name": f"p{index}",
+            "queue": draw(_LEAVES),
+            "demand": demand,
+            "priority": draw(st.integers(0, 1)),
+            "age": draw(st.integers(0, 3)),
+            **draw(st.sampled_from([{}, {}, {"preempting": True}, {"preemptions": 5}, {"blocked": 700}])),
+        }
+        for index, demand in enumerate(draw(st.lists(_DEMANDS, min_size=1, max_size=5)))
+    ]
+    return document
+
+
 def _cluster(draw: st.DrawFn, name: str) -> Json:
     nodes = [{"name": f"n{index}", **each} for index, each in enumerate(draw(_NODES))]
     extras = st.fixed_dictionaries(
@@ -121,9 +201,18 @@ def repaired(document: Json, repair: Json, name: str = "more") -> Json:
             changed["running"] = [each for each in changed["running"] if each["name"] not in gangs]
         case {"untaint": {"cluster": cluster, "nodes": names}}:
             _untaint(_cluster_of(changed, cluster), names)
+        case {"add_quota": {"queue": queue, "resource": resource, "amount": more}}:
+            quota = next(each for each in changed["queues"] if each["name"] == queue)["resources"][resource]
+            raised = amount(resource, quota["nominalQuota"]) + amount(resource, more)
+            quota["nominalQuota"] = written(resource, raised)
         case _:
             raise AssertionError(f"no repair: {repair}")
     return changed
+
+
+def written(resource: str, units: int) -> str:
+    """An amount in base units as a quantity."""
+    return f"{units}m" if resource == "cpu" else str(units)
 
 
 def _cluster_of(document: Json, name: str) -> Json:
@@ -141,11 +230,15 @@ def _untaint(cluster: Json, names: list[str]) -> None:
 
 
 def with_one_less(repair: Json) -> Iterator[Json]:
-    """The repair with one node, one gang or one name less, in every way in which something is left of it."""
+    """The repair with one node, gang, name or base unit less, in every way in which something is left of it."""
     match repair:
         case {"add_nodes": {"count": count, **nodes}}:
             if count > 1:
                 yield {"add_nodes": {**nodes, "count": count - 1}}
+        case {"add_quota": {"resource": resource, "amount": more, **queue}}:
+            units = amount(resource, more)
+            if units > 1:
+                yield {"add_quota": {**queue, "resource": resource, "amount": written(resource, units - 1)}}
         case {"remove": names}:
             yield from ({"remove": fewer} for fewer in _each_left_out(names))
         case {"untaint": {"cluster": cluster, "nodes": names}}:

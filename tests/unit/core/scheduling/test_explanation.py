@@ -16,19 +16,11 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling import ordering
+from dispatcher.core.scheduling.advice import NO_ADVICE, Advice, advise, advise_one
 from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Placed, Waiting
 from dispatcher.core.scheduling.explanation import Explanation, explain
 from dispatcher.core.scheduling.node_snapshot import Place
-from dispatcher.core.scheduling.repair import (
-    NO_ADVICE,
-    AddNodes,
-    Advice,
-    RemoveGangs,
-    RemoveTaints,
-    advise,
-    advise_one,
-    apply,
-)
+from dispatcher.core.scheduling.repair import AddNodes, RemoveGangs, RemoveTaints, apply
 from dispatcher.core.scheduling.scenario import parse_scenario
 from dispatcher.core.scheduling.world import Cluster, NoNode, RunningGang, RunningPods, World
 from tests.builders import make_core_node, make_gang, make_record

@@ -1,4 +1,4 @@
-"""Repairs of waiting gangs: each suffices, one less does not, and the fewest changes come first."""
+"""Advice for waiting gangs: each repair suffices, one less does not, and the fewest changes come first."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from dispatcher.core.model.document import DocumentError
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling import repair
+from dispatcher.core.scheduling import advice as advice_module
+from dispatcher.core.scheduling import trials
+from dispatcher.core.scheduling.advice import MOST_REPAIRS, Advice, advise
 from dispatcher.core.scheduling.cycle import Placed
-from dispatcher.core.scheduling.repair import Advice, advise
 from dispatcher.core.scheduling.scenario import parse_scenario
 from dispatcher.core.scheduling.world import KnownSnapshots, NoNode, World
 from tests.unit.core.scheduling.scenarios import documents, repaired, with_one_less
@@ -43,7 +44,7 @@ def check(document: Json) -> None:
     """Applies every repair to the document itself, as anybody can who has the answer and the file."""
     for gang, advice in advice_on(document).items():
         written = json.loads(json.dumps([each.as_document() for each in advice.repairs]))
-        assert len(written) <= repair.MOST_REPAIRS
+        assert len(written) <= MOST_REPAIRS
         for each in written:
             assert all(goes(repaired(document, each, name), gang) for name in ("aa", "more", "zz"))
             assert not any(goes(repaired(document, less), gang) for less in with_one_less(each))
@@ -87,7 +88,7 @@ def test_each_repair_of_many_documents_suffices_and_one_less_does_not(document: 
 @given(documents(), st.integers(1, 40))
 def test_a_search_that_is_cut_short_returns_nothing_wrong(document: Json, work: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(repair, "MOST_PLANS", work)
+        patch.setattr(trials, "MOST_PLANS", work)
         found = advice_on(document)
     for gang, advice in found.items():
         for each in advice.repairs:
@@ -225,7 +226,7 @@ def test_no_repair_is_sought_in_clusters_that_refuse_the_gang() -> None:
 
 
 def test_where_nothing_helps_the_message_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repair, "MOST", 100)
+    monkeypatch.setattr(advice_module, "MOST", 100)
     text = """
 clusters: [{name: hub, reserve: {cpu: 200}, nodes: [{name: n, allocatable: {cpu: 1}}]}]
 pending: [{name: p, demand: {cpu: 1}}]
@@ -260,7 +261,7 @@ def test_of_many_gangs_the_fewest_are_removed() -> None:
 
 
 def test_a_search_that_is_too_long_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repair, "MOST_WORK", 100)
+    monkeypatch.setattr(advice_module, "MOST_WORK", 100)
     assert advice_on(many(40, 30))["p"] == Advice(
         message="the search for repairs was cut short, because the scenario is large"
     )
