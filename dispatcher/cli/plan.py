@@ -26,12 +26,18 @@ _EXAMPLE: Final = (
     "- name: east",
     "  labels: {gpu: a100}",
     "  nodes:",
-    "  - {name: node, count: 2, allocatable: {cpu: 8, nvidia.com/gpu: 1}}",
+    "  - {name: node, count: 2, allocatable: {cpu: 8, nvidia.com/gpu: 4}}",
+    "queues:",
+    "- {name: research}",
+    "- {name: vision, parent: research, resources: {nvidia.com/gpu: {nominalQuota: 4}},",
+    "   preemption: {reclaim: Any}}",
+    "- {name: speech, parent: research, resources: {nvidia.com/gpu: {nominalQuota: 4, borrowingLimit: 2}}}",
     "running:",
-    "- {name: r, cluster: east, pods: [{requests: {cpu: 6}, nodes: [node-0]}]}",
+    "- {name: r, queue: speech, cluster: east, ran: 60, pods: [{requests: {nvidia.com/gpu: 4}}]}",
+    "- {name: s, queue: speech, cluster: east, ran: 30, pods: [{requests: {nvidia.com/gpu: 2}}]}",
     "pending:",
-    "- {name: p, pods: [{count: 2, requests: {cpu: 1}}]}",
-    "- {name: s, priority: -1, clusterSelector: gpu=a100, demand: {cpu: 9}}",
+    "- {name: p, queue: vision, pods: [{count: 2, requests: {cpu: 1, nvidia.com/gpu: 2}}]}",
+    "- {name: q, queue: speech, age: 60, clusterSelector: gpu=a100, demand: {nvidia.com/gpu: 1}}",
 )
 _HELP_END: Final = "\n".join(
     (
@@ -76,16 +82,18 @@ def plan(
 ) -> None:
     """Plan one scheduling cycle over a file, without a cluster and a database.
 
-    The file has clusters with their nodes, running gangs and pending gangs. The answer has a decision for each
-    pending gang, in the order of the decisions. For each waiting gang it also names holders and repairs. The holders
-    are running gangs: if they were gone, the waiting gang would be dispatched. Each repair is a small change of the
-    file that suffices to dispatch the waiting gang.
+    The file has clusters with their nodes, queues, running gangs and pending gangs. The answer has a decision for
+    each pending gang, in the order of the decisions, with the gangs that are preempted for it, and the use of each
+    queue before. For each waiting gang it also names holders and repairs. The holders are running gangs: if they were
+    gone, the waiting gang would be dispatched. Each repair is a small change of the file that suffices to dispatch
+    the waiting gang.
     """
     # Imported here, because other commands do not need it and importing takes most of their time.
-    from dispatcher.cli.plan_report import as_document, as_text
+    from dispatcher.cli.plan_report import PlanReport
     from dispatcher.core.model.document import DocumentError
     from dispatcher.core.scheduling.advice import advise
     from dispatcher.core.scheduling.scenario import parse_scenario
+    from dispatcher.core.scheduling.sharing.cycle import Drained
     from dispatcher.core.scheduling.world import KnownSnapshots
 
     try:
@@ -93,12 +101,13 @@ def plan(
     except DocumentError as error:
         raise InvalidFile(str(error)) from error
     known = KnownSnapshots()
-    outcomes = world.plan(known)
-    advice = advise(world, outcomes, known) if repairs else {}
+    shares, outcomes = world.plan_queues(known)
+    decided = [each for each in outcomes if not isinstance(each, Drained)]
+    report = PlanReport(world, shares, outcomes, advise(world, decided, known) if repairs else {})
     if output is Output.JSON:
-        print(dumped(as_document(outcomes, advice)))
+        print(dumped(report.as_document()))
     else:
-        print(as_text(outcomes, advice, terminal_width()))
+        print(report.as_text(terminal_width()))
 
 
 def _document(file: str) -> object:

@@ -1,64 +1,137 @@
-"""How a plan is shown: a document of decisions for programs, and a table with the repairs for people."""
+"""How a plan is shown: a document of decisions for programs, and tables with the repairs for people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from dispatcher.cli.plan_queues import queue_table
 from dispatcher.cli.repairs import in_words, listed
 from dispatcher.cli.tables import table
 from dispatcher.core.model.record import Pending
-from dispatcher.core.scheduling.advice import Advice
-from dispatcher.core.scheduling.cycle import Outcome, Placed
+from dispatcher.core.scheduling.advice import NO_ADVICE, Advice
+from dispatcher.core.scheduling.cycle import Placed, Preempting
+from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome, QueueShare
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang
+from dispatcher.core.scheduling.sharing.search import Reason
+from dispatcher.core.scheduling.world import World
 
 HEADINGS: Final = ("GANG", "DECISION", "CLUSTER", "REASON")
 NO_GANGS: Final = "No gang is pending."
 
+Victim = tuple[ActiveGang, Reason]
 
-def as_document(outcomes: Sequence[Outcome], advice: Mapping[str, Advice]) -> dict[str, Any]:
-    """The plan as a JSON document; docs/plan.md has its fields. Without `advice` it has no holders and repairs."""
-    return {"decisions": [_decision(each, advice) for each in outcomes], "queues": {}}
+_REASONS: Final = {
+    Reason.PRIORITY_IN_QUEUE: "it goes after {preemptor} in the same queue",
+    Reason.QUOTA_RECLAIMED: "its queue uses more than its own quota, which the queue of {preemptor} takes back",
+    Reason.QUOTA_RECLAIMED_WHILE_BORROWING: "its queue borrows, and {preemptor} borrows with a higher priority",
+    Reason.FAIR_SHARE: "its queue uses more than its fair share beside the queue of {preemptor}",
+    Reason.QUEUE_STOPPED: "its queue is stopped and drained",
+}
+"""Why a victim is preempted, to be read after "because"."""
 
 
-def as_text(outcomes: Sequence[Outcome], advice: Mapping[str, Advice], width: int | None = None) -> str:
-    """The plan for people: a table of decisions, then for each waiting gang what would help."""
-    if not outcomes:
-        return NO_GANGS
-    blocks = [table(HEADINGS, list(map(_row, outcomes)), width)]
-    for each in outcomes:
-        found = advice.get(each.record.uid, Advice())
-        if not isinstance(each, Placed):
-            blocks.append(
-                "\n".join([f"{each.record.name} waits: {_message(each.pending, found)}", *_help(found)])
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """The outcomes of a cycle in order, the use of each valid queue before it, and the advice by uid, if any."""
+
+    world: World
+    shares: Mapping[str, QueueShare]
+    outcomes: Sequence[QueueOutcome]
+    advice: Mapping[str, Advice] = field(default_factory=dict)
+
+    def as_document(self) -> dict[str, Any]:
+        """The plan as a JSON document; docs/plan.md has its fields. Without advice it has no holders and repairs."""
+        return {
+            "decisions": [self._decision(each) for each in self.outcomes],
+            "queues": {name: _use(each) for name, each in self.shares.items()},
+        }
+
+    def as_text(self, width: int | None = None) -> str:
+        """The plan for people: a table of decisions, what helps the waiting gangs, and a table of the queues."""
+        rows = [row for each in self.outcomes for row in _rows(each)]
+        blocks = [table(HEADINGS, rows, width) if rows else NO_GANGS]
+        blocks += [block for each in self.outcomes for block in self._reasons(each)]
+        blocks += queue_table(self.world, self.shares, width)
+        return "\n\n".join(blocks)
+
+    # --- for programs --------------------------------------------------------------------------------------
+
+    def _decision(self, outcome: QueueOutcome) -> dict[str, Any]:
+        match outcome:
+            case Drained(_, victims):
+                return {"preempt": _names(victims), "for": "", "reasons": _reasons_of(victims)}
+            case Preempting(record, pending, cluster, victims):
+                preempt: dict[str, Any] = {"preempt": _names(victims), "for": record.name, "cluster": cluster}
+                return {**preempt, "reasons": _reasons_of(victims), "message": pending.message}
+            case Placed(record, cluster, message):
+                placed = {"dispatch": record.name, "cluster": cluster}
+                return {**placed, "message": message} if message else placed
+        record, pending = outcome.record, outcome.pending
+        advice = self.advice.get(record.uid)
+        message = _message(pending, advice or NO_ADVICE)
+        waiting: dict[str, Any] = {"waiting": record.name, "reason": pending.reason, "message": message}
+        if advice is None:
+            return waiting
+        repairs = [each.as_document() for each in advice.repairs]
+        return {**waiting, "holders": list(advice.holders), "repair": repairs}
+
+    # --- for people ----------------------------------------------------------------------------------------
+
+    def _reasons(self, outcome: QueueOutcome) -> Iterator[str]:
+        """Why a gang waits, with its victims or what would help it."""
+        if isinstance(outcome, Placed | Drained):
+            return
+        name = outcome.record.name
+        if isinstance(outcome, Preempting):
+            why = (
+                f"  {victim.record.name} is preempted, because {_REASONS[reason].format(preemptor=name)}"
+                for victim, reason in outcome.victims
             )
-    return "\n\n".join(blocks)
+            yield "\n".join([f"{name} waits: {outcome.pending.message}", *why])
+            return
+        found = self.advice.get(outcome.record.uid, NO_ADVICE)
+        yield "\n".join([f"{name} waits: {_message(outcome.pending, found)}", *_help(found)])
 
 
-def _decision(outcome: Outcome, advice: Mapping[str, Advice]) -> dict[str, Any]:
-    name = outcome.record.name
-    if isinstance(outcome, Placed):
-        placed = {"dispatch": name, "cluster": outcome.cluster}
-        return {**placed, "message": outcome.message} if outcome.message else placed
-    found = advice.get(outcome.record.uid, Advice())
-    waiting = {"waiting": name, "reason": outcome.pending.reason, "message": _message(outcome.pending, found)}
-    if outcome.record.uid not in advice:
-        return waiting
-    return {
-        **waiting,
-        "holders": list(found.holders),
-        "repair": [each.as_document() for each in found.repairs],
-    }
+def _rows(outcome: QueueOutcome) -> list[tuple[str, ...]]:
+    """The gang of an outcome, and its victims."""
+    match outcome:
+        case Drained(_, victims):
+            return _victim_rows(victims)
+        case Preempting(record, pending, cluster, victims):
+            return [(record.name, "waiting", cluster, pending.reason), *_victim_rows(victims)]
+        case Placed(record, cluster):
+            return [(record.name, "dispatch", cluster, "")]
+    return [(outcome.record.name, "waiting", "", outcome.pending.reason)]
+
+
+def _victim_rows(victims: Sequence[Victim]) -> list[tuple[str, ...]]:
+    return [(gang.record.name, "preempt", gang.cluster, reason) for gang, reason in victims]
+
+
+def _names(victims: Sequence[Victim]) -> list[str]:
+    return sorted(gang.record.name for gang, _ in victims)
+
+
+def _reasons_of(victims: Sequence[Victim]) -> dict[str, str]:
+    return dict(sorted((gang.record.name, reason) for gang, reason in victims))
+
+
+def _use(share: QueueShare) -> dict[str, Any]:
+    """The use of a queue; a share under DominantShare only, null if it is infinite, and fair shares under Division."""
+    found: dict[str, Any] = {"used": dict(share.used)}
+    if share.share is not None or share.is_infinite:
+        found["share"] = None if share.is_infinite else share.share
+    if share.fair is not None:
+        found["fairShare"] = dict(share.fair)
+    return found
 
 
 def _message(pending: Pending, advice: Advice) -> str:
     """Why the gang waits and, if no repair was found, why not."""
     return f"{pending.message}; {advice.message}" if advice.message else pending.message
-
-
-def _row(outcome: Outcome) -> tuple[str, ...]:
-    if isinstance(outcome, Placed):
-        return outcome.record.name, "dispatch", outcome.cluster, ""
-    return outcome.record.name, "waiting", "", outcome.pending.reason
 
 
 def _help(advice: Advice) -> Iterator[str]:

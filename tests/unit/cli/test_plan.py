@@ -55,7 +55,7 @@ async def test_the_answer_for_programs(plan: Run) -> None:
                 ],
             },
         ],
-        "queues": {},
+        "queues": {"default": {"used": {}}},
     }
 
 
@@ -108,8 +108,16 @@ async def test_json_is_read_as_well(plan: Run) -> None:
             "pending[0].demand.cpu: -1 is negative; ",
         ),
         (
-            "clusters: [{name: hub}]\nqueues: [{name: a}]",
-            "queues: queues are not supported by this version yet\n",
+            "clusters: [{name: hub}]\nqueues: [{name: a, quota: 1}]",
+            "queues[0].quota: is unknown here; known are name, recentUsage, parent, resources, ",
+        ),
+        (
+            "clusters: [{name: hub}]\nrunning: [{name: r, queue: a, cluster: hub, demand: {cpu: 1}}]",
+            'running[0].queue: there is no queue "a"\n',
+        ),
+        (
+            "clusters: [{name: hub}]\nrunning: [{name: r, cluster: hub, demand: {cpu: 1}}]",
+            "running[0].demand: no node of cluster hub takes a pod of this size\n",
         ),
         ("", "document: must be an object, not null\n"),
         ("a: [", "-: line 1, column 5: expected the node content, but found '<stream end>'\n"),
@@ -148,4 +156,5 @@ def test_kubectl_plans_the_example_of_its_help(
     file = tmp_path / "scenario.yaml"
     file.write_text(example)
     decisions = json.loads(run("-f", str(file), "-o", "json"))["decisions"]
-    assert [sorted(each)[0:1] for each in decisions] == [["cluster"], ["holders"]]
+    assert [decisions[0]["preempt"], decisions[0]["for"], decisions[1]["waiting"]] == [["s"], "p", "q"]
+    assert [list(each) for each in decisions[1]["repair"]] == [["add_quota"], ["remove"]]
