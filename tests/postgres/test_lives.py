@@ -89,7 +89,6 @@ TERMS = st.sampled_from(SAMPLE)
 PODS = st.sampled_from([2, 4, 9, 4, 2])
 TIMES = st.integers(1, 4)
 ASKED = st.sampled_from([MutableSpec(), MutableSpec(suspend=True), MutableSpec(priority=1), MutableSpec()])
-QUEUES = st.sampled_from([(), ("team", "tree/node"), ("default",)])
 NUMBERS = st.integers(0, MOST_APPWRAPPERS - 1)
 POLICIES = st.sampled_from(QueueingStrategy)
 CLUSTER = st.sampled_from(list(CLUSTERS))
@@ -241,15 +240,16 @@ class Lives(RuleBasedStateMachine):
             absent = record.attempt.objects[item : item + 1] if record.attempt else ()
             self.run(self.leader.look(record.uid, replace(RUNS, absent=absent), Luck.GOOD))
 
-    @rule(number=NUMBERS, asked=ASKED, queues=QUEUES, sight=LASTS)
+    @rule(number=NUMBERS, asked=ASKED, sight=LASTS)
     def its_user_asks_for_something_else(
-        self, number: int, asked: MutableSpec, queues: tuple[str, ...], sight: ObservedObjects | None
+        self, number: int, asked: MutableSpec, sight: ObservedObjects | None
     ) -> None:
+        """Who asks for a priority asks for other queues, too."""
         record = self.leader.record(number)
         if record is not None:
             self.leader.wishes[record.uid].asked = asked
-            self.leader.wishes[record.uid].queues = queues
-            self.run(self.leader.look(record.uid, sight, Luck.GOOD))
+            self.leader.wishes[record.uid].queues = ("team", "tree/node") if asked.priority else ("default",)
+            self.run(self.leader.look(record.uid, sight, Luck.GOOD, times=2))
 
     @rule(number=NUMBERS)
     def is_deleted_by_its_user(self, number: int) -> None:
