@@ -1,0 +1,339 @@
+"""Replays the decisions of a cycle over a random document and checks each by definition, without the product's code.
+
+The replay keeps two states, now and later, as the charges of the gangs, and the free amounts of the nodes. What is held
+back for heads and starved gangs counts as in the rules: from other queues what a leaf has left, at most the demand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dispatcher.core.scheduling.cycle import Placed, Preempting
+from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome, QueueShare
+from tests.unit.core.queues.naive_quota import NaiveForest
+from tests.unit.core.scheduling.queue_worlds import (
+    RESOURCES,
+    demand_of,
+    free_amounts,
+    have_places,
+    take,
+    take_bound,
+)
+
+Json = dict[str, Any]
+
+
+@dataclass
+class State:
+    """The gangs that hold quota, by name, and the free amounts; `promised` are gangs on a cluster without nodes yet."""
+
+    gangs: dict[str, Json]
+    free: dict[str, dict[str, dict[str, int]]]
+    promised: dict[str, list[Json]] = field(default_factory=dict)
+
+    def charged(self, held: Iterable[tuple[str, dict[str, int]]] = ()) -> list[tuple[str, dict[str, int]]]:
+        return [*((each["queue"], demand_of(each)) for each in self.gangs.values()), *held]
+
+
+class Replay:
+    """One cycle. `check` raises an AssertionError that names the broken rule."""
+
+    def __init__(self, document: Json, shares: dict[str, QueueShare]) -> None:
+        self.document = document
+        self.forest = NaiveForest([*document["queues"], {"name": "default"}])
+        self.shares = shares
+        self.pending = {each["name"]: each for each in document["pending"]}
+        self.running = {each["name"]: each for each in document["running"]}
+        self.clusters = {each["name"]: each for each in document["clusters"]}
+        self.now = self._state(document["running"])
+        self.later = self._state([each for each in document["running"] if not each.get("ending")])
+        self.holds: list[tuple[str, dict[str, int], bool]] = []
+        self.kept: set[str] = set()
+        self.decided: list[str] = []
+        self.counts: dict[str, int] = {}
+
+    def _state(self, running: Iterable[Json]) -> State:
+        state = State({each["name"]: each for each in running}, free_amounts(self.document))
+        for gang in state.gangs.values():
+            take_bound(gang, state.free[gang["cluster"]])
+        return state
+
+    def check(self, outcomes: Sequence[QueueOutcome]) -> None:
+        """Every pending gang is decided once, and every decision is right."""
+        for outcome in outcomes:
+            match outcome:
+                case Drained():
+                    self._leave([self.running[gang.uid] for gang, _ in outcome.victims])
+                case Placed():
+                    self._check_dispatch(self._decided(outcome.record.uid), outcome)
+                case Preempting():
+                    self._check_preemption(self._decided(outcome.record.uid), outcome)
+                case _:
+                    self._check_waiting(self._decided(outcome.record.uid), outcome)
+        assert sorted(self.decided) == sorted(self.pending), "every pending gang is decided once"
+        for name, gangs in self.later.promised.items():
+            assert have_places(gangs, self.clusters[name], self.later.free[name]), (
+                f"{name} is overcommitted later"
+            )
+
+    def _decided(self, name: str) -> Json:
+        self.decided.append(name)
+        gang: Json = self.pending[name]
+        return gang
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    # --- quota -------------------------------------------------------------------------------------------------
+
+    def missing(self, gang: Json, state: State, *, without_holds: bool = False) -> dict[str, int]:
+        """The limited resources of which a gang lacks quota in a state, also because it may not be preempted."""
+        leaf, demand = gang["queue"], demand_of(gang)
+        held = [] if without_holds else self._held_from(leaf, state)
+        found = self.forest.missing(leaf, demand, state.charged(held))
+        if self.forest.is_firm(leaf, gang["priority"]):
+            found |= dict.fromkeys(self.over_nominal(gang, state), 1)
+        return found
+
+    def over_nominal(self, gang: Json, state: State) -> list[str]:
+        firm = [each for each in state.gangs.values() if self.forest.is_firm(each["queue"], each["priority"])]
+        return self.forest.over_nominal(
+            gang["queue"], demand_of(gang), [(each["queue"], demand_of(each)) for each in firm]
+        )
+
+    def _held_from(self, leaf: str, state: State) -> list[tuple[str, dict[str, int]]]:
+        held: list[tuple[str, dict[str, int]]] = []
+        for other, demand, is_starved in self.holds:
+            if self.forest.path(other)[-1] != self.forest.path(leaf)[-1]:
+                continue
+            if other == leaf:
+                if is_starved:
+                    held.append((other, demand))
+                continue
+            charged = state.charged(held)
+            amounts = {
+                resource: max(
+                    0,
+                    min(
+                        amount, self.forest.own(other, resource) - self.forest.used(other, resource, charged)
+                    ),
+                )
+                for resource, amount in demand.items()
+                if resource in self.forest.limited(other)
+            }
+            held.append((other, amounts))
+        return held
+
+    # --- decisions ---------------------------------------------------------------------------------------------
+
+    def _check_dispatch(self, gang: Json, outcome: Placed) -> None:
+        self.count("dispatch")
+        for state in (self.now, self.later):
+            assert not self.missing(gang, state), "a dispatch exceeds quota"
+            self._check_assignment(gang, outcome, state)
+            state.gangs[gang["name"]] = gang
+
+    def _check_assignment(self, gang: Json, outcome: Placed, state: State) -> None:
+        free, labels = state.free[outcome.cluster], self._labels(outcome.cluster)
+        for pods, places in zip(gang["pods"], outcome.assignment.places, strict=True):
+            assert sum(count for _, count in places) == pods["count"], "a pod has no node"
+            for node, count in places:
+                assert pods.get("nodeSelector", {}).items() <= labels[node].items(), (
+                    "a pod is on a wrong node"
+                )
+                for _ in range(count):
+                    take(pods["requests"], free[node])
+                assert all(amount >= 0 for amount in free[node].values()), "a node is overcommitted"
+
+    def _labels(self, cluster: str) -> dict[str, dict[str, str]]:
+        nodes = self.clusters[cluster]["nodes"]
+        return {f"{each['name']}-{n}": each.get("labels", {}) for each in nodes for n in range(each["count"])}
+
+    def _check_preemption(self, gang: Json, outcome: Preempting) -> None:
+        self.count("preempt")
+        victims = [self.running[each.uid] for each, _ in outcome.victims]
+        assert victims, "nobody is preempted"
+        for victim in victims:
+            self._check_candidate(gang, victim, outcome.cluster)
+        # What is kept there is not free, and what is promised there has places that the replay does not know.
+        if outcome.cluster not in self.kept and not self.later.promised.get(outcome.cluster):
+            assert self._lacks(gang, outcome.cluster, self.later), (
+                "a preemption in vain: it fits later anyway"
+            )
+            self._check_victims_are_needed(gang, victims, outcome.cluster)
+        self._leave(victims)
+        assert not self._lacks(gang, outcome.cluster, self.later), "the victims are not enough"
+        self._promise(gang, outcome.cluster)
+        if len(victims) > 1:
+            self.count("several victims")
+
+    def _lacks(self, gang: Json, cluster: str, state: State) -> bool:
+        return bool(self.missing(gang, state)) or not self._has_room(gang, cluster, state)
+
+    def _has_room(self, gang: Json, cluster: str, state: State) -> bool:
+        gangs = [*state.promised.get(cluster, []), gang]
+        return have_places(gangs, self.clusters[cluster], state.free[cluster])
+
+    def _check_candidate(self, gang: Json, victim: Json, cluster: str) -> None:
+        forest, leaf, its = self.forest, gang["queue"], victim["queue"]
+        assert victim["name"] in self.later.gangs, "a victim is leaving already"
+        assert forest.path(leaf)[-1] == forest.path(its)[-1], "a victim is in another tree"
+        assert not forest.is_firm(its, victim["priority"]), "a victim may not be preempted"
+        assert victim["ran"] >= forest.setting(its, "minRuntimeSeconds", 0), "a victim is shielded"
+        preemption = forest.queues[leaf].get("preemption", {})
+        is_lower = victim["priority"] < gang["priority"]
+        if its == leaf:
+            is_newer = victim["priority"] == gang["priority"] and victim["age"] < gang["age"]
+            rule = preemption.get("withinQueue", "Never")
+            allowed = rule != "Never" and (is_lower or (rule == "LowerOrNewerEqualPriority" and is_newer))
+        else:
+            rule = preemption.get("reclaim", "Never")
+            allowed = rule == "Any" or (rule == "LowerPriority" and is_lower)
+        assert allowed, f"a victim is no candidate by {rule}"
+        if cluster not in self.kept and not self._has_room(gang, cluster, self.later):
+            assert victim["cluster"] == cluster, "a victim elsewhere makes no room"
+
+    def _check_victims_are_needed(self, gang: Json, victims: list[Json], cluster: str) -> None:
+        """None of them can be left out; Division may need one to stay fair to the others that give."""
+        for victim in victims:
+            others = [each for each in victims if each is not victim]
+            without = self._without(others)
+            if self._lacks(gang, cluster, without):
+                continue
+            leaf, demand = gang["queue"], demand_of(gang)
+            sharing = self.forest.sharing(leaf)
+            if sharing == "Priority":
+                # It was to be enough without borrowing.
+                assert self.forest.would_borrow(leaf, demand, without.charged()), "a victim is not needed"
+                assert not self.forest.would_borrow(leaf, demand, self._without(victims).charged())
+                self.count("not borrowing")
+            else:
+                assert sharing == "Division", "a victim is not needed"
+                assert not self._is_fair(gang, others, without), "a victim is not needed"
+                self.count("fair to those that give")
+
+    def _is_fair(self, gang: Json, victims: list[Json], state: State) -> bool:
+        """True if no queue on the way ends above its fair share and above the load of a sibling that gave."""
+        forest, demand, charged = self.forest, demand_of(gang), state.charged()
+        giving = {name for each in victims for name in forest.path(each["queue"])}
+        for name in forest.path(gang["queue"])[:-1]:
+            for sibling in forest.children(forest.queues[name]["parent"]):
+                if sibling == name or sibling not in giving:
+                    continue
+                for resource in forest.limited(name):
+                    mine, theirs = (self.shares[each].fair or {} for each in (name, sibling))
+                    use = forest.plain(name, resource, charged) + demand[resource]
+                    if not demand[resource] or use <= mine[resource] or not theirs[resource]:
+                        continue
+                    its_use = forest.plain(sibling, resource, charged)
+                    if not mine[resource] or use * theirs[resource] >= its_use * mine[resource]:
+                        return False
+        return True
+
+    def _without(self, victims: list[Json]) -> State:
+        names = {each["name"] for each in victims}
+        free = {
+            cluster: {node: dict(amounts) for node, amounts in nodes.items()}
+            for cluster, nodes in self.later.free.items()
+        }
+        for victim in victims:
+            take_bound(victim, free[victim["cluster"]], -1)
+        gangs = {name: gang for name, gang in self.later.gangs.items() if name not in names}
+        return State(gangs, free, self.later.promised)
+
+    def _leave(self, victims: list[Json]) -> None:
+        self.later = self._without(victims)
+
+    def _promise(self, gang: Json, cluster: str) -> None:
+        self.later.gangs[gang["name"]] = gang
+        self.later.promised.setdefault(cluster, []).append(gang)
+
+    def _check_waiting(self, gang: Json, outcome: Any) -> None:  # noqa: ANN401  # all other outcomes
+        reason = outcome.pending.reason
+        self.count(reason)
+        if reason == "InsufficientQuota":
+            assert self.missing(gang, self.now, without_holds=True), "it has quota"
+            self._check_truth(gang, outcome.pending.message)
+        elif reason == "OverNominalQuota":
+            assert self.over_nominal(gang, self.now), "it has nominal quota"
+        elif reason in {"InsufficientResources", "ReservedForAnother"}:
+            assert not self.missing(gang, self.now, without_holds=True), "it has no quota"
+            if reason == "InsufficientResources":
+                assert not any(
+                    have_places([gang], each, self.now.free[name]) for name, each in self.clusters.items()
+                )
+            else:
+                assert any(
+                    have_places([gang], each, self.now.free[name]) for name, each in self.clusters.items()
+                )
+        elif reason == "AwaitingRelease":
+            assert not self.missing(gang, self.later), "it has no quota later"
+            self._promise_somewhere(gang)
+        self._note_head(gang, outcome)
+
+    def _promise_somewhere(self, gang: Json) -> None:
+        """The cluster of a promise is not told; one with room for it is taken, or the rest cannot be checked."""
+        fitting = [name for name in self.clusters if self._has_room(gang, name, self.later)]
+        assert fitting, "it has no room later"
+        if len(fitting) > 1:
+            raise UnknownPromise
+        self._promise(gang, fitting[0])
+
+    def _check_truth(self, gang: Json, message: str) -> None:
+        """The missing amount of nominal quota gives the gang quota, and one unit less does not."""
+        leaf, demand, charged = gang["queue"], demand_of(gang), self.now.charged()
+        if any(self._keeps_more_than_it_has(name) for name in self.forest.path(leaf)):
+            return
+        if self.forest.is_firm(leaf, gang["priority"]):
+            return
+        told = re.findall(r"(\S+): needs (\d+), (-?\d+) available", message)
+        missing = {resource: int(needs) - int(available) for resource, needs, available in told}
+        assert missing == self.forest.missing(leaf, demand, charged), "another amount is told"
+        assert not self._raised(leaf, missing).missing(leaf, demand, charged), (
+            "the missing amount is not enough"
+        )
+        for resource, amount in missing.items():
+            less = missing | {resource: amount - 1}
+            assert self._raised(leaf, less).missing(leaf, demand, charged), (
+                "less than the missing amount is enough"
+            )
+        self.count("truth")
+
+    def _keeps_more_than_it_has(self, name: str) -> bool:
+        forest = self.forest
+        return any(
+            forest.total(each, resource) < sum(forest.kept(below, resource) for below in forest.below(each))
+            for each in (name, *forest.below(name))
+            for resource in RESOURCES
+        )
+
+    def _raised(self, leaf: str, amounts: dict[str, int]) -> NaiveForest:
+        """The forest with more nominal quota of the leaf and of each queue above it that names the resource."""
+        queues = {name: dict(queue) for name, queue in self.forest.queues.items()}
+        for name in self.forest.path(leaf):
+            resources = dict(queues[name].get("resources", {}))
+            for resource, amount in amounts.items():
+                quota = resources.get(resource, {"nominalQuota": 0} if name == leaf else None)
+                if quota is not None:
+                    resources[resource] = quota | {"nominalQuota": quota["nominalQuota"] + amount}
+            queues[name]["resources"] = resources
+        return NaiveForest(queues.values())
+
+    def _note_head(self, gang: Json, outcome: Any) -> None:  # noqa: ANN401
+        if outcome.pending.reservation:
+            self.kept.add(outcome.pending.cluster)
+        if outcome.pending.reason != "InsufficientQuota":
+            return
+        leaf = gang["queue"]
+        bound = self.forest.setting(leaf, "queueingStrategy", "") != "StrictFIFO"
+        is_starved = bound and gang.get("blocked", 0) >= 600
+        may_reclaim = self.forest.queues[leaf].get("preemption", {}).get("reclaim") == "Any"
+        if is_starved or (outcome.is_head and not may_reclaim):
+            self.holds.append((leaf, demand_of(gang), is_starved))
+
+
+class UnknownPromise(Exception):
+    """The replay cannot know on which cluster a gang was promised its capacity."""

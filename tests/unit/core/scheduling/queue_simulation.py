@@ -1,0 +1,115 @@
+"""A simulation over scenario documents: decisions are applied, victims take a while to leave, time goes on.
+
+Gangs arrive in the first steps and never end. The simulation is at rest once nothing is dispatched, preempted or
+leaving for so long that every gang which waits has become starved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from dispatcher.core.scheduling.cycle import Placed, Preempting
+from dispatcher.core.scheduling.scenario import parse_scenario
+from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome
+
+Json = dict[str, Any]
+
+STEP = 200
+"""Seconds of a step."""
+QUIET_STEPS = 5
+"""Steps without a change until it is at rest: longer than the starvation bound."""
+MOST_STEPS = 250
+
+
+@dataclass
+class Simulation:
+    """A document that lives; `arrivals` come one by one. `preemptions` has the victim and the preemptor of each."""
+
+    document: Json
+    chance: Random
+    arrivals: list[Json] = field(default_factory=list)
+    preemptions: list[tuple[str, str]] = field(default_factory=list)
+    steps: int = 0
+    _leaves_in: dict[str, int] = field(default_factory=dict)
+
+    def comes_to_rest(self) -> bool:
+        """Run until nothing changes any more; False if that is never the case."""
+        quiet = 0
+        while quiet < QUIET_STEPS:
+            if self.steps >= MOST_STEPS:
+                return False
+            quiet = 0 if self._step() else quiet + 1
+        return True
+
+    def _step(self) -> bool:
+        """One cycle; True if something changed."""
+        self.steps += 1
+        has_changed = bool(self._leaves_in or self.arrivals)
+        if self.arrivals and self.chance.random() < 0.5:
+            self.document["pending"].append(self.arrivals.pop(0))
+        self._release()
+        _, outcomes = parse_scenario(self.document).plan_queues()
+        for outcome in outcomes:
+            has_changed |= self._apply(outcome)
+        for gang in (*self.document["running"], *self.document["pending"]):
+            gang["age"] = gang.get("age", 0) + STEP
+            for key in ("ran", "blocked"):
+                if key in gang:
+                    gang[key] += STEP
+        return has_changed
+
+    def _release(self) -> None:
+        """The gangs that have left are queued again by their original age."""
+        for name in [name for name, left in self._leaves_in.items() if left <= 1]:
+            del self._leaves_in[name]
+            gang = _take_out(self.document["running"], name)
+            for key in ("cluster", "ran", "ending", "preempting", "blocked"):
+                gang.pop(key, None)
+            for pods in gang["pods"]:
+                pods.pop("nodes")
+            self.document["pending"].append(gang)
+        for name in self._leaves_in:
+            self._leaves_in[name] -= 1
+
+    def _apply(self, outcome: QueueOutcome) -> bool:
+        match outcome:
+            case Drained():
+                self._preempt("", [gang.uid for gang, _ in outcome.victims])
+                return True
+            case Placed():
+                gang = _take_out(self.document["pending"], outcome.record.uid)
+                gang |= {"cluster": outcome.cluster, "ran": 0}
+                for pods, places in zip(gang["pods"], outcome.assignment.places, strict=True):
+                    pods["nodes"] = [node for node, count in places for _ in range(count)]
+                self.document["running"].append(gang)
+                return True
+        gang = _find(self.document["pending"], outcome.record.uid)
+        reason = outcome.pending.reason
+        if isinstance(outcome, Preempting):
+            self._preempt(gang["name"], [victim.uid for victim, _ in outcome.victims])
+        gang["preempting"] = isinstance(outcome, Preempting) or (
+            gang.get("preempting", False) and reason == "AwaitingRelease"
+        )
+        if getattr(outcome, "is_head", False):
+            gang.setdefault("blocked", 0)
+        return isinstance(outcome, Preempting)
+
+    def _preempt(self, preemptor: str, victims: list[str]) -> None:
+        for name in victims:
+            gang = _find(self.document["running"], name)
+            gang["ending"] = True
+            gang["preemptions"] = gang.get("preemptions", 0) + 1
+            self._leaves_in[name] = self.chance.randint(1, 3)
+            self.preemptions.append((name, preemptor))
+
+
+def _find(gangs: list[Json], name: str) -> Json:
+    return next(each for each in gangs if each["name"] == name)
+
+
+def _take_out(gangs: list[Json], name: str) -> Json:
+    found = _find(gangs, name)
+    gangs.remove(found)
+    return found
