@@ -194,11 +194,7 @@ class QueueCycle:
         found = {}
         for root, tree in self._forest.trees.items():
             if tree.sharing is Sharing.DIVISION:
-                selectors = self._forest.places[root].cluster_selectors
-                clusters = [
-                    each for each in self._snapshots.values() if self._not_selected(each, selectors) is None
-                ]
-                capacity = sum_of(each.capacity.total_for(None) for each in clusters)
+                capacity = division.capacity_of(self._forest.places[root], self._snapshots)
                 wanted = {leaf: sum_of(pending[leaf]) for leaf in tree.names if leaf in pending}
                 found[root] = division.divide(self._later.accounts[root], self._forest, capacity, wanted)
         return found

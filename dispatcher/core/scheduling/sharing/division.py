@@ -15,9 +15,10 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.resources import Resources
+from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.accounts import Account, Amounts, below_common_ancestor
 from dispatcher.core.queues.forest import Forest, Place
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, has_members
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.search import Enough, Search
 
@@ -35,6 +36,18 @@ class Shares:
 
     fair: Mapping[str, Mapping[str, int]]
     allocated: Mapping[str, Mapping[str, int]]
+
+
+def capacity_of(root: Place, snapshots: Mapping[str, ClusterSnapshot]) -> Resources:
+    """What the clusters have that the root of a tree selects, less their reserve; closed clusters count.
+
+    On the hub alone there is nothing to select.
+    """
+    selectors = root.cluster_selectors if has_members(snapshots) else ()
+    selected = (
+        each for each in snapshots.values() if all(selector.matches(each.labels) for _, selector in selectors)
+    )
+    return sum_of(each.capacity.total_for(None) for each in selected)
 
 
 def divide(
