@@ -46,6 +46,9 @@ OUR_MANAGERS: Final = frozenset({None, "", "workload.codeflare.dev/appwrapper-co
 MEMBERS_PATH: Final = f"/apis/{PREFIX}/v1alpha1/memberclusters"
 """The path of the MemberClusters at the hub's API server."""
 
+QUEUES_PATH: Final = f"/apis/{PREFIX}/v1alpha1/dispatchqueues"
+"""The path of the DispatchQueues at the hub's API server."""
+
 CLUSTER_SELECTOR: Final = f"{PREFIX}/cluster-selector"
 """On an AppWrapper: a label selector over the MemberClusters it may be dispatched to."""
 

@@ -49,10 +49,7 @@ def plan_in_steps(
     pending = [pending_gang(each, now) for each in cache.queued() if is_eligible(each, now)]
     pending.sort(key=lambda each: each.record.enqueue_seq)
     yield
-    active: list[ActiveGang] = []
-    for part in in_parts(list(cache.records())):
-        active += [found for each in part if (found := _active(each, snapshots)) is not None]
-        yield
+    active = yield from active_gangs(list(cache.records()), snapshots)
     active.sort(key=lambda each: (each.dispatched_at, each.uid))
     facts = QueueFacts(rules.forest, pending, active, now, rules.namespaces)
     outcomes = yield from QueueCycle(facts, snapshots).run_in_steps()
@@ -60,6 +57,17 @@ def plan_in_steps(
         tuple(each for each in outcomes if isinstance(each, Preempting | Drained)),
         tuple(each for each in outcomes if not isinstance(each, Preempting | Drained)),
     )
+
+
+def active_gangs(
+    records: Iterable[Record], snapshots: Mapping[str, ClusterSnapshot]
+) -> Steps[list[ActiveGang]]:
+    """The gangs among these records that hold capacity."""
+    found: list[ActiveGang] = []
+    for part in in_parts(records):
+        found += [gang for each in part if (gang := _active(each, snapshots)) is not None]
+        yield
+    return found
 
 
 def _active(record: Record, snapshots: Mapping[str, ClusterSnapshot]) -> ActiveGang | None:

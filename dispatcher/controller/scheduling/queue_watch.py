@@ -68,6 +68,11 @@ class QueueWatch:
             )
         return self._declared
 
+    @property
+    def dispatch_queues(self) -> Iterable[DispatchQueue]:
+        """The DispatchQueues in no order, also malformed ones, each with its status of now."""
+        return self._items(self._dispatch_queues)
+
     async def run(self) -> None:
         """Watch until cancelled."""
         async with asyncio.TaskGroup() as tasks:

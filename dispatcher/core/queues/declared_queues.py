@@ -28,12 +28,14 @@ class DispatchQueue:
     """A DispatchQueue of the hub. `error` is one line with the place of what cannot be read; empty if nothing is.
 
     `created` is its creation time as the API server writes it, in UTC: its order as a text is that of the times.
+    `status` is what it shows, as JSON; it is output only, so two that differ in it alone are equal.
     """
 
     queue: Queue
     uid: str = ""
     created: str = ""
     error: str = ""
+    status: object = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,8 @@ def read_dispatch_queue(document: Mapping[str, object], name: str, uid: str, cre
 
     A malformed one is kept by its name: nothing else may take its place, as the implicit queue `default` would.
     """
+    status = document.get("status")
     try:
-        return DispatchQueue(parse_dispatch_queue(document), uid, created)
+        return DispatchQueue(parse_dispatch_queue(document), uid, created, status=status)
     except DocumentError as error:
-        return DispatchQueue(Queue(name, parent=_NO_QUEUE), uid, created, str(error))
+        return DispatchQueue(Queue(name, parent=_NO_QUEUE), uid, created, str(error), status)

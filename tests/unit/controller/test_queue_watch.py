@@ -135,6 +135,16 @@ async def test_value_is_new_only_when_a_declaration_changes(
     assert (told[0], told[-1]) == (("a", "default"), ("a", "b", "default"))
 
 
+async def test_each_queue_is_shown_with_its_status_of_now(server: FakeApiServer, queues: QueueWatch) -> None:
+    status = {"used": {"cpu": "1"}}
+    bad = queue("bad", weight=[])
+    server.on("GET", QUEUES, listed(queue("a"), bad), watch(changed(queue("a", 6, status=status))), never)
+    async with running(queues):
+        await until(lambda: {each.queue.name: each.status for each in queues.dispatch_queues}.get("a"))
+        found = {each.queue.name: (each.uid, each.status) for each in queues.dispatch_queues}
+        assert found == {"a": ("a", status), "bad": ("bad", {})}
+
+
 async def test_malformed_queue_does_not_hide_the_others(server: FakeApiServer, queues: QueueWatch) -> None:
     server.on("GET", QUEUES, listed(queue("bad", weight=[]), queue("good")), never)
     async with running(queues) as goes_on:

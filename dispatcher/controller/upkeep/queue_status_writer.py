@@ -1,0 +1,153 @@
+"""Writes the status of each DispatchQueue, and keeps the state of all queues for metrics.
+
+Every `PERIOD_SECONDS` at most, all states are counted anew from the cache, in slices, and the status of each queue is
+compared with what the API server has: an idle dispatcher writes nothing. A status that cannot be written is
+written in a later round; the failure is logged once, until a round succeeds or fails otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from dispatcher import errors, log
+from dispatcher.api.names import QUEUES_PATH
+from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.controller.scheduling.queue_cycles import active_gangs
+from dispatcher.controller.scheduling.slices import Slices
+from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue
+from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.queue import Sharing
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.sharing import division
+from dispatcher.core.status.queue_status import QueueCounter, QueueGangs, QueueState, QueueStatuses
+from dispatcher.kube import paths
+from dispatcher.kube.client import ClusterClient
+
+PERIOD_SECONDS: Final = 10.0
+"""Seconds between two rounds: a queue of many short gangs changes with each of them."""
+
+_log = log.get("queue-status")
+
+
+class Queues(Protocol):
+    """The declared queues."""
+
+    @property
+    def declared(self) -> DeclaredQueues:
+        """All declared queues; the same value until one of them changes."""
+
+    @property
+    def dispatch_queues(self) -> Iterable[DispatchQueue]:
+        """The DispatchQueues in no order, also malformed ones, each with its status of now."""
+
+
+class Clusters(Protocol):
+    """The clusters of the gangs."""
+
+    def snapshots(self, requirements: Iterable[ClusterRequirements]) -> Mapping[str, ClusterSnapshot]:
+        """A snapshot of each cluster, for a cycle over gangs with these requirements."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A status that was written, and the queue as the watch showed it then."""
+
+    seen: DispatchQueue
+    status: dict[str, Any]
+
+
+class QueueStatusWriter:
+    """Writes statuses while `run` runs."""
+
+    def __init__(
+        self,
+        queues: Queues,
+        cache: Cache,
+        clusters: Clusters,
+        client: ClusterClient,
+        now: Callable[[], datetime],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.states: Mapping[str, QueueState] = {}
+        """The state of each declared queue by name, as of the last round; empty if none is declared."""
+        self._queues = queues
+        self._cache = cache
+        self._clusters = clusters
+        self._client = client
+        self._now = now
+        self._monotonic = monotonic
+        self._counter = QueueCounter(Forest())
+        self._counted: Forest | None = None
+        self._written: dict[str, _Written] = {}
+        self._trouble: type[errors.ClusterError] | None = None
+
+    async def run(self) -> None:
+        """Write what has changed once in each period, until cancelled."""
+        while True:
+            try:
+                await self.write()
+            except errors.StoreError:
+                raise
+            except Exception as error:  # noqa: BLE001  # the loop's edge: statuses are old, no more
+                log.internal_error("queue-status", error)
+            await asyncio.sleep(PERIOD_SECONDS)
+
+    async def write(self) -> None:
+        """Count all queues and write the statuses that differ."""
+        declared, queues = self._queues.declared, list(self._queues.dispatch_queues)
+        self.states = await self._count(declared) if declared.is_declared else {}
+        self._written = {each.uid: self._written[each.uid] for each in queues if each.uid in self._written}
+        statuses, slices = QueueStatuses(declared, queues), Slices(self._monotonic)
+        trouble: errors.ClusterError | None = None
+        for queue in queues:
+            state = self.states.get(queue.queue.name)
+            if state is not None:  # else it was declared while the states were counted
+                try:
+                    await self._write(queue, statuses, state)
+                except errors.ClusterError as error:
+                    trouble = trouble or error
+                    if not isinstance(error, errors.NotFound | errors.Conflict | errors.Invalid):
+                        break  # the others fare no better
+            await slices.give_way()
+        self._report(trouble)
+
+    async def _count(self, declared: DeclaredQueues) -> Mapping[str, QueueState]:
+        if self._counted is not declared.forest:
+            self._counter, self._counted = QueueCounter(declared.forest), declared.forest
+        snapshots, slices = self._clusters.snapshots(()), Slices(self._monotonic)
+        capacities = {
+            root: division.capacity_of(declared.forest.places[root], snapshots)
+            for root, tree in declared.forest.trees.items()
+            if tree.sharing is Sharing.DIVISION
+        }
+        records = list(self._cache.records())
+        active = await slices.run(active_gangs(records, snapshots))
+        gangs = QueueGangs(records, active, self._now(), capacities)
+        return await slices.run(self._counter.count_in_steps(gangs))
+
+    async def _write(self, queue: DispatchQueue, statuses: QueueStatuses, state: QueueState) -> None:
+        """Write the status of a queue if it differs from what the API server has, as far as this is known."""
+        written = self._written.get(queue.uid)
+        # What the watch has not shown since it was written is not told to it again.
+        present = written.status if written is not None and written.seen is queue else queue.status
+        status = statuses.status_of(state, present, self._now())
+        if status == present:
+            return
+        path = f"{QUEUES_PATH}/{paths.segment(queue.queue.name)}/status"
+        test = {"op": "test", "path": "/metadata/uid", "value": queue.uid}
+        # Replaced as a whole: a merge would keep the amounts of resources that are not limited any more.
+        await self._client.patch(path, [test, {"op": "add", "path": "/status", "value": status}])
+        self._written[queue.uid] = _Written(queue, status)
+
+    def _report(self, trouble: errors.ClusterError | None) -> None:
+        """Log the failure of a round, unless the last round failed in the same way."""
+        kind = None if trouble is None else type(trouble)
+        if trouble is not None and kind is not self._trouble:
+            _log.warning("queue_status_not_written", error=str(trouble))
+        self._trouble = kind
