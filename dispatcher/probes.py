@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
@@ -51,8 +51,19 @@ class Health:
         return self.role is not Role.STARTING, str(self.role)
 
 
-Amounts = Mapping[tuple[str, ...], int]
+Amounts = Mapping[tuple[str, ...], float]
 """Amounts by the values of their labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFigures:
+    """The figures of declared queues, by queue and resource, or by queue alone; shares are in thousandths."""
+
+    nominal: Amounts = field(default_factory=dict)
+    used: Amounts = field(default_factory=dict)
+    borrowed: Amounts = field(default_factory=dict)
+    pending: Amounts = field(default_factory=dict)
+    share: Amounts = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +77,7 @@ class Figures:
     writes: Mapping[tuple[str, ...], int] = field(default_factory=dict)
     events_dropped: int = 0
     internal_errors: Mapping[str, int] = field(default_factory=dict)
+    queues: QueueFigures = field(default_factory=QueueFigures)
 
 
 class Metrics(Collector):
@@ -103,6 +115,12 @@ class Metrics(Collector):
             registry=self.registry,
             buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300),
         )
+        self.preemptions = Counter(
+            "dispatcher_preemptions",
+            "Gangs that were preempted, by why they gave way",
+            ["reason"],
+            registry=self.registry,
+        )
         self.registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
@@ -118,6 +136,7 @@ class Metrics(Collector):
             ["cluster", "resource"],
             now.free,
         )
+        yield from _of_queues(now.queues)
         yield _counter("dispatcher_watch_reconnects", "Broken watches", ["cluster", "watch"], now.reconnects)
         yield _counter(
             "dispatcher_api_writes", "Writes sent to API servers", ["verb", "resource"], now.writes
@@ -131,6 +150,32 @@ class Metrics(Collector):
             ["worker"],
             _by_name(now.internal_errors),
         )
+
+
+def _of_queues(queues: QueueFigures) -> Iterator[Metric]:
+    by_resource, unit = ["queue", "resource"], "in base units (cpu in milli)"
+    yield _gauge("dispatcher_queue_nominal", f"Nominal quota {unit}", by_resource, queues.nominal)
+    yield _gauge(
+        "dispatcher_queue_used",
+        f"Demand of the gangs that hold capacity, with those of the queues below, {unit}",
+        by_resource,
+        queues.used,
+    )
+    yield _gauge(
+        "dispatcher_queue_borrowed", f"Use beyond the own quota {unit}", by_resource, queues.borrowed
+    )
+    yield _gauge(
+        "dispatcher_queue_pending",
+        "AppWrappers that wait, with those of the queues below",
+        ["queue"],
+        queues.pending,
+    )
+    yield _gauge(
+        "dispatcher_queue_share",
+        "Dominant share of what could be borrowed, in thousandths, divided by the weight; +Inf with weight 0",
+        ["queue"],
+        queues.share,
+    )
 
 
 def _by_name(amounts: Mapping[str, int]) -> dict[tuple[str, ...], int]:

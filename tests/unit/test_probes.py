@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import aiohttp
 import pytest
 
-from dispatcher.probes import Figures, Health, Metrics, Role, serve
+from dispatcher.probes import Figures, Health, Metrics, QueueFigures, Role, serve
 
 LISTS = "leader: waiting for the first complete lists of AppWrappers, nodes, pods, namespaces and queues"
 
@@ -51,7 +53,15 @@ async def test_metrics_are_those_of_the_moment() -> None:
         writes={("post", "rayclusters"): 4},
         events_dropped=5,
         internal_errors={"owners": 6},
+        queues=QueueFigures(
+            nominal={("team", "cpu"): 4000},
+            used={("team", "cpu"): 5500},
+            borrowed={("team", "cpu"): 1500},
+            pending={("team",): 7},
+            share={("team",): inf},
+        ),
     )
+    metrics.preemptions.labels("FairShare").inc()
     status, text = await get("metrics", Health(), metrics)
 
     assert status == 200
@@ -65,7 +75,13 @@ async def test_metrics_are_those_of_the_moment() -> None:
         "dispatcher_events_dropped_total 5.0",
         'dispatcher_internal_errors_total{worker="owners"} 6.0',
         "dispatcher_leading 1.0",
+        'dispatcher_preemptions_total{reason="FairShare"} 1.0',
+        'dispatcher_queue_borrowed{queue="team",resource="cpu"} 1500.0',
         'dispatcher_queue_depth{reason="InsufficientResources"} 2.0',
+        'dispatcher_queue_nominal{queue="team",resource="cpu"} 4000.0',
+        'dispatcher_queue_pending{queue="team"} 7.0',
+        'dispatcher_queue_share{queue="team"} +Inf',
+        'dispatcher_queue_used{queue="team",resource="cpu"} 5500.0',
         'dispatcher_watch_reconnects_total{cluster="hub",watch="pods"} 3.0',
     ]
 

@@ -47,6 +47,8 @@ class StepRecorder:
             self._metrics.wait_seconds.observe(_seconds(event.at - record.created_at))
         elif event.cause == Cause.CREATED and record.attempt:
             self._metrics.dispatch_seconds.observe(_seconds(event.at - record.attempt.decided_at))
+        elif event.cause == Cause.PREEMPTED:
+            self._metrics.preemptions.labels(event.reason).inc()
 
     def _write_log(self, change: Change, record: Record) -> None:
         event = change.events[-1]

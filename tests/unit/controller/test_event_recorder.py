@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
+from math import inf
 
 import pytest
 from structlog.testing import capture_logs
 
 from dispatcher import log
 from dispatcher.controller.reconcile.event_recorder import StepRecorder
-from dispatcher.controller.upkeep.metrics import gather
+from dispatcher.controller.upkeep.metrics import MOST_AMOUNTS, MOST_QUEUES, figures_of, gather
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Phase
+from dispatcher.core.scheduling.sharing.dominant_share import Share
+from dispatcher.core.status.queue_status import QueueState
 from dispatcher.kube.events import EventAbout, EventRecorder
-from dispatcher.probes import Figures, Metrics
+from dispatcher.probes import Figures, Metrics, QueueFigures
 from tests.builders import WAITS, at, make_blocked, make_gang, make_record, make_ref, make_submission
 from tests.unit.controller.world import World
 
@@ -116,6 +121,51 @@ async def test_waiting_and_creating_are_measured() -> None:
         for name in ("wait", "dispatch")
     }
     assert sums == {"wait": pytest.approx(7.842261), "dispatch": pytest.approx(0.5)}
+
+
+async def test_preemptions_are_counted_by_why_the_gang_gave_way() -> None:
+    metrics = Metrics()
+    announcer = StepRecorder(metrics, ListRecorder())
+    for reason in (Reason.FAIR_SHARE, Reason.FAIR_SHARE, Reason.QUEUE_STOPPED):
+        change = run_steps.preempt(make_record(Phase.RUNNING), reason, "it gives way", at(4), "uid-of-prod")
+        announcer.announce(change, change.after)
+    found = {
+        reason: metrics.registry.get_sample_value("dispatcher_preemptions_total", {"reason": reason})
+        for reason in Reason
+    }
+    assert found == dict.fromkeys(Reason) | {Reason.FAIR_SHARE: 2, Reason.QUEUE_STOPPED: 1}
+
+
+async def test_figures_of_queues_are_of_their_states_in_the_order_of_declaration() -> None:
+    states = [
+        QueueState(
+            "team",
+            pending=3,
+            running=2,
+            nominal={"cpu": 4000},
+            used={"cpu": 5000},
+            borrowed={"cpu": 1000},
+            available={"cpu": 0},
+            share=Share(is_infinite=False, amount=Fraction(250, 3)),
+        ),
+        QueueState("idle", share=Share(is_infinite=True, amount=Fraction(0))),
+        QueueState("lost", "ParentNotFound", pending=1),
+    ]
+    assert figures_of(states) == QueueFigures(
+        nominal={("team", "cpu"): 4000},
+        used={("team", "cpu"): 5000},
+        borrowed={("team", "cpu"): 1000},
+        pending={("team",): 3, ("idle",): 0, ("lost",): 1},
+        share={("team",): 84, ("idle",): inf},
+    )
+
+
+async def test_figures_of_queues_are_bounded() -> None:
+    amounts = {f"example.org/{number}": number for number in range(64)}
+    states = [QueueState(f"q{number}", nominal=amounts) for number in range(MOST_QUEUES + 5)]
+    found = figures_of(states)
+    assert (len(found.nominal), len(found.pending), found.share) == (MOST_AMOUNTS, MOST_QUEUES, {})
+    assert next(iter(found.nominal)) == ("q0", "example.org/0")
 
 
 async def test_figures_are_those_of_the_moment(world: World) -> None:
