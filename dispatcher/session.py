@@ -46,6 +46,7 @@ from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.housekeeping import Housekeeping
 from dispatcher.controller.upkeep.metrics import gather
 from dispatcher.controller.upkeep.orphan_gc import OrphanCollector
+from dispatcher.controller.upkeep.queue_status_writer import QueueStatusWriter
 from dispatcher.controller.upkeep.restore_recovery import RestoreRecovery
 from dispatcher.controller.upkeep.sampler import Sampler
 from dispatcher.controller.upkeep.snapshot_keeper import SnapshotKeeper
@@ -155,6 +156,7 @@ class Session:
             process.client, self._cluster.discovery, defaults_of_queues(settings), self._queues_changed
         )
         self._trees = self._queues.declared.trees
+        self._queue_statuses = QueueStatusWriter(self._queues, self._cache, self._fleet, process.client, now)
         self._first_lists = (self._cluster, self._informer, self._namespaces, self._queues)
         self._limits = Limits(
             Rule(settings.declared_demand),
@@ -339,6 +341,7 @@ class Session:
         tasks.create_task(self._housekeeping.run_readers(), name="readers")
         tasks.create_task(self._make_sampler().run(), name="sampler")
         tasks.create_task(self._make_snapshot_keeper().run(), name="snapshot")
+        tasks.create_task(self._queue_statuses.run(), name="queue-status")
         tasks.create_task(self._reconciler.run(), name="reconciler")
         self._wake_scheduler()
 
@@ -391,7 +394,10 @@ class Session:
 
     def figures(self) -> Figures:
         """The metrics of this moment."""
-        return gather(self._cache, self._clusters, self._informer, self._process.client, self._recorder)
+        queues = self._queue_statuses.states.values()
+        return gather(
+            self._cache, self._clusters, self._informer, self._process.client, self._recorder, queues
+        )
 
     def watches_ready(self) -> bool:
         """True once every watch has its first complete answer."""
