@@ -26,7 +26,7 @@ def queue_table(world: World, shares: Mapping[str, QueueShare], width: int | Non
     Nothing if no queue is declared.
     """
     forest = world.forest
-    declared = {queue.name for queue in world.queues}
+    declared = {queue.name for queue in world.queues or ()}
     rows: list[Sequence[str]] = []
     for root, tree in forest.trees.items():
         if root in declared:

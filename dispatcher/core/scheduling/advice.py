@@ -60,7 +60,6 @@ from dispatcher.core.scheduling.sharing.cycle import (
     QUEUE_NOT_LEAF,
     QUEUE_STOPPED,
 )
-from dispatcher.core.scheduling.sharing.gangs import Claim
 from dispatcher.core.scheduling.trials import Spent, Trials
 from dispatcher.core.scheduling.world import Cluster, KnownSnapshots, RunningGang, World
 
@@ -188,8 +187,7 @@ class _Search:
         self._trials = trials
         self._world = trials.world
         self._reason = outcome.pending.reason
-        claim = self._world.claims.get(self.record.uid, Claim())
-        places = [trials.forest.places[leaf] for leaf in claim.leaves if leaf in trials.forest.places]
+        places = [trials.forest.places[leaf] for leaf in self.record.leaves if leaf in trials.forest.places]
         self._leaves = places if self._world.has_queues and self._reason not in _REFUSED else []
         accepting = list(filter(self._accepts, self._world.clusters))
         accepting.sort(key=lambda each: each.name != outcome.pending.cluster)

@@ -23,7 +23,7 @@ from dispatcher.core.queues.queue import Queue, QueueingStrategy
 from dispatcher.core.scheduling.backfill import Reservation
 from dispatcher.core.scheduling.capacity import FitMode, Pod
 from dispatcher.core.scheduling.node_snapshot import Place
-from dispatcher.core.scheduling.sharing.gangs import active_gang, claim_of, is_silent
+from dispatcher.core.scheduling.sharing.gangs import active_gang, is_silent
 from dispatcher.core.scheduling.world import Cluster, RunningGang, RunningPods, World
 
 
@@ -125,8 +125,7 @@ def world_of(
         reservations=None
         if rules.queues
         else {uid: found for each in facts for uid, found in each.reservations.items()},
-        queues=rules.queues,
-        claims={each.uid: claim_of(each, now) for each in known if rules.queues},
+        queues=rules.queues or None,
         namespaces=rules.namespaces,
     )
 

@@ -30,8 +30,8 @@ class MissingQuota:
                 for ledger in (before, after):
                     ledger.charge(gang.active.leaves, gang.demand, gang.active.record.priority)
         for record in world.pending:
-            if record.uid in placed and record.uid in world.claims:
-                after.charge(world.claims[record.uid].leaves, record.gang.demand, record.priority)
+            if record.uid in placed:
+                after.charge(record.leaves, record.gang.demand, record.priority)
         self._ledgers = (before, after)
 
     def asked(self, place: Place, demand: Resources) -> list[str]:

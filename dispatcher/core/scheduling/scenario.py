@@ -28,7 +28,7 @@ from dispatcher.core.queues.declaration import FIELDS, read_queue
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang, Claim
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.world import (
     SOME_TIME,
     Cluster,
@@ -41,6 +41,8 @@ from dispatcher.core.scheduling.world import (
 MOST: Final = 100_000
 """Nodes of a document, and pods of its running gangs: each becomes a value of its own."""
 
+MOST_PREEMPTIONS: Final = 1000
+"""Of one gang within 24 hours."""
 MOST_PODS_OF_A_SET: Final = LARGEST_INTEGER
 LARGEST_PRIORITY: Final = LARGEST_INTEGER
 
@@ -80,9 +82,8 @@ def parse_scenario(document: object) -> World:
     world = World(
         clusters,
         _running(top.child("running"), clusters, names, forest),
-        _pending(top.child("pending"), names),
+        _pending(top.child("pending"), names, forest),
         queues=queues,
-        claims=dict(_claims(top.child("pending"), forest)),
         namespaces=_namespaces(top.child("namespaces")),
         usage=usage,
     )
@@ -203,7 +204,6 @@ def _running(
 
 def _running_gang(entry: Entry, nodes: Mapping[str, Collection[str]], forest: Forest) -> RunningGang:
     entry.check_keys(_RUNNING)
-    _check_common(entry)
     leaves = _leaves(entry, forest)
     for each in leaves:
         if each not in forest.places and each not in forest.problems:
@@ -216,7 +216,7 @@ def _running_gang(entry: Entry, nodes: Mapping[str, Collection[str]], forest: Fo
     )
     gang = _gang(entry, tuple(each.pods for each in written))
     pods = written or tuple(map(RunningPods, gang.pod_sets))
-    record = _record(entry, 0, gang, Phase.RUNNING)
+    record = _record(entry, 0, gang, Phase.RUNNING, leaves)
     ran, is_leaving = entry.child("ran").seconds(), entry.child("ending").flag()
     active = ActiveGang(record, leaves, cluster.name(), SOME_TIME - ran, is_leaving=is_leaving)
     return RunningGang(record.uid, cluster.name(), gang.demand, pods, active=active)
@@ -234,22 +234,23 @@ def _running_pods(entry: Entry, cluster: str, names: Collection[str]) -> Running
     return RunningPods(pods, found)
 
 
-def _pending(entries: Entry, names: set[str]) -> tuple[Record, ...]:
+def _pending(entries: Entry, names: set[str], forest: Forest) -> tuple[Record, ...]:
     return tuple(
-        _pending_gang(entry, position) for position, entry in enumerate(entries.unique_elements(names), 1)
+        _pending_gang(entry, position, forest)
+        for position, entry in enumerate(entries.unique_elements(names), 1)
     )
 
 
-def _pending_gang(entry: Entry, position: int) -> Record:
+def _pending_gang(entry: Entry, position: int, forest: Forest) -> Record:
     entry.check_keys(_PENDING)
-    _check_common(entry)
     pods = entry.child("pods")
     for each in pods.elements():
         each.check_keys(_PODS)
-    return _record(entry, position, _gang(entry, tuple(map(_pod_set, pods.elements()))), Phase.QUEUED)
+    gang = _gang(entry, tuple(map(_pod_set, pods.elements())))
+    return _record(entry, position, gang, Phase.QUEUED, _leaves(entry, forest))
 
 
-def _record(entry: Entry, position: int, gang: Gang, phase: Phase) -> Record:
+def _record(entry: Entry, position: int, gang: Gang, phase: Phase, leaves: tuple[str, ...]) -> Record:
     name, blocked = entry.child("name").name(), entry.child("blocked")
     namespace = entry.child("namespace").text() or "default"
     created = SOME_TIME - entry.child("age").seconds()
@@ -262,19 +263,16 @@ def _record(entry: Entry, position: int, gang: Gang, phase: Phase) -> Record:
         phase=phase,
         phase_since=created,
         enqueue_seq=position,
+        queue=leaves[0],
+        more_queues=leaves[1:],
         priority=entry.child("priority").integer(0, least=-LARGEST_PRIORITY, most=LARGEST_PRIORITY),
         priority_slope=entry.child("prioritySlope").number(),
         gang=gang,
         requirements=ClusterRequirements(entry.child("clusterSelector").selector(), namespace=namespace),
         blocked_since=None if blocked.value is None else SOME_TIME - blocked.seconds(),
+        is_preempting=entry.child("preempting").flag(),
+        preempted_at=(SOME_TIME,) * entry.child("preemptions").integer(0, most=MOST_PREEMPTIONS),
     )
-
-
-def _claims(entries: Entry, forest: Forest) -> Iterator[tuple[str, Claim]]:
-    """What each pending gang asks of the queues."""
-    for entry in entries.elements():
-        is_preempting, preemptions = entry.child("preempting").flag(), entry.child("preemptions").integer(0)
-        yield entry.child("name").name(), Claim(_leaves(entry, forest), is_preempting, preemptions)
 
 
 def _leaves(entry: Entry, forest: Forest) -> tuple[str, ...]:
@@ -289,12 +287,6 @@ def _leaves(entry: Entry, forest: Forest) -> tuple[str, ...]:
     if len(set(trees)) < len(trees):
         queue.fail("must name at most one queue of each tree")
     return names
-
-
-def _check_common(entry: Entry) -> None:
-    """Checks the fields that only pending gangs need."""
-    entry.child("preempting").flag()
-    entry.child("preemptions").integer(0)
 
 
 def _gang(entry: Entry, pod_sets: tuple[PodSet, ...]) -> Gang:

@@ -40,7 +40,7 @@ from dispatcher.core.scheduling.sharing.cycle import (
     QueueOutcome,
     QueueShare,
 )
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang, Claim, PendingGang, RecentUse
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, RecentUse, pending_gang
 
 SOME_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
 """The present of a world that names no other; only differences of times matter."""
@@ -149,9 +149,8 @@ class World:
     starvation_bound: timedelta = timedelta(minutes=10)
     reservations: Mapping[str, Reservation] | None = None
     """The backfill reservations by uid; None if each starved gang is to get a new one."""
-    queues: tuple[Queue, ...] = ()
-    claims: Mapping[str, Claim] = field(default_factory=dict)
-    """What the pending gangs ask of the queues, by uid; the others ask the queue `default`."""
+    queues: tuple[Queue, ...] | None = None
+    """The declared queues; None where queues do not count, whatever the gangs name."""
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """The labels of the namespaces."""
     usage: RecentUse = field(default_factory=dict)
@@ -175,9 +174,7 @@ class World:
         facts = QueueFacts(
             forest=self.forest,
             pending=[
-                PendingGang(each, *self.claims.get(each.uid, Claim()))
-                for each in arrivals
-                if ordering.is_eligible(each, self.now)
+                pending_gang(each, self.now) for each in arrivals if ordering.is_eligible(each, self.now)
             ],
             active=[each.active for each in self.running if each.active is not None],
             now=self.now,
@@ -194,15 +191,17 @@ class World:
     @property
     def has_queues(self) -> bool:
         """True if a queue is declared or named, or a gang leaves: a cycle over queues decides then."""
-        claimed = any(claim.leaves != (DEFAULT_QUEUE,) for claim in self.claims.values())
-        leaving = any(each.active is not None and each.active.is_leaving for each in self.running)
-        return bool(self.queues) or claimed or leaving
+        if self.queues is None:
+            return False
+        is_named = any(each.leaves != (DEFAULT_QUEUE,) for each in self.pending)
+        is_left = any(each.active is not None and each.active.is_leaving for each in self.running)
+        return bool(self.queues) or is_named or is_left
 
     @property
     def forest(self) -> Forest:
         """The queues in their trees, with the settings of the world where no queue has its own."""
         defaults = Defaults(strategy=self.policy, starvation_bound=self.starvation_bound)
-        return Forest.of(self.queues, defaults)
+        return Forest.of(self.queues or (), defaults)
 
     def bound_pods(self) -> dict[str, list[Pod]]:
         """The pods of the running gangs, on nodes, by the name of their cluster. Raises `NoNode`."""
@@ -231,7 +230,8 @@ class World:
         return replace(
             self,
             queues=tuple(
-                _with_quota(each, resource, amount) if each.name == queue else each for each in self.queues
+                _with_quota(each, resource, amount) if each.name == queue else each
+                for each in self.queues or ()
             ),
         )
 

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.core.model.record import ACTIVE, HOLDING, Phase, Record
 from dispatcher.core.queues.forest import Place
 from dispatcher.core.queues.queue import Order
@@ -17,14 +16,6 @@ from dispatcher.core.scheduling.cluster_filters import Closed
 
 RecentUse = Mapping[tuple[str, str], Fraction]
 """The recent use of each namespace in each leaf, by leaf and namespace."""
-
-
-class Claim(NamedTuple):
-    """What a pending gang asks of the queues; the fields are those of `PendingGang`."""
-
-    leaves: tuple[str, ...] = (DEFAULT_QUEUE,)
-    is_preempting: bool = False
-    preemptions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +107,8 @@ def is_silent(closed: Closed | None) -> bool:
 
 def pending_gang(record: Record, now: datetime) -> PendingGang:
     """A queued record as queues see it."""
-    return PendingGang(record, *claim_of(record, now))
-
-
-def claim_of(record: Record, now: datetime) -> Claim:
-    """What a queued record asks of the queues."""
     recent = sum(now - each < PREEMPTIONS_WITHIN for each in record.preempted_at)
-    return Claim(record.leaves, record.is_preempting, recent)
+    return PendingGang(record, record.leaves, record.is_preempting, recent)
 
 
 def active_gang(record: Record, *, is_silent: bool) -> ActiveGang | None:

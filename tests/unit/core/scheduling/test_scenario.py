@@ -24,7 +24,7 @@ from dispatcher.core.queues.queue import Queue, Quota, Sharing
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.scheduling.cycle import Impossible, Waiting
 from dispatcher.core.scheduling.scenario import parse_scenario, write_amounts
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang, Claim
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.world import SOME_TIME, Cluster, RunningGang, RunningPods, World
 
 Json = dict[str, Any]
@@ -93,7 +93,7 @@ def test_every_field_of_a_document_is_read() -> None:
                 Resources({"cpu": 3000}),
                 (RunningPods(PodSet(2, one), ("node-1", "node-1")), RunningPods(PodSet(1, half))),
                 active=ActiveGang(
-                    record("r", Phase.RUNNING, held, priority=2),
+                    record("r", Phase.RUNNING, held, priority=2, queue="a", more_queues=("tree",)),
                     ("a", "tree"),
                     "east",
                     SOME_TIME - timedelta(seconds=3600),
@@ -123,6 +123,10 @@ def test_every_field_of_a_document_is_read() -> None:
                 gang=Gang(Resources({"cpu": 2000}), 2, (pods,)),
                 requirements=ClusterRequirements(parse_selector("gpu=a100", ""), namespace="team-a"),
                 blocked_since=SOME_TIME - timedelta(seconds=1.5),
+                queue="a",
+                more_queues=("nobody",),
+                is_preempting=True,
+                preempted_at=(SOME_TIME, SOME_TIME),
             ),
             record("q", Phase.QUEUED, Gang(one, 1, (PodSet(1, one),)), enqueue_seq=2),
         ),
@@ -131,7 +135,6 @@ def test_every_field_of_a_document_is_read() -> None:
             Queue("a", "org", {"cpu": Quota(6000)}),
             Queue("tree", resources={"cpu": Quota(1500, borrowing_limit=0)}),
         ),
-        claims={"p": Claim(("a", "nobody"), is_preempting=True, preemptions=2), "q": Claim()},
         namespaces={"team-a": {"tier": "gold"}},
         usage={("a", "team-a"): Fraction(5000)},
     )
