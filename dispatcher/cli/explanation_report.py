@@ -17,11 +17,16 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed
 from dispatcher.core.scheduling.explanation import Explanation
 from dispatcher.core.scheduling.repair import AddNodes, RemoveGangs, Repair
+from dispatcher.core.scheduling.sharing.account_report import AccountRow
 from dispatcher.core.scheduling.world import World
 from dispatcher.text import one_line
 
 _HOLDERS: Final = ("HELD BY", "USER", "CLUSTER", "HOLDS", "SINCE", "EXPECTED UNTIL")
 _CLUSTERS: Final = ("CLUSTER", "REASON", "MESSAGE")
+_ACCOUNTS: Final = ("QUEUE", "RESOURCE", "NOMINAL", "USED", "BORROWS", "AVAILABLE", "AT MOST")
+_SPARED: Final = ("NOT PREEMPTED", "QUEUE", "CLUSTER", "BECAUSE")
+_MOST_SPARED: Final = 10
+"""Gangs that are not preempted, in the table for people."""
 _MOST_NEIGHBOURS: Final = 3
 """Names before and after it in the queue; JSON has them all."""
 
@@ -51,6 +56,7 @@ class Report:
             **self._decision(found.outcome),
             "holders": [self._holder(uid) for uid in found.advice.holders],
             "repair": [self._named(each).as_document() for each in found.advice.repairs],
+            **self._queues(),
             "takenAt": _time(self.taken_at),
         }
 
@@ -75,6 +81,28 @@ class Report:
             "clusters": [
                 {"cluster": each.cluster, "reason": each.reason, "message": each.message}
                 for each in pending.clusters
+            ],
+        }
+
+    def _queues(self) -> dict[str, Any]:
+        """The queues of the gang; nothing where none is declared."""
+        found = self.explanation
+        if not self.world.has_queues:
+            return {}
+        return {
+            "queue": found.record.queue,
+            "accounts": list(map(_account, found.accounts)),
+            "borrowers": list(map(_account, found.borrowers)),
+            "spared": [
+                {
+                    "name": each.gang.record.name,
+                    "namespace": each.gang.record.namespace,
+                    "queue": each.gang.record.queue,
+                    "cluster": each.gang.cluster,
+                    "priority": each.gang.record.priority,
+                    "reason": each.reason,
+                }
+                for each in found.spared
             ],
         }
 
@@ -115,6 +143,7 @@ class Report:
         yield f"{record.key} {verb}: {outcome.pending.reason}"
         yield from self._place_in_queue()
         yield from self._why(outcome, width)
+        yield from self._accounts(width)
         yield from self._help(width)
 
     def _place_in_queue(self) -> Iterator[str]:
@@ -135,6 +164,20 @@ class Report:
             yield from ("", *table(_CLUSTERS, rows, width).splitlines())
             if pending.reservation:
                 yield from ("", f"A backfill reservation {pending.reservation}.")
+
+    def _accounts(self, width: int | None) -> Iterator[str]:
+        found = self.explanation
+        if found.accounts:
+            rows = [_account_row(each) for each in (*found.accounts, *found.borrowers)]
+            yield from ("", *table(_ACCOUNTS, rows, width).splitlines())
+        if found.spared:
+            shown = [
+                (each.gang.record.key, each.gang.record.queue, each.gang.cluster, each.reason)
+                for each in found.spared[:_MOST_SPARED]
+            ]
+            yield from ("", *table(_SPARED, shown, width).splitlines())
+            if len(found.spared) > _MOST_SPARED:
+                yield f"and {len(found.spared) - _MOST_SPARED} more, which -o json lists"
 
     def _help(self, width: int | None) -> Iterator[str]:
         advice = self.explanation.advice
@@ -168,6 +211,35 @@ class Report:
             return ""
         nodes = next(each.nodes for each in self.world.clusters if each.name == repair.cluster)
         return next((node.name for node in nodes if node.shape == repair.node), "")
+
+
+def _account(row: AccountRow) -> dict[str, Any]:
+    """An account, with amounts in base units."""
+    amounts = {
+        "nominal": row.nominal,
+        "used": row.used,
+        "borrows": row.borrows,
+        "kept": row.kept,
+        "available": row.available,
+        "most": row.most,
+        "limit": row.limit,
+    }
+    return {"queue": row.queue, "resource": row.resource, **amounts}
+
+
+def _account_row(row: AccountRow) -> tuple[str, ...]:
+    amounts = (
+        row.nominal,
+        row.used,
+        row.borrows,
+        row.available,
+        row.most if row.limit is None else row.limit,
+    )
+    return (
+        row.queue,
+        row.resource,
+        *("-" if each is None else amount_in_words(row.resource, each) for each in amounts),
+    )
 
 
 def _neighbours(word: str, every: Sequence[Record], nearest: Sequence[Record]) -> str:

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.cluster.dispatch_queues import Declare
 from tests.cluster.manifests import appwrapper, item, job
 from tests.cluster.outcomes import rows
+from tests.cluster.test_explain import BASE_NODES, until_settled
 from tests.cluster.world import World
+from tests.commands import Run, runner
 
 Json = dict[str, Any]
 
 
-async def test_a_gang_without_quota_waits_although_it_fits(world: World, declare: Declare) -> None:
+@pytest.fixture
+def run(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `dispatcher …` on the queue of this world."""
+    monkeypatch.setenv("DISPATCHER_DATABASE_URL", world.database_url)
+    return runner(monkeypatch, capsys)
+
+
+async def test_a_gang_without_quota_waits_although_it_fits(world: World, declare: Declare, run: Run) -> None:
     await declare("default", resources={"cpu": {"nominalQuota": 4}})
-    await world.start_dispatcher()
+    await world.start_dispatcher(snapshot_seconds="0.1")
     await world.create(appwrapper("first", item(job("first", cpu="3"))))
     await world.until_state("first", "Running")
     await world.create(appwrapper("second", item(job("second", cpu="2"))))
@@ -23,6 +34,13 @@ async def test_a_gang_without_quota_waits_although_it_fits(world: World, declare
     assert waiting["waiting"]["reason"] == "InsufficientQuota"
     assert "cpu: needs 2, 1 available; nominal 4, 3 used" in waiting["waiting"]["message"]
     await world.until_state("third", "Running")
+    await until_settled(world, BASE_NODES)
+    told = (await run("explain", "second")).out
+    assert "QUEUE    RESOURCE  NOMINAL  USED  BORROWS  AVAILABLE  AT MOST" in told
+    assert "default  cpu       4        4     0        0          4" in told
+    assert "gangs of this queue do not preempt each other" in told
+    assert f"without {world.namespace}/first\n" in told
+    assert "with a nominal quota of queue default that has 2 more cpu" in told
     await world.create(appwrapper("fourth", item(job("fourth", cpu="5"))))
     waiting = await world.until_state("fourth", "Backoff")
     assert waiting["waiting"]["reason"] == "LargerThanQuota"

@@ -6,14 +6,20 @@ a gang that was not submitted yet.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
+from typing import Final
 
 from dispatcher.core.model.record import Record
 from dispatcher.core.scheduling import ordering
 from dispatcher.core.scheduling.advice import MOST_WORK, NO_ADVICE, Advice, advise_one
-from dispatcher.core.scheduling.cycle import Outcome, Placed
+from dispatcher.core.scheduling.cycle import Outcome, Placed, Preempting
+from dispatcher.core.scheduling.sharing.account_report import AccountRow, QueueReport, Spared
 from dispatcher.core.scheduling.world import KnownSnapshots, World
+
+MOST_SPARED: Final = 100
+"""Gangs that an explanation lists as not preempted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +27,9 @@ class Explanation:
     """The decision of the next cycle on one gang.
 
     `outcome` is None for a gang that may not be dispatched before `eligible_at`; it has no position then. `ahead` and
-    `behind` are the gangs before and after it, in order.
+    `behind` are the gangs before and after it in its queue, in order. With queues, `accounts` are those of its queues
+    and of the queues above them, `borrowers` those of others that borrow what it asks for, and `spared` are the gangs
+    of its trees that are not preempted for it.
     """
 
     record: Record
@@ -29,6 +37,9 @@ class Explanation:
     ahead: tuple[Record, ...] = ()
     behind: tuple[Record, ...] = ()
     advice: Advice = NO_ADVICE
+    accounts: tuple[AccountRow, ...] = ()
+    borrowers: tuple[AccountRow, ...] = ()
+    spared: tuple[Spared, ...] = ()
 
     @property
     def position(self) -> int | None:
@@ -54,7 +65,27 @@ def explain(
     outcome = next((each for each in outcomes if each.record.uid == uid), None)
     if outcome is None:
         return Explanation(next(each for each in world.pending if each.uid == uid))
-    queue = ordering.in_order(world.pending, world.now)
+    queue = [each for each in ordering.in_order(world.pending, world.now) if _is_beside(each, outcome, world)]
     index = next(index for index, each in enumerate(queue) if each.uid == uid)
-    advice = NO_ADVICE if isinstance(outcome, Placed) else advise_one(world, outcomes, uid, most_work, known)
-    return Explanation(outcome.record, outcome, tuple(queue[:index]), tuple(queue[index + 1 :]), advice)
+    found = Explanation(outcome.record, outcome, tuple(queue[:index]), tuple(queue[index + 1 :]))
+    if isinstance(outcome, Placed):
+        return found
+    found = replace(found, advice=advise_one(world, outcomes, uid, most_work, known))
+    return _with_queues(found, world) if world.has_queues else found
+
+
+def _is_beside(record: Record, outcome: Outcome, world: World) -> bool:
+    """True if a gang is in the queue of the explained one."""
+    return not world.has_queues or record.queue == outcome.record.queue
+
+
+def _with_queues(found: Explanation, world: World) -> Explanation:
+    active = [each.active for each in world.running if each.active is not None]
+    report = QueueReport(world.forest, active, world.now)
+    spared = (
+        ()
+        if isinstance(found.outcome, Preempting)
+        else tuple(islice(report.spared(found.record), MOST_SPARED))
+    )
+    accounts, borrowers = report.accounts(found.record), report.borrowers(found.record)
+    return replace(found, accounts=tuple(accounts), borrowers=tuple(borrowers), spared=spared)
