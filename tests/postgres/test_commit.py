@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from typing import Any
 
 import psycopg
 import pytest
 
 from dispatcher.api.appwrapper import spec_hash
-from dispatcher.core.lifecycle import creation_steps, first_steps, removal_steps, run_steps
-from dispatcher.core.model.record import Change, Event, Phase, Record
+from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.model.preemption import Reason
+from dispatcher.core.model.record import Change, Event, Pending, Phase, Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import CommitResult, QueueStore
@@ -172,6 +175,78 @@ async def test_if_the_database_cannot_hold_one_change_its_group_is_refused(queue
     result = await queue.commit_together([make_block(first), bad])
     assert [refusal.uid for refusal in result.refused] == [first.uid, second.uid]
     assert await queue.load_live() == [first, second]
+
+
+async def running(queue: QueueStore, submitted: Change) -> Record:
+    (record,) = (await queue.commit([submitted])).accepted
+    (record,) = (await queue.commit([make_dispatch(record)])).accepted
+    (record,) = (await queue.commit([make_created(record, count=2)])).accepted
+    (record,) = (await queue.commit([run_steps.mark_running(record, LATER)])).accepted
+    return record
+
+
+async def test_preemption_is_one_transaction_and_is_loaded_as_it_was_committed(
+    queue: QueueStore, database_url: str
+) -> None:
+    leaves: dict[str, Any] = {"queue": "b", "more_queues": ("gold/b",)}
+    victims = [await running(queue, make_submit(name, **leaves)) for name in ("one", "two")]
+    owner = await submitted(queue, "owner")
+    pending = Pending(queue_steps.AWAITING_RELEASE, "fits once default/one is gone", cluster="hub")
+    why = "preempted for default/owner (queue default, priority 0): its queue uses too much"
+    changes = [
+        queue_steps.begin_preempting(owner, pending, LATER, is_head=True),
+        *(run_steps.preempt(each, Reason.QUOTA_RECLAIMED, why, LATER, owner.uid, (1,)) for each in victims),
+    ]
+
+    result = await queue.commit_together(changes)
+
+    assert result == CommitResult(accepted=tuple(change.after for change in changes))
+    loaded = {record.uid: record for record in await queue.load_live()}
+    assert loaded == {record.uid: record for record in result.accepted}
+    written = rows_of(database_url, "SELECT DISTINCT xmin::text FROM appwrapper")
+    assert len(written) == 1
+    assert set(rows_of(database_url, "SELECT preempted_by, outcome, reason FROM attempt")) == {
+        (owner.uid, "", "")
+    }
+    assert rows_of(database_url, "SELECT DISTINCT item, intent, done FROM attempt_object ORDER BY item") == [
+        (0, "delete", False),
+        (1, "delete", True),
+    ]
+
+
+async def test_attempt_that_was_preempted_ends_with_its_reason_and_for_whom_it_was(
+    queue: QueueStore, database_url: str
+) -> None:
+    victim = await running(queue, make_submit("victim"))
+    preempted = run_steps.preempt(victim, Reason.FAIR_SHARE, "preempted for a/b", LATER, "uid-of-other")
+    (record,) = (await queue.commit([preempted])).accepted
+    (record,) = (await queue.commit([removal_steps.removed(record, LATER)])).accepted
+    assert await queue.load_live() == [record]
+    assert record.preempted_at == (LATER,)
+    (record,) = (await queue.commit([make_dispatch(record)])).accepted
+    assert await queue.load_live() == [record]
+    told = "SELECT number, outcome, reason, preempted_by FROM attempt ORDER BY number"
+    assert rows_of(database_url, told) == [(1, "preempted", "FairShare", "uid-of-other"), (2, "", "", "")]
+
+
+async def test_no_changes_together_touch_nothing(queue: QueueStore) -> None:
+    assert await queue.commit_together([]) == CommitResult()
+
+
+async def test_two_changes_of_one_appwrapper_do_not_belong_together(queue: QueueStore) -> None:
+    change = make_block(await submitted(queue))
+    with pytest.raises(ValueError, match="at most one change"):
+        await queue.commit_together([change, change])
+
+
+async def test_groups_and_batches_at_once_wait_for_each_other(queue: QueueStore) -> None:
+    records = [await submitted(queue, name) for name in "abcd"]
+    results = await asyncio.gather(
+        queue.commit_together([make_block(each) for each in records[:2]]),
+        queue.commit([make_block(each) for each in reversed(records)]),
+    )
+    assert [len(each.accepted) for each in results] == [2, 2]
+    assert set(results[1].stale) == {record.uid for record in records[:2]}
 
 
 async def test_events_are_written_with_their_change_and_the_epoch_it_was_made_in(
