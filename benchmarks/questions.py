@@ -22,6 +22,7 @@ VIEWS: Final = (
     "queue_depth_5m",
     "pending_reasons",
     "evictions",
+    "preemptions",
     "failures_daily",
     "dispatch_latency",
     "cluster_events",
@@ -137,6 +138,7 @@ FILTERED: Final[Sequence[Question]] = (
     ),
     Question("failures_daily, 30 days", f"SELECT * FROM failures_daily WHERE day >= ({SINCE})::date", 30),
     Question("evictions, 30 days", f"SELECT * FROM evictions WHERE at >= {SINCE}", 30),
+    Question("preemptions, 30 days", f"SELECT * FROM preemptions WHERE at >= {SINCE}", 30),
     Question(
         "dispatch_latency, 7 days",
         "SELECT cluster, percentile_cont(0.99) WITHIN GROUP (ORDER BY create_s) FROM dispatch_latency "

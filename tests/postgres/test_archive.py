@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import LiteralString
 
 import psycopg
 
 from dispatcher.core.lifecycle import queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.record_change import EvictionReason
+from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Record
 from dispatcher.store.queue import QueueStore
 from tests.postgres.changes import (
@@ -73,6 +75,32 @@ async def test_what_was_deleted_is_moved_and_history_says_the_same(
     assert count_of(database_url, "past_attempt") == 2
     left = ("appwrapper", "attempt", "attempt_object", "spec_blob")
     assert [count_of(database_url, table) for table in left] == [1, 0, 0, 1]
+
+
+async def test_preemption_is_told_the_same_once_both_were_moved(queue: QueueStore, database_url: str) -> None:
+    other = await committed(queue, make_submit("other", queue="owners"))
+    record = await committed(queue, make_submit("victim", queue="lenders"))
+    record = await committed(queue, make_dispatch(record))
+    record = await committed(queue, make_created(record))
+    record = await committed(queue, run_steps.mark_running(record, LATER))
+    preempt = run_steps.preempt(record, Reason.QUOTA_RECLAIMED, "for default/other", LATER, other.uid)
+    record = await committed(queue, preempt)
+    record = await committed(queue, removal_steps.removed(record, LATER + timedelta(hours=1)))
+    query: LiteralString = "SELECT * FROM history.preemptions"
+    (told_before,) = rows_of(database_url, query)
+    assert told_before == (
+        *(LATER + timedelta(hours=1), record.uid, "default", "victim", "lenders"),
+        *(other.uid, "other", "owners", "hub", 1, 3600.0, 2.0, "QuotaReclaimed", "default"),
+    )
+    jobs = "SELECT evictions, requeues, lost_s FROM history.job_history WHERE name = 'victim'"
+    assert rows_of(database_url, jobs) == [(0, 0, 3600.0)]
+    assert rows_of(database_url, "SELECT * FROM history.failures_daily") == []
+    assert rows_of(database_url, "SELECT * FROM history.evictions") == []
+    for each in (record, other):
+        await committed(queue, removal_steps.delete(each, LATER + timedelta(hours=2)))
+    assert await queue.move_deleted(TOMORROW, 500) == 2
+    assert rows_of(database_url, query) == [told_before]
+    assert rows_of(database_url, jobs) == [(0, 0, 3600.0)]
 
 
 async def test_a_spec_stays_while_somebody_needs_it(queue: QueueStore, database_url: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Thread
+from typing import LiteralString
 
 import psycopg
 import pytest
@@ -47,7 +48,7 @@ def test_every_revision_goes_up_down_and_up_again_and_agrees_with_the_tables_in_
     migrate.check(empty_url)
 
 
-AS_OF_0001 = """
+AS_OF_0001: LiteralString = """
 INSERT INTO appwrapper (uid, api_group, namespace, name, queue, phase, phase_since, version, priority, priority_slope,
     created_at, enqueue_seq, spec_hash, demand, pods, pod_sets, conditions, attempts, attempt, cluster)
 VALUES ('uid-of-aw', 'workload.codeflare.dev', 'default', 'aw', 'default', 'Running', '2026-11-20T12:00:03Z', 4, 7, 0.5,
@@ -104,6 +105,62 @@ async def test_what_runs_while_the_database_is_migrated_goes_on_and_can_go_back(
     ]
     await asyncio.to_thread(migrate.migrate, database_url)
     assert await loaded(database_url) == [RUNNING]
+
+
+SHOWN: LiteralString = """
+SELECT c.oid::regclass::text, pg_get_viewdef(c.oid) FROM pg_class AS c
+WHERE c.relkind = 'v' AND c.relnamespace IN ('public'::regnamespace, 'history'::regnamespace,
+                                             'tenant'::regnamespace, 'scheduling'::regnamespace)
+UNION ALL
+SELECT c.oid::regclass || '.' || d.objsubid, d.description
+FROM pg_description AS d JOIN pg_class AS c ON d.classoid = 'pg_class'::regclass AND d.objoid = c.oid
+UNION ALL
+SELECT proname, pg_get_functiondef(oid) FROM pg_proc
+WHERE pronamespace = 'public'::regnamespace AND proname = 'waiting_advice'
+"""
+"""The definitions of the views for people, and what is said of their columns."""
+
+AS_OF_0014: LiteralString = """
+INSERT INTO appwrapper (uid, api_group, namespace, name, queue, phase, phase_since, version, priority, priority_slope,
+    created_at, spec_hash, demand, pods, pod_sets, conditions, attempts, attempt, cluster, reason, taken_in_at)
+VALUES ('uid-of-aw', 'workload.codeflare.dev', 'default', 'aw', 'default', 'Queued', '2026-11-20T12:30:03Z', 6, 0, 0,
+    '2026-11-20T12:00:00Z', 'a-hash', '{"cpu": 1500}', 2, '[]', '[]', 1, 1, 'hub', 'MinPodsNotRunning',
+    '2026-11-20T12:00:00Z');
+INSERT INTO attempt (uid, number, cluster, epoch, decided_at, ended_at, outcome, reason, demand)
+VALUES ('uid-of-aw', 1, 'hub', 1, '2026-11-20T12:00:01Z', '2026-11-20T12:30:03Z', 'evicted', 'MinPodsNotRunning',
+    '{"cpu": 1500}')
+"""
+
+
+async def test_queues_come_to_rows_of_the_revision_before_and_go_again(
+    database_url: str, queue: QueueStore
+) -> None:
+    forget_replay(database_url)
+    await asyncio.to_thread(migrate.downgrade, database_url, "0014")
+    before = dict(rows_of(database_url, SHOWN))
+    with psycopg.connect(database_url) as connection:
+        connection.execute(AS_OF_0014)
+    await asyncio.to_thread(migrate.migrate, database_url)
+    await asyncio.to_thread(migrate.check, database_url)
+    (record,) = await queue.load_live()
+    assert record.attempt is not None
+    assert (record.more_queues, record.is_preempting, record.preempted_at) == ((), False, ())
+    assert (record.attempt.outcome, record.attempt.preempted_by) == ("evicted", "")
+    assert rows_of(database_url, "SELECT preempted_by FROM history.attempt_history") == [(None,)]
+    assert rows_of(database_url, "SELECT * FROM history.preemptions") == []
+    lost = "SELECT evictions, requeues, lost_s FROM history.job_history"
+    assert rows_of(database_url, lost) == [(1, 1, 1802.0)]
+
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE attempt SET outcome = 'preempted', preempted_by = 'uid-of-aw'")
+        connection.execute("UPDATE appwrapper SET more_queues = '[\"gold/a\"]', is_preempting = true")
+    assert rows_of(database_url, lost) == [(0, 0, 1802.0)]
+    await asyncio.to_thread(migrate.downgrade, database_url, "0014")
+    assert dict(rows_of(database_url, SHOWN)) == before
+    assert rows_of(database_url, "SELECT uid, outcome FROM attempt") == [("uid-of-aw", "preempted")]
+    await asyncio.to_thread(migrate.migrate, database_url)
+    await asyncio.to_thread(migrate.check, database_url)
+    assert [(each.more_queues, each.is_preempting) for each in await queue.load_live()] == [((), False)]
 
 
 async def test_what_an_older_release_left_ending_before_it_began_is_mended_and_goes_up_and_down(

@@ -12,7 +12,8 @@ from dispatcher.core.model.record import HOLDING, Phase
 from tests.postgres.history.facts import Fact, Life
 
 ENDS = (Phase.COMPLETED, Phase.FAILED, Phase.DELETED)
-CAME_TO_NOTHING = ("evicted", "postponed", "withdrawn", "lost", "missed")
+REQUEUED = ("evicted", "postponed", "withdrawn", "lost", "missed")
+CAME_TO_NOTHING = (*REQUEUED, "preempted")
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Try:
     ended: datetime | None = None
     outcome: str = ""
     why: str = ""
+    preempted_by: str = ""
 
     def held(self, now: datetime) -> timedelta:
         return (self.ended or now) - self.decided
@@ -51,6 +53,8 @@ def tries(life: Life) -> list[Try]:
             made[-1] = replace(made[-1], created=fact.at)
         elif fact.cause is Cause.PODS_RUNNING:
             made[-1] = replace(made[-1], started=fact.at)
+        elif fact.cause is Cause.PREEMPTED:
+            made[-1] = replace(made[-1], preempted_by=fact.preempted_by)
         elif fact.source in HOLDING and fact.phase not in HOLDING:
             outcome, why = _end(fact, life)
             made[-1] = replace(made[-1], ended=fact.at, outcome=outcome, why=why)
@@ -87,8 +91,8 @@ def _end(fact: Fact, life: Life) -> tuple[str, str]:
             back = next(
                 each for each in reversed(life.facts) if each.at < fact.at and each.phase != each.source
             )
-            if back.cause is Cause.EVICTED:
-                return "evicted", fact.reason
+            if back.cause in (Cause.EVICTED, Cause.PREEMPTED):
+                return str(back.cause), fact.reason
             return "postponed", fact.reason or "CreationPostponed"
 
 

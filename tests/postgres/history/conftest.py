@@ -43,8 +43,8 @@ class Past:
 @pytest.fixture(
     scope="session",
     params=[
-        pytest.param((7, False), id="all-there"),
-        pytest.param((16, True), id="what-was-deleted-is-moved"),
+        pytest.param((29, False), id="all-there"),
+        pytest.param((46, True), id="what-was-deleted-is-moved"),
     ],
 )
 def past(request: pytest.FixtureRequest, postgres_url: str, database_template: str) -> Iterator[Past]:

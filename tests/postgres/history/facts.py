@@ -26,6 +26,7 @@ class Fact:
     eligible_at: datetime | None
     priority: int
     slope: float
+    preempted_by: str
 
 
 @dataclass
@@ -55,5 +56,6 @@ def note(lives: dict[str, Life], change: Change) -> None:
             eligible_at=record.eligible_at,
             priority=record.priority,
             slope=record.priority_slope,
+            preempted_by=record.attempt.preempted_by if record.attempt else "",
         )
     )

@@ -14,6 +14,7 @@ from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import Phase
 from tests.postgres.history.attempts import (
     CAME_TO_NOTHING,
+    REQUEUED,
     amounts,
     eligible,
     ended,
@@ -51,7 +52,7 @@ def attempt_history(lives: Lives, now: datetime) -> Iterator[Row]:
                 "started_at": each.started,
                 "ended_at": each.ended,
                 "outcome": each.outcome,
-                "preempted_by": None,
+                "preempted_by": each.preempted_by or None,
                 "error_class": each.why,
                 "held_s": seconds(each.held(now)),
                 "run_s": seconds(each.ran(now)),
@@ -117,7 +118,9 @@ def job_history(lives: Lives, now: datetime) -> Iterator[Row]:
             "last_cluster": made[-1].cluster if made else None,
             "attempts": made[-1].number if made else 0,
             "evictions": sum(each.outcome == "evicted" for each in made),
-            "requeues": sum(not over or each.ended != over.at for each in lost),
+            "requeues": sum(
+                each.outcome in REQUEUED and (not over or each.ended != over.at) for each in made
+            ),
             "pods": record.gang.pods,
             "cpu": cpu,
             "memory_gib": memory,
@@ -286,11 +289,34 @@ def evictions(lives: Lives, now: datetime) -> Iterator[Row]:
                 }
 
 
+def preemptions(lives: Lives, now: datetime) -> Iterator[Row]:
+    for life in lives.values():
+        for each in tries(life):
+            other = lives.get(each.preempted_by)
+            if each.outcome == "preempted":
+                yield {
+                    "at": each.ended,
+                    "uid": life.record.uid,
+                    "namespace": life.record.namespace,
+                    "name": life.record.name,
+                    "queue": life.record.queue,
+                    "by_uid": each.preempted_by or None,
+                    "by_name": other.record.name if other else None,
+                    "by_queue": other.record.queue if other else None,
+                    "cluster": each.cluster,
+                    "attempt": each.number,
+                    "ran_s": seconds(each.ran(now)),
+                    "gpu_h_lost": hours(amounts(life)[2], [each.held(now)]),
+                    "reason": each.why,
+                    "by_namespace": other.record.namespace if other else None,
+                }
+
+
 def failures_daily(lives: Lives, now: datetime) -> Iterator[Row]:
     groups: dict[tuple[date, str, str, str], list[float]] = defaultdict(list)
     for life in lives.values():
         for each in tries(life):
-            if each.ended and each.outcome in (*CAME_TO_NOTHING, "failed") and each.outcome != "missed":
+            if each.ended and each.outcome in (*REQUEUED, "failed") and each.outcome != "missed":
                 day = each.ended.astimezone(UTC).date()
                 wasted = hours(amounts(life)[2], [each.held(now)])
                 groups[day, life.record.queue, each.cluster, each.why].append(wasted)
@@ -367,8 +393,10 @@ def _why(earlier: Life, later: Life, fact: Fact) -> str:
     for each in known.pending.clusters if known.pending else ():
         if each.cluster == fact.cluster:
             told = each.reason
-    if told in ("InsufficientResources", "ReservedForAnother", "LargerThanCluster"):
+    if told in ("InsufficientResources", "ReservedForAnother", "LargerThanCluster", "AwaitingRelease"):
         return "backfill"
+    if told in ("InsufficientQuota", "QueueStopped"):
+        return "quota"
     return "fits_elsewhere" if told in ("ClusterNotSelected", "ClusterCordoned") else "unexplained"
 
 

@@ -73,6 +73,9 @@ def years(postgres_url: str, database_template: str) -> Iterator[psycopg.Connect
         pytest.param("SELECT * FROM history.pending_reasons WHERE uid = 'uid-7'", {"event"}, id="reasons"),
         pytest.param("SELECT * FROM history.evictions WHERE uid = 'uid-7'", {"past_attempt"}, id="evictions"),
         pytest.param(
+            "SELECT * FROM history.preemptions WHERE uid = 'uid-7'", {"past_attempt"}, id="preemptions"
+        ),
+        pytest.param(
             "SELECT * FROM history.dispatch_latency WHERE at > %(now)s::timestamptz - interval '1 d'",
             {"past_attempt"},
             id="dispatches-of-a-day",

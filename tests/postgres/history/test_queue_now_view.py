@@ -35,8 +35,11 @@ GOES_BY_ITSELF = (
     "ReservedForAnother",
     "AwaitingHeadOfLine",
     "CreationPostponed",
+    "InsufficientQuota",
+    "OverNominalQuota",
+    "AwaitingRelease",
 )
-MENDS_NOT = ("LargerThanCluster", "ClusterNotSelected", "NameTaken", "ClusterCordoned")
+MENDS_NOT = ("LargerThanCluster", "ClusterNotSelected", "NameTaken", "ClusterCordoned", "LargerThanQuota")
 WEEK = timedelta(days=7)
 REASONS = WAITS_FOR
 """Why one waits: also because the cluster it was on is lost."""

@@ -9,14 +9,30 @@ from dispatcher.core.lifecycle import creation_steps, queue_steps
 from dispatcher.core.model.record import Pending, Phase
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.scheduling import cluster_filters, explain
+from dispatcher.core.scheduling.sharing import cycle as sharing
 from dispatcher.store.queue import QueueStore
 from tests.postgres.changes import LATER, NOW, make_submit, rows_of
 
-ROOM = {explain.INSUFFICIENT, explain.RESERVED, explain.LARGER_THAN_CLUSTER}
+ROOM = {
+    explain.INSUFFICIENT,
+    explain.RESERVED,
+    explain.LARGER_THAN_CLUSTER,
+    queue_steps.AWAITING_RELEASE,
+}
 CLUSTERS = {explain.NO_CLUSTER} | {
     value
     for name, value in vars(cluster_filters).items()
     if name.isupper() and isinstance(value, str) and not name.startswith("_")
+}
+QUOTA = {
+    sharing.INSUFFICIENT_QUOTA,
+    sharing.OVER_NOMINAL_QUOTA,
+    sharing.LARGER_THAN_QUOTA,
+    sharing.PREEMPTED_TOO_OFTEN,
+    sharing.QUEUE_NOT_FOUND,
+    sharing.QUEUE_NOT_LEAF,
+    sharing.NAMESPACE_NOT_ALLOWED,
+    sharing.QUEUE_STOPPED,
 }
 NEITHER = {explain.NOT_EVALUATED, creation_steps.CREATION_POSTPONED}
 
@@ -24,7 +40,7 @@ NEITHER = {explain.NOT_EVALUATED, creation_steps.CREATION_POSTPONED}
 async def test_who_lacks_room_is_backfilled_and_who_may_not_go_there_fits_elsewhere(
     queue: QueueStore, database_url: str
 ) -> None:
-    reasons = sorted(ROOM | CLUSTERS | NEITHER)
+    reasons = sorted(ROOM | CLUSTERS | QUOTA | NEITHER)
     waiting = (await queue.commit([make_submit(reason) for reason in reasons])).accepted
     told = (queue_steps.block(each, Pending(each.name, "it waits"), LATER) for each in waiting)
     await queue.commit([each for each in told if each])
@@ -33,6 +49,7 @@ async def test_who_lacks_room_is_backfilled_and_who_may_not_go_there_fits_elsewh
     assert found == (
         dict.fromkeys(ROOM, "backfill")
         | dict.fromkeys(CLUSTERS, "fits_elsewhere")
+        | dict.fromkeys(QUOTA, "quota")
         | dict.fromkeys(NEITHER, "unexplained")
     )
 

@@ -27,6 +27,7 @@ VIEWS: dict[str, Callable[[Lives, datetime], Iterable[Row]]] = {
     "wait_stats_daily": oracle.wait_stats_daily,
     "usage_hourly": oracle.usage_hourly,
     "evictions": oracle.evictions,
+    "preemptions": oracle.preemptions,
     "failures_daily": oracle.failures_daily,
     "dispatch_latency": oracle.dispatch_latency,
     "overtakes": oracle.overtakes,
@@ -52,7 +53,13 @@ def test_the_lives_leave_nothing_out(past: Past) -> None:
 def test_overtakes_are_of_every_kind(past: Past) -> None:
     _, found = asked(past.url, "overtakes")
     kinds = Counter(row["why"] for row in found)
-    assert set(kinds) == {"priority", "not_eligible", "backfill", "fits_elsewhere", "unexplained"}
+    assert set(kinds) == {"priority", "not_eligible", "backfill", "quota", "fits_elsewhere", "unexplained"}
+
+
+def test_preemptions_are_for_others_known_and_forgotten_and_for_nobody(past: Past) -> None:
+    _, found = asked(past.url, "preemptions")
+    kinds = {(row["by_uid"] is not None, row["by_name"] is not None) for row in found}
+    assert kinds == {(True, True), (True, False), (False, False)}
 
 
 def test_who_only_reads_may_read_every_view(past: Past) -> None:

@@ -23,7 +23,8 @@ from dispatcher.core.lifecycle import (
 from dispatcher.core.lifecycle.first_steps import KeptObjects, Submission
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.record import Change, Pending, Phase, Record
+from dispatcher.core.model.preemption import Reason
+from dispatcher.core.model.record import ACTIVE, Change, Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import cluster_filters, explain
@@ -41,6 +42,9 @@ REASONS: Final = (
     explain.NOT_EVALUATED,
     cluster_filters.NOT_SELECTED,
     cluster_filters.CORDONED,
+    "InsufficientQuota",
+    "QueueStopped",
+    "AwaitingRelease",
 )
 
 
@@ -71,7 +75,16 @@ class Walk:
 
     def _step(self, record: Record) -> Change | None:
         possible = STEPS[record.phase]
+        if record.phase in ACTIVE and self.chance.random() < 0.2:
+            return self._preempt(record)
         return self.chance.choice(possible)(record, self.chance, self.now) if possible else None
+
+    def _preempt(self, record: Record) -> Change:
+        """For another one, for one that history does not have any more, or because its queue is drained."""
+        others = sorted(self.records.keys() - {record.uid})
+        preemptor = self.chance.choice([*others, *["forgotten", ""] * 9])
+        reason = self.chance.choice(list(Reason)) if preemptor else Reason.QUEUE_STOPPED
+        return run_steps.preempt(record, reason, "preempted for another", self.now, preemptor)
 
     async def _commit(self, changes: list[Change]) -> None:
         result = await self.queue.commit(changes)
@@ -149,6 +162,11 @@ def _block(record: Record, chance: Random, now: datetime) -> Change | None:
     if record.pending is not None and chance.random() < 0.4:
         pending = replace(record.pending, message=pending.message)
     return queue_steps.block(record, pending, now, is_head=chance.random() < 0.5)
+
+
+def _begin_preempting(record: Record, chance: Random, now: datetime) -> Change:
+    pending = Pending("AwaitingRelease", "fits once another is gone", cluster=chance.choice(CLUSTERS))
+    return queue_steps.begin_preempting(record, pending, now, is_head=chance.random() < 0.5)
 
 
 def _line_up(record: Record, chance: Random, now: datetime) -> Change | None:
@@ -240,6 +258,7 @@ STEPS: Final[Mapping[Phase, list[Step]]] = {
     Phase.QUEUED: [
         *[_block] * 4,
         _line_up,
+        _begin_preempting,
         _reprioritise,
         _redirect,
         _move,
