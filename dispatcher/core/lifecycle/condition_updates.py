@@ -13,11 +13,11 @@ from datetime import datetime
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
-from dispatcher.core.model.record import Condition
+from dispatcher.core.model.record import Condition, Pending
 
 
-def after_block(conditions: Iterable[Condition], message: str, now: datetime) -> tuple[Condition, ...]:
-    """The conditions of a gang that a cycle could not place; an eviction stays the reason of Backoff."""
+def after_block(conditions: Iterable[Condition], pending: Pending, now: datetime) -> tuple[Condition, ...]:
+    """The conditions of a gang that a cycle could not place; a removal from its cluster stays the reason of Backoff."""
     conditions = with_true(conditions, ConditionType.HEAD_OF_LINE, now, words.FRONT_OF_QUEUE)
     for known in conditions:
         if (
@@ -26,7 +26,7 @@ def after_block(conditions: Iterable[Condition], message: str, now: datetime) ->
             and known.reason == words.PREEMPTION_TRIGGERED
         ):
             return conditions
-    return with_true(conditions, ConditionType.BACKOFF, now, words.APPWRAPPER_NOT_RUNNABLE, message)
+    return with_true(conditions, ConditionType.BACKOFF, now, pending.mcad_reason, pending.mcad_message)
 
 
 def after_requeue(conditions: Iterable[Condition], now: datetime) -> tuple[Condition, ...]:

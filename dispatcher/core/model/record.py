@@ -83,6 +83,9 @@ class Condition:
 RESERVATION: Final = "; a backfill reservation "
 """Begins the text about a backfill reservation; no name of a cluster, resource or label contains it."""
 
+LACKS_QUOTA: Final = frozenset({"InsufficientQuota", "LargerThanQuota", "OverNominalQuota"})
+"""Pending reasons of a gang whose queue lacks quota."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pending:
@@ -99,8 +102,15 @@ class Pending:
     clusters: tuple[Rejection, ...] = ()
 
     @property
+    def mcad_reason(self) -> str:
+        """MCAD's reason for the condition Backoff."""
+        return words.QUOTA_LIMIT_EXCEEDED if self.reason in LACKS_QUOTA else words.APPWRAPPER_NOT_RUNNABLE
+
+    @property
     def mcad_message(self) -> str:
         """MCAD's message for the condition Backoff; a hub with members has another one."""
+        if self.reason in LACKS_QUOTA:
+            return words.INSUFFICIENT_QUOTA
         return words.NO_CLUSTER_HAS_ENOUGH if self.clusters else words.INSUFFICIENT_RESOURCES
 
     @property

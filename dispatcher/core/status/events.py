@@ -1,7 +1,8 @@
 """The steps that have a Kubernetes Event: few, because each Event is a write to the API server.
 
-Dispatched, Running, Completed, Failed, Requeued, Suspended, the first pending reason, and adjusted specs. Other steps
-are in the status and in history.
+Dispatched, Running, Completed, Failed, Requeued, Suspended, Preempted, Preempting, the first pending reason, and
+adjusted specs. Other steps are in the status and in history. A preempted gang has its Event when its removal begins,
+because its pods go then, and none when its objects are removed.
 """
 
 from __future__ import annotations
@@ -47,6 +48,12 @@ def user_event_of(change: Change) -> UserEvent | None:
             return UserEvent("Failed", after.message, warning=True)
         case Cause.REMOVED | Cause.SUSPENDED if after.phase is Phase.SUSPENDED:
             return UserEvent("Suspended", "its user holds it back")
+        case Cause.PREEMPTED:
+            return UserEvent("Preempted", after.message, warning=True)
+        case Cause.PREEMPTING:
+            return UserEvent("Preempting", event.message)
+        case Cause.REMOVED if after.attempt and after.attempt.outcome == "preempted":
+            return None
         case Cause.REMOVED:
             return UserEvent("Requeued", after.message, warning=True)
         case Cause.COMPLETED:

@@ -8,6 +8,7 @@ import pytest
 
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Transition
+from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Phase
 from dispatcher.core.status.events import UserEvent, user_event_of
 from tests.builders import (
@@ -17,11 +18,14 @@ from tests.builders import (
     make_evicted,
     make_failing_run,
     make_gang,
+    make_preempted,
     make_record,
     make_ref,
     make_submission,
 )
-from tests.unit.core.lifecycle.test_steps import start_of, step_from
+from tests.unit.core.lifecycle.test_steps import PREEMPTS, start_of, step_from
+
+WHY = "preempted for default/other (queue b, priority 3): its queue uses more than its fair share"
 
 WITH_EVENT = [
     pytest.param(
@@ -68,6 +72,16 @@ WITH_EVENT = [
         id="taken-back",
     ),
     pytest.param(
+        run_steps.preempt(make_record(Phase.RUNNING), Reason.FAIR_SHARE, WHY, at(4), "uid-of-other"),
+        UserEvent("Preempted", WHY, warning=True),
+        id="preempted-for-another",
+    ),
+    pytest.param(
+        queue_steps.begin_preempting(make_record(), PREEMPTS, at(1)),
+        UserEvent("Preempting", "fits once default/other is gone, which it preempts"),
+        id="others-give-way",
+    ),
+    pytest.param(
         first_steps.submit(
             make_submission(warnings=("a: is too much", "b: is not created")), make_gang(), at(0)
         ),
@@ -94,6 +108,11 @@ WITHOUT_EVENT = [
     pytest.param(queue_steps.reprioritise(make_record(), 5, 0, at(1)), id="another-priority"),
     pytest.param(first_steps.submit(make_submission(), make_gang(), at(0)), id="submitted"),
     pytest.param(queue_steps.suspend(make_record(Phase.RUNNING), at(4)), id="being-suspended"),
+    pytest.param(removal_steps.removed(make_preempted(), at(5)), id="queued-again-after-its-preemption"),
+    pytest.param(
+        queue_steps.block(queue_steps.begin_preempting(make_record(), PREEMPTS, at(1)).after, WAITS, at(6)),
+        id="waits-once-more-after-a-preemption-for-it",
+    ),
     pytest.param(
         queue_steps.block(removal_steps.removed(make_evicted(), at(5)).after, WAITS, at(6)),
         id="waits-once-more",
@@ -105,6 +124,8 @@ WITHOUT_EVENT = [
 CAUSES_WITH_EVENT = {
     ("Queued", "blocked"),
     ("Queued", "suspended"),
+    ("Queued", "preempting"),
+    *((phase, "preempted") for phase in ("Dispatched", "Running", "RunningHoldCompletion")),
     ("Dispatching", "created"),
     ("Dispatched", "pods-running"),
     ("Dispatched", "completed"),

@@ -1,0 +1,106 @@
+"""The status of gangs in queues: of one that lacks quota, of one that is preempted, and of its preemptor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.model.preemption import Reason
+from dispatcher.core.model.record import LACKS_QUOTA, Pending, Phase, Record
+from dispatcher.core.model.requirements import Rejection
+from dispatcher.core.scheduling.sharing import cycle as sharing
+from dispatcher.core.status.conditions import Shown, project
+from tests.builders import WAITS, at, make_blocked, make_evicted, make_preempted, make_record
+
+WHY = "preempted for default/other (queue b, priority 3): its queue uses more than its quota"
+OF_QUOTA = "quota limit exceeded", "Insufficient quota and/or resources to dispatch AppWrapper."
+OF_ROOM = "AppWrapperNotRunnable.", "Insufficient resources to dispatch AppWrapper."
+
+
+def condition(record: Record, type_: str) -> tuple[str, str, str]:
+    """Status, reason and message of a condition."""
+    (found,) = (each for each in project(record)["conditions"] if each["type"] == type_)
+    return found["status"], found.get("reason", ""), found.get("message", "")
+
+
+def test_reasons_about_quota_are_those_of_the_cycle() -> None:
+    assert {
+        sharing.INSUFFICIENT_QUOTA,
+        sharing.LARGER_THAN_QUOTA,
+        sharing.OVER_NOMINAL_QUOTA,
+    } == LACKS_QUOTA
+
+
+@pytest.mark.parametrize("reason", sorted(LACKS_QUOTA))
+def test_gang_whose_queue_lacks_quota_has_the_words_of_mcad(reason: str) -> None:
+    rejections = (Rejection("east", "InsufficientResources", "it is full"),)
+    for clusters in ((), rejections):
+        record = make_blocked(pending=Pending(reason, "quota of a: cpu: needs 4", "cpu", clusters=clusters))
+        assert condition(record, "Backoff") == ("True", *OF_QUOTA)
+        assert project(record)["waiting"]["reason"] == reason
+
+
+@pytest.mark.parametrize(
+    "reason", sorted({"AwaitingRelease", "QueueNotFound", "QueueStopped", "PreemptedTooOften"})
+)
+def test_gang_that_waits_for_anything_else_has_the_words_that_it_had(reason: str) -> None:
+    assert condition(make_blocked(pending=Pending(reason, "why")), "Backoff") == ("True", *OF_ROOM)
+
+
+def test_words_follow_the_pending_reason_until_the_dispatch() -> None:
+    short_of_quota = make_blocked(pending=Pending("InsufficientQuota", "quota of a", "cpu"))
+    short_of_room = make_blocked(short_of_quota, WAITS, seconds=2)
+    assert condition(short_of_room, "Backoff") == ("True", *OF_ROOM)
+    again = make_blocked(short_of_room, Pending("InsufficientQuota", "quota of a", "cpu"), seconds=3)
+    dispatched = queue_steps.dispatch(again, "hub", at(4)).after
+    assert condition(dispatched, "Backoff") == ("False", *OF_QUOTA)
+
+
+def test_gang_that_is_preempted_says_for_whom_and_why_until_it_runs_again() -> None:
+    leaving = make_preempted()
+    status = project(leaving)
+    assert condition(leaving, "PreemptCandidate") == ("True", "QuotaReclaimed", WHY)
+    assert (status["state"], status["queuejobstate"], status["canrun"]) == ("Pending", "Backoff", False)
+    assert condition(leaving, "Dispatched")[0] == condition(leaving, "Running")[0] == "False"
+    assert (status["cluster"], "waiting" in status) == ("hub", False)
+
+    queued = removal_steps.removed(leaving, at(5)).after
+    status = project(queued)
+    assert condition(queued, "Backoff") == ("True", "PreemptionTriggered", WHY)
+    assert status["waiting"] == {"reason": "PreemptionTriggered", "message": WHY, "cluster": "hub"}
+    assert "numberOfRequeueings" not in status
+
+    waits = make_blocked(queued, Pending("InsufficientQuota", "quota of a", "cpu"), seconds=7)
+    assert condition(waits, "Backoff") == ("True", "PreemptionTriggered", WHY)
+    assert project(waits)["waiting"]["reason"] == "InsufficientQuota"
+
+    again = queue_steps.dispatch(waits, "hub", at(8)).after
+    runs = run_steps.mark_running(creation_steps.created(again, (), at(9)).after, at(10)).after
+    assert condition(runs, "Backoff")[0] == "False"
+    assert project(runs)["state"] == "Running"
+
+
+@pytest.mark.parametrize("phase", [Phase.DISPATCHED, Phase.RUNNING, Phase.RUNNING_HOLD_COMPLETION])
+@pytest.mark.parametrize("has_components", [False, True])
+def test_preempted_gang_is_shown_like_an_evicted_one(phase: Phase, has_components: bool) -> None:
+    shown = Shown(has_components=has_components)
+    record = make_record(phase)
+    preempted = replace(make_preempted(record), conditions=())
+    evicted = replace(make_evicted(record), conditions=(), requeuings=0)
+    assert project(preempted, shown) == project(evicted, shown)
+
+
+def test_drained_gang_says_that_its_queue_is_drained() -> None:
+    why = "preempted: its queue is stopped and drained (queue b)"
+    leaving = run_steps.preempt(make_record(Phase.RUNNING), Reason.QUEUE_STOPPED, why, at(4)).after
+    assert condition(leaving, "PreemptCandidate") == ("True", "QueueStopped", why)
+
+
+def test_preemptor_says_for_whom_it_waits() -> None:
+    message = "fits once default/other and 1 more are gone, which it preempts"
+    pending = Pending(queue_steps.AWAITING_RELEASE, message, cluster="hub")
+    record = queue_steps.begin_preempting(make_record(), pending, at(1)).after
+    assert project(record)["waiting"] == {"reason": "AwaitingRelease", "message": message, "cluster": "hub"}
+    assert condition(record, "Backoff") == ("True", *OF_ROOM)
