@@ -13,8 +13,10 @@ from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ComponentsCondition, ConditionType
 from dispatcher.core.lifecycle import removal_steps
 from dispatcher.core.lifecycle.transitions import Cause
+from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Phase
 from dispatcher.core.scheduling import cluster_filters, explain
+from dispatcher.core.scheduling.sharing import cycle as sharing
 from dispatcher.probes import Metrics, Role
 from tests.builders import NOW, make_evicted, make_record
 
@@ -59,6 +61,7 @@ def missing(wanted: set[str], form: str = "`{}`") -> list[str]:
 WAITS_FOR = (
     constants(explain)
     | constants(cluster_filters)
+    | constants(sharing)
     | first_words("Pending")
     | {words.PREEMPTION_TRIGGERED, "CreationPostponed", words.CLUSTER_LOST, words.NAMESPACE_QUEUE_FULL}
 )
@@ -88,6 +91,10 @@ def test_every_condition_and_its_reason_is_told() -> None:
     assert missing(reasons | types) == []
 
 
+def test_every_reason_of_a_preemption_is_told() -> None:
+    assert missing({reason.value for reason in Reason}, "\n| `PreemptCandidate` | `{}` |") == []
+
+
 def test_every_message_with_figures_is_told_by_an_example() -> None:
     templates = [value for value in constants(words) if "{" in value]
     assert words.DEADLINE_MESSAGE in templates
@@ -96,7 +103,9 @@ def test_every_message_with_figures_is_told_by_an_example() -> None:
 
 
 def test_every_event_users_get_is_told() -> None:
-    assert missing(first_words("Notice"), "\n| `{}` |") == []
+    told = first_words("UserEvent")
+    assert {"Preempted", "Backoff", "SpecAdjusted"} <= told
+    assert missing(told, "\n| `{}` |") == []
 
 
 def test_every_column_is_told() -> None:
