@@ -22,6 +22,7 @@ from dispatcher.controller.intake.intake import Intake, IntakeRules
 from dispatcher.controller.intake.label_resolver import LabelResolver
 from dispatcher.controller.intake.limits import Limits, QueueBound
 from dispatcher.controller.intake.namespaces import Namespaces
+from dispatcher.controller.intake.priority_class_watch import PriorityClassWatch
 from dispatcher.controller.intake.specs import Specs
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.cluster_loader import ClusterLoader
@@ -53,6 +54,7 @@ from dispatcher.controller.upkeep.snapshot_keeper import SnapshotKeeper
 from dispatcher.controller.upkeep.takeover import for_each, load
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.ceilings import Ceiling
+from dispatcher.core.intake.priority_classes import class_name
 from dispatcher.core.kinds.demand import Rule
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.clock import Clock
@@ -157,13 +159,26 @@ class Session:
         )
         self._trees = self._queues.declared.trees
         self._queue_statuses = QueueStatusWriter(self._queues, self._cache, self._fleet, process.client, now)
-        self._first_lists = (self._cluster, self._informer, self._namespaces, self._queues)
+        self._priority_classes = PriorityClassWatch(
+            process.client, self._cluster.discovery, self._classes_changed
+        )
+        self._first_lists = (
+            self._cluster,
+            self._informer,
+            self._namespaces,
+            self._queues,
+            self._priority_classes,
+        )
         self._limits = Limits(
             Rule(settings.declared_demand),
             self._namespaces.ceiling_of,
             QueueBound(settings.queued_per_namespace, self._cache.count_undispatched, self._queue.add),
             process.kinds,
-            LabelResolver(self._namespaces.labels_of, lambda: self._queues.declared.trees),
+            LabelResolver(
+                self._namespaces.labels_of,
+                lambda: self._queues.declared.trees,
+                lambda: self._priority_classes.classes,
+            ),
         )
         self._authors = self._make_author_check()
         self._intake = self._make_intake()
@@ -355,6 +370,7 @@ class Session:
         tasks.create_task(self._informer.run(), name="informer")
         tasks.create_task(self._namespaces.run(), name="namespaces")
         tasks.create_task(self._queues.run(), name="queues")
+        tasks.create_task(self._priority_classes.run(), name="priority-classes")
         tasks.create_task(self._fleet.run(), name="fleet")
         tasks.create_task(self._cluster_loader.run(), name="cluster-loader")
         await wait_for_lists(self._first_lists, self._process.settings.unlisted_seconds)
@@ -491,6 +507,16 @@ class Session:
         if trees != self._trees:
             self._trees = trees
             await for_each(self._cache.all_undispatched(), self._queue.add, Slices(time.monotonic))
+
+    async def _classes_changed(self, names: frozenset[str]) -> None:
+        """Priority classes were added, changed or removed: reconcile each undispatched AppWrapper that names one."""
+
+        def look(uid: str) -> None:
+            view = self._informer.view(uid)
+            if view is not None and class_name(view.labels) in names:
+                self._queue.add(uid)
+
+        await for_each(self._cache.all_undispatched(), look, Slices(time.monotonic))
 
     def _wake_scheduler(self) -> None:
         self._scheduler.wake()

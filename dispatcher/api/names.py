@@ -70,6 +70,12 @@ KUEUE_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 KAI_QUEUE_LABEL: Final = "kai.scheduler/queue"
 """KAI's own label of that meaning."""
 
+KUEUE_PRIORITY_LABEL: Final = "kueue.x-k8s.io/priority-class"
+"""Kueue's label on an AppWrapper: the name of its WorkloadPriorityClass."""
+
+PRIORITY_LABEL: Final = "priorityClassName"
+"""KAI's label on an AppWrapper: the name of its PriorityClass."""
+
 MAX_PRIORITY: Final = f"{PREFIX}/max-priority"
 """On a namespace: the highest effective priority of its AppWrappers."""
 

@@ -61,7 +61,7 @@ class AppWrapperView:
     """The submitter that the annotations name; without the submitters' policy any user can write them."""
     excess: SpecSize | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
-    """The labels that may name a queue."""
+    """The labels that may name a queue or a priority class."""
 
     @property
     def spec_hash(self) -> str:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from testbed.kuberay import Api, RefusedError
 from tests.crds import load_crds
@@ -13,6 +16,7 @@ from tests.crds import load_crds
 Json = dict[str, Any]
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+OPTIONAL = Path(__file__).parents[2] / "testbed" / "optional_crds"
 WORKLOAD_V1BETA1 = "workload.codeflare.dev/v1beta1"
 WORKLOAD_V1BETA2 = "workload.codeflare.dev/v1beta2"
 MCAD_V1BETA1 = "mcad.ibm.com/v1beta1"
@@ -36,6 +40,11 @@ async def install(api: Api, crd: Json) -> None:
         return is_established(await api.request("GET", path))
 
     await wait_for(established)
+
+
+def optional_definitions() -> list[Json]:
+    """The definitions that are the dispatcher's to read where somebody installed them: of MCAD's trees, and Kueue's."""
+    return [yaml.safe_load(path.read_text()) for path in sorted(OPTIONAL.glob("*.yaml"))]
 
 
 async def uninstall(api: Api, crd: Json) -> None:

@@ -447,7 +447,7 @@ class Intake:
             requirements_of(view.cluster_annotations, view.namespace, spec),
         )
         submission = self._submission(view, spec, requirements)
-        return spec, self._limits.apply(submission, charge), charge.gang
+        return spec, self._limits.apply(view, submission, charge), charge.gang
 
     async def _read_defaults(self, view: AppWrapperView, spec: AppWrapperSpec) -> PodDefaults:
         """The defaults that the API server will add to the pods of an AppWrapper."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from dispatcher.api.mutable_spec import MutableSpec
+from dispatcher.core.intake.priority_classes import PriorityClasses
 from dispatcher.core.intake.queue_labels import queues_of
 from dispatcher.kube.appwrappers import AppWrapperView
 
@@ -19,11 +21,23 @@ def _no_trees() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LabelResolver:
-    """Resolves labels. `labels_of` are the labels of a namespace, `trees` the names of MCAD's trees."""
+    """Resolves labels.
+
+    `labels_of` are the labels of a namespace, `trees` the names of MCAD's trees, `classes` the hub's priority classes.
+    """
 
     labels_of: Callable[[str], Mapping[str, str]] = _no_labels
     trees: Callable[[], tuple[str, ...]] = _no_trees
+    classes: Callable[[], PriorityClasses] = PriorityClasses
 
     def queues_of(self, view: AppWrapperView) -> tuple[str, ...]:
         """The names of the queues that an AppWrapper asks for now; they need not exist."""
         return queues_of(view.labels, self.labels_of(view.namespace), self.trees())
+
+    def prioritised(self, view: AppWrapperView, asked: MutableSpec) -> MutableSpec:
+        """The mutable spec of an AppWrapper with the priority of its class, if it names one instead of a priority."""
+        return replace(asked, priority=self.classes().resolve(asked.priority, view.labels).value)
+
+    def unknown_class(self, view: AppWrapperView, asked: MutableSpec) -> str:
+        """A sentence that there is no class of the name that counts; empty if there is, or if no name counts."""
+        return self.classes().resolve(asked.priority, view.labels).unknown_class

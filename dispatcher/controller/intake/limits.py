@@ -126,13 +126,23 @@ class Limits:
     kinds: Kinds = BUILT_IN
     labels: LabelResolver = field(default_factory=LabelResolver)
 
-    def lower(self, namespace: str, asked: MutableSpec | None) -> MutableSpec | None:
-        """The mutable spec that counts: the requested one, within the ceiling of the namespace."""
-        return None if asked is None else self.ceiling_of(namespace).lower(asked)
+    def asked(self, view: AppWrapperView) -> MutableSpec | None:
+        """The mutable spec that counts: the requested one, by its class and within the ceiling of the namespace."""
+        if view.mutable_spec is None:
+            return None
+        prioritised = self.labels.prioritised(view, view.mutable_spec)
+        return self.ceiling_of(view.namespace).lower(prioritised)
 
-    def cut(self, namespace: str, asked: MutableSpec) -> str:
+    def cut(self, view: AppWrapperView) -> str:
         """The warning about what the ceiling cuts; empty if it cuts nothing."""
-        return self.ceiling_of(namespace).warning(asked, namespace)
+        if view.mutable_spec is None:
+            return ""
+        prioritised = self.labels.prioritised(view, view.mutable_spec)
+        return self.ceiling_of(view.namespace).warning(prioritised, view.namespace)
+
+    def unknown_class(self, view: AppWrapperView) -> str:
+        """The warning about a priority class that does not exist; empty if there is no need for one."""
+        return self.labels.unknown_class(view, view.mutable_spec) if view.mutable_spec else ""
 
     def charge(self, spec: AppWrapperSpec) -> Charge:
         """The demand of a gang, with the warnings about its spec; raises `DemandError` if it cannot be derived.
@@ -143,15 +153,21 @@ class Limits:
         said = (*charge.warnings, server_fields.warning(spec))
         return replace(charge, warnings=tuple(filter(None, said)))
 
-    def apply(self, submission: Submission, charge: Charge) -> Submission:
-        """The new AppWrapper within its ceiling, with all warnings for its author."""
-        asked = MutableSpec(submission.priority, submission.priority_slope)
-        counts = self.ceiling_of(submission.namespace).lower(asked)
-        said = (*charge.warnings, self.cut(submission.namespace, asked))
+    def apply(self, view: AppWrapperView, submission: Submission, charge: Charge) -> Submission:
+        """The new AppWrapper with the priority that counts, and with all warnings for its author."""
+        written = MutableSpec(submission.priority, submission.priority_slope)
+        asked, unknown_class = (
+            self.labels.prioritised(view, written),
+            self.labels.unknown_class(view, written),
+        )
+        ceiling = self.ceiling_of(view.namespace)
+        counts = ceiling.lower(asked)
+        said = (*charge.warnings, unknown_class, ceiling.warning(asked, view.namespace))
         return replace(
             submission,
             priority=counts.priority,
             priority_slope=counts.priority_slope,
             warnings=tuple(filter(None, said)),
             demand_differs="; ".join(charge.differences),
+            unknown_class=unknown_class,
         )

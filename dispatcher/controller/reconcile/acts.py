@@ -121,12 +121,11 @@ class Acts:
             return None
         if decision.step is Step.REDIRECT:
             return queue_steps.redirect(record, asked_requirements(record, asked), now)
-        return queue_steps.reprioritise(record, asked.priority, asked.priority_slope, now, self._cut(record))
-
-    def _cut(self, record: Record) -> str:
-        """The warning about a priority above the namespace's ceiling; empty if the priority is within."""
         view = self._informer.view(record.uid)
-        return self._limits.cut(record.namespace, view.mutable_spec) if view and view.mutable_spec else ""
+        cut = self._limits.cut(view) if view else ""
+        return queue_steps.reprioritise(
+            record, asked.priority, asked.priority_slope, now, cut, observed.unknown_class
+        )
 
 
 def _rest(observed: ObservedState, decision: Decision) -> Result:

@@ -1,7 +1,7 @@
 """An AppWrapper that was not submitted, as the record that intake would make of it: for the question what would happen.
 
 Author checks, priority ceilings and bounds on the queue of a namespace are facts of the hub, and are left out; so are
-the labels of the namespace, and MCAD's trees.
+the labels of the namespace, MCAD's trees and priority classes.
 """
 
 from __future__ import annotations

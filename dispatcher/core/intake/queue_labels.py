@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from dispatcher.api.names import DEFAULT_QUEUE, KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, QUEUE_LABEL
+from dispatcher.core.intake.priority_classes import PRIORITY_LABELS
 from dispatcher.core.queues.quota_subtrees import leaves_of
 from dispatcher.text import name_of
 
@@ -39,9 +40,9 @@ def queue_name(labels: Mapping[str, str]) -> str:
 
 
 def kept_labels(labels: Mapping[str, object]) -> Mapping[str, str]:
-    """The labels of an AppWrapper that may name a queue, each value a printable line."""
+    """The labels of an AppWrapper that may name a queue or a priority class, each value a printable line."""
     if not labels:
         return _NO_LABELS
     plain = sorted(key for key in labels if "/" not in key)[:MOST_LABELS]
-    kept = (*plain, *(key for key in QUEUE_LABELS if key in labels))
+    kept = (*plain, *(key for key in (*QUEUE_LABELS, *PRIORITY_LABELS) if key in labels))
     return {key: name_of(labels[key]) for key in kept} or _NO_LABELS

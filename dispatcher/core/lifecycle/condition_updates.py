@@ -13,7 +13,7 @@ from datetime import datetime
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
-from dispatcher.core.model.record import Condition, Pending
+from dispatcher.core.model.record import Condition, Pending, Record
 
 
 def after_block(conditions: Iterable[Condition], pending: Pending, now: datetime) -> tuple[Condition, ...]:
@@ -41,6 +41,32 @@ def after_suspend(conditions: Iterable[Condition], now: datetime) -> tuple[Condi
     for type_ in (ConditionType.QUEUEING, ConditionType.HEAD_OF_LINE, ConditionType.BACKOFF):
         conditions = with_false(conditions, type_, now)
     return with_true(conditions, ConditionType.SUSPENDED, now, words.SUSPENDED_BY_USER)
+
+
+def with_unknown_class(conditions: Iterable[Condition], message: str, now: datetime) -> tuple[Condition, ...]:
+    """The conditions with the warning that a priority class does not exist; without one if `message` is empty.
+
+    The warning stands right after Init, because clients take MCAD's last condition for the latest.
+    """
+    kept = tuple(conditions)
+    if not message:
+        return with_false(kept, ConditionType.PRIORITY_CLASS_UNKNOWN, now)
+    if any(known.type is ConditionType.PRIORITY_CLASS_UNKNOWN for known in kept):
+        return with_true(
+            kept, ConditionType.PRIORITY_CLASS_UNKNOWN, now, words.PRIORITY_CLASS_NOT_FOUND, message
+        )
+    return (*kept[:1], unknown_class(message, now), *kept[1:])
+
+
+def unknown_class(message: str, now: datetime) -> Condition:
+    """The warning that a priority class does not exist."""
+    return new_condition(ConditionType.PRIORITY_CLASS_UNKNOWN, now, words.PRIORITY_CLASS_NOT_FOUND, message)
+
+
+def noted_unknown_class(record: Record) -> str:
+    """The warning in the record that a priority class does not exist; empty if it has none."""
+    found = record.condition(ConditionType.PRIORITY_CLASS_UNKNOWN)
+    return found.message if found is not None and found.status else ""
 
 
 def new_condition(type_: ConditionType, now: datetime, reason: str = "", message: str = "") -> Condition:

@@ -14,6 +14,7 @@ from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.kinds.completion import Progress, progress
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.lifecycle import health
+from dispatcher.core.lifecycle.condition_updates import noted_unknown_class
 from dispatcher.core.lifecycle.health import HealthIssue, ObservedObjects, Remedy
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.model.pod_counts import PodCounts
@@ -56,6 +57,8 @@ class ObservedState:
     """True while the AppWrapper is being deleted and bears the dispatcher's finalizer."""
     queues: tuple[str, ...] = ()
     """The queues that its labels name now; empty if they are not known."""
+    unknown_class: str = ""
+    """A sentence that the priority class which its labels name does not exist; empty if there is no need for one."""
 
 
 class Step(StrEnum):
@@ -239,7 +242,9 @@ def _follow(record: Record, seen: ObservedState) -> Decision:
     if asked_requirements(record, asked) != record.requirements:
         return Decision(Step.REDIRECT)
     is_as_urgent = (asked.priority, asked.priority_slope) == (record.priority, record.priority_slope)
-    return NOOP if is_as_urgent else Decision(Step.REPRIORITISE)
+    if is_as_urgent and seen.unknown_class == noted_unknown_class(record):
+        return NOOP
+    return Decision(Step.REPRIORITISE)
 
 
 def asked_requirements(record: Record, asked: MutableSpec) -> ClusterRequirements:

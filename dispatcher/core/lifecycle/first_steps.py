@@ -12,7 +12,7 @@ from dispatcher.api.conditions import ConditionType
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.api.spec_errors import one_line
 from dispatcher.api.submitter import UNKNOWN, Submitter
-from dispatcher.core.lifecycle.condition_updates import new_condition
+from dispatcher.core.lifecycle.condition_updates import new_condition, unknown_class
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Attempt, Change, Condition, Event, ObjectRef, Record
@@ -42,6 +42,8 @@ class Submission:
     """Sentences about parts of the spec that the dispatcher changes or drops; the first event carries them."""
     demand_differs: str = ""
     """How the declared demand differs from that of the templates, with both amounts; empty if they agree."""
+    unknown_class: str = ""
+    """A sentence that the priority class which its labels name does not exist; empty if there is no need for one."""
 
 
 _CARRYING_WARNINGS: Final = frozenset({Cause.SUBMITTED, Cause.SUBMITTED_SUSPENDED, Cause.ADOPTED})
@@ -162,12 +164,15 @@ def adopt(submission: Submission, gang: Gang, cluster: str, number: int, now: da
 
 
 def _first_conditions(submission: Submission, now: datetime) -> tuple[Condition, ...]:
-    """Init and, if the demands differ, DemandDiffers; MCAD's conditions stay the first and the last ones."""
-    init = new_condition(ConditionType.INIT, now)
-    if not submission.demand_differs:
-        return (init,)
-    message = one_line(submission.demand_differs)
-    return init, new_condition(ConditionType.DEMAND_DIFFERS, now, words.DECLARATION_DIFFERS, message)
+    """Init and the warnings; MCAD's conditions stay the first and the last ones."""
+    conditions = [new_condition(ConditionType.INIT, now)]
+    if submission.unknown_class:
+        conditions.append(unknown_class(submission.unknown_class, now))
+    if submission.demand_differs:
+        message = one_line(submission.demand_differs)
+        differs = new_condition(ConditionType.DEMAND_DIFFERS, now, words.DECLARATION_DIFFERS, message)
+        conditions.append(differs)
+    return tuple(conditions)
 
 
 def _first(submission: Submission, cause: Cause, now: datetime, **fields: object) -> Change:

@@ -16,6 +16,7 @@ from dispatcher.core.lifecycle.condition_updates import (
     after_suspend,
     with_false,
     with_true,
+    with_unknown_class,
 )
 from dispatcher.core.lifecycle.record_change import at_latest_time, change_by, live_attempt, with_finished
 from dispatcher.core.lifecycle.transitions import Cause
@@ -125,15 +126,23 @@ def note_not_evaluated(record: Record, pending: Pending, now: datetime) -> Chang
 
 
 @at_latest_time
-def reprioritise(record: Record, priority: int, slope: float, now: datetime, cut: str = "") -> Change:
-    """Changes priority and slope; `cut` says how the ceiling of the namespace lowered them, empty if it did not."""
+def reprioritise(
+    record: Record, priority: int, slope: float, now: datetime, cut: str = "", unknown_class: str = ""
+) -> Change:
+    """Changes priority and slope.
+
+    `cut` says how the ceiling of the namespace lowered them, `unknown_class` that the priority class does not exist;
+    each is empty if that is not so.
+    """
     note = f"priority {record.priority} → {priority}, slope {record.priority_slope:g} → {slope:g}"
+    why = "; ".join(filter(None, (cut, unknown_class)))
     return change_by(
         record,
         Cause.REPRIORITISED,
         now,
         event_reason=words.PRIORITY_CAPPED if cut else "",
-        note=f"{note}: {cut}" if cut else note,
+        note=one_line(f"{note}: {why}") if why else note,
+        conditions=with_unknown_class(record.conditions, unknown_class, now),
         priority=priority,
         priority_slope=slope,
     )

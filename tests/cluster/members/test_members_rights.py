@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,12 @@ import pytest
 
 from dispatcher.api.annotations import ADMISSION_GRACE, FORCE_DELETION_GRACE, RETRY_LIMIT
 from dispatcher.api.names import GROUPS_ANNOTATION, UID_LABEL, USER_ANNOTATION
+from testbed.kuberay import Api
 from testbed.nodes import NODES, Shape, create, name_of
 from testbed.plane import RBAC, Plane
 from testbed.processes import Supervisor
 from tests.cluster.conftest import CHECKOUT
+from tests.cluster.definitions import install, optional_definitions, uninstall
 from tests.cluster.manifests import (
     appwrapper,
     bent,
@@ -58,6 +60,17 @@ def operators_and_a_node(supervisor: Supervisor, planes: dict[str, Plane]) -> It
     for each in operators:
         supervisor.stop(each)
     hub.client.request("DELETE", f"{NODES}/{name_of(0)}")
+
+
+@pytest.fixture
+async def optional_kinds(planes: dict[str, Plane]) -> AsyncIterator[None]:
+    """The hub serves all kinds that the dispatcher watches where they are installed."""
+    async with Api.connect(planes["members-hub"].kubeconfig) as api:
+        for crd in optional_definitions():
+            await install(api, crd)
+        yield
+        for crd in optional_definitions():
+            await uninstall(api, crd)
 
 
 # --- what befalls gangs ------------------------------------------------------------------------------
@@ -162,7 +175,7 @@ async def live_through_everything(hub: World, there: World, where: str) -> None:
 
 
 @pytest.mark.timeout(240)
-async def test_manifests_give_what_is_needed_and_no_more(guarded: Guarded) -> None:
+async def test_manifests_give_what_is_needed_and_no_more(guarded: Guarded, optional_kinds: None) -> None:
     hub, west = guarded.hub, guarded.fleet.members["west"]
     await guarded.fleet.declare_hub(labels={AT: "hub"})
     await guarded.declare("west")

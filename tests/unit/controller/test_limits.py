@@ -11,6 +11,7 @@ from dispatcher.api.conditions import ConditionType
 from dispatcher.api.names import FINALIZER
 from dispatcher.controller.intake.limits import QueueBound
 from dispatcher.core.intake.ceilings import Ceiling
+from dispatcher.core.intake.priority_classes import PriorityClasses
 from dispatcher.core.kinds.manifest import build
 from dispatcher.core.lifecycle import queue_steps
 from dispatcher.core.lifecycle.transitions import Cause
@@ -18,7 +19,7 @@ from dispatcher.core.model.record import Phase, Record
 from dispatcher.kube.appwrappers import AppWrapperView
 from tests.builders import make_appwrapper, make_owner, make_template, make_wrapped
 from tests.fakes import answer
-from tests.unit.controller.wire import PODS, job
+from tests.unit.controller.wire import PODS, job, made
 from tests.unit.controller.world import World
 
 Json = dict[str, Any]
@@ -272,3 +273,86 @@ async def test_finalizers_of_a_template_are_told(world: World) -> None:
     await world.admit(make_appwrapper("aw", make_template(name="pod", finalizers=["a/b"])))
     said = "not created: spec.resources.GenericItems[0].generictemplate.metadata.finalizers"
     assert first_event(world) == (Cause.SUBMITTED, said)
+
+
+# --- which class it names ------------------------------------------------------------------------------
+
+TRAIN = {"priorityClassName": "train"}
+NO_TRAIN = "there is no PriorityClass train, which label priorityClassName names: the priority counts as 0"
+
+
+def warning(record: Record) -> tuple[bool, str, str] | None:
+    """The condition PriorityClassUnknown; None if there is none."""
+    found = record.condition(ConditionType.PRIORITY_CLASS_UNKNOWN)
+    return (found.status, found.reason, found.message) if found else None
+
+
+async def follow(world: World, classes: dict[str, int], **fields: Any) -> Record:  # noqa: ANN401
+    """Have these classes there, and the AppWrapper looked at."""
+    world.classes = PriorityClasses(of_pods=classes)
+    await asyncio.sleep(1)  # of virtual time: wishes are followed once a second
+    view = world.show(make_appwrapper(labels=TRAIN, **fields))
+    await world.reconcile(view.uid, times=2)
+    return world.record(view.uid)
+
+
+async def test_priority_of_the_class_counts_up_to_the_ceiling(world: World) -> None:
+    world.ceilings["default"] = Ceiling(100)
+    world.classes = PriorityClasses(of_pods={"train": 900})
+    record = await world.admit(make_appwrapper(labels=TRAIN))
+    assert (record.priority, warning(record)) == (100, None)
+    said = "priority 900 counts as 100, the ceiling of namespace default"
+    assert first_event(world) == (Cause.SUBMITTED, said)
+    assert (await follow(world, {"train": 900})).version == record.version, "and stays so"
+    assert (await follow(world, {"train": 70})).priority == 70
+    assert first_event(world) == (Cause.REPRIORITISED, "priority 100 → 70, slope 0 → 0")
+    assert (await follow(world, {"train": 800})).priority == 100
+    assert first_event(world) == (
+        Cause.REPRIORITISED,
+        f"priority 70 → 100, slope 0 → 0: {said.replace('9', '8')}",
+    )
+
+
+async def test_unknown_class_is_told_until_it_is_there(world: World) -> None:
+    record = await world.admit(make_appwrapper(labels=TRAIN))
+    assert (record.priority, warning(record)) == (0, (True, "PriorityClassNotFound", NO_TRAIN))
+    assert first_event(world) == (Cause.SUBMITTED, NO_TRAIN)
+    assert [each.type for each in record.conditions] == ["Init", "PriorityClassUnknown", "Queueing"]
+    assert (await follow(world, {})).version == record.version
+
+    known = await follow(world, {"train": 50})
+    assert (known.priority, warning(known)) == (50, (False, "PriorityClassNotFound", NO_TRAIN))
+    assert first_event(world) == (Cause.REPRIORITISED, "priority 0 → 50, slope 0 → 0")
+
+    gone = await follow(world, {})
+    assert (gone.priority, warning(gone)) == (0, (True, "PriorityClassNotFound", NO_TRAIN))
+    assert first_event(world) == (Cause.REPRIORITISED, f"priority 50 → 0, slope 0 → 0: {NO_TRAIN}")
+
+    zero = await follow(world, {"train": 0})
+    assert (zero.priority, warning(zero)) == (0, (False, "PriorityClassNotFound", NO_TRAIN))
+    before = len(world.store.changes)
+    await follow(world, {"train": 0})
+    assert len(world.store.changes) == before
+
+
+async def test_class_that_is_unknown_later_is_told_after_init(world: World) -> None:
+    await world.admit(make_appwrapper(labels=TRAIN, spec={"priority": 3}))
+    record = await follow(world, {})
+    assert (record.priority, warning(record)) == (0, (True, "PriorityClassNotFound", NO_TRAIN))
+    assert [each.type for each in record.conditions] == ["Init", "PriorityClassUnknown", "Queueing"]
+
+
+async def test_priority_in_the_spec_counts_whatever_the_label_says(world: World) -> None:
+    record = await world.admit(make_appwrapper(labels=TRAIN, spec={"priority": 3}))
+    assert (record.priority, warning(record)) == (3, None)
+    assert (await follow(world, {"train": 50}, spec={"priority": 3})).version == record.version
+
+
+async def test_class_of_a_running_gang_changes_nothing(world: World) -> None:
+    world.classes = PriorityClasses(of_pods={"train": 50})
+    world.jobs.has(made(job("train")))
+    record = await world.running(make_appwrapper("aw", job("train"), labels=TRAIN))
+    world.classes = PriorityClasses()
+    await asyncio.sleep(1)  # of virtual time: wishes are followed once a second
+    await world.reconcile(record.uid)
+    assert (world.record(record.uid).priority, warning(world.record(record.uid))) == (50, None)

@@ -28,6 +28,7 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.ceilings import NO_CEILING, Ceiling
+from dispatcher.core.intake.priority_classes import PriorityClasses
 from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.record import Change, Phase, Record
@@ -71,10 +72,13 @@ class World:
         self.bound = QueueBound(MOST_QUEUED, self.cache.count_undispatched, self.queue.add)
         self.namespace_labels: dict[str, dict[str, str]] = {}
         self.trees: tuple[str, ...] = ()
+        self.classes = PriorityClasses()
         self.limits = Limits(
             ceiling_of=lambda name: self.ceilings.get(name, NO_CEILING),
             bound=self.bound,
-            labels=LabelResolver(lambda name: self.namespace_labels.get(name, {}), lambda: self.trees),
+            labels=LabelResolver(
+                lambda name: self.namespace_labels.get(name, {}), lambda: self.trees, lambda: self.classes
+            ),
         )
         self.cluster = Cluster(
             "hub", self.client, self.ledger, self.wake_dispatch, self.wake, self.namespace_of

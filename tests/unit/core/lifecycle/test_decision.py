@@ -17,6 +17,7 @@ from dispatcher.api.selector import parse_selector
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle import removal_steps, run_steps
+from dispatcher.core.lifecycle.condition_updates import unknown_class, with_unknown_class
 from dispatcher.core.lifecycle.decision import (
     NOOP,
     Decision,
@@ -537,6 +538,31 @@ def test_change_of_queue_is_followed_first(phase: Phase, asked: MutableSpec | No
     steps = [decided(record, asked=asked, queues=each).step for each in (("team",), ("default", "tree/gold"))]
     assert steps == [Step.MOVE, Step.MOVE]
     assert decided(record, asked=asked, queues=("default",)) == decided(record, asked=asked)
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_unknown_priority_class_is_noted_and_forgotten_once_for_what_is_not_dispatched(phase: Phase) -> None:
+    record, asked = make_record(phase), MutableSpec(suspend=phase is Phase.SUSPENDED)
+    usual = decided(record, asked=asked).step
+    follows = Step.REPRIORITISE if phase in {Phase.QUEUED, Phase.SUSPENDED} else usual
+    noted = replace(record, conditions=(*record.conditions, unknown_class("no train", NOW)))
+    over = replace(record, conditions=with_unknown_class(noted.conditions, "", NOW))
+    steps = {
+        (name, said): decided(each, asked=asked, unknown_class=said).step
+        for name, each in {"none": record, "noted": noted, "over": over}.items()
+        for said in ("", "no train", "no test")
+    }
+    assert steps == {
+        ("none", ""): usual,
+        ("none", "no train"): follows,
+        ("none", "no test"): follows,
+        ("noted", ""): follows,
+        ("noted", "no train"): usual,
+        ("noted", "no test"): follows,
+        ("over", ""): usual,
+        ("over", "no train"): follows,
+        ("over", "no test"): follows,
+    }
 
 
 def test_suspension_comes_before_a_change_of_queue() -> None:

@@ -149,6 +149,16 @@ def test_differing_demand_changes_nothing_else_of_the_status(phase: Phase) -> No
     assert status == project(record, EVERYTHING)
 
 
+def test_unknown_priority_class_is_one_condition_more_beside_those_of_mcad() -> None:
+    said = "there is no PriorityClass train"
+    submission = make_submission(priority=9, unknown_class=said, demand_differs=DIFFERS)
+    status = project(make_blocked(first_steps.submit(submission, make_gang(), NOW).after))
+    added = status["conditions"].pop(1)
+    assert added == entry("PriorityClassUnknown", "06.842261", reason="PriorityClassNotFound", message=said)
+    assert status["conditions"].pop(1)["type"] == "DemandDiffers"
+    assert status == project(make_blocked(make_record(priority=9)))
+
+
 REQUEUED = removal_steps.removed(make_evicted(), at(5)).after
 FAILED_DEADLINE = make_failing_run(reason="DispatchDeadlineExceeded")
 SHOWN = [

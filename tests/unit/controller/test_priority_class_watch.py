@@ -1,0 +1,117 @@
+"""The watch of priority classes: which are known, and which changes are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from dispatcher.controller.intake.priority_class_watch import PATH, PriorityClassWatch
+from dispatcher.core.intake.priority_classes import PriorityClasses
+from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.discovery import Discovery
+from tests.fakes import FakeApiServer, answer, never, refusal, watch
+from tests.unit.virtual_time import until
+
+Json = dict[str, Any]
+KUEUE = "/apis/kueue.x-k8s.io"
+
+
+def priority_class(name: str, value: int, version: int = 1) -> Json:
+    metadata = {"uid": f"{name}-{value}", "name": name, "resourceVersion": str(version)}
+    return {"metadata": metadata, "value": value}
+
+
+def serves_kueue(server: FakeApiServer, version: str) -> str:
+    """Have the server know Kueue's classes in this version; returns the path of their collection."""
+    found = {"name": "workloadpriorityclasses", "kind": "WorkloadPriorityClass", "namespaced": False}
+    server.on("GET", f"{KUEUE}/{version}", answer({"resources": [found]}))
+    return f"{KUEUE}/{version}/workloadpriorityclasses"
+
+
+def listed(*raw: Json) -> Json:
+    return {"metadata": {"resourceVersion": "5"}, "items": list(raw)}
+
+
+@pytest.fixture
+def told() -> list[set[str]]:
+    """The names of each call."""
+    return []
+
+
+@pytest.fixture
+def watched(client: ClusterClient, told: list[set[str]]) -> PriorityClassWatch:
+    async def tell(names: frozenset[str]) -> None:
+        told.append(set(names))
+        if "poison" in names:
+            raise ValueError("a defect")
+
+    return PriorityClassWatch(client, Discovery(client), tell)
+
+
+@asynccontextmanager
+async def running(watched: PriorityClassWatch) -> AsyncIterator[Callable[[], bool]]:
+    tasks = [asyncio.create_task(watched.run()), asyncio.create_task(watched.wait_until_listed())]
+    try:
+        yield tasks[1].done
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+async def test_classes_of_both_kinds_are_known(
+    server: FakeApiServer, watched: PriorityClassWatch, version: str
+) -> None:
+    server.on("GET", PATH, answer(listed(priority_class("train", 5))), never)
+    server.on("GET", serves_kueue(server, version), answer(listed(priority_class("train", 9))), never)
+    async with running(watched) as goes_on:
+        await until(goes_on)
+        assert watched.classes == PriorityClasses({"train": 9}, {"train": 5})
+
+
+async def test_changes_are_followed_and_told_by_name(
+    server: FakeApiServer, watched: PriorityClassWatch, told: list[set[str]]
+) -> None:
+    events = [
+        {"type": "ADDED", "object": priority_class("poison", 1, 6)},
+        {"type": "DELETED", "object": priority_class("train", 5, 7)},
+        {"type": "ADDED", "object": priority_class("train", 6, 8)},
+        {"type": "MODIFIED", "object": priority_class("train", 6, 9)},
+        {"type": "ADDED", "object": priority_class("late", -1, 10)},
+        {"type": "DELETED", "object": priority_class("same", 3, 11)},
+    ]
+    first = answer(listed(priority_class("train", 5), priority_class("same", 3)))
+    server.on("GET", PATH, first, watch(*events), never)
+    async with running(watched):
+        await until(lambda: set().union(*told) == {"train", "same", "poison", "late"})
+        assert watched.classes == PriorityClasses({}, {"train": 6, "poison": 1, "late": -1})
+
+
+@pytest.mark.parametrize(("status", "warnings"), [(403, 1), (404, 0)])
+async def test_nobody_waits_for_classes_that_may_not_be_listed(
+    server: FakeApiServer, watched: PriorityClassWatch, status: int, warnings: int
+) -> None:
+    server.on("GET", PATH, refusal(status, "Forbidden" if status == 403 else ""))
+    with capture_logs() as logs:
+        async with running(watched) as goes_on:
+            await until(goes_on)
+    assert watched.classes == PriorityClasses()
+    assert [each["event"] for each in logs].count("priority_classes_unknown") == warnings
+
+
+async def test_leader_waits_while_classes_cannot_be_listed(
+    server: FakeApiServer, watched: PriorityClassWatch
+) -> None:
+    server.on("GET", PATH, refusal(500, "InternalError"))
+    async with running(watched) as goes_on:
+        await asyncio.sleep(100)  # virtual
+        assert not goes_on()
+        server.on("GET", PATH, answer(listed(priority_class("train", 5))), never)
+        await until(goes_on)
+        assert watched.classes.of_pods == {"train": 5}
