@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from dispatcher.core.lifecycle.transitions import Cause
@@ -27,11 +27,12 @@ class Fact:
     priority: int
     slope: float
     preempted_by: str
+    queue: str
 
 
 @dataclass
 class Life:
-    """One AppWrapper: what never changes of it, and its facts."""
+    """One AppWrapper: what never changes of it, its queue as it is now, and its facts."""
 
     record: Record
     facts: list[Fact] = field(default_factory=list)
@@ -41,6 +42,7 @@ def note(lives: dict[str, Life], change: Change) -> None:
     """Remember a change that was committed."""
     record, (event,) = change.after, change.events
     life = lives.setdefault(record.uid, Life(record))
+    life.record = replace(life.record, queue=record.queue, more_queues=record.more_queues)
     life.facts.append(
         Fact(
             at=event.at,
@@ -57,5 +59,6 @@ def note(lives: dict[str, Life], change: Change) -> None:
             priority=record.priority,
             slope=record.priority_slope,
             preempted_by=record.attempt.preempted_by if record.attempt else "",
+            queue=record.queue,
         )
     )

@@ -148,7 +148,7 @@ def state_intervals(lives: Lives, now: datetime) -> Iterator[Row]:
                 "uid": life.record.uid,
                 "namespace": life.record.namespace,
                 "name": life.record.name,
-                "queue": life.record.queue,
+                "queue": fact.queue,
                 "attempt": 0 if is_out else fact.attempt,
                 "state": str(fact.phase),
                 "cluster": "" if is_out else fact.cluster,
@@ -352,12 +352,12 @@ def dispatch_latency(lives: Lives, now: datetime) -> Iterator[Row]:
 
 
 def overtakes(lives: Lives, now: datetime) -> Iterator[Row]:
-    """Who stood in a queue when another one of it, submitted later, was dispatched."""
+    """Who stood in a queue when another one of it, submitted later, was dispatched; moved ones where they are now."""
     sent = [(life, fact) for life in lives.values() for fact in life.facts if fact.cause is Cause.DISPATCHED]
     for later, fact in sent:
         for earlier in lives.values():
             since = _queued_since(earlier, fact.at)
-            is_same = earlier.record.queue == later.record.queue
+            is_same = earlier.record.queue == fact.queue
             if since is None or not is_same or submitted(earlier) >= submitted(later):
                 continue
             yield {
