@@ -28,7 +28,6 @@ from typing import Any, Final, TypeVar
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import sum_of
-from dispatcher.core.queues.forest import Place
 from dispatcher.core.scheduling.cluster_filters import has_members
 from dispatcher.core.scheduling.cycle import NotEvaluated, Outcome, Placed, Preempting, Refusal
 from dispatcher.core.scheduling.explain import NOT_EVALUATED, RESERVED
@@ -164,8 +163,11 @@ def _advise(
         if not isinstance(outcome := outcomes[index], Placed | Preempting)
     ]
     trials.begin_kind()
-    for search in searches:
-        search.add_quota()
+    for turn in range(
+        max((search.steps_up for search in searches), default=0)
+    ):  # its own queue of every gang first
+        for search in searches:
+            search.add_quota(turn)
     for search_in in (_Search.add_nodes, _Search.remove_taints):
         trials.begin_kind()
         for turn in range(MOST_CLUSTERS):  # every gang in its nearest cluster first
@@ -194,6 +196,7 @@ class _Search:
         self.clusters = accepting[:MOST_CLUSTERS]
         self.clusters_short_of_room = [] if self._reason in _WITHOUT_QUOTA else self.clusters
         self._is_cut_short = len(accepting) > MOST_CLUSTERS
+        self._ways = dict(self._ways_up())
         self._repairs: list[Repair] = []
         self._holders: tuple[str, ...] = ()
 
@@ -205,13 +208,22 @@ class _Search:
             message = _CUT_SHORT
         return Advice(self._holders, tuple(repairs[:MOST_REPAIRS]), message)
 
-    def add_quota(self) -> None:
-        """Searches for quota to add, of each resource to the nearest queue on the way to the root that suffices."""
-        if self._reason not in _SHORT_OF_QUOTA:
-            return
-        for place in self._leaves:
-            for resource in self._trials.missing_quota.asked(place, self.record.gang.demand):
-                self._repairs += self._nearest_quota(place, resource)
+    @property
+    def steps_up(self) -> int:
+        """The number of queues on the longest way to a root, among those that may get more quota."""
+        return max((len(names) for names in self._ways.values()), default=0)
+
+    def add_quota(self, turn: int) -> None:
+        """Searches for quota to add, of each resource to one queue on the way to the root, from 0 for the nearest.
+
+        A resource for which a nearer queue suffices is left out.
+        """
+        for (leaf, resource), names in list(self._ways.items()):
+            if turn < len(names):
+                found = self._bounded(self._least_quota, leaf, names[turn], resource)
+                if found is not None:
+                    self._repairs.append(found)
+                    del self._ways[leaf, resource]
 
     def add_nodes(self, cluster: Cluster) -> None:
         """Searches for nodes to add to a cluster, of the shape that needs the fewest nodes."""
@@ -254,21 +266,21 @@ class _Search:
             return False
         return self._world.accepts(cluster, self.record)
 
-    def _nearest_quota(self, place: Place, resource: str) -> list[AddQuota]:
-        """The least quota of the first queue, from the leaf up, whose own quota suffices; none if there is none."""
-        for name in place.path:
-            if resource in self._trials.forest.places[name].queue.resources:
-                found = self._bounded(self._least_quota, place, name, resource)
-                if found is not None:
-                    return [found]
-        return []
+    def _ways_up(self) -> Iterator[tuple[tuple[str, str], list[str]]]:
+        """The queues that name a resource on the way to the root, for each leaf and each resource that may be short."""
+        if self._reason not in _SHORT_OF_QUOTA:
+            return
+        for place in self._leaves:
+            for resource in self._trials.missing_quota.asked(place, self.record.gang.demand):
+                queues = (self._trials.forest.places[name].queue for name in place.path)
+                yield (place.name, resource), [queue.name for queue in queues if resource in queue.resources]
 
-    def _least_quota(self, place: Place, queue: str, resource: str) -> AddQuota | None:
+    def _least_quota(self, leaf: str, queue: str, resource: str) -> AddQuota | None:
         """An amount that suffices where one base unit less does not; None if none is found."""
         missing = self._trials.missing_quota
         amount = least_sufficient(
             missing.most(queue, resource),
-            missing.guesses(place, self.record, resource),
+            missing.guesses(self._trials.forest.places[leaf], self.record, resource),
             lambda each: self._goes(AddQuota(queue, resource, each)),
         )
         return None if amount is None else AddQuota(queue, resource, amount)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from dispatcher.core.model.nodes import Node
+from dispatcher.core.queues.queue import Queue, Reclaim, WithinQueue
 from dispatcher.core.scheduling.cycle import Outcome, Placed
 from dispatcher.core.scheduling.missing_quota import MissingQuota
 from dispatcher.core.scheduling.repair import ADDED_NODES, AddNodes, Repair, apply
@@ -76,15 +77,21 @@ class Trials:
 def _size(world: World) -> int:
     """The cost of a plan: a snapshot copies its nodes, and a gang is compared with the nodes, group by group.
 
-    With queues a gang may also be compared with every running gang as its victim.
+    With queues that preempt, a gang is also compared with the running gangs as its victims.
     """
-    nodes = sum(len(cluster.nodes) for cluster in world.clusters)
+    size = sum(len(cluster.nodes) for cluster in world.clusters) + _GANG * len(world.pending)
     if not world.has_queues:
-        return nodes + _GANG * len(world.pending)
-    return nodes + (_GANG_OF_QUEUE + len(world.running) // 2) * len(world.pending)
+        return size
+    preempts = any(_preempts(queue) for queue in world.queues)
+    return size + _QUEUES + len(world.queues) + len(world.pending) * len(world.running) // 2 * preempts
+
+
+def _preempts(queue: Queue) -> bool:
+    preemption = queue.preemption
+    return preemption.reclaim is not Reclaim.NEVER or preemption.within_queue is not WithinQueue.NEVER
 
 
 _GANG: Final = 10
 """The cost of one pending gang, in nodes."""
-_GANG_OF_QUEUE: Final = 60
-"""The same with queues."""
+_QUEUES: Final = 100
+"""The cost of a cycle over queues, in nodes, beside its gangs."""
