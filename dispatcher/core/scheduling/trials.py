@@ -82,8 +82,8 @@ def _size(world: World) -> int:
     size = sum(len(cluster.nodes) for cluster in world.clusters) + _GANG * len(world.pending)
     if not world.has_queues:
         return size
-    preempts = any(_preempts(queue) for queue in world.queues)
-    return size + _QUEUES + len(world.queues) + len(world.pending) * len(world.running) // 2 * preempts
+    preempts = any(_preempts(queue) for queue in (world.queues or ()))
+    return size + _QUEUES + len(world.queues or ()) + len(world.pending) * len(world.running) // 2 * preempts
 
 
 def _preempts(queue: Queue) -> bool:

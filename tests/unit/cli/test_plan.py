@@ -95,6 +95,14 @@ async def test_the_file_of_the_documentation_is_a_scenario(plan: Run) -> None:
     assert "p     waiting   -        ClusterCordoned" in ran.out
 
 
+async def test_the_worked_example_of_the_documentation_ends_as_the_page_says(plan: Run) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "plan.md").read_text()
+    example = page.partition("## An example with queues")[2]
+    scenario = example.partition("```yaml\n")[2].partition("```")[0]
+    shown = example.partition("```text\n")[2].partition("```")[0]
+    assert await plan("-f", "-", stdin=scenario) == Ran(0, shown)
+
+
 async def test_json_is_read_as_well(plan: Run) -> None:
     ran = await plan("-f", "-", stdin=json.dumps({"clusters": [{"name": "hub"}], "pending": []}))
     assert ran == Ran(0, "No gang is pending.\n")
