@@ -1,4 +1,4 @@
-"""The console entries: `dispatcher migrate`, `run`, `clusters …`, `queue`, …, and `kubectl aw …`, which only reads.
+"""The console entries: `dispatcher migrate`, `run`, `clusters …`, `queues …`, `queue`, …, and `kubectl aw …`.
 
 The commands parse and then call the modules that do the work.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dispatcher import errors
-from dispatcher.cli import clusters, completion, demand, explain, history, plan
+from dispatcher.cli import clusters, completion, demand, explain, history, plan, queues
 from dispatcher.cli.query import EXIT_CODES
 from dispatcher.store.tls import check_verified
 
@@ -29,6 +29,7 @@ commands = typer.Typer(
     rich_markup_mode=None,  # rich would read text in brackets as markup and not show it
 )
 commands.add_typer(clusters.commands)
+commands.add_typer(queues.commands)
 commands.add_typer(history.commands)
 commands.add_typer(explain.commands)
 commands.add_typer(demand.commands)
@@ -45,6 +46,7 @@ plugin = typer.Typer(
 )
 plugin.add_typer(history.commands)
 plugin.add_typer(clusters.commands)
+plugin.add_typer(queues.commands)
 plugin.add_typer(explain.commands)
 plugin.add_typer(demand.commands)
 plugin.add_typer(plan.commands)

@@ -72,8 +72,10 @@ class HubClient:
         metadata: Json = {"uid": found["metadata"]["uid"]}
         if labels:
             metadata["labels"] = dict(labels)
-        return await self._merge(
-            f"{MEMBERS_PATH}/{found['metadata']['name']}", {"metadata": metadata, "spec": spec}
+        return await merge(
+            self.client,
+            f"{MEMBERS_PATH}/{found['metadata']['name']}",
+            {"metadata": metadata, "spec": spec},
         )
 
     async def remove(self, found: Json) -> None:
@@ -98,7 +100,7 @@ class HubClient:
             )
         if (found.get("data") or {}).get(at.key) == data[at.key]:
             return "unchanged"
-        await self._merge(path, {"metadata": {"uid": found["metadata"]["uid"]}, "data": data})
+        await merge(self.client, path, {"metadata": {"uid": found["metadata"]["uid"]}, "data": data})
         return "changed"
 
     async def clear(self, cluster: str) -> list[str]:
@@ -112,15 +114,6 @@ class HubClient:
             removed.append(metadata["name"])
         return removed
 
-    async def _merge(self, path: str, patch: Json) -> Json:
-        try:
-            return await self.client.patch(path, patch, MERGE_PATCH)
-        except errors.Invalid as error:
-            # What a uid that is another's comes to in a merge patch: it is taken for an attempt to change it.
-            if "metadata.uid" in str(error):
-                raise errors.Conflict(str(error), error.reason) from error
-            raise
-
     async def _create_secret(self, secret: Json) -> None:
         try:
             await self.client.create(self._secrets(), secret)
@@ -132,6 +125,17 @@ class HubClient:
     def _secrets(self, name: str = "") -> str:
         collection = paths.collection("v1", "secrets", self.namespace)
         return f"{collection}/{paths.segment(name)}" if name else collection
+
+
+async def merge(client: ClusterClient, path: str, patch: Json) -> Json:
+    """Send a merge patch; raises `Conflict` if the object has another uid than the patch."""
+    try:
+        return await client.patch(path, patch, MERGE_PATCH)
+    except errors.Invalid as error:
+        # What a uid that is another's comes to in a merge patch: it is taken for an attempt to change it.
+        if "metadata.uid" in str(error):
+            raise errors.Conflict(str(error), error.reason) from error
+        raise
 
 
 @contextlib.contextmanager

@@ -23,6 +23,14 @@ def test_every_command_shows_examples_of_itself(command: str) -> None:
     )
 
 
+@pytest.mark.parametrize("command", ["show", "hold", "drain", "resume"])
+def test_every_command_over_a_queue_shows_examples_of_itself(command: str) -> None:
+    shown = CliRunner().invoke(commands, ["queues", command, "--help"])
+
+    assert shown.exit_code == 0
+    assert f"Examples:\n    kubectl aw queues {command}" in shown.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

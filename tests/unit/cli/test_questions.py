@@ -11,7 +11,7 @@ from tests.commands import Ran, Run, runner
 from tests.fakes import FakeApiServer
 from tests.unit.cli.wire import MEMBERS, member, members
 
-COMMANDS = ["queue", "show", "history", "usage", "waits", "sql", "clusters"]
+COMMANDS = ["queue", "show", "history", "usage", "waits", "sql", "clusters", "queues"]
 ALL_COMMANDS = [*COMMANDS, "explain", "would", "demand", "plan"]
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
 NO_DATABASE = (
@@ -126,6 +126,8 @@ def test_the_plugin_of_kubectl_speaks_in_its_own_name(
     [
         ([""], ALL_COMMANDS),
         (["wa"], ["waits"]),
+        (["queues", ""], ["show", "hold", "drain", "resume"]),
+        (["queues", "hold", "--hub"], ["--hub-kubeconfig"]),
         (["explain", "--wi"], ["--without-cluster"]),
         (["usage", "--by", ""], ["namespace", "user", "queue", "cluster"]),
         (["queue", "-o", "c"], ["csv"]),

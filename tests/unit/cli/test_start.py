@@ -51,6 +51,7 @@ def imported(statement: str) -> set[str]:
         ["sql", "SELECT 1", "--database-url", NOWHERE],
         ["clusters", "--database-url", NOWHERE],
         ["clusters", "drain", "--help"],
+        ["queues", "hold", "--help"],
     ],
     ids=" ".join,
 )

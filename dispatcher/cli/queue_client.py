@@ -1,0 +1,54 @@
+"""The hub as the commands of `dispatcher queues` see it: DispatchQueues and their status.
+
+The API server has both the declarations and the statuses that the leader writes, so one list shows what counts now;
+the database has only samples of queues. A queue is changed only under the uid that was looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Final
+
+from dispatcher import errors
+from dispatcher.api.names import QUEUES_PATH
+from dispatcher.cli.hub_client import merge
+from dispatcher.kube import paths
+from dispatcher.kube.client import ClusterClient, Json
+
+CRD_FILE: Final = "crds/dispatcher.codeflare.dev_dispatchqueues.yaml"
+
+
+class QueueClient:
+    """Reads DispatchQueues and stops them."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
+
+    async def queues(self) -> Json:
+        """The list of all DispatchQueues, as the API server gives it."""
+        with _known():
+            return await self._client.get(QUEUES_PATH)
+
+    async def set_stop_policy(self, found: Json, policy: str | None) -> Json:
+        """Set the stop policy of a queue that was found, or remove it; the queue as it is then."""
+        metadata = found["metadata"]
+        patch = {"metadata": {"uid": metadata["uid"]}, "spec": {"stopPolicy": policy}}
+        try:
+            return await merge(self._client, f"{QUEUES_PATH}/{paths.segment(metadata['name'])}", patch)
+        except errors.NotFound as error:
+            raise errors.CommandFailed(
+                f"the DispatchQueue {metadata['name']} was deleted meanwhile"
+            ) from error
+
+
+@contextlib.contextmanager
+def _known() -> Iterator[None]:
+    """Says what to do if the API server does not know the kind: it gives no reason then."""
+    try:
+        yield
+    except errors.NotFound as error:
+        raise errors.CommandFailed(
+            f"the hub does not know DispatchQueues yet: kubectl apply -f {CRD_FILE}. "
+            "Without them, all AppWrappers are in the queue default, which has no limits"
+        ) from error

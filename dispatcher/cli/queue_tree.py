@@ -1,0 +1,359 @@
+"""DispatchQueues as tables: all queues as trees, and one queue with the origin of each of its settings.
+
+The values are those of the statuses that the leader wrote. Trees and inheritance follow from the declarations, by the
+same functions as in the leader.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+from dispatcher.api.spec_errors import one_line
+from dispatcher.cli.tables import table
+from dispatcher.core.model.quantity import in_words
+from dispatcher.core.model.resources import is_device
+from dispatcher.core.queues.declared_queues import DeclaredQueues, read_dispatch_queue
+from dispatcher.core.queues.forest import Forest, Place
+from dispatcher.core.queues.queue import Queue, Sharing, StopPolicy
+
+Json = dict[str, Any]
+
+NO_QUEUES: Final = (
+    "No DispatchQueues: every AppWrapper is in the queue default, which has no limits. "
+    "Declare one with: kubectl apply -f FILE"
+)
+HEADINGS: Final = (
+    "QUEUE",
+    "RESOURCE",
+    "NOMINAL",
+    "USED",
+    "BORROWED",
+    "AVAILABLE",
+    "RUNNING",
+    "PENDING",
+    "SHARE",
+    "STATE",
+)
+WIDE_HEADINGS: Final = (*HEADINGS, "SHARING", "WEIGHT", "OTHER RESOURCES", "WHY")
+SETTINGS: Final = ("SETTING", "VALUE", "FROM")
+AMOUNTS: Final = (
+    "RESOURCE",
+    "NOMINAL",
+    "BORROWING LIMIT",
+    "LENDING LIMIT",
+    "USED",
+    "BORROWED",
+    "AVAILABLE",
+    "FAIR SHARE",
+)
+
+NO_LIMIT: Final = "no limit"
+ITSELF: Final = "itself"
+DEFAULT: Final = "default"
+DISPATCHER: Final = "dispatcher"
+"""The origin of a value that the dispatcher's settings decide; a command does not know it."""
+
+GPU: Final = "nvidia.com/gpu"
+DEEPEST: Final = 20
+"""Levels that are indented; a tree may be hundreds of queues deep."""
+
+
+class Setting(NamedTuple):
+    """One setting that counts for a queue, and the queue that has it, or `ITSELF`, `DEFAULT` or `DISPATCHER`."""
+
+    name: str
+    value: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueList:
+    """The DispatchQueues of a list, as the API server gives them, by name, and what they declare together."""
+
+    items: Mapping[str, Json]
+    declared: DeclaredQueues
+
+    @classmethod
+    def of(cls, listed: Json) -> QueueList:
+        """The queues of a list."""
+        items = {str(each["metadata"]["name"]): each for each in listed.get("items") or ()}
+        queues = [
+            read_dispatch_queue(
+                each, name, each["metadata"].get("uid", ""), each["metadata"].get("creationTimestamp") or ""
+            )
+            for name, each in items.items()
+        ]
+        return cls(items, DeclaredQueues.of(queues, ()))
+
+    @property
+    def forest(self) -> Forest:
+        """The forest of the queues."""
+        return self.declared.forest
+
+    def status(self, name: str) -> Json:
+        """The status of a queue; empty if no dispatcher has written one."""
+        return self.items[name].get("status") or {}
+
+    def leaves_below(self, name: str) -> list[str]:
+        """The queues in which the gangs of a queue are; of an invalid queue its own name."""
+        if name not in self.forest.places:
+            return [name]
+        return [place.name for place in self.forest.below(name) if place.is_leaf] or [name]
+
+
+# --- all queues ----------------------------------------------------------------------------------------------
+
+
+def as_tree(queues: QueueList, width: int | None) -> str:
+    """One line for each queue, in at most `width` columns; without any, a sentence that says what that means."""
+    rows = [_row(queues, name, depth) for name, depth in _walk(queues)]
+    return table(HEADINGS, rows, width) if rows else NO_QUEUES
+
+
+def as_wide_tree(queues: QueueList) -> str:
+    """The same with more columns, as wide as it gets."""
+    rows = [(*_row(queues, name, depth), *_more(queues, name)) for name, depth in _walk(queues)]
+    return table(WIDE_HEADINGS, rows) if rows else NO_QUEUES
+
+
+def as_json(listed: Json) -> str:
+    """The list as the API server gave it, without who wrote which field."""
+    return json.dumps(
+        {**listed, "items": [without_managers(each) for each in listed.get("items") or ()]}, indent=2
+    )
+
+
+def without_managers(item: Json) -> Json:
+    """An object without who wrote which field."""
+    metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
+    return {**item, "metadata": metadata}
+
+
+def _walk(queues: QueueList) -> Iterator[tuple[str, int]]:
+    """Each declared queue below its parent, with its depth, in the order of declaration; invalid queues come last."""
+    forest = queues.forest
+    left = [(root, 0) for root in reversed(list(forest.trees))]
+    while left:
+        name, depth = left.pop()
+        if name in queues.items:  # the queue `default` exists without a declaration
+            yield name, depth
+        left += [(child, depth + 1) for child in reversed(forest.places[name].children)]
+    yield from ((name, 0) for name in queues.items if name in forest.problems)
+
+
+def _row(queues: QueueList, name: str, depth: int) -> tuple[str, ...]:
+    status, place = queues.status(name), queues.forest.places.get(name)
+    resource = "" if place is None else _dearest(_limited(queues.forest, place))
+    nominal, used, borrowed, available = (
+        (status.get(key) or {}).get(resource, "") for key in ("nominal", "used", "borrowed", "available")
+    )
+    if place is not None and place.sharing is Sharing.DIVISION and nominal and not available:
+        available = NO_LIMIT
+    return (
+        "  " * min(depth, DEEPEST) + name,
+        resource,
+        nominal,
+        used,
+        borrowed,
+        available,
+        str(status.get("running", "")),
+        str(status.get("pending", "")),
+        _share(place, status, resource),
+        status.get("state", ""),
+    )
+
+
+def _more(queues: QueueList, name: str) -> tuple[str, ...]:
+    place, status = queues.forest.places.get(name), queues.status(name)
+    if place is None:
+        return "", "", "", _why(status)
+    limited = _limited(queues.forest, place)
+    nominal, used = status.get("nominal") or {}, status.get("used") or {}
+    others = [
+        f"{each} {used.get(each, '')}/{nominal[each]}"
+        for each in sorted(limited)
+        if each != _dearest(limited) and each in nominal
+    ]
+    return place.sharing.value, _decimal(place.queue), ", ".join(others), _why(status)
+
+
+def _why(status: Json) -> str:
+    """The messages of the conditions."""
+    messages = (str(each.get("message") or "") for each in status.get("conditions") or ())
+    return "; ".join(filter(None, messages))
+
+
+def _limited(forest: Forest, place: Place) -> set[str]:
+    """The resources that the tree of a queue limits."""
+    names = forest.trees[place.root].names
+    return {resource for name in names for resource in forest.places[name].queue.resources}
+
+
+def _dearest(resources: Iterable[str]) -> str:
+    """The resource of a line: GPUs, else another device, else cpu, else memory; empty without any."""
+    order = (GPU, "cpu", "memory")
+
+    def rank(resource: str) -> tuple[bool, bool, int, str]:
+        known = order.index(resource) if resource in order else len(order)
+        return resource != GPU, not is_device(resource), known, resource
+
+    return min(resources, key=rank, default="")
+
+
+def _share(place: Place | None, status: Json, resource: str) -> str:
+    if place is None or not status:
+        return ""
+    if place.sharing is Sharing.DOMINANT_SHARE:
+        return str(status.get("share", "infinite"))
+    return str((status.get("fairShare") or {}).get(resource, ""))
+
+
+# --- one queue -----------------------------------------------------------------------------------------------
+
+
+def settings_of(queues: QueueList, name: str) -> list[Setting]:
+    """The settings that count for a valid queue, and where each is inherited from."""
+    forest, place = queues.forest, queues.forest.places[name]
+    path = [forest.places[each].queue for each in place.path]
+    queue, root = path[0], path[-1]
+    spec, preemption = queues.items[name].get("spec") or {}, queue.preemption
+
+    def own(key: str, value: str) -> Setting:
+        return Setting(key, value, ITSELF if _has(spec, key) else DEFAULT)
+
+    found = [
+        Setting("parent", queue.parent or "none: it is the root of a tree", ITSELF),
+        Setting("sharing", place.sharing.value, _origin(root.sharing, root.name, name)),
+        _inherited("queueingStrategy", path, lambda each: each.strategy, str, ""),
+        _inherited("starvationBoundSeconds", path, lambda each: each.starvation_bound, _seconds, ""),
+        _inherited("minRuntimeSeconds", path, lambda each: each.min_runtime, _seconds, "0"),
+        _inherited(
+            "maxPreemptions",
+            path,
+            lambda each: each.max_preemptions,
+            lambda count: str(count or "no bound"),
+            str(forest.defaults.max_preemptions),
+        ),
+        _inherited("preemptibleBelow", path, lambda each: each.preemptible_below, str, "every priority"),
+        *_selectors("clusterSelector", place.cluster_selectors, "every cluster", name),
+        *_selectors("namespaceSelector", place.namespace_selectors, "every namespace", name),
+        _stop_policy(place),
+        own("weight", _decimal(queue)),
+        own("priority", str(queue.priority)),
+        own("order", queue.order.value),
+        own("preemption.withinQueue", preemption.within_queue.value),
+        own("preemption.reclaim", preemption.reclaim.value),
+    ]
+    if preemption.while_borrowing is not None:
+        most = preemption.while_borrowing.max_priority
+        words = "any lower priority" if most is None else f"lower priorities up to {most}"
+        found.append(Setting("preemption.whileBorrowing", words, ITSELF))
+    ignored = set(forest.ignored(name))
+    return [
+        each._replace(value=f"{each.value} (no effect here)") if each.name in ignored else each
+        for each in found
+    ]
+
+
+def as_text(queues: QueueList, name: str, width: int | None) -> str:
+    """A queue with its state, its settings and its amounts; blocks of text, one below the other."""
+    status, place = queues.status(name), queues.forest.places.get(name)
+    blocks = ["\n".join([name, *_facts(queues, name)])]
+    if place is None:
+        return blocks[0]
+    blocks.append("Settings:\n" + table(SETTINGS, settings_of(queues, name), width))
+    amounts = list(_amounts(place, status, sorted(_limited(queues.forest, place))))
+    if amounts:
+        blocks.append("Resources:\n" + table(AMOUNTS, amounts, width))
+    return "\n\n".join(blocks)
+
+
+def _facts(queues: QueueList, name: str) -> Iterator[str]:
+    status, place = queues.status(name), queues.forest.places.get(name)
+    facts = {
+        "State": status.get("state", "unknown: no dispatcher has written a status yet"),
+        "Path": "" if place is None else " > ".join(reversed(place.path)),
+        "Children": "" if place is None else ", ".join(place.children),
+        "Running": str(status.get("running", "")),
+        "Pending": str(status.get("pending", "")),
+        "Share": "" if place is None else _share(place, {**status, "fairShare": {}}, ""),
+    }
+    facts |= {
+        str(each.get("type")): str(each["message"])
+        for each in status.get("conditions") or ()
+        if each.get("message")
+    }
+    room = max(len(key) for key, value in facts.items() if value) + 1
+    return (f"  {f'{key}:':{room}}  {one_line(value)}" for key, value in facts.items() if value)
+
+
+def _amounts(place: Place, status: Json, limited: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    for name in limited:
+        quota = place.queue.resources.get(name)
+        borrowing, lending = (
+            (NO_LIMIT if limit is None else in_words(name, limit))
+            for limit in ((None, None) if quota is None else (quota.borrowing_limit, quota.lending_limit))
+        )
+        shown = (
+            (status.get(key) or {}).get(name, "") for key in ("used", "borrowed", "available", "fairShare")
+        )
+        nominal = (status.get("nominal") or {}).get(name, in_words(name, quota.nominal) if quota else "")
+        yield name, nominal, borrowing, lending, *shown
+
+
+def _inherited(
+    name: str,
+    path: Sequence[Queue],
+    of: Callable[[Queue], Any],
+    written: Callable[[Any], str],
+    default: str,
+) -> Setting:
+    """A setting of the nearest queue on the way to the root that has it."""
+    for queue in path:
+        value = of(queue)
+        if value is not None:
+            return Setting(name, written(value), ITSELF if queue is path[0] else queue.name)
+    return Setting(name, default, DEFAULT) if default else Setting(name, "", DISPATCHER)
+
+
+def _has(spec: Json, key: str) -> bool:
+    """True if a spec has a field."""
+    at: Any = spec
+    for part in key.split("."):
+        at = at.get(part) if isinstance(at, Mapping) else None
+    return at is not None
+
+
+def _origin(value: object, owner: str, name: str) -> str:
+    if value is None:
+        return DEFAULT
+    return ITSELF if owner == name else owner
+
+
+def _selectors(
+    name: str, selectors: Sequence[tuple[str, object]], everything: str, queue: str
+) -> Iterator[Setting]:
+    """The selectors on the way to the root, which must all match."""
+    if not selectors:
+        yield Setting(name, everything, DEFAULT)
+    for owner, selector in selectors:
+        yield Setting(name, str(selector), ITSELF if owner == queue else owner)
+
+
+def _stop_policy(place: Place) -> Setting:
+    if place.stop_policy is StopPolicy.NONE:
+        return Setting("stopPolicy", place.stop_policy.value, DEFAULT)
+    owner = ITSELF if place.stopped_by == place.name else place.stopped_by
+    return Setting("stopPolicy", place.stop_policy.value, owner)
+
+
+def _seconds(value: timedelta) -> str:
+    return f"{value.total_seconds():g}"
+
+
+def _decimal(queue: Queue) -> str:
+    return f"{float(queue.weight):g}"

@@ -1,0 +1,297 @@
+"""`dispatcher queues`: the queues as trees, one queue with its settings and its gangs, and stopping a queue.
+
+The commands parse and print. Queues and their statuses are read from the hub's API, which has both of this moment; the
+gangs of one queue come from the database. Every command is safe to repeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import typer
+from typer.core import TyperGroup
+
+from dispatcher import errors
+from dispatcher.cli.examples import examples
+from dispatcher.cli.options import Format, HubKubeconfig, Output
+from dispatcher.cli.output import as_table, dumped, how_long, known, named, plain, terminal_width, value
+from dispatcher.cli.query import DatabaseUrlIfAny, ask, epilog, note
+from dispatcher.cli.watching import EVERY, Every, Watch, watch
+from dispatcher.core.queues.queue import StopPolicy
+from dispatcher.store.reports import Filter, Report
+
+if TYPE_CHECKING:
+    from dispatcher.cli.queue_client import QueueClient
+    from dispatcher.cli.queue_tree import QueueList
+    from dispatcher.kube.client import Json
+
+SHOW: Final = "show"
+"""The command that `queues NAME` stands for."""
+
+NOTHING_WAITS: Final = "Nothing waits in it."
+GANGS: Final = (
+    plain("POSITION", "position"),
+    named(),
+    plain("USER", "user_name"),
+    plain("PRIORITY", "priority"),
+    how_long("WAITED", "waited_s"),
+    plain("GPU", "gpu"),
+    plain("REASON", "reason"),
+    plain("MESSAGE", "message"),
+)
+GANGS_WIDE: Final = (
+    plain("CPU", "cpu"),
+    plain("MEMORY GIB", "memory_gib"),
+    plain("PODS", "pods"),
+    plain("ADVICE", "advice"),
+    known("EST START", "est_start"),
+)
+
+_MEANING: Final = {
+    StopPolicy.NONE: "open: gangs may be dispatched from it",
+    StopPolicy.HOLD: "held: nothing new is dispatched from it, and what runs goes on",
+    StopPolicy.HOLD_AND_DRAIN: (
+        "being drained: nothing new is dispatched from it, and what runs is preempted and waits in it"
+    ),
+}
+
+_Answer = TypeVar("_Answer")
+
+
+class QueueCommands(TyperGroup):
+    """The commands of `queues`, where the name of a queue stands for the command that shows it."""
+
+    def resolve_command(
+        self,
+        ctx: Any,  # noqa: ANN401  # of click, or of typer's copy of it
+        args: list[str],
+    ) -> tuple[str | None, Any, list[str]]:
+        """The command to run, with its arguments."""
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            args = [SHOW, *args]
+        return super().resolve_command(ctx, args)
+
+
+commands = typer.Typer(name="queues", cls=QueueCommands, subcommand_metavar="[NAME | COMMAND NAME]")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.", show_default=False)]
+
+
+@commands.callback(
+    invoke_without_command=True,
+    epilog=epilog(
+        "kubectl aw queues",
+        "kubectl aw queues --watch",
+        "kubectl aw queues team-a -o wide",
+        "kubectl aw queues hold team-a",
+        "kubectl aw queues -o json | jq '.items[] | {name: .metadata.name, used: .status.used}'",
+    ),
+)
+def queues(
+    context: typer.Context,
+    output: Format = None,
+    again: Watch = False,
+    every: Every = EVERY,
+    hub_kubeconfig: HubKubeconfig = "",
+) -> None:
+    """Show all queues as trees: quota, use, and what waits; or one queue; or hold, drain and resume queues.
+
+    Each line is about the dearest resource that the tree limits: GPUs, else another device, else cpu. NOMINAL is the
+    quota of the queue and all below it, BORROWED the use beyond it, AVAILABLE what one more gang could use. RUNNING
+    and PENDING count all below, too. SHARE is the dominant share in thousandths, or under sharing Division the fair
+    share of the resource. STATE is Active, or says why nothing is dispatched.
+
+    The hub's API is read. The dispatcher writes these numbers every ten seconds, if they have changed.
+    """
+    if context.invoked_subcommand:
+        _check_no_options(context)
+        return
+
+    def look() -> str:
+        return _shown(_on_hub(hub_kubeconfig, lambda hub: hub.queues()), output)
+
+    if again:
+        watch(lambda: _patiently(look), every)
+    typer.echo(look())
+
+
+@commands.command(
+    SHOW,
+    epilog=epilog(
+        "kubectl aw queues show team-a",
+        "kubectl aw queues team-a",
+        "kubectl aw queues team-a -o json | jq '.settings'",
+    ),
+)
+def show(
+    name: Name,
+    output: Format = None,
+    again: Watch = False,
+    every: Every = EVERY,
+    database_url: DatabaseUrlIfAny = "",
+    hub_kubeconfig: HubKubeconfig = "",
+) -> None:
+    """Show one queue: its settings and where each comes from, its amounts, and its gangs in turn.
+
+    FROM is the queue that has the setting, itself, default, or dispatcher: then the dispatcher's own setting counts.
+    The gangs are those that wait in the queue and all below it, with what each waits for. They are read from the
+    database; without one, everything else is shown.
+    """
+
+    def look() -> str:
+        listed = _listed(_on_hub(hub_kubeconfig, lambda hub: hub.queues()))
+        _check_declared(listed, name)
+        gangs = _gangs(database_url, listed.leaves_below(name)) if database_url else None
+        return _told(listed, name, gangs, output)
+
+    if again:
+        watch(lambda: _patiently(look), every)
+    typer.echo(look())
+    if not database_url:
+        note("Without a database (DISPATCHER_DATABASE_URL or --database-url), its gangs are not shown.")
+
+
+@commands.command(epilog=examples("kubectl aw queues hold team-a", "kubectl aw queues resume team-a"))
+def hold(name: Name, hub_kubeconfig: HubKubeconfig = "") -> None:
+    """Dispatch nothing new from a queue and all queues below it. Gangs that run keep running."""
+    _stop(name, StopPolicy.HOLD, hub_kubeconfig)
+
+
+@commands.command(
+    epilog=examples(
+        "kubectl aw queues drain team-a",
+        "kubectl aw queues team-a            # Running comes down to 0",
+        "kubectl aw queues resume team-a",
+    )
+)
+def drain(name: Name, hub_kubeconfig: HubKubeconfig = "") -> None:
+    """Empty a queue and all queues below it: dispatch nothing new, and preempt the gangs that run.
+
+    The gangs wait in the queue by their age, and are dispatched anew once it is resumed.
+    """
+    _stop(name, StopPolicy.HOLD_AND_DRAIN, hub_kubeconfig)
+
+
+@commands.command(epilog=examples("kubectl aw queues resume team-a"))
+def resume(name: Name, hub_kubeconfig: HubKubeconfig = "") -> None:
+    """Dispatch from a queue again, after hold or drain."""
+    _stop(name, StopPolicy.NONE, hub_kubeconfig)
+
+
+def _stop(name: str, policy: StopPolicy, hub_kubeconfig: str) -> None:
+    async def act(hub: QueueClient) -> tuple[QueueList, StopPolicy]:
+        listed = _listed(await hub.queues())
+        _check_declared(listed, name)
+        found = listed.items[name]
+        before = StopPolicy((found.get("spec") or {}).get("stopPolicy") or StopPolicy.NONE)
+        if before is not policy:
+            await hub.set_stop_policy(found, None if policy is StopPolicy.NONE else policy.value)
+        return listed, before
+
+    listed, before = _on_hub(hub_kubeconfig, act)
+    typer.echo(f"{name} is {'already ' if before is policy else ''}{_MEANING[policy]}")
+    if stopped := _stopped_above(listed, name):
+        note(f"{stopped}, which counts for {name}, too.")
+
+
+def _stopped_above(listed: QueueList, name: str) -> str:
+    """Which queue above another one is stopped, in words; empty if none is."""
+    place = listed.forest.places.get(name)
+    above = None if place is None or place.parent is None else listed.forest.places[place.parent]
+    if above is None or above.stop_policy is StopPolicy.NONE:
+        return ""
+    return f"Queue {above.stopped_by} above it has the stopPolicy {above.stop_policy.value}"
+
+
+def _on_hub(kubeconfig: str, act: Callable[[QueueClient], Awaitable[_Answer]]) -> _Answer:
+    from dispatcher.cli.hub_client import explained
+    from dispatcher.cli.queue_client import QueueClient
+    from dispatcher.kube.client import ClusterClient
+
+    async def connected() -> _Answer:
+        async with await ClusterClient.connect(kubeconfig) as client:
+            with explained("the hub", "Is --hub-kubeconfig, or KUBECONFIG, the hub's?"):
+                return await act(QueueClient(client))
+
+    return asyncio.run(connected())
+
+
+def _patiently(look: Callable[[], str]) -> str:
+    """What is looked at; raises `TryAgain` if the hub does not answer now."""
+    try:
+        return look()
+    except errors.CommandFailed as error:
+        if isinstance(error.__cause__, errors.Unavailable):
+            raise errors.TryAgain(str(error)) from error
+        raise
+
+
+def _listed(listed: Json) -> QueueList:
+    from dispatcher.cli.queue_tree import QueueList
+
+    return QueueList.of(listed)
+
+
+def _check_declared(listed: QueueList, name: str) -> None:
+    if name in listed.items:
+        return
+    if name in listed.forest.places:
+        raise errors.CommandFailed(
+            f"the queue {name} is not declared: it exists without a DispatchQueue, and has no limits. "
+            "Declare it with kubectl apply to give it settings"
+        )
+    raise errors.CommandFailed(
+        f"there is no DispatchQueue {name}. See those there are with: dispatcher queues"
+    )
+
+
+def _check_no_options(context: typer.Context) -> None:
+    """Options before a command would be dropped: the hub, for example, of a queue to be stopped."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter("give options at the end, such as: dispatcher queues NAME -o json")
+
+
+def _shown(listed: Json, output: Output | None) -> str:
+    from dispatcher.cli.queue_tree import as_json, as_tree, as_wide_tree
+
+    match output:
+        case Output.JSON:
+            return as_json(listed)
+        case Output.WIDE:
+            return as_wide_tree(_listed(listed))
+    return as_tree(_listed(listed), terminal_width())
+
+
+def _gangs(database_url: str, leaves: Sequence[str]) -> Report:
+    """The gangs that wait in these queues, in turn."""
+    of = Filter(queue=leaves[0]) if len(leaves) == 1 else Filter()
+    found = ask(database_url, lambda reports: reports.queue(of))
+    queue, wanted = found.columns.index("queue"), set(leaves)
+    return Report(found.columns, tuple(row for row in found.rows if row[queue] in wanted))
+
+
+def _told(listed: QueueList, name: str, gangs: Report | None, output: Output | None) -> str:
+    from dispatcher.cli.queue_tree import as_text, settings_of, without_managers
+
+    if output is Output.JSON:
+        is_valid = name in listed.forest.places
+        return dumped(
+            {
+                "queue": without_managers(listed.items[name]),
+                "settings": [each._asdict() for each in settings_of(listed, name)] if is_valid else None,
+                "gangs": None if gangs is None else value(list(gangs)),
+            }
+        )
+    width = None if output is Output.WIDE else terminal_width()
+    blocks = [as_text(listed, name, width)]
+    if gangs is not None:
+        of_each = [] if listed.leaves_below(name) == [name] else [plain("QUEUE", "queue")]
+        columns = [*of_each, *GANGS, *(GANGS_WIDE if output is Output.WIDE else ())]
+        blocks.append(
+            f"Gangs:\n{as_table(gangs, columns, width)}" if gangs.rows else f"Gangs:\n{NOTHING_WAITS}"
+        )
+    return "\n\n".join(blocks)

@@ -1,0 +1,68 @@
+"""`dispatcher queues NAME`: the gangs of a queue, from the database, beside its settings from the hub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.commands import Run
+from tests.fakes import NOBODYS_CA, FakeApiServer, answer
+from tests.postgres.cli.lives import Lives
+from tests.unit.cli.wire import Json, plain_kubeconfig
+from tests.unit.scripted import no_proxies
+
+__all__ = ["no_proxies"]
+
+QUEUES = "/apis/dispatcher.codeflare.dev/v1alpha1/dispatchqueues"
+
+
+def queue(name: str, **spec: object) -> Json:
+    metadata = {"name": name, "uid": f"uid-of-{name}", "creationTimestamp": "2026-11-20T08:58:06Z"}
+    return {"metadata": metadata, "spec": spec}
+
+
+@pytest.fixture
+async def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApiServer]:
+    """A hub with a tree of queues; AppWrappers wait in one of them."""
+    async with FakeApiServer() as server:
+        path = tmp_path / "hub.kubeconfig"
+        path.write_text(yaml.safe_dump(plain_kubeconfig(server.url)))
+        monkeypatch.setenv("KUBECONFIG", str(path))
+        monkeypatch.setenv("SSL_CERT_FILE", str(NOBODYS_CA))
+        items = [queue("org"), queue("night", parent="org"), queue("day", parent="org")]
+        server.on("GET", QUEUES, answer({"metadata": {"resourceVersion": "7"}, "items": items}))
+        yield server
+
+
+async def test_leaf_shows_its_gangs_in_turn(run: Run, lives: Lives, hub: FakeApiServer) -> None:
+    ran = await run("queues", "night")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.rstrip("\n").split("\n\n")[-1].splitlines() == [
+        "Gangs:",
+        "POSITION  NAME          USER   PRIORITY  WAITED  GPU  REASON                 MESSAGE",
+        "1         team-a/train  alice  7         3d      2    InsufficientResources  lacks 1 cpu",
+    ]
+
+
+async def test_inner_queue_shows_the_gangs_below_it_and_where_each_waits(
+    run: Run, lives: Lives, hub: FakeApiServer
+) -> None:
+    *_, heading, gang = (await run("queues", "org")).out.splitlines()
+    assert heading.split()[:3] == ["QUEUE", "POSITION", "NAME"]
+    assert gang.split()[:3] == ["night", "1", "team-a/train"]
+
+
+async def test_queue_without_gangs_says_so(run: Run, lives: Lives, hub: FakeApiServer) -> None:
+    assert (await run("queues", "day")).out.endswith("\n\nGangs:\nNothing waits in it.\n")
+
+
+async def test_wide_and_json_say_more_of_each_gang(run: Run, lives: Lives, hub: FakeApiServer) -> None:
+    heading = (await run("queues", "night", "-o", "wide")).out.splitlines()[-2]
+    assert heading.endswith("EST START")
+    found = json.loads((await run("queues", "night", "-o", "json")).out)
+    assert found["queue"] == queue("night", parent="org")
+    assert [(each["name"], each["queue"], each["gpu"]) for each in found["gangs"]] == [("train", "night", 2)]
