@@ -18,6 +18,8 @@ from testbed.plane import RBAC, Plane
 from testbed.processes import Supervisor
 from tests.cluster.conftest import CHECKOUT
 from tests.cluster.definitions import install, optional_definitions, uninstall
+from tests.cluster.dispatch_queues import PATH as QUEUES
+from tests.cluster.dispatch_queues import declaring
 from tests.cluster.manifests import (
     appwrapper,
     bent,
@@ -161,6 +163,16 @@ async def names_a_runtime_class(hub: World) -> None:
     await delete(hub, "named")
 
 
+async def sees_the_status_of_a_queue(hub: World) -> None:
+    async with declaring(hub.client) as declare:
+        await declare("idle")
+
+        async def written() -> bool:
+            return bool((await hub.client.get(f"{QUEUES}/idle")).get("status"))
+
+        await hub.until(written, "the queue has a status")
+
+
 async def delete(hub: World, name: str, kind: str = "AppWrapper") -> None:
     await hub.delete(name, kind)
     await hub.until_gone(kind, name)
@@ -180,6 +192,7 @@ async def test_manifests_give_what_is_needed_and_no_more(guarded: Guarded, optio
     await guarded.fleet.declare_hub(labels={AT: "hub"})
     await guarded.declare("west")
     process = await guarded.start_dispatcher()
+    await sees_the_status_of_a_queue(hub)
     legacy = {**at("west", gang("legacy", 1)), "apiVersion": "mcad.ibm.com/v1beta1"}
     await hub.create(legacy, "McadAppWrapper")
     await hub.until_state("legacy", "Running", "McadAppWrapper")
