@@ -2,9 +2,10 @@
 
 It turns RayClusters into the objects that the dispatcher and its users see with the real operator: one head pod, the
 worker pods of each group, the head's service and the status, with KubeRay's labels, owner references, injected
-containers and sticky "ready". `testbed.rayclusters` decides, from values; this module watches and writes. Not included:
-parts that need a running Ray (autoscaling itself, dashboards, jobs), RayJobs and RayServices, RBAC for the autoscaler,
-network policies, and the totals in `status.desiredCPU` and so on.
+containers and sticky "ready". A RayService becomes one RayCluster, two services and a status. `testbed.rayclusters` and
+`testbed.rayservices` decide, from values; this module watches and writes. Not included: parts that need a running Ray
+(autoscaling itself, dashboards, jobs, the health of a service), RayJobs, upgrades of RayServices, RBAC for the
+autoscaler, network policies, and the totals in `status.desiredCPU` and so on.
 
 One worker at a time serves a RayCluster. A created object enters the view of the pods at once, from the reply: a watch
 reports it later, and a decision in between would create it twice. The garbage collector deletes. An invalid spec gets
@@ -30,6 +31,7 @@ import aiohttp
 from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.config import load_kube_config
 
+from testbed import rayservices
 from testbed.rayclusters import (
     CLUSTER_LABEL,
     Json,
@@ -47,6 +49,7 @@ from testbed.rayclusters import (
 log = logging.getLogger("kuberay-stand-in")
 
 RAYCLUSTERS = "/apis/ray.io/v1/rayclusters"
+RAYSERVICES = "/apis/ray.io/v1/rayservices"
 PODS = "/api/v1/pods"
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 
@@ -219,7 +222,10 @@ class DirtyKeys:
 
 
 class RayClusterStandIn:
-    """Acts as KubeRay's operator on one API server while it is entered, or while ``run`` runs."""
+    """Acts as KubeRay's operator on one API server while it is entered, or while ``run`` runs.
+
+    A cluster without the CRD of RayServices is served, too.
+    """
 
     WORKERS = 8
     RETRY_SECONDS = 0.5
@@ -227,6 +233,7 @@ class RayClusterStandIn:
 
     def __init__(self, kubeconfig: Path) -> None:
         self._kubeconfig = kubeconfig
+        self._rayservices = View()
         self._clusters = View()
         self._pods = View()
         self._dirty = DirtyKeys()
@@ -256,13 +263,14 @@ class RayClusterStandIn:
     async def run(self) -> None:
         """Watches and acts until cancelled, also through failures of the API server."""
         async with Api.connect(self._kubeconfig) as self._api, asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow(RAYCLUSTERS, self._clusters, {}, _uid))
+            tasks.create_task(self._follow(RAYSERVICES, self._rayservices, {}, _uid))
+            tasks.create_task(self._follow(RAYCLUSTERS, self._clusters, {}, _uid, _controller))
             tasks.create_task(self._follow(PODS, self._pods, {"labelSelector": CLUSTER_LABEL}, _controller))
             for _ in range(self.WORKERS):
                 tasks.create_task(self._work(tasks))
 
     async def _follow(
-        self, path: str, view: View, query: Mapping[str, str], key: Callable[[Json], str | None]
+        self, path: str, view: View, query: Mapping[str, str], *keys: Callable[[Json], str | None]
     ) -> None:
         """Keeps a view up to date; after a broken connection continues where it broke."""
         version, pause = "", 0.0
@@ -274,7 +282,7 @@ class RayClusterStandIn:
                     version, pause = event["object"]["metadata"]["resourceVersion"], 0.0
                     if event["type"] != "BOOKMARK":
                         view.apply(event["type"], event["object"])
-                        self._wake(key(event["object"]))
+                        self._wake(*(key(event["object"]) for key in keys))
             except RefusedError as refusal:
                 version = "" if refusal.status in RELIST else version
                 log.info("%s: %s", path, refusal)
@@ -288,14 +296,15 @@ class RayClusterStandIn:
         started = asyncio.get_running_loop().time()
         answer = await self._api.request("GET", path, query=query)
         view.replace(answer["items"], started)
-        self._listed[path].set()
-        for uid in self._clusters.by_uid:
-            self._wake(uid)
+        if path in self._listed:
+            self._listed[path].set()
+        self._wake(*self._rayservices.by_uid, *self._clusters.by_uid)
         return str(answer["metadata"]["resourceVersion"])
 
-    def _wake(self, uid: str | None) -> None:
-        if uid is not None:
-            self._dirty.add(uid)
+    def _wake(self, *uids: str | None) -> None:
+        for uid in uids:
+            if uid is not None:
+                self._dirty.add(uid)
 
     async def _work(self, tasks: asyncio.TaskGroup) -> None:
         for listed in self._listed.values():
@@ -305,7 +314,7 @@ class RayClusterStandIn:
                 try:
                     await self._reconcile(uid)
                 except (RefusedError, *UNREACHABLE) as error:
-                    log.info("RayCluster %s: %r, will try again", self._name(uid), error)
+                    log.info("%s: %r, will try again", self._name(uid), error)
                     tasks.create_task(self._later(uid))
 
     async def _later(self, uid: str) -> None:
@@ -313,17 +322,33 @@ class RayClusterStandIn:
         self._dirty.add(uid)
 
     async def _reconcile(self, uid: str) -> None:
-        """Makes the next changes that one RayCluster's spec requires."""
-        cluster = self._clusters.by_uid.get(uid)
-        if cluster is None or not self._is_ours(cluster):
-            return
+        """Makes the next changes that the spec of one RayCluster or RayService requires."""
+        if (service := self._rayservices.by_uid.get(uid)) is not None:
+            if "deletionTimestamp" not in service["metadata"]:
+                await self._reconcile_service(service)
+        elif (cluster := self._clusters.by_uid.get(uid)) is not None and self._is_ours(cluster):
+            await self._reconcile_cluster(cluster)
+
+    async def _reconcile_service(self, service: Json) -> None:
+        clusters = self._clusters.controlled_by(_uid(service))
+        if not clusters:
+            created = await self._create(
+                service, "/apis/ray.io/v1", "rayclusters", rayservices.make_cluster(service)
+            )
+            self._clusters.expect(created, asyncio.get_running_loop().time())
+        await self._make_services(service, rayservices.make_services(service))
+        await self._report(service, "rayservices", rayservices.make_status(service, clusters, _now()))
+
+    async def _reconcile_cluster(self, cluster: Json) -> None:
         if problem := problem_with(cluster):
             await self._refuse(cluster, problem)
             return
-        await self._make_services(cluster)
-        plan = plan_pods(cluster, self._pods.controlled_by(uid))
+        await self._make_services(cluster, make_services(cluster))
+        plan = plan_pods(cluster, self._pods.controlled_by(_uid(cluster)))
         failures = await self._carry_out(cluster, plan)
-        await self._report(cluster, next((one for one in failures if isinstance(one, RefusedError)), None))
+        failure = next((str(one) for one in failures if isinstance(one, RefusedError)), None)
+        pods = self._pods.controlled_by(_uid(cluster))
+        await self._report(cluster, "rayclusters", make_status(cluster, pods, failure, _now()))
         if failures:
             raise failures[0]
 
@@ -341,22 +366,26 @@ class RayClusterStandIn:
             self._refused[uid] = problem
             log.warning("RayCluster %s is left alone: %s", self._name(uid), problem)
 
-    async def _make_services(self, cluster: Json) -> None:
-        """Creates the services once; waits until an earlier owner's service of that name is gone."""
-        uid = cluster["metadata"]["uid"]
-        if uid in self._served:
-            return
-        for service in make_services(cluster):
-            path = f"{_namespace_path(cluster)}/services"
-            try:
-                await self._api.request("POST", path, service)
-            except RefusedError as refusal:
-                if refusal.status != 409:
-                    raise
-                existing = await self._api.request("GET", f"{path}/{service['metadata']['name']}")
-                if _controller(existing) != uid:
-                    raise
-        self._served.add(uid)
+    async def _make_services(self, owner: Json, services: Sequence[Json]) -> None:
+        """Creates the services of a RayCluster or RayService once."""
+        uid = _uid(owner)
+        if uid not in self._served:
+            for service in services:
+                await self._create(owner, "/api/v1", "services", service)
+            self._served.add(uid)
+
+    async def _create(self, owner: Json, group: str, plural: str, body: Json) -> Json:
+        """The created object, or the one of that name; raises as long as that is of an earlier owner."""
+        path = f"{group}/namespaces/{owner['metadata']['namespace']}/{plural}"
+        try:
+            return await self._api.request("POST", path, body)
+        except RefusedError as refusal:
+            if refusal.status != 409:
+                raise
+            existing = await self._api.request("GET", f"{path}/{body['metadata']['name']}")
+            if _controller(existing) != _uid(owner):
+                raise
+            return existing
 
     async def _carry_out(self, cluster: Json, plan: Plan) -> list[BaseException]:
         """Sends all requests and lets each end: a cancelled one might have created its pod nevertheless."""
@@ -381,14 +410,13 @@ class RayClusterStandIn:
             if refusal.status not in (404, 409):
                 raise
 
-    async def _report(self, cluster: Json, failure: RefusedError | None) -> None:
-        metadata, now = cluster["metadata"], datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        pods = self._pods.controlled_by(metadata["uid"])
-        status = make_status(cluster, pods, str(failure) if failure else None, now)
-        patch = patch_for(cluster.get("status") or {}, status, now)
+    async def _report(self, one: Json, plural: str, status: Json) -> None:
+        """Writes a status where it differs."""
+        metadata = one["metadata"]
+        patch = patch_for(one.get("status") or {}, status, _now())
         if patch is None:
             return
-        path = f"/apis/ray.io/v1/namespaces/{metadata['namespace']}/rayclusters/{metadata['name']}/status"
+        path = f"/apis/ray.io/v1/namespaces/{metadata['namespace']}/{plural}/{metadata['name']}/status"
         body = {"metadata": {"uid": metadata["uid"]}, "status": patch}
         try:
             await self._api.request("PATCH", path, body)
@@ -397,8 +425,13 @@ class RayClusterStandIn:
                 raise
 
     def _name(self, uid: str) -> str:
-        metadata = self._clusters.by_uid.get(uid, {}).get("metadata", {})
+        found = self._clusters.by_uid.get(uid) or self._rayservices.by_uid.get(uid) or {}
+        metadata = found.get("metadata", {})
         return f"{metadata.get('namespace')}/{metadata.get('name')}"
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _uid(one: Json) -> str:

@@ -7,7 +7,7 @@ writes.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 Json = dict[str, Any]
 
@@ -23,6 +23,7 @@ DEFAULT_PORTS = {"gcs-server": 6379, "dashboard": 8265, "client": 10001, "serve"
 METRICS_PORT = 8080
 MAX_REPLICAS = 2**31 - 1
 FINISHED = ("Succeeded", "Failed")
+ALWAYS_SHOWN = ("HeadPodReady", "RayClusterProvisioned")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,20 @@ class Plan:
 
     create: tuple[Slot, ...] = ()
     delete: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """The status, the reason and perhaps the message of a condition."""
+
+    status: str
+    reason: str
+    message: str = ""
+
+    @classmethod
+    def of(cls, holds: bool, reason: str, otherwise: str, message: str = "") -> Self:
+        """True for a reason, else false for another one."""
+        return cls("True" if holds else "False", reason if holds else otherwise, message)
 
 
 def problem_with(cluster: Json) -> str | None:
@@ -129,7 +144,7 @@ def make_pod(cluster: Json, slot: Slot) -> Json:
             "namespace": cluster["metadata"]["namespace"],
             "labels": labels,
             "annotations": given.get("annotations") or {},
-            "ownerReferences": [_owner(cluster)],
+            "ownerReferences": [owner_of(cluster)],
         },
         "spec": _head_pod_spec(spec, template["spec"])
         if is_head
@@ -164,27 +179,27 @@ def make_status(cluster: Json, pods: Sequence[Json], failure: str | None, now: s
         ),
     }
     facts = {
-        "HeadPodReady": _fact(
+        "HeadPodReady": Fact.of(
             any(map(_is_ready, heads)),
             "HeadPodRunningAndReady",
             "HeadPodNotFound" if not heads else "HeadPodNotReady",
         ),
-        "RayClusterProvisioned": _fact(
+        "RayClusterProvisioned": Fact.of(
             complete or _was(old, "RayClusterProvisioned"),
             "AllPodRunningAndReadyFirstTime",
             "RayClusterPodsProvisioning",
         ),
-        "RayClusterSuspending": _fact(
+        "RayClusterSuspending": Fact.of(
             suspended and bool(pods), "RayClusterSuspending", "RayClusterSuspending"
         ),
-        "RayClusterSuspended": _fact(suspended and not pods, "RayClusterSuspended", "RayClusterSuspended"),
-        "ReplicaFailure": _fact(failure is not None, "FailedCreatePod", "NoFailure", failure or ""),
+        "RayClusterSuspended": Fact.of(suspended and not pods, "RayClusterSuspended", "RayClusterSuspended"),
+        "ReplicaFailure": Fact.of(failure is not None, "FailedCreatePod", "NoFailure", failure or ""),
     }
     return {
         "state": _state(old.get("state"), complete, suspended and not pods),
         "observedGeneration": cluster["metadata"].get("generation"),
         "head": {"serviceName": f"{cluster['metadata']['name']}-head-svc", **_head_of_status(heads)},
-        "conditions": _conditions(old.get("conditions") or [], facts, now),
+        "conditions": conditions_after(old.get("conditions") or [], facts, ALWAYS_SHOWN, now),
         **{name: count or None for name, count in counts.items()},
     }
 
@@ -285,12 +300,13 @@ def _host_labels(cluster_name: str, slot: Slot, hosts: int) -> dict[str, str]:
     }
 
 
-def _owner(cluster: Json) -> Json:
+def owner_of(controller: Json, kind: str = "RayCluster") -> Json:
+    """The owner reference of an object that this RayCluster or RayService controls."""
     return {
         "apiVersion": "ray.io/v1",
-        "kind": "RayCluster",
-        "name": cluster["metadata"]["name"],
-        "uid": cluster["metadata"]["uid"],
+        "kind": kind,
+        "name": controller["metadata"]["name"],
+        "uid": controller["metadata"]["uid"],
         "controller": True,
         "blockOwnerDeletion": True,
     }
@@ -343,7 +359,7 @@ def _service(cluster: Json, name: str, selector: dict[str, str], ports: list[Jso
             "name": name,
             "namespace": cluster["metadata"]["namespace"],
             "labels": {CLUSTER_LABEL: cluster["metadata"]["name"]},
-            "ownerReferences": [_owner(cluster)],
+            "ownerReferences": [owner_of(cluster)],
         },
         "spec": {
             "clusterIP": "None",
@@ -387,26 +403,16 @@ def _head_of_status(heads: Sequence[Json]) -> Json:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Fact:
-    status: str
-    reason: str
-    message: str
-
-
-def _fact(holds: bool, reason: str, otherwise: str, message: str = "") -> _Fact:
-    return _Fact("True" if holds else "False", reason if holds else otherwise, message)
-
-
 def _was(status: Json, condition_type: str) -> bool:
     conditions = status.get("conditions") or []
     return any(one["type"] == condition_type and one["status"] == "True" for one in conditions)
 
 
-def _conditions(old: list[Json], facts: Mapping[str, _Fact], now: str) -> list[Json]:
-    """The updated list; a condition that was never true is absent, except for the two that are always present."""
+def conditions_after(
+    old: list[Json], facts: Mapping[str, Fact], always: Sequence[str], now: str
+) -> list[Json]:
+    """The updated list; a condition that was never true is absent, except for those that are always present."""
     before = {one["type"]: one for one in old}
-    always = ("HeadPodReady", "RayClusterProvisioned")
     return [
         _condition(before.get(name), name, fact, now)
         for name, fact in facts.items()
@@ -414,7 +420,7 @@ def _conditions(old: list[Json], facts: Mapping[str, _Fact], now: str) -> list[J
     ]
 
 
-def _condition(before: Json | None, name: str, fact: _Fact, now: str) -> Json:
+def _condition(before: Json | None, name: str, fact: Fact, now: str) -> Json:
     same = before is not None and before["status"] == fact.status
     return {
         "type": name,
