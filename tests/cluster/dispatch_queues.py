@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -34,3 +34,10 @@ async def declaring(client: ClusterClient) -> AsyncIterator[Declare]:
         for each in created:
             metadata = each["metadata"]
             await client.delete(f"{PATH}/{metadata['name']}", metadata["uid"])
+
+
+async def declare_all(declare: Declare, manifests: Iterable[Json]) -> None:
+    """Creates DispatchQueues as files have them."""
+    for each in manifests:
+        assert each["kind"] == "DispatchQueue"
+        await declare(each["metadata"]["name"], **each["spec"])

@@ -36,6 +36,7 @@ PLURALS = {
     "AppWrapper/v1beta2": "apis/workload.codeflare.dev/v1beta2/{}/appwrappers",
     "McadAppWrapper": "apis/mcad.ibm.com/v1beta1/{}/mcadappwrappers",
     "RayCluster": "apis/ray.io/v1/{}/rayclusters",
+    "RayService": "apis/ray.io/v1/{}/rayservices",
     "Pod": "api/v1/{}/pods",
     "PodTemplate": "api/v1/{}/podtemplates",
     "Service": "api/v1/{}/services",
@@ -52,6 +53,7 @@ IMPORTED_WHEN_IT_RUNS = ("dispatcher.app", "sqlalchemy.dialects.postgresql.psyco
 CLEANED_UP = (
     "AppWrapper",
     "McadAppWrapper",
+    "RayService",
     "RayCluster",
     "Deployment",
     "StatefulSet",
@@ -64,8 +66,13 @@ CLEANED_UP = (
 
 def example(name: str) -> Json:
     """One of the files in `examples/`."""
-    loaded: Json = yaml.safe_load((CHECKOUT / "examples" / f"{name}.yaml").read_text())
+    (loaded,) = examples(name)
     return loaded
+
+
+def examples(name: str) -> list[Json]:
+    """All objects of one of the files in `examples/`."""
+    return list(yaml.safe_load_all((CHECKOUT / "examples" / f"{name}.yaml").read_text()))
 
 
 @cache
