@@ -79,6 +79,10 @@ demo: $(READY) ## Two gangs, GPUs for one: watch the second wait and go (cold: a
 demo-hub: $(READY) ## A hub, two members, ten gangs: watch what becomes of them when one cluster dies (a minute)
 	@$(BIN)/python -m testbed.demo_hub
 
+.PHONY: demo-queues
+demo-queues: $(READY) ## Three teams, sixteen GPUs: watch a team borrow, and others take back what is theirs (a minute)
+	@$(BIN)/python -m testbed.demo_queues
+
 .PHONY: dev
 dev: $(READY) ## The same set-up left running, to play with by kubectl and psql; Ctrl-C ends it
 	@$(BIN)/python -m testbed.dev
@@ -151,7 +155,7 @@ $(SDK)/ready: $(wildcard $(SDK_LOCKS)/*.lock) | $(READY)
 
 .PHONY: clean
 clean: ## End what runs, and remove .venv, .dev and the tools' caches
-	@for state in .dev .dev/dev .dev/demo .dev/demo-hub; do \
+	@for state in .dev .dev/dev .dev/demo .dev/demo-hub .dev/demo-queues; do \
 		if [ -d $$state/pids ] && [ -x $(BIN)/python ]; then $(BIN)/python -m testbed down --state $$state; fi; done
 	rm -rf $(VENV) .dev .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""The ten gangs of `make demo-hub` and their AppWrappers: the blog's Ray gang with other names and sizes."""
+"""The blog's Ray gang with other names and sizes, and the ten gangs of `make demo-hub`."""
 
 from __future__ import annotations
 
@@ -52,15 +52,21 @@ def write(path: Path, gangs: Sequence[Gang]) -> None:
 
 def appwrapper_of(gang: Gang) -> dict[str, Any]:
     """The AppWrapper of a gang."""
-    wrapped: dict[str, Any] = copy.deepcopy(yaml.safe_load(EXAMPLE.read_text()))
-    wrapped["metadata"]["name"] = gang.name
+    wrapped = ray_gang(gang.name, gang.pods)
     if gang.selector:
         wrapped["metadata"]["annotations"] = {CLUSTER_SELECTOR: gang.selector}
+    return wrapped
+
+
+def ray_gang(name: str, pods: int) -> dict[str, Any]:
+    """The AppWrapper of a Ray head and its workers, `pods` pods in all, each with one GPU."""
+    wrapped: dict[str, Any] = copy.deepcopy(yaml.safe_load(EXAMPLE.read_text()))
+    wrapped["metadata"]["name"] = name
     [item] = wrapped["spec"]["resources"]["GenericItems"]
     [demand] = item["custompodresources"]
-    demand["replicas"] = gang.pods
+    demand["replicas"] = pods
     ray = item["generictemplate"]
-    ray["metadata"] = {"name": gang.name}
+    ray["metadata"] = {"name": name}
     [workers] = ray["spec"]["workerGroupSpecs"]
-    workers |= dict.fromkeys(("replicas", "minReplicas", "maxReplicas"), gang.pods - 1)
+    workers |= dict.fromkeys(("replicas", "minReplicas", "maxReplicas"), pods - 1)
     return wrapped

@@ -1,8 +1,8 @@
 """One whole stack: a hub, perhaps members, Postgres, the dispatcher, and stand-ins for KubeRay's operator.
 
-The demo and `make dev` start the same stack, `make demo-hub` one with members. Every part is a process under the
-caller's supervisor. It gets all its settings explicitly, and sees nothing of the user's KUBECONFIG or DISPATCHER_…
-variables.
+The demo and `make dev` start the same stack, `make demo-hub` one with members, `make demo-queues` one with more GPUs.
+Every part is a process under the caller's supervisor. It gets all its settings explicitly, and sees nothing of the
+user's KUBECONFIG or DISPATCHER_… variables.
 """
 
 from __future__ import annotations

@@ -1,0 +1,52 @@
+"""`make demo-queues`, as somebody runs it: the story it tells, and that nothing is left of it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from testbed import build
+from tests.cluster.demos import Run, assert_in_order, fresh_folder
+
+pytestmark = pytest.mark.exhaustive
+
+STORY_SECONDS = 200
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    """The demo, begun."""
+    build.ensure()
+    with fresh_folder() as folder:
+        run = Run("demo_queues", folder / "queues")
+        yield run
+        run.kill()
+
+
+@pytest.mark.timeout(STORY_SECONDS + 60)
+def test_demo_of_the_queues_tells_its_story(run: Run) -> None:
+    assert run.end(patience=STORY_SECONDS) == 0, run.output
+
+    assert_in_order(
+        run.output,
+        "6 to vision, 4 to speech, 6 to serving",
+        "$ kubectl apply -f examples/queues/departments/queues.yaml",
+        "vision   sweep      6  Running\n",
+        "vision 16 of 6, borrows 10; speech 0 of 4; serving 0 of 6.\n",
+        "quota of vision: nvidia.com/gpu: needs 2, 0 available; nominal 6, 16 used\n",
+        "sweep      6  Backoff     preempted for default/assistant (queue serving, priority 0): its queue uses more",
+        "serving  assistant  4  Running\n",
+        "vision 12 of 6, borrows 6; speech 0 of 4; serving 4 of 6.\n",
+        "ablation   4  Backoff     preempted for default/dictate (queue speech, priority 0): its queue uses more",
+        "vision 8 of 6, borrows 2; speech 4 of 4; serving 4 of 6.\n",
+        "pretrain   6  Backoff     preempted for default/deadline (queue vision, priority 10): in its own queue",
+        "vision   deadline   6  Running\n",
+        "$ kubectl delete appwrapper assistant\n",
+        "vision   ablation   4  Running\n",
+        "$ kubectl delete appwrapper deadline\n",
+        "vision   pretrain   6  Running\n",
+        "vision 12 of 6, borrows 6; speech 4 of 4; serving 0 of 6.\n",
+        "│ sweep     │ QuotaReclaimed  │ assistant │\n",
+        "│ ablation  │ QuotaReclaimed  │ dictate   │\n",
+        "│ pretrain  │ PriorityInQueue │ deadline  │\n",
+    )
+    assert run.left_behind() == []
