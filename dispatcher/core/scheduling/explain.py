@@ -49,8 +49,8 @@ class Shortage:
     """Why the capacity of `cluster` is too small for a gang: by `shortfall`.
 
     For LARGER_THAN_CLUSTER, that is of the capacity without pods that end, and `permanent` are the requests of the
-    other pods. For RESERVED, `keeper` is the gang that the capacity is kept for. `traits` are the nodes, where gangs
-    are placed on nodes.
+    other pods. For RESERVED, `keeper` is the gang that the capacity is kept for; empty if it is promised to gangs that
+    go first. `traits` are the nodes, where gangs are placed on nodes.
     """
 
     cluster: str
@@ -199,6 +199,9 @@ def why_no_other(
 
 def rejection_of(gang: Gang, short: Shortage) -> Rejection:
     """The rejection by a cluster whose capacity is too small, with its message."""
+    if short.reason == RESERVED and not short.keeper:
+        message = "what is free there is promised to gangs that go first"
+        return Rejection(short.cluster, RESERVED, message)
     if short.reason == RESERVED:
         message = f"what is free there is kept for {short.keeper}, which has waited too long"
         return Rejection(short.cluster, RESERVED, message)

@@ -457,13 +457,23 @@ class QueueCycle:
         kept = next((each for each in found if each.reason == RESERVED), None)
         if kept is not None and pending.reason != RESERVED:
             pending = replace(pending, reason=RESERVED, cluster=kept.cluster, resource="")
+        if kept is not None and not kept.keeper and (held := self._held_back(gang)):
+            pending = replace(pending, message=held)
         return Waiting(record, pending)
+
+    def _held_back(self, gang: PendingGang) -> str:
+        """The quota that is held back from the gang for gangs that go first, in words; empty if there is none."""
+        demand, priority = gang.record.gang.demand, gang.record.priority
+        for place in self._places(gang):
+            for name in self._ledger.lacking(place.name, demand, priority):
+                return f"quota of {place.name}: {name}: what is left is kept for gangs that go first"
+        return ""
 
     def _shortage(self, gang: PendingGang, room: ClusterRoom, short: Shortfall | None) -> Shortage:
         """Why the gang does not go to a cluster that it would fit if the cluster were empty."""
         free = None if short is None else room.fit_but_for_others(gang.record.gang)
         if not isinstance(free, Shortfall):
-            keeper = room.keeper.key if room.keeper is not None else "gangs that go first"
+            keeper = room.keeper.key if room.keeper is not None else ""
             return Shortage(room.name, RESERVED, short or Shortfall(), keeper=keeper)
         capacity = room.snapshot.capacity
         traits = None if capacity.nodes is None else capacity.nodes.traits
