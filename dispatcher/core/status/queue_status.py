@@ -49,6 +49,8 @@ NO_EFFECT: Final = "NoEffect"
 
 MOST_RESOURCES: Final = 256
 """Resources in one field of the status, by the CRD; a tree may limit more."""
+AT_ONCE: Final = 10
+"""Queues, or charged gangs, of one step: each costs its depth in the tree times the resources that the tree limits."""
 MOST_NAMED: Final = 8
 """Names and fields in one message."""
 
@@ -104,7 +106,7 @@ class QueueCounter:
         """The state of each declared queue by name, valid or not, and of the queue `default`."""
         charged, later = QuotaLedger(self._forest, self._quotas), QuotaLedger(self._forest, self._quotas)
         running: Counter[str] = Counter()
-        for active in in_parts(gangs.active):
+        for active in in_parts(gangs.active, AT_ONCE):
             for gang in active:
                 self._charge(charged, later, gang)
                 running.update(gang.leaves)
@@ -127,7 +129,7 @@ class QueueCounter:
         def counted(state: QueueState) -> QueueState:
             return replace(state, pending=pending[state.name], running=running[state.name])
 
-        for places in in_parts(self._forest.places.values()):
+        for places in in_parts(self._forest.places.values(), AT_ONCE):
             for place in places:
                 account = charged.accounts[place.root]
                 state = _state(self._forest, place, account, shares.get(place.root))
