@@ -1,7 +1,8 @@
 """A fortnight of two teams on two clusters, in a database: the same whenever and wherever it is written.
 
-This module fixes the submissions, their run times and the failures of clusters. The dispatcher's own planning decides
-when and where gangs are dispatched and why others wait; its lifecycle makes the steps, and its stores write them.
+This module fixes the submissions, their run times, the queues of one day and the failures of clusters. The dispatcher's
+own planning decides when and where gangs are dispatched, why others wait and who is preempted; its lifecycle makes the
+steps, and its stores write them.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import asyncio
 import contextlib
 import heapq
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import partial
@@ -21,9 +22,10 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
-from dispatcher.api.names import WORKLOAD_GROUP
+from dispatcher.api.names import DEFAULT_QUEUE, WORKLOAD_GROUP
 from dispatcher.api.selector import parse_selector
 from dispatcher.api.submitter import Submitter
+from dispatcher.controller.scheduling.queue_cycles import changes_of
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import creation_steps, first_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.first_steps import Submission
@@ -33,11 +35,16 @@ from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.queue import Preemption, Queue, QueueingStrategy, Quota, Reclaim
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
+from dispatcher.core.scheduling.cycle import Outcome, Preempting
+from dispatcher.core.scheduling.ordering import is_eligible
 from dispatcher.core.scheduling.pending_queue import PendingQueue
+from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang
 from dispatcher.core.status.cluster_state import ClusterState
 from dispatcher.core.status.samples import CapacitySample, Moment, reading_of
 from dispatcher.store import migrate
@@ -96,6 +103,7 @@ class Job:
     runs: Runs
     priority: int = 0
     selector: str = ""
+    queue: str = DEFAULT_QUEUE
 
     @property
     def at(self) -> datetime:
@@ -127,6 +135,9 @@ JOBS: Final = (
     Job(3, "10:00", "vision", "bob", "detector", 4, ((6, End.FAILS),)),
     Job(4, "11:10", "vision", "bob", "detector", 4, completes(18)),
     Job(4, "12:00", "speech", "cleo", "tts-1", 8, ((5.2, End.LOSES_PODS), (12, End.COMPLETES))),
+    Job(6, "09:00", "speech", "cleo", "dev-1", 8, completes(10), queue="speech-labs"),
+    Job(6, "09:30", "speech", "cleo", "dev-2", 8, completes(8), queue="speech-labs"),
+    Job(6, "12:00", "vision", "ada", "evaluate", 16, completes(6), queue="vision-labs"),
     Job(7, "22:00", "vision", "bob", "resnet-101", 8, completes(28), selector="gpu=a100"),
     Job(8, "08:00", "vision", "ada", "pretrain-2", 16, completes(35)),
     Job(8, "08:05", "vision", "bob", "detector-2", 8, completes(22)),
@@ -146,6 +157,21 @@ JOBS: Final = (
     Job(15, "06:30", "speech", "cleo", "asr-8", 8, completes(10)),
     Job(15, "08:00", "vision", "bob", "detector-4", 4, completes(6), selector="gpu=h100"),
 )
+
+
+FOREST: Final = Forest.of(
+    [
+        Queue("labs"),
+        Queue(
+            "vision-labs",
+            "labs",
+            {"nvidia.com/gpu": Quota(16)},
+            preemption=Preemption(reclaim=Reclaim.ANY),
+        ),
+        Queue("speech-labs", "labs", {"nvidia.com/gpu": Quota(8)}),
+    ]
+)
+"""Two teams with a quota each, which may use what the other leaves idle; the queue `default` has no quota."""
 
 
 @contextlib.contextmanager
@@ -272,14 +298,41 @@ class Story:
         heapq.heappush(self._due, (when, next(self._order), action))
 
     async def _cycle(self, now: datetime) -> None:
-        snapshots = {
+        planned = self._line.plan(self._snapshots(), QueueingStrategy.BEST_EFFORT_FIFO, BOUND, now)
+        await self._decide(planned, now)
+        pending = [each for each in self._in_labs() if each.phase is Phase.QUEUED and is_eligible(each, now)]
+        if pending:
+            facts = QueueFacts(
+                FOREST,
+                [PendingGang(each, each.leaves, each.is_preempting) for each in pending],
+                [_active(each) for each in self._in_labs() if each.holds_capacity],
+                now,
+            )
+            outcomes = QueueCycle(facts, self._snapshots()).run()
+            for group in (each for each in outcomes if isinstance(each, Preempting)):
+                await self._preempt(group, now)
+            await self._decide([each for each in outcomes if not isinstance(each, Preempting | Drained)], now)
+
+    def _snapshots(self) -> dict[str, ClusterSnapshot]:
+        return {
             name: ClusterSnapshot(name, each.ledger.snapshot(), each.labels, each.closed)
             for name, each in self.clusters.items()
         }
-        for outcome in self._line.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, now):
+
+    def _in_labs(self) -> list[Record]:
+        return [each for each in self._records.values() if each.queue != DEFAULT_QUEUE]
+
+    async def _decide(self, outcomes: Iterable[Outcome], now: datetime) -> None:
+        for outcome in outcomes:
             change = change_of(outcome, now)
             if change:
                 self._follow(await self._commit(change), now)
+
+    async def _preempt(self, group: Preempting, now: datetime) -> None:
+        for record in (await self._queue.commit_together(changes_of(group, now))).accepted:
+            self._remember(record)
+            if record.phase is Phase.REQUEUEING:
+                self._at(now + timedelta(seconds=40), self._if_still(record, self._remove))
 
     def _follow(self, record: Record, now: datetime) -> None:
         """Schedules the consequences of a decision."""
@@ -314,7 +367,8 @@ class Story:
             ),
             submitter=Submitter(job.user, (f"team-{job.team}",)),
         )
-        await self._commit(first_steps.submit(submission, make_gang(job.gpus), now))
+        change = first_steps.submit(submission, make_gang(job.gpus), now)
+        await self._commit(replace(change, after=replace(change.after, queue=job.queue)))
 
     async def _create(self, record: Record, now: datetime) -> None:
         hours, end = _run_of(self._jobs[record.uid], record)
@@ -353,7 +407,9 @@ class Story:
         self._at(now + timedelta(days=1), partial(self._delete, record.uid))
 
     async def _remove(self, record: Record, now: datetime) -> None:
-        await self._commit(removal_steps.removed(record, now))
+        record = await self._commit(removal_steps.removed(record, now))
+        if record.eligible_at:
+            self._at(record.eligible_at, _nothing)
 
     async def _delete(self, uid: str, now: datetime) -> None:
         if self._records[uid].phase in {Phase.COMPLETED, Phase.FAILED}:
@@ -402,8 +458,12 @@ class Story:
     async def _commit(self, change: Change) -> Record:
         """Writes a step, and updates queue and capacity."""
         (record,) = (await self._queue.commit([change])).accepted
+        self._remember(record)
+        return record
+
+    def _remember(self, record: Record) -> None:
         self._records[record.uid] = record
-        if record.phase is Phase.QUEUED:
+        if record.phase is Phase.QUEUED and record.queue == DEFAULT_QUEUE:
             self._line.put(record)
         else:
             self._line.remove(record.uid)
@@ -411,11 +471,23 @@ class Story:
             each.ledger.release(record.uid)
         if record.holds_capacity:
             self.clusters[_cluster_of(record)].ledger.reserve(record.uid, record.gang)
-        return record
 
 
 async def _nothing(now: datetime) -> None:
     """Changes nothing: only a cycle runs then."""
+
+
+def _active(record: Record) -> ActiveGang:
+    assert record.attempt is not None  # noqa: S101  # it holds capacity
+    is_running = record.phase in ACTIVE
+    return ActiveGang(
+        record,
+        record.leaves,
+        record.attempt.cluster,
+        record.attempt.decided_at,
+        is_leaving=not is_running and record.phase is not Phase.DISPATCHING,
+        is_fixed=not is_running,
+    )
 
 
 def _run_of(job: Job, record: Record) -> tuple[float, End]:

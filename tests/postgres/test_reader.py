@@ -13,12 +13,14 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from dispatcher.core.lifecycle import removal_steps, run_steps
+from dispatcher.core.model.preemption import Reason
 from dispatcher.store import migrate, overdue, reader
 from dispatcher.store.database import Database
 from dispatcher.store.overdue import end_overdue
 from dispatcher.store.queue import QueueStore
 from testbed.postgres import drop_database, url_of
-from tests.postgres.changes import make_dispatch, make_submit, rows_of
+from tests.postgres.changes import LATER, make_created, make_dispatch, make_submit, rows_of
 from tests.postgres.test_migrations import with_user
 
 LONG: Final = timedelta(minutes=5)
@@ -218,7 +220,7 @@ def views_of_tenants(url: str) -> list[str]:
 
 def test_tenant_sees_its_namespaces_in_every_view_and_no_other(two_tenants: str, database_url: str) -> None:
     views = views_of_tenants(database_url)
-    assert len(views) == 11
+    assert len(views) == 12
     seen = set()
     with psycopg.connect(two_tenants) as connection:
         for view in views:
@@ -226,6 +228,21 @@ def test_tenant_sees_its_namespaces_in_every_view_and_no_other(two_tenants: str,
             seen |= {(view, namespace) for (namespace,) in connection.execute(query)}
     assert {namespace for _, namespace in seen} == {"ours"}
     assert {"queue_now", "job_history", "timeline"} <= {view for view, _ in seen}
+
+
+async def test_tenant_sees_its_own_preempted_gangs_alone_and_for_whom_they_gave_way(
+    two_tenants: str, queue: QueueStore
+) -> None:
+    (other,) = (await queue.commit([make_submit("other", namespace="theirs", queue="b")])).accepted
+    for namespace in ("ours", "theirs"):
+        (record,) = (await queue.commit([make_submit(f"of-{namespace}", namespace=namespace)])).accepted
+        (record,) = (await queue.commit([make_dispatch(record)])).accepted
+        (record,) = (await queue.commit([make_created(record)])).accepted
+        preempt = run_steps.preempt(record, Reason.FAIR_SHARE, "preempted for theirs/other", LATER, other.uid)
+        (record,) = (await queue.commit([preempt])).accepted
+        await queue.commit([removal_steps.removed(record, LATER)])
+    told = "SELECT namespace, name, by_namespace, by_name, by_queue, reason FROM tenant.preemptions"
+    assert rows_of(two_tenants, told) == [("ours", "of-ours", "theirs", "other", "b", "FairShare")]
 
 
 def test_tenant_views_have_every_column_of_history_with_its_meaning(database_url: str) -> None:
