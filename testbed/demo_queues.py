@@ -18,13 +18,14 @@ import psycopg
 import yaml
 from rich.table import Table
 
+from dispatcher.api.names import QUEUES_PATH
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.scheduling.sharing.cycle import INSUFFICIENT_QUOTA
 from testbed import queue_scene
 from testbed.nodes import Shape
 from testbed.plane import Wanted
 from testbed.queue_scene import QueueScene, TeamGang, use_of
-from testbed.scene import GPU
+from testbed.scene import GPU, name_of
 from testbed.screen import Screen
 from testbed.stack import CRDS, ROOT, Setting, Stack
 from testbed.story import Player, StoryFailed, command_line, exit_code_of, explained, stage
@@ -46,12 +47,7 @@ LISTS: Final = (
     "/api/v1/namespaces/default/pods",
 )
 
-PREEMPTIONS: Final = """
-SELECT victim.name, victim.error_class, preemptor.name
-FROM history.attempt_history AS victim
-LEFT JOIN history.attempt_history AS preemptor ON preemptor.uid = victim.preempted_by
-WHERE victim.outcome = 'preempted' ORDER BY victim.ended_at
-"""
+PREEMPTIONS: Final = "SELECT name, reason, by_name FROM history.preemptions ORDER BY at"
 
 EXPECTED: Final = [
     (SWEEP.name, Reason.QUOTA_RECLAIMED, ASSISTANT.name),
@@ -80,7 +76,7 @@ def run(folder: Path) -> None:
                 story.tell()
             preemptions = history.execute(PREEMPTIONS).fetchall()
             check_preemptions(preemptions)
-        screen.say("\nWhat the database remembers (SELECT … FROM history.attempt_history):")
+        screen.say("\nWhat the database remembers (SELECT … FROM history.preemptions):")
         screen.print_table(preemptions_of(preemptions))
         screen.say("Queues of your own: docs/queues.md")
 
@@ -152,6 +148,19 @@ class QueueStory:
         self._until_run(PRETRAIN)
         self._until_used(vision=12, speech=4)
         self._until_waits(SWEEP)
+        self._show_queues()
+
+    def _show_queues(self) -> None:
+        self._screen.say("\nThe same from the status of the queues, which is written every ten seconds:")
+        self.player.until("the status of each queue is up to date", lambda scene: self._is_written(scene))
+        program = [sys.executable, "-m", "dispatcher"]
+        self.player.type("dispatcher", "queues", program=program, environment=self._stack.environment)
+
+    def _is_written(self, scene: QueueScene) -> bool:
+        """True if the status of the teams' queues says what their pods hold."""
+        found = {name_of(each): each for each in self._stack.plane.client.get(QUEUES_PATH)["items"]}
+        used = {team: found[team].get("status", {}).get("used", {}).get(GPU) for team in self._quotas}
+        return used == {team: str(scene.used(team)) for team in self._quotas}
 
     def _submit(self, gang: TeamGang) -> None:
         path = self._stack.folder / "gangs" / f"{gang.name}.yaml"

@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from dispatcher.api.names import QUEUES_PATH
 from dispatcher.kube.client import ClusterClient
 
 Json = dict[str, Any]
 Declare = Callable[..., Awaitable[Json]]
-PATH = "/apis/dispatcher.codeflare.dev/v1alpha1/dispatchqueues"
+PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
 @asynccontextmanager
@@ -25,7 +26,7 @@ async def declaring(client: ClusterClient) -> AsyncIterator[Declare]:
             "metadata": {"name": name},
             "spec": spec,
         }
-        created.append(await client.create(PATH, manifest))
+        created.append(await client.create(QUEUES_PATH, manifest))
         return created[-1]
 
     try:
@@ -33,7 +34,7 @@ async def declaring(client: ClusterClient) -> AsyncIterator[Declare]:
     finally:
         for each in created:
             metadata = each["metadata"]
-            await client.delete(f"{PATH}/{metadata['name']}", metadata["uid"])
+            await client.delete(f"{QUEUES_PATH}/{metadata['name']}", metadata["uid"])
 
 
 async def declare_all(declare: Declare, manifests: Iterable[Json]) -> None:
@@ -41,3 +42,15 @@ async def declare_all(declare: Declare, manifests: Iterable[Json]) -> None:
     for each in manifests:
         assert each["kind"] == "DispatchQueue"
         await declare(each["metadata"]["name"], **each["spec"])
+
+
+@asynccontextmanager
+async def priority_classes(client: ClusterClient, manifests: Iterable[Json]) -> AsyncIterator[None]:
+    """PriorityClasses as files have them; they are of the whole cluster, so they are deleted at the end."""
+    created = [await client.create(PRIORITY_CLASSES, each) for each in manifests]
+    try:
+        yield
+    finally:
+        for each in created:
+            metadata = each["metadata"]
+            await client.delete(f"{PRIORITY_CLASSES}/{metadata['name']}", metadata["uid"])

@@ -45,6 +45,8 @@ def test_demo_of_the_queues_tells_its_story(run: Run) -> None:
         "$ kubectl delete appwrapper deadline\n",
         "vision   pretrain   6  Running\n",
         "vision 12 of 6, borrows 6; speech 4 of 4; serving 0 of 6.\n",
+        "$ dispatcher queues\n",
+        "    vision   nvidia.com/gpu  6        12    6         0          3        1        -      Active\n",
         "│ sweep     │ QuotaReclaimed  │ assistant │\n",
         "│ ablation  │ QuotaReclaimed  │ dictate   │\n",
         "│ pretrain  │ PriorityInQueue │ deadline  │\n",

@@ -8,16 +8,27 @@ https://developer.nvidia.com/blog/enable-gang-scheduling-and-workload-prioritiza
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from tests.cluster.dispatch_queues import Declare, declare_all
+from tests.cluster.dispatch_queues import Declare, declare_all, priority_classes
 from tests.cluster.outcomes import rows
 from tests.cluster.revisions import Deeds, recording
 from tests.cluster.world import World, example, examples
 
 Json = dict[str, Any]
+
+
+@asynccontextmanager
+async def started(world: World, declare: Declare, post: str) -> AsyncIterator[None]:
+    """A dispatcher with the queues and the priority classes of a post."""
+    async with priority_classes(world.client, examples(f"queues/{post}/priority-classes")):
+        await declare_all(declare, examples(f"queues/{post}/queues"))
+        await world.start_dispatcher()
+        yield
 
 
 async def apply(world: World, file: str) -> Json:
@@ -48,9 +59,10 @@ async def first_made(deeds: Deeds, kind: str, name: str, after: int = 0) -> int:
 
 
 async def test_prod_preempts_dev_which_runs_again_after_it(world: World, declare: Declare) -> None:
-    await declare_all(declare, examples("queues/kueue/queues"))
-    await world.start_dispatcher()
-    async with recording(world, ["RayCluster", "Pod"]) as deeds:
+    async with (
+        started(world, declare, "kueue"),
+        recording(world, ["RayCluster", "Pod"]) as deeds,
+    ):
         await apply(world, "kueue/aw-ray-dev")
         await world.until_state("ray-dev", "Running")
         first = {each.name for each in await deeds.until("ADDED", "Pod", "ray-dev", 4)}
@@ -94,9 +106,10 @@ async def test_prod_preempts_dev_which_runs_again_after_it(world: World, declare
 async def test_serving_preempts_training_which_resumes_after_it(
     world: World, declare: Declare, training: str, reason: str, words: str
 ) -> None:
-    await declare_all(declare, examples("queues/kai/queues"))
-    await world.start_dispatcher()
-    async with recording(world, ["RayCluster", "RayService", "Pod"]) as deeds:
+    async with (
+        started(world, declare, "kai"),
+        recording(world, ["RayCluster", "RayService", "Pod"]) as deeds,
+    ):
         await apply(world, f"kai/aw-{training}")
         await world.until_state(training, "Running")
 
@@ -118,11 +131,8 @@ async def test_serving_preempts_training_which_resumes_after_it(
         await world.until_state(training, "Running")
         assert await world.names("RayService") == set()
 
-    attempts = await rows(world, f"{ATTEMPTS} WHERE name = '{training}' ORDER BY decided_at")
-    assert [each["outcome"] for each in attempts] == ["preempted", ""]
-
-
-ATTEMPTS = "SELECT outcome FROM history.attempt_history"
+    (told,) = await rows(world, "SELECT name, reason, by_name, by_queue FROM history.preemptions")
+    assert told == {"name": training, "reason": reason, "by_name": "vllm", "by_queue": "team-a"}
 
 
 async def waiting(world: World, name: str) -> Json:
