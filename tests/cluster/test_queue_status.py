@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.dispatch_queues import PATH, Declare
+from dispatcher.api.names import QUEUES_PATH as PATH
+from tests.cluster.dispatch_queues import Declare
 from tests.cluster.manifests import appwrapper, item, job
 from tests.cluster.world import World
 from tests.commands import Ran, Run, runner

@@ -12,13 +12,13 @@ import pytest
 
 from dispatcher.api.annotations import ADMISSION_GRACE, FORCE_DELETION_GRACE, RETRY_LIMIT
 from dispatcher.api.names import GROUPS_ANNOTATION, UID_LABEL, USER_ANNOTATION
+from dispatcher.api.names import QUEUES_PATH as QUEUES
 from testbed.kuberay import Api
 from testbed.nodes import NODES, Shape, create, name_of
 from testbed.plane import RBAC, Plane
 from testbed.processes import Supervisor
 from tests.cluster.conftest import CHECKOUT
 from tests.cluster.definitions import install, optional_definitions, uninstall
-from tests.cluster.dispatch_queues import PATH as QUEUES
 from tests.cluster.dispatch_queues import declaring
 from tests.cluster.manifests import (
     appwrapper,
