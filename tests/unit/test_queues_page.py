@@ -144,3 +144,9 @@ def test_every_value_and_label_is_named(word: str) -> None:
 def test_every_link_leads_to_a_file() -> None:
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]+)?\)", PAGE)
     assert [each for each in links if not (CHECKOUT / "docs" / each).exists()] == []
+
+
+def test_every_command_names_a_file_of_the_examples() -> None:
+    named = re.findall(r"-f (examples/\S+)", PAGE)
+    assert named
+    assert [each for each in named if not (CHECKOUT / each).exists()] == []
