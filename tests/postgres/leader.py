@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -22,6 +22,7 @@ from dispatcher.core.lifecycle.decision import (
     Step,
     asked_requirements,
     decide,
+    finished_items,
     retry_pause,
 )
 from dispatcher.core.lifecycle.health import ObservedObjects, keeps_what_ended
@@ -29,7 +30,8 @@ from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pod_counts import PodCounts
-from dispatcher.core.model.record import ACTIVE, Change, Condition, ObjectRef, Phase, Record
+from dispatcher.core.model.preemption import Reason
+from dispatcher.core.model.record import ACTIVE, Change, Condition, ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase
@@ -131,6 +133,37 @@ class Leader:
             [each for each, told in zip((one, other), results, strict=True) if told.accepted], results
         )
 
+    def preemption(self, most: int) -> list[Change]:
+        """So many gangs give way to one that is queued, if there is any, else to nobody; empty if none runs."""
+        now, known = self.later(), [self.cache.get(uid) for uid in self.wishes]
+        preemptor = next((each for each in known if each and each.phase is Phase.QUEUED), None)
+        changes: list[Change] = []
+        for victim in [each for each in known if each and each.phase in ACTIVE][:most]:
+            sight, terms = self._sights.get(victim.uid, ObservedObjects()), self.wishes[victim.uid].terms
+            done, by = finished_items(victim, terms, sight), preemptor.uid if preemptor else ""
+            changes.append(run_steps.preempt(victim, Reason.FAIR_SHARE, "for another", now, by, done))
+            _check_what_is_left(
+                changes[-1], ObservedState(victim, wanted=True, now=now, policy=terms, objects=sight)
+            )
+        if changes and preemptor:
+            pending = Pending(queue_steps.AWAITING_RELEASE, "fits once others are gone")
+            changes.insert(0, queue_steps.begin_preempting(preemptor, pending, now))
+        return changes
+
+    async def commit_together(self, changes: Sequence[Change]) -> None:
+        """Commit a group at once: all of it is accepted."""
+        result = await self.stores[0].commit_together(changes)
+        assert [each.uid for each in result.accepted] == [each.after.uid for each in changes]
+        self._remember(changes, [result])
+
+    async def race_group(self, group: Sequence[Change], other: Change) -> None:
+        """Commit a group, and another change of one of its records at the same moment: all of one is accepted."""
+        together, alone = await asyncio.gather(
+            self.stores[0].commit_together(group), self.stores[1].commit([other])
+        )
+        assert (len(together.accepted), len(alone.accepted)) in {(len(group), 0), (0, 1)}
+        self._remember(group if together.accepted else [other], [together, alone])
+
     async def cycle(self, policy: QueueingStrategy) -> None:
         """Decide for everything that is queued."""
         self.later()
@@ -205,7 +238,7 @@ class Leader:
             return
         objects = frozenset(ref.uid for ref in attempt.objects if ref.done)
         match change.events[0].cause:
-            case Cause.EVICTED | Cause.SUSPENDED:
+            case Cause.EVICTED | Cause.PREEMPTED | Cause.SUSPENDED:
                 self._finished[record.uid] = attempt.cluster, objects
             case Cause.DISPATCHED:
                 cluster, finished = self._finished.get(record.uid, ("", frozenset[str]()))
@@ -328,7 +361,7 @@ def _pods(record: Record, counts: PodCounts) -> tuple[Pod, ...]:
 def _check_what_is_left(change: Change, seen: ObservedState) -> None:
     """Where it leaves the hub to come back, only what ended well by itself is done; in a member nothing is."""
     before, attempt = change.before, change.after.attempt
-    leaves = change.events[0].cause in {Cause.EVICTED, Cause.SUSPENDED}
+    leaves = change.events[0].cause in {Cause.EVICTED, Cause.PREEMPTED, Cause.SUSPENDED}
     if before is None or before.phase not in ACTIVE or attempt is None or not leaves:
         return
     ended = {

@@ -44,7 +44,7 @@ from tests.postgres.leader import CLUSTERS, Leader, Luck, Wish
 T = TypeVar("T")
 Outside: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
-EXAMPLES, STEPS = 80, 30
+EXAMPLES, STEPS = 100, 30
 MOST_APPWRAPPERS = 9
 SOON = timedelta(seconds=30)
 ENDS = CompletionRule(ends=True, holds=True, pods=1)
@@ -264,6 +264,20 @@ class Lives(RuleBasedStateMachine):
         if record is not None:
             self.run(self.leader.race(*rivals(record, self.leader.later())))
 
+    @rule(most=st.integers(1, 3), is_race=st.booleans(), sight=LASTS)
+    def some_are_preempted_together_or_one_of_them_is_deleted_at_once(
+        self, most: int, is_race: bool, sight: ObservedObjects | None
+    ) -> None:
+        group = self.leader.preemption(most)
+        victim = group[-1].before if group else None
+        if is_race and victim is not None and len(self.uids) > 4:
+            self.leader.wishes[victim.uid].wanted = False
+            self.run(self.leader.race_group(group, removal_steps.delete(victim, self.leader.now)))
+        else:
+            self.run(self.leader.commit_together(group))
+        for change in group:
+            self.run(self.leader.look(change.after.uid, sight, Luck.GOOD, times=2))
+
     @rule()
     def the_leader_is_killed_and_another_one_knows_the_same(self) -> None:
         known = {record.uid: as_written(record) for record in self.leader.cache.records()}
@@ -337,6 +351,7 @@ def check_history(events: list[TimelineEntry], record: Record | None) -> None:
         assert (phase, len(events)) == (record.phase, record.version)
         assert record.attempts == counted[Cause.DISPATCHED] + counted[Cause.ADOPTED]
         assert record.requeuings == counted[Cause.EVICTED]
+        assert len(record.preempted_at) <= counted[Cause.PREEMPTED]
 
 
 def arrival(cause: Cause, name: str, pods: int, now: datetime) -> Change:
