@@ -78,7 +78,7 @@ def test_each_repair_dispatches_the_gang_and_one_less_does_not(file: Path) -> No
     check(load(file.read_text()))
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(documents_with_queues())
 def test_each_repair_of_a_random_forest_dispatches_the_gang_and_one_less_does_not(document: Json) -> None:
     check(document)
