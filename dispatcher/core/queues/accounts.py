@@ -27,6 +27,8 @@ from dispatcher.core.queues.forest import Forest, Place, Tree
 
 Amounts = dict[str, int]
 """Amounts by resource."""
+Asked = tuple[tuple[str, int], ...]
+"""Resources with positive amounts, sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class TreeQuota:
     limited: tuple[str, ...]
     queues: Mapping[str, QueueQuota]
     paths: Mapping[str, tuple[str, ...]]
+    _asked: dict[Resources, Asked] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, tree: Tree, forest: Forest) -> TreeQuota:
@@ -67,9 +70,13 @@ class TreeQuota:
             queues[place.name] = _queue_quota(place, owned[place.name], above)
         return cls(tree, limited, queues, {place.name: place.path for place in places})
 
-    def asked(self, demand: Resources) -> list[tuple[str, int]]:
+    def asked(self, demand: Resources) -> Asked:
         """The limited resources that a demand asks for, with the amounts."""
-        return [(name, demand[name]) for name in self.limited if demand[name] > 0]
+        found = self._asked.get(demand)
+        if found is None:
+            amounts = ((name, demand[name]) for name in self.limited)
+            found = self._asked[demand] = tuple((name, amount) for name, amount in amounts if amount > 0)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,19 +179,27 @@ class Account:
 
     def lacking(self, leaf: str, demand: Resources) -> list[str]:
         """The limited resources of which a gang of a leaf has no quota, under Priority and DominantShare."""
-        return [name for name, amount in self.quota.asked(demand) if amount > self.available(leaf, name)]
+        return list(self.missing(leaf, demand))
+
+    def missing(self, leaf: str, demand: Resources) -> Amounts:
+        """The amounts of quota that a gang of a leaf lacks, under Priority and DominantShare."""
+        asked = self.quota.asked(demand)
+        return {name: short for name, amount in asked if (short := amount - self.available(leaf, name)) > 0}
 
     def beyond_limits(self, leaf: str, demand: Resources) -> list[str]:
         """The limited resources of which a gang of a leaf has no quota, under Division."""
-        return [
-            name
-            for name, amount in self.quota.asked(demand)
-            if any(
-                (limit := self.quota.queues[each].limit[name]) is not None
-                and self.plain[each][name] + amount > limit
-                for each in self.quota.paths[leaf]
-            )
-        ]
+        return list(self.missing_of_limits(leaf, demand))
+
+    def missing_of_limits(self, leaf: str, demand: Resources) -> Amounts:
+        """The amounts of quota that a gang of a leaf lacks at the tightest queue on the way, under Division."""
+        found: Amounts = {}
+        for name, amount in self.quota.asked(demand):
+            for each in self.quota.paths[leaf]:
+                limit = self.quota.queues[each].limit[name]
+                short = 0 if limit is None else self.plain[each][name] + amount - limit
+                if short > found.get(name, 0):
+                    found[name] = short
+        return found
 
     def beyond_nominal(self, leaf: str, demand: Resources) -> list[str]:
         """The limited resources of which a gang that may not be preempted has no nominal quota, because of its like."""

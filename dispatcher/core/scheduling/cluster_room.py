@@ -24,14 +24,15 @@ Gangs = Iterable[tuple[str, Gang]]
 class ClusterRoom:
     """The free capacity of one cluster, which dispatches and promises of the cycle take.
 
-    `keeper` is the starved gang that keeps the cluster.
+    `keeper` is the starved gang that keeps the cluster. `version` grows with every change.
     """
 
-    __slots__ = ("_later", "_later_beside", "_now", "_now_beside", "keeper", "snapshot")
+    __slots__ = ("_later", "_later_beside", "_now", "_now_beside", "keeper", "snapshot", "version")
 
     def __init__(self, snapshot: ClusterSnapshot, leaving: Gangs = ()) -> None:
         self.snapshot = snapshot
         self.keeper: Record | None = None
+        self.version = 0
         self._now = self._now_beside = snapshot.capacity
         self._later = self._later_beside = snapshot.capacity
         if gone := list(leaving):
@@ -66,17 +67,20 @@ class ClusterRoom:
 
     def dispatch(self, gang: Gang, assignment: Assignment) -> None:
         """Take the places of a gang from now on."""
+        self.version += 1
         for capacity in _distinct(self._now, self._now_beside, self._later, self._later_beside):
             capacity.take(gang, assignment)
 
     def promise(self, gang: Gang, assignment: Assignment) -> None:
         """Take the places of a gang later."""
+        self.version += 1
         self._part()
         for capacity in _distinct(self._later, self._later_beside):
             capacity.take(gang, assignment)
 
     def free_later(self, gangs: Gangs) -> None:
         """Charge these gangs, which hold capacity now, no more later."""
+        self.version += 1
         self._part()
         for uid, gang in gangs:
             for capacity in _distinct(self._later, self._later_beside):
@@ -84,6 +88,7 @@ class ClusterRoom:
 
     def keep(self, record: Record, assignment: Assignment | None = None) -> None:
         """Keep the demand of a starved gang from the gangs after it; without places, on those in the empty cluster."""
+        self.version += 1
         places = assignment or assignment_in_empty(record.gang, self.snapshot.capacity)
         is_one = self._later is self._now
         self.keeper = record
@@ -95,9 +100,10 @@ class ClusterRoom:
             self._later_beside = self._later.copy()
             self._later_beside.take(record.gang, places)
 
-    def trial(self) -> CapacitySnapshot:
-        """A copy of the capacity later, less what is kept, to try what happens if gangs are gone."""
-        return self._later_beside.copy()
+    @property
+    def later(self) -> CapacitySnapshot:
+        """The capacity later, less what is kept; to be copied before it is changed."""
+        return self._later_beside
 
     def _part(self) -> None:
         """Let now and later differ from now on."""

@@ -164,9 +164,12 @@ class World:
         return tuple(each for each in decided if not isinstance(each, Drained))
 
     def plan_queues(
-        self, known: KnownSnapshots | None = None
+        self, known: KnownSnapshots | None = None, *, remembers: bool = True
     ) -> tuple[Mapping[str, QueueShare], tuple[QueueOutcome, ...]]:
-        """The use of each valid queue before, and all outcomes in the order of the decisions. Raises `NoNode`."""
+        """The use of each valid queue before, and all outcomes in the order of the decisions. Raises `NoNode`.
+
+        `remembers` is that of `QueueCycle`.
+        """
         if not self.has_queues:
             return {DEFAULT_QUEUE: QueueShare({})}, self._plan_one_queue(known)
         snapshots = (known or KnownSnapshots()).of(self)
@@ -182,7 +185,7 @@ class World:
             usage=self.usage,
             reservations=self.reservations,
         )
-        cycle_over_queues = QueueCycle(facts, snapshots)
+        cycle_over_queues = QueueCycle(facts, snapshots, remembers=remembers)
         outcomes = cycle_over_queues.run()
         return cycle_over_queues.shares, tuple(
             each if isinstance(each, Drained) else _timeless(each) for each in outcomes

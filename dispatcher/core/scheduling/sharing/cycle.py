@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from dispatcher.api.selector import Selector
 from dispatcher.core.lifecycle.queue_steps import AWAITING_RELEASE
@@ -23,12 +23,12 @@ from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.quantity import in_words
-from dispatcher.core.model.record import Pending, Record
+from dispatcher.core.model.record import Pending, Record, Shape
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.accounts import TreeQuota
-from dispatcher.core.queues.forest import Forest, Place
-from dispatcher.core.queues.queue import QueueingStrategy, Reclaim, Sharing, StopPolicy
+from dispatcher.core.queues.forest import Forest, Place, Tree
+from dispatcher.core.queues.queue import QueueingStrategy, Reclaim, Sharing, StopPolicy, WithinQueue
 from dispatcher.core.scheduling.backfill import LONG_AGO, Reservation, noted
 from dispatcher.core.scheduling.cluster_filters import (
     NOT_SELECTED,
@@ -131,10 +131,30 @@ class QueueShare:
     fair: Mapping[str, int] | None = None
 
 
-class QueueCycle:
-    """One cycle. `run` may be called once."""
+class _Kind(NamedTuple):
+    """What decides about a gang, as long as nothing changes; gangs of one kind get the same answer.
 
-    def __init__(self, facts: QueueFacts, snapshots: Mapping[str, ClusterSnapshot]) -> None:
+    `created_at` is None where no queue of its trees preempts gangs that are newer.
+    """
+
+    leaves: tuple[str, ...]
+    shape: Shape
+    namespace: str
+    priority: int
+    preemptions: int
+    created_at: datetime | None
+
+
+class QueueCycle:
+    """One cycle. `run` may be called once.
+
+    Gangs of one kind share a refusal until something changes. With `remembers` false each is decided by itself, which
+    gives the same outcomes.
+    """
+
+    def __init__(
+        self, facts: QueueFacts, snapshots: Mapping[str, ClusterSnapshot], *, remembers: bool = True
+    ) -> None:
         self._facts = facts
         self._forest = facts.forest
         self._snapshots = snapshots
@@ -161,9 +181,14 @@ class QueueCycle:
         self._shares = self._divided()
         self.shares = dict(self._queue_shares())
         """The use of each valid queue before any decision."""
-        self._search = VictimSearch(self._later, self._rooms, self._active, self._shares, facts.now)
+        self._search = VictimSearch(
+            self._later, self._rooms, self._active, self._shares, facts.now, remembers
+        )
         self._turns = Turns(facts.pending, self._later, self._shares, facts.usage, facts.now)
         self._heads: dict[str, Record] = {}
+        self._remembers = remembers
+        self._refusals: dict[_Kind, Waiting | Impossible] = {}
+        self._has_newer = {root: self._preempts_newer(tree) for root, tree in self._forest.trees.items()}
         self._outcomes: list[QueueOutcome] = []
 
     def run(self) -> list[QueueOutcome]:
@@ -231,6 +256,44 @@ class QueueCycle:
     # --- one gang ----------------------------------------------------------------------------------------------
 
     def _decide(self, gang: PendingGang) -> QueueOutcome:
+        if not self._remembers:
+            return self._decided(gang)
+        kind = self._kind_of(gang)
+        known = self._refusals.get(kind)
+        if known is not None:
+            return replace(known, record=gang.record)
+        outcome = self._decided(gang)
+        if isinstance(outcome, Waiting | Impossible) and outcome.pending.reason != AWAITING_RELEASE:
+            self._refusals[kind] = outcome
+        return outcome
+
+    def _kind_of(self, gang: PendingGang) -> _Kind:
+        record = gang.record
+        newer = any(self._has_newer[place.root] for place in self._places(gang))
+        return _Kind(
+            gang.leaves,
+            record.shape,
+            record.namespace,
+            record.priority,
+            gang.preemptions,
+            record.created_at if newer else None,
+        )
+
+    def _preempts_newer(self, tree: Tree) -> bool:
+        rules = (self._forest.places[name].queue.preemption.within_queue for name in tree.names)
+        return WithinQueue.LOWER_OR_NEWER_EQUAL_PRIORITY in rules
+
+    def _changed(self, leaves: Iterable[str]) -> None:
+        """The use of these leaves' trees and the room of a cluster have changed."""
+        self._forget()
+        self._turns.changed(leaves)
+
+    def _forget(self) -> None:
+        """No refusal holds any more."""
+        self._refusals.clear()
+        self._search.changed()
+
+    def _decided(self, gang: PendingGang) -> QueueOutcome:
         refused = self._refused_by_queues(gang)
         if refused is not None:
             return refused
@@ -377,7 +440,7 @@ class QueueCycle:
         best.dispatch(record.gang, assignment)
         for ledger in (self._ledger, self._later):
             ledger.charge(gang.leaves, record.gang.demand, record.priority)
-        self._turns.changed(gang.leaves)
+        self._changed(gang.leaves)
         return Placed(record, best.name, message, assignment)
 
     def _promise(self, gang: PendingGang, sites: Sequence[ClusterRoom]) -> str:
@@ -393,7 +456,7 @@ class QueueCycle:
     def _promise_on(self, gang: PendingGang, room: ClusterRoom, assignment: Assignment) -> None:
         room.promise(gang.record.gang, assignment)
         self._later.charge(gang.leaves, gang.record.gang.demand, gang.record.priority)
-        self._turns.changed(gang.leaves)
+        self._changed(gang.leaves)
 
     def _best(self, gang: PendingGang, names: Iterable[str], *, is_later: bool) -> ClusterRoom:
         record = gang.record
@@ -418,13 +481,14 @@ class QueueCycle:
         return Preempting(gang.record, pending, victims.cluster, victims.gangs)
 
     def _leave(self, victims: Iterable[tuple[ActiveGang, Reason]]) -> None:
-        for gang, _ in victims:
+        leaving = list(victims)
+        self._search.leave(gang.uid for gang, _ in leaving)
+        for gang, _ in leaving:
             record = gang.record
-            self._search.gone.add(gang.uid)
             self._later.charge(gang.leaves, record.gang.demand, record.priority, -1)
             if gang.cluster in self._rooms:
                 self._rooms[gang.cluster].free_later([(gang.uid, record.gang)])
-            self._turns.changed(gang.leaves)
+            self._changed(gang.leaves)
 
     # --- waiting -----------------------------------------------------------------------------------------------
 
@@ -520,6 +584,8 @@ class QueueCycle:
         self, gang: PendingGang, outcome: Waiting | Preempting, *, is_starved: bool
     ) -> Waiting | Preempting:
         record, reason = gang.record, outcome.pending.reason
+        if any(place.name not in self._heads for place in self._places(gang)) or is_starved:
+            self._forget()  # it may hold back quota, keep a cluster or stop its queue
         if is_starved and reason in {INSUFFICIENT, RESERVED}:
             reservation = self._keep_cluster(gang)
             if reservation is not None:

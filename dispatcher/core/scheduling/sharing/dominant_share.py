@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.queues.accounts import Account, below_common_ancestor
+from dispatcher.core.queues.accounts import Account, Asked, below_common_ancestor
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.search import Enough, Search
@@ -99,6 +99,9 @@ class _FairSearch:
             self._left[self._leaf] = list(search.own)
         self._aside: dict[str, list[ActiveGang]] = {}
         self._removed: list[ActiveGang] = []
+        # They hold until a gang below the queue is removed.
+        self._shares: dict[str, Share] = {}
+        self._borrows: dict[str, bool] = {}
 
     def run(self) -> bool:
         """Both rounds; True if it is enough."""
@@ -139,21 +142,31 @@ class _FairSearch:
         gang = lists[leaf].pop(0)
         if not lists[leaf]:
             del lists[leaf]
+        self._take(gang, reason)
+
+    def _take(self, gang: ActiveGang, reason: Reason) -> None:
         self._search.remove(gang, reason)
         self._removed.append(gang)
+        for leaf in gang.leaves:
+            for name in self._account.quota.paths.get(leaf, ()):
+                self._shares.pop(name, None)
+                self._borrows.pop(name, None)
 
     def _remove_fairly(self, leaf: str) -> bool:
         """Remove the first gang of a leaf without which its side still has no lower share; put the others aside."""
         mine, theirs = self._sides(leaf)
         gangs = self._left.pop(leaf)
+        limit = self._share(mine)
+        known: dict[Asked, bool] = {}
         for number, gang in enumerate(gangs):
             demand = gang.record.gang.demand
-            self._account.charge(leaf, demand, -1)
-            is_fair = self._share(mine) <= self._share(theirs)
-            self._account.charge(leaf, demand)
-            if is_fair:
-                self._search.remove(gang, Reason.FAIR_SHARE)
-                self._removed.append(gang)
+            asked = self._account.quota.asked(demand)
+            if asked not in known:
+                self._account.charge(leaf, demand, -1)
+                known[asked] = limit <= share(self._account, self._search.forest, theirs)
+                self._account.charge(leaf, demand)
+            if known[asked]:
+                self._take(gang, Reason.FAIR_SHARE)
                 if rest := gangs[number + 1 :]:
                     self._left[leaf] = rest
                 return True
@@ -161,7 +174,16 @@ class _FairSearch:
         return False
 
     def _share(self, name: str) -> Share:
-        return share(self._account, self._search.forest, name)
+        known = self._shares.get(name)
+        if known is None:
+            known = self._shares[name] = share(self._account, self._search.forest, name)
+        return known
+
+    def _is_borrowing(self, name: str) -> bool:
+        known = self._borrows.get(name)
+        if known is None:
+            known = self._borrows[name] = self._account.borrows(name)
+        return known
 
     def _sides(self, leaf: str) -> tuple[str, str]:
         """The two queues below the lowest common ancestor of the gang's leaf and another one."""
@@ -178,9 +200,9 @@ class _FairSearch:
         if at not in yielding:
             return None
         while not lists.get(at):
-            children = [name for name in places[at].children if name in yielding]
-            highest = max(self._share(name) for name in children)
-            tied = [name for name in children if self._share(name) == highest]
+            shares = {name: self._share(name) for name in places[at].children if name in yielding}
+            highest = max(shares.values())
+            tied = [name for name, each in shares.items() if each == highest]
             at = min(tied, key=lambda name: (places[name].is_leaf, yielding[name]))
         return at
 
@@ -193,7 +215,7 @@ class _FairSearch:
                 continue
             best = self._search.victim_order(gangs[0])
             for name in self._account.quota.paths[leaf]:
-                if name not in own_path and not self._account.borrows(name):
+                if name not in own_path and not self._is_borrowing(name):
                     break
                 found[name] = min(best, found.get(name, best))
         return found

@@ -9,8 +9,8 @@ Source: https://kueue.sigs.k8s.io/docs/concepts/preemption/#classic-preemption
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterable, Iterator
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from dispatcher.core.model.preemption import Reason
@@ -33,24 +33,30 @@ def level(account: Account, leaf: str, demand: Resources) -> int:
 
 def search(search: Search) -> Enough | None:
     """Remove candidates until it is enough, and return that condition; if it never is, put all back and return None."""
-    listed = list(_listed(search))
-    ahead = [each for each in listed if each.is_ahead]
-    others = [*ahead, *(each for each in listed if not each.is_ahead)]
+    sources = list(_sources(search))
     while_borrowing = search.place.while_borrowing
     used, own = search.account.used[search.leaf], search.account.quota.queues[search.leaf].own
     is_spent = any(used[name] >= own[name] for name in search.contested if name in own)
-    if not others or (while_borrowing is None and is_spent):
+    if not sources or (while_borrowing is None and is_spent):
         ways = [True]
-    elif while_borrowing is None and not ahead:
+    elif while_borrowing is None and not any(each.is_ahead for each in sources):
         ways = [False, True]
     else:
         ways = [True, False]
-    found = (_try(search, others, is_borrowing=way) for way in ways)
+    found = (_try(search, _listed(search, sources, is_borrowing=way), is_borrowing=way) for way in ways)
     return next(filter(None, found), None)
 
 
+class _Source(NamedTuple):
+    """The candidates of another queue; `between` are the queues from it up to below the common ancestor."""
+
+    gangs: list[ActiveGang]
+    between: tuple[str, ...]
+    is_ahead: bool
+
+
 class _Listed(NamedTuple):
-    """A candidate of another queue; `between` are the queues from its leaf up to below the common ancestor."""
+    """A candidate of another queue, with the fields of its source."""
 
     gang: ActiveGang
     between: tuple[str, ...]
@@ -58,26 +64,36 @@ class _Listed(NamedTuple):
     reason: Reason
 
 
-def _listed(search: Search) -> Iterator[_Listed]:
-    """The candidates of other queues, those below each ancestor in the order of victims; the nearest ancestor first."""
+def _sources(search: Search) -> Iterator[_Source]:
+    """The queues with candidates where none on the way is within its own quota; the nearest ancestor first."""
     account, paths = search.account, search.account.quota.paths
     path = search.place.path
     left = dict(account.quota.asked(search.demand))
     is_entitled = account.left(path[0], left)
-    found = []
     for walked, ancestor in pairwise(path):
         left = _beyond_kept(account, walked, left)
         for leaf, gangs in search.others.items():
             if ancestor not in paths[leaf] or walked in paths[leaf]:
                 continue
             between = paths[leaf][: paths[leaf].index(ancestor)]
-            if any(account.is_within(name, search.contested) for name in between):
-                continue
-            found += [
-                _Listed(gang, between, is_entitled, _reason(search, gang, is_entitled)) for gang in gangs
-            ]
+            if not any(account.is_within(name, search.contested) for name in between):
+                yield _Source(gangs, between, is_entitled)
         is_entitled = is_entitled or account.left(ancestor, left)
-    yield from sorted(found, key=lambda each: search.victim_order(each.gang))
+
+
+def _listed(search: Search, sources: Iterable[_Source], *, is_borrowing: bool) -> list[_Listed]:
+    """The candidates of other queues for one of the two ways, in the order in which they are tried."""
+    found = [
+        _Listed(gang, source.between, source.is_ahead, reason)
+        for source in sources
+        if source.is_ahead or not is_borrowing or search.place.while_borrowing is not None
+        for gang in source.gangs
+        if (reason := _reason(search, gang, source.is_ahead)) is not Reason.QUOTA_RECLAIMED
+        or source.is_ahead
+        or not is_borrowing
+    ]
+    found.sort(key=lambda each: (not each.is_ahead, search.victim_order(each.gang)))
+    return found
 
 
 def _reason(search: Search, gang: ActiveGang, is_ahead: bool) -> Reason:  # of the candidate
@@ -95,8 +111,10 @@ def _try(search: Search, others: list[_Listed], *, is_borrowing: bool) -> Enough
             is_borrowing or not search.account.would_borrow(search.leaf, search.demand)
         )
 
+    if not search.may_be_enough(chain((each.gang for each in others), search.own)):
+        return None
     removed: list[ActiveGang] = []
-    for gang, reason in _allowed(search, others, is_borrowing):
+    for gang, reason in _allowed(search, others):
         search.remove(gang, reason)
         removed.append(gang)
         if is_enough():
@@ -105,15 +123,9 @@ def _try(search: Search, others: list[_Listed], *, is_borrowing: bool) -> Enough
     return None
 
 
-def _allowed(
-    search: Search,
-    others: list[_Listed],
-    is_borrowing: bool,  # of the two ways
-) -> Iterator[tuple[ActiveGang, Reason]]:
+def _allowed(search: Search, others: list[_Listed]) -> Iterator[tuple[ActiveGang, Reason]]:
     """The candidates in order; whether one of another queue is allowed depends on those that were removed before."""
     for each in others:
-        if is_borrowing and not each.is_ahead and each.reason is Reason.QUOTA_RECLAIMED:
-            continue
         if not any(search.account.is_within(name, search.contested) for name in each.between):
             yield each.gang, each.reason
     for gang in search.own:

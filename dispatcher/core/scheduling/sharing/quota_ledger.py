@@ -69,6 +69,15 @@ class QuotaLedger:
                 found = sorted({*found, *account.beyond_nominal(leaf, demand)})
         return found
 
+    def missing(self, leaf: str, demand: Resources) -> dict[str, int]:
+        """The amounts of quota that a gang lacks in one leaf, with what is held back, whatever its priority."""
+        place = self.forest.places[leaf]
+        account = self.accounts[place.root]
+        with self._holding(account, leaf, self._holds.get(place.root, [])):
+            if place.sharing is Sharing.DIVISION:
+                return account.missing_of_limits(leaf, demand)
+            return account.missing(leaf, demand)
+
     def has_quota(
         self, leaves: Iterable[str], demand: Resources, priority: int, *, but_for_holds: bool = False
     ) -> bool:

@@ -6,7 +6,7 @@ the tree's sharing removes candidates one by one until it is enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from dispatcher.core.model.preemption import Reason
@@ -22,17 +22,39 @@ from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
 class Trial:
     """The quota and one cluster's capacity later, without the gangs that were removed so far.
 
-    `ledger` is changed and must be given back by `close`; `capacity` belongs to the trial.
+    `ledger` is changed and must be given back by `close`. `base` is the capacity before, which is not changed: it is
+    copied for the first question after a removal, because many trials end for lack of quota before any question.
     """
 
     def __init__(
-        self, gang: PendingGang, cluster: str, ledger: QuotaLedger, capacity: CapacitySnapshot
+        self,
+        gang: PendingGang,
+        cluster: str,
+        ledger: QuotaLedger,
+        base: CapacitySnapshot,
+        has_room: bool | None = None,  # on the base, if it is known
     ) -> None:
         self.gang = gang
         self.cluster = cluster
         self.ledger = ledger
-        self.capacity = capacity
         self.removed: dict[str, tuple[ActiveGang, Reason]] = {}
+        self._capacity = base
+        self._is_copy = False
+        self._outstanding: dict[str, tuple[ActiveGang, int]] = {}
+        self._has_room = has_room
+        self.lacked_room = False
+        """True once the gang had no room."""
+
+    @property
+    def capacity(self) -> CapacitySnapshot:
+        """The capacity of the cluster without the removed gangs."""
+        if self._outstanding:
+            if not self._is_copy:
+                self._capacity, self._is_copy = self._capacity.copy(), True
+            for gang, sign in self._outstanding.values():
+                self._capacity.charge(gang.uid, gang.record.gang, sign)
+            self._outstanding.clear()
+        return self._capacity
 
     def remove(self, gang: ActiveGang, reason: Reason) -> None:
         """Remove a gang that is there."""
@@ -56,13 +78,19 @@ class Trial:
 
     def has_room(self) -> bool:
         """True if the gang has room on the cluster."""
-        return fits(self.gang.record.gang, self.capacity)
+        if self._has_room is None:
+            self._has_room = fits(self.gang.record.gang, self.capacity)
+        self.lacked_room = self.lacked_room or not self._has_room
+        return self._has_room
 
     def _charge(self, gang: ActiveGang, sign: int) -> None:
         record = gang.record
         self.ledger.charge(gang.leaves, record.gang.demand, record.priority, sign)
-        if gang.cluster == self.cluster:
-            self.capacity.charge(gang.uid, record.gang, sign)
+        if gang.cluster != self.cluster:
+            return
+        self._has_room = None
+        if self._outstanding.pop(gang.uid, None) is None:
+            self._outstanding[gang.uid] = gang, sign
 
 
 @dataclass(slots=True)
@@ -80,6 +108,13 @@ class Search:
     others: dict[str, list[ActiveGang]]
     asks_room: bool
     is_counted: bool = field(default=False, init=False)
+
+    @property
+    def candidates(self) -> Iterator[ActiveGang]:
+        """All candidates; those of other leaves first."""
+        for gangs in self.others.values():
+            yield from gangs
+        yield from self.own
 
     @property
     def account(self) -> Account:
@@ -129,6 +164,17 @@ class Search:
             return self.trial.has_quota(self.leaf) and (not self.asks_room or self.trial.has_room())
         finally:
             self.count_gang(is_counted=was_counted)
+
+    def may_be_enough(self, gangs: Iterable[ActiveGang]) -> bool:
+        """False if the gang would lack quota in this tree even without all of these gangs.
+
+        To free an amount in any leaf makes at most this amount available.
+        """
+        missing = self.trial.ledger.missing(self.leaf, self.demand)
+        if not missing:
+            return True
+        demands = [gang.record.gang.demand for gang in gangs]
+        return all(sum(demand[name] for demand in demands) >= amount for name, amount in missing.items())
 
     def victim_order(self, gang: ActiveGang) -> tuple[bool, int, float, str]:
         """The order of victims: of other queues, of lower priority, dispatched more recently, by name."""

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import Sharing
 from dispatcher.core.scheduling.sharing import division, dominant_share, priority
 from dispatcher.core.scheduling.sharing.division import Shares
@@ -48,6 +49,8 @@ class Turns:
         self._shares = shares
         self._now = now
         self._taken: set[str] = set()
+        self._ranks: dict[str, Rank] = {}
+        self._keys_of: dict[str, dict[tuple[str, Resources], Keys]] = {}
         self._queues: dict[str, deque[PendingGang]] = {}
         by_leaf: dict[str, list[PendingGang]] = {}
         for gang in gangs:
@@ -58,6 +61,8 @@ class Turns:
             self._queues[leaf] = deque(there)
         self._trees: dict[str, dict[str, _Winner]] = {}
         self._roots = {leaf: self._root_of(leaf) for leaf in self._queues}
+        # They are first in their queues.
+        self._preempting = {leaf for leaf, queue in self._queues.items() if queue[0].is_preempting}
         for root in set(self._roots.values()):
             self._rebuild(root)
 
@@ -70,9 +75,8 @@ class Turns:
         """Take the gang whose turn it is; None if all are decided."""
         heads = [tree[root] for root, tree in self._trees.items() if root in tree]
         preempting = [
-            _Winner(queue[0], rank(queue[0], self._now), {})
-            for queue in self._queues.values()
-            if queue and queue[0].is_preempting
+            _Winner(queue[0], self._rank(queue[0]), {})
+            for queue in map(self._queues.__getitem__, self._preempting)
         ]
         if not heads:
             return None
@@ -95,10 +99,13 @@ class Turns:
         queue = self._queues[leaf]
         while queue and queue[0].uid in self._taken:
             self._taken.discard(queue.popleft().uid)
+        if not queue or not queue[0].is_preempting:
+            self._preempting.discard(leaf)
         self._update(leaf)
 
     def _rebuild(self, root: str) -> None:
         tree = self._trees[root] = {}
+        self._keys_of[root] = {}
         leaves = [leaf for leaf, at in self._roots.items() if at == root]
         if root.startswith("!"):
             self._update(leaves[0])
@@ -116,7 +123,7 @@ class Turns:
             queue = self._queues[leaf]
             tree.pop(root, None)
             if queue:
-                tree[root] = _Winner(queue[0], rank(queue[0], self._now), {})
+                tree[root] = _Winner(queue[0], self._rank(queue[0]), {})
             return
         self._set_head(tree, leaf)
         for name in self._later.forest.places[leaf].path[1:]:
@@ -125,9 +132,19 @@ class Turns:
     def _set_head(self, tree: dict[str, _Winner], leaf: str) -> None:
         queue = self._queues[leaf]
         if queue:
-            tree[leaf] = _Winner(queue[0], rank(queue[0], self._now), self._keys(queue[0], leaf))
+            known, demand = self._keys_of[self._roots[leaf]], queue[0].record.gang.demand
+            keys = known.get((leaf, demand))
+            if keys is None:
+                keys = known[leaf, demand] = self._keys(queue[0], leaf)
+            tree[leaf] = _Winner(queue[0], self._rank(queue[0]), keys)
         else:
             tree.pop(leaf, None)
+
+    def _rank(self, gang: PendingGang) -> Rank:
+        found = self._ranks.get(gang.uid)
+        if found is None:
+            found = self._ranks[gang.uid] = rank(gang, self._now)
+        return found
 
     def _set_winner(self, tree: dict[str, _Winner], name: str) -> None:
         """The winner of an inner queue among its children's."""

@@ -11,18 +11,21 @@ removed.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final, NamedTuple
 
 from dispatcher.core.model.gang import Assignment, Gang
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.resources import is_device
+from dispatcher.core.queues.accounts import Asked
 from dispatcher.core.queues.forest import Place
 from dispatcher.core.queues.queue import Reclaim, Sharing, WithinQueue
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_room import ClusterRoom
-from dispatcher.core.scheduling.fit import fit
+from dispatcher.core.scheduling.fit import fit, fits
 from dispatcher.core.scheduling.sharing import division, dominant_share, priority
 from dispatcher.core.scheduling.sharing.division import Shares
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang
@@ -47,12 +50,35 @@ class Victims:
         return highest, len(self.gangs), self.cluster
 
 
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """How the running gangs of a search differ from those of the cycle: one is `placed` and some are gone."""
+
+    placed: ActiveGang | None = None
+    without: frozenset[str] = frozenset()
+
+
+class _Kind(NamedTuple):
+    """What decides a search for a gang that has room on a cluster and lacks only quota: it fails for all of a kind.
+
+    `asked` is the limited part of the demand in each tree. `created_at` is None where age decides nothing.
+    """
+
+    leaves: tuple[str, ...]
+    asked: tuple[Asked, ...]
+    priority: int
+    created_at: datetime | None
+
+
+_AS_IT_IS: Final = _Change()
+
+
 @dataclass(slots=True)
 class VictimSearch:
     """Searches for victims in one cycle. `later` is the ledger without the gangs that leave.
 
     `active` are the gangs that held capacity when the cycle began, by leaf; those in `gone` leave. `shares` are those
-    of the trees with the sharing Division, by root.
+    of the trees with the sharing Division, by root. With `remembers` false, each search is made anew.
     """
 
     later: QuotaLedger
@@ -60,7 +86,12 @@ class VictimSearch:
     active: Mapping[str, Sequence[ActiveGang]]
     shares: Mapping[str, Shares]
     now: datetime
+    remembers: bool = True
     gone: set[str] = field(default_factory=set)
+    _without_quota: set[_Kind] = field(default_factory=set, init=False)
+    _known_room: dict[tuple[str, int, Gang], bool] = field(default_factory=dict, init=False)
+    _ready: dict[str, list[ActiveGang]] = field(default_factory=dict, init=False)
+    _using: dict[tuple[str, frozenset[str], str], list[ActiveGang]] = field(default_factory=dict, init=False)
 
     def find(self, gang: PendingGang, accepting: Iterable[str], accepting_of: Accepting) -> Victims | None:
         """The victims on the best of the accepting clusters; None if there are none that suffice.
@@ -92,10 +123,27 @@ class VictimSearch:
             for place in places
         )
 
+    def changed(self) -> None:
+        """The ledger has changed: searches that failed for lack of quota may succeed now."""
+        self._without_quota.clear()
+
+    def leave(self, uids: Iterable[str]) -> None:
+        """These gangs leave from now on: they are no candidates any more."""
+        self.gone.update(uids)
+        self._using.clear()
+
     def _find_on(self, room: ClusterRoom, gang: PendingGang, accepting_of: Accepting) -> Victims | None:
-        trial = Trial(gang, room.name, self.later, room.trial())
+        known = self._known_room.get((room.name, room.version, gang.record.gang))
+        trial = Trial(gang, room.name, self.later, room.later, known)
+        if known is None:
+            self._known_room[room.name, room.version, gang.record.gang] = trial.has_room()
+        kind = self._kind_of(gang)
+        if trial.has_room() and kind in self._without_quota:
+            return None
         try:
-            if not self._search(trial, self.active, frozenset()):
+            if not self._search(trial, _AS_IT_IS):
+                if self.remembers and not trial.lacked_room:
+                    self._without_quota.add(kind)
                 return None
             if self._could_be_undone(trial, accepting_of):
                 return None
@@ -103,13 +151,23 @@ class VictimSearch:
         finally:
             trial.close()
 
-    def _search(
-        self, trial: Trial, active: Mapping[str, Sequence[ActiveGang]], ready: frozenset[str]
-    ) -> bool:
-        """Remove victims until it is enough in every tree, without those that are not needed.
+    def _kind_of(self, gang: PendingGang) -> _Kind:
+        record = gang.record
+        places = list(self._places(gang.leaves))
+        quotas = [self.later.accounts[place.root].quota for place in places]
+        is_by_age = any(
+            place.queue.preemption.within_queue is WithinQueue.LOWER_OR_NEWER_EQUAL_PRIORITY
+            for place in places
+        )
+        return _Kind(
+            gang.leaves,
+            tuple(quota.asked(record.gang.demand) for quota in quotas),
+            record.priority,
+            record.created_at if is_by_age else None,
+        )
 
-        Gangs in `ready` count as if they had run long enough.
-        """
+    def _search(self, trial: Trial, change: _Change) -> bool:
+        """Remove victims until it is enough in every tree, without those that are not needed."""
         gang = trial.gang
         conditions: list[Enough] = []
         asks_room = True
@@ -118,8 +176,10 @@ class VictimSearch:
             if not lacks_quota and not (asks_room and lacks_room):
                 continue
             contested = self._contested(trial, place, lacks_room=lacks_room)
-            search = self._prepared(trial, place, contested, active, ready, lacks_room=lacks_room)
+            search = self._prepared(trial, place, contested, change, lacks_room=lacks_room)
             search.asks_room = asks_room
+            if not search.may_be_enough(search.candidates):
+                continue
             condition = self._run(search)
             if condition is not None:
                 conditions.append(condition)
@@ -154,63 +214,84 @@ class VictimSearch:
         return frozenset(found)
 
     def _prepared(
-        self,
-        trial: Trial,
-        place: Place,
-        contested: frozenset[str],
-        active: Mapping[str, Sequence[ActiveGang]],
-        ready: frozenset[str],
-        *,
-        lacks_room: bool,
+        self, trial: Trial, place: Place, contested: frozenset[str], change: _Change, *, lacks_room: bool
     ) -> Search:
         """The search in one tree, with its candidates."""
         own: list[ActiveGang] = []
         others: dict[str, list[ActiveGang]] = {}
-        for name in self.later.accounts[place.root].quota.tree.names:
-            found = [
-                each
-                for each in active.get(name, ())
-                if self._is_candidate(each, trial, place, name, ready)
-                and uses_any(each, contested)
-                and (not lacks_room or each.cluster == trial.cluster)
-            ]
-            found.sort(key=lambda each: victim_order(each, place.name))
+        cluster = trial.cluster if lacks_room else ""
+        is_reclaiming = place.queue.preemption.reclaim is not Reclaim.NEVER
+        tree = self.later.accounts[place.root].quota.tree
+        excluded = trial.removed.keys() | change.without
+        for name in tree.names if is_reclaiming else (place.name,):
+            found = self._candidates_using(name, contested, cluster)
+            if change.placed is not None and name in change.placed.leaves:
+                found = self._with_placed(found, change.placed, name, contested, cluster)
+            found = _allowed(trial.gang, place, found, name)
+            if excluded:
+                found = [each for each in found if each.uid not in excluded]
             if name == place.name:
                 own = found
             elif found:
                 others[name] = found
         return Search(trial, place.name, contested, own, others, asks_room=True)
 
-    def _is_candidate(
-        self, gang: ActiveGang, trial: Trial, place: Place, leaf: str, ready: frozenset[str]
-    ) -> bool:
-        if gang.uid in self.gone or gang.uid in trial.removed or gang.is_leaving or gang.is_fixed:
-            return False
-        its = self.later.forest.places[leaf]
-        if not all(each.is_preemptible(gang.record.priority) for each in self._places(gang.leaves)):
-            return False
-        ran = self.now - gang.dispatched_at
-        if ran < its.min_runtime and gang.uid not in ready:
-            return False
-        return may_preempt(trial.gang, place, gang, leaf)
+    def _candidates_using(self, leaf: str, contested: frozenset[str], cluster: str) -> list[ActiveGang]:
+        """The candidates of a leaf that use contested resources, on a cluster if one is given; not to be changed."""
+        key = leaf, contested, cluster
+        found = self._using.get(key)
+        if found is None:
+            found = self._using[key] = [
+                each
+                for each in self._candidates(leaf)
+                if uses_any(each, contested) and cluster in {"", each.cluster} and each.uid not in self.gone
+            ]
+        return found
+
+    def _candidates(self, leaf: str) -> list[ActiveGang]:
+        """The gangs of a leaf that some gang may preempt, in the order of victims."""
+        found = self._ready.get(leaf)
+        if found is None:
+            place = self.later.forest.places[leaf]
+            found = self._ready[leaf] = [
+                each
+                for each in self.active.get(leaf, ())
+                if not each.is_leaving
+                and not each.is_fixed
+                and self.now - each.dispatched_at >= place.min_runtime
+                and self._is_preemptible(each)
+            ]
+            found.sort(key=lambda each: victim_order(each, leaf))
+        return found
+
+    def _is_preemptible(self, gang: ActiveGang) -> bool:
+        return all(place.is_preemptible(gang.record.priority) for place in self._places(gang.leaves))
+
+    def _with_placed(
+        self, gangs: list[ActiveGang], placed: ActiveGang, leaf: str, contested: frozenset[str], cluster: str
+    ) -> list[ActiveGang]:
+        """The candidates with one that was placed by this cycle, as if it had run long enough."""
+        is_there = cluster in {"", placed.cluster} and uses_any(placed, contested)
+        if not is_there or not self._is_preemptible(placed):
+            return gangs
+        return sorted([*gangs, placed], key=lambda each: victim_order(each, leaf))
 
     def _could_be_undone(self, trial: Trial, accepting_of: Accepting) -> bool:
         """True if a victim, queued again, would wait and could then preempt the gang."""
-        placed = self._placed(trial)
+        gang = trial.gang
+        placed = ActiveGang(gang.record, gang.leaves, trial.cluster, self.now)
         victims = [gang for gang, _ in trial.removed.values()]
         suspects = [each for each in victims if self._may_ever_preempt(each, placed)]
         if not suspects:
             return False
         record = placed.record
+        change = _Change(placed, frozenset(trial.removed))
+        capacity = self._capacity_with(placed, trial)
         self.later.charge(placed.leaves, record.gang.demand, record.priority)
         try:
-            return any(self._would_undo(each, placed, trial, accepting_of) for each in suspects)
+            return any(self._would_undo(each, change, capacity, accepting_of) for each in suspects)
         finally:
             self.later.charge(placed.leaves, record.gang.demand, record.priority, -1)
-
-    def _placed(self, trial: Trial) -> ActiveGang:
-        gang = trial.gang
-        return ActiveGang(gang.record, gang.leaves, trial.cluster, self.now)
 
     def _may_ever_preempt(self, victim: ActiveGang, placed: ActiveGang) -> bool:
         again = _queued_again(victim)
@@ -222,44 +303,36 @@ class VictimSearch:
         )
 
     def _would_undo(
-        self, victim: ActiveGang, placed: ActiveGang, trial: Trial, accepting_of: Accepting
+        self, victim: ActiveGang, change: _Change, capacity: CapacitySnapshot, accepting_of: Accepting
     ) -> bool:
-        again = _queued_again(victim)
+        """`capacity` is that of the cluster of the placed gang."""
+        again, placed = _queued_again(victim), change.placed
+        assert placed is not None  # noqa: S101  # only such a change can be undone
         record = victim.record
+        capacities = {
+            name: capacity if name == placed.cluster else self.rooms[name].later
+            for name in accepting_of(again)
+        }
         has_quota = self.later.has_quota(victim.leaves, record.gang.demand, record.priority)
-        clusters = list(accepting_of(again))
-        capacities = {name: self._capacity_with(placed, name, trial) for name in clusters}
-        if has_quota and any(_has_room(record.gang, each) for each in capacities.values()):
+        if has_quota and any(fits(record.gang, each) for each in capacities.values()):
             return False
-        active = self._active_with(placed, trial)
-        for name, capacity in capacities.items():
-            back = Trial(again, name, self.later, capacity)
+        for name, each in capacities.items():
+            back = Trial(again, name, self.later, each)
             try:
-                takes = self._search(back, active, frozenset({placed.uid})) and placed.uid in back.removed
+                takes = self._search(back, change) and placed.uid in back.removed
             finally:
                 back.close()
             if takes:
                 return True
         return False
 
-    def _capacity_with(self, placed: ActiveGang, cluster: str, trial: Trial) -> CapacitySnapshot:
-        """The capacity of a cluster later, with the victims gone and the gang in its place."""
-        if cluster != trial.cluster:
-            return self.rooms[cluster].trial()
+    def _capacity_with(self, placed: ActiveGang, trial: Trial) -> CapacitySnapshot:
+        """The capacity of the cluster later, with the victims gone and the gang in its place."""
         capacity = trial.capacity.copy()
         places = fit(placed.record.gang, capacity)
         if isinstance(places, Assignment):
             capacity.take_as(placed.uid, placed.record.gang, places)
         return capacity
-
-    def _active_with(self, placed: ActiveGang, trial: Trial) -> dict[str, Sequence[ActiveGang]]:
-        found: dict[str, Sequence[ActiveGang]] = {
-            leaf: [each for each in gangs if each.uid not in trial.removed]
-            for leaf, gangs in self.active.items()
-        }
-        for leaf in placed.leaves:
-            found[leaf] = [*found.get(leaf, ()), placed]
-        return found
 
     def _places(self, leaves: Iterable[str]) -> Iterator[Place]:
         return (place for leaf in leaves if (place := self.later.place(leaf)) is not None)
@@ -278,6 +351,25 @@ def may_preempt(gang: PendingGang, place: Place, other: ActiveGang, leaf: str) -
     return preemption.reclaim is Reclaim.ANY
 
 
+def _allowed(gang: PendingGang, place: Place, gangs: list[ActiveGang], leaf: str) -> list[ActiveGang]:
+    """Those of the gangs of `leaf`, in the order of victims, that the gang may preempt as in `may_preempt`."""
+    preemption = place.queue.preemption
+    if leaf != place.name and preemption.reclaim is Reclaim.ANY:
+        return gangs
+    if leaf == place.name and preemption.within_queue is WithinQueue.NEVER:
+        return []
+    below = bisect_left(gangs, gang.record.priority, key=_priority)
+    equal = []
+    if leaf == place.name and preemption.within_queue is WithinQueue.LOWER_OR_NEWER_EQUAL_PRIORITY:
+        end = bisect_right(gangs, gang.record.priority, key=_priority)
+        equal = [each for each in gangs[below:end] if each.record.created_at > gang.record.created_at]
+    return [*gangs[:below], *equal]
+
+
+def _priority(gang: ActiveGang) -> int:
+    return gang.record.priority
+
+
 def _fill_back(trial: Trial, is_enough: Enough) -> None:
     """Put back whoever is not needed, from the last but one to the first that was removed."""
     for gang, reason in list(trial.removed.values())[-2::-1]:
@@ -288,7 +380,3 @@ def _fill_back(trial: Trial, is_enough: Enough) -> None:
 
 def _queued_again(gang: ActiveGang) -> PendingGang:
     return PendingGang(gang.record, gang.leaves)
-
-
-def _has_room(gang: Gang, capacity: CapacitySnapshot) -> bool:
-    return isinstance(fit(gang, capacity), Assignment)

@@ -54,6 +54,32 @@ def test_each_decision_of_many_cycles_is_right_by_definition() -> None:
     assert replayed(MANY)["preempt"] > 1000
 
 
+def check_memory(seed: int) -> None:
+    """Four gangs of each kind are decided as if each were the only one of its kind."""
+    document = random_document(Random(seed), arrivals=8)  # noqa: S311 - repeatable
+    document["pending"] = [
+        gang | {"name": f"{gang['name']}-{number}", "age": gang["age"] + number % 2}
+        for number in range(4)
+        for gang in document["pending"]
+    ]
+    world = parse_scenario(document)
+    assert world.plan_queues(remembers=False) == world.plan_queues()
+
+
+@settings(max_examples=80)
+@given(SEEDS)
+def test_a_remembered_refusal_is_what_would_be_decided_anew(seed: int) -> None:
+    check_memory(seed)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(600)
+@settings(max_examples=4000)
+@given(SEEDS)
+def test_many_remembered_refusals_are_what_would_be_decided_anew(seed: int) -> None:
+    check_memory(seed)
+
+
 def check_order(seed: int, sharing: str) -> None:
     """Ties between queues are broken by their declaration only under Division, and where several are drained."""
     chance = Random(seed)  # noqa: S311 - repeatable
