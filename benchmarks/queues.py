@@ -1,0 +1,173 @@
+"""A cycle over queues and a search for victims, measured: `python -m benchmarks.queues [--profile]`.
+
+The queued gangs are Kueue's baseline: 30 queues of 5 trees, 500 gangs each, of three sizes with priorities of their
+own, here with 30 different memory requests of each size, so 90 shapes. 1,000 gangs run, and each tree is full. The
+search is for one gang among 4,000 running gangs on 4 clusters of 500 nodes.
+
+Source: https://github.com/kubernetes-sigs/kueue/tree/main/test/performance/scheduler
+"""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from time import process_time
+
+from dispatcher.core.model.gang import Assignment, Gang, PodSet
+from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim, Sharing, WithinQueue
+from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.sharing.cycle import QueueCycle, QueueFacts, QueueOutcome
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang
+from dispatcher.core.scheduling.world import SOME_TIME
+
+TREES, QUEUES_OF_A_TREE = 5, 6
+SIZES = ((350, 1, 50), (100, 5, 100), (50, 20, 200))
+"""Gangs of a queue, cpu and priority of each."""
+SHAPES = 30
+"""Different memory requests of each size."""
+RUNNING = 1000
+CAUTIOUS = Preemption(WithinQueue.LOWER_PRIORITY, Reclaim.ANY)
+
+
+def main() -> None:
+    """Print the figures of each sharing."""
+    for sharing in Sharing:
+        _report(f"cycle of 15,000 gangs, {sharing}", partial(_baseline, sharing))
+    for sharing in Sharing:
+        _report(f"search among 4,000 gangs, {sharing}", partial(_search, sharing))
+
+
+def _report(name: str, build: Callable[[], tuple[QueueFacts, Mapping[str, ClusterSnapshot]]]) -> None:
+    best, found = None, Counter[str]()
+    for _ in range(3):
+        facts, snapshots = build()
+        began = process_time()
+        outcomes = QueueCycle(facts, snapshots).run()
+        took = process_time() - began
+        best = took if best is None else min(best, took)
+        found = Counter(map(_kind, outcomes))
+    print(f"{name}: {best:.3f} s of CPU; {dict(found.most_common())}")
+    if "--profile" in sys.argv:
+        facts, snapshots = build()
+        with cProfile.Profile() as profile:
+            QueueCycle(facts, snapshots).run()
+        pstats.Stats(profile).sort_stats("cumulative").print_stats(35)
+
+
+def _kind(outcome: QueueOutcome) -> str:
+    pending = getattr(outcome, "pending", None)
+    return type(outcome).__name__ if pending is None else f"{type(outcome).__name__} {pending.reason}"
+
+
+# --- Kueue's baseline ----------------------------------------------------------------------------------------
+
+
+def _baseline(sharing: Sharing) -> tuple[QueueFacts, Mapping[str, ClusterSnapshot]]:
+    """Every tree is full of gangs of the smallest size, which run in all of its queues."""
+    queues = []
+    for tree in range(TREES):
+        queues.append(Queue(f"tree-{tree}", sharing=sharing))
+        quota = {"cpu": Quota(20_000, borrowing_limit=100_000)}
+        queues += [
+            Queue(f"queue-{tree}-{number}", f"tree-{tree}", quota, preemption=CAUTIOUS)
+            for number in range(QUEUES_OF_A_TREE)
+        ]
+    leaves = [each.name for each in queues if each.parent]
+    shapes = {(cpu, shape): _gang(cpu, shape) for _, cpu, _ in SIZES for shape in range(SHAPES)}
+    active = [
+        _active(number, leaves[number % len(leaves)], shapes[1, number % SHAPES], 50, "hub")
+        for number in range(RUNNING)
+    ]
+    pending = [
+        _pending(f"{leaf}/{cpu}/{number}", index, leaf, shapes[cpu, number % SHAPES], priority)
+        for index, leaf in enumerate(leaves)
+        for count, cpu, priority in SIZES
+        for number in range(count)
+    ]
+    nodes = [Node(f"n{number}", Resources({"cpu": 64_000, "memory": 1 << 38})) for number in range(100)]
+    return QueueFacts(Forest.of(queues), pending, active, SOME_TIME), {"hub": _cluster("hub", nodes, active)}
+
+
+# --- a search ------------------------------------------------------------------------------------------------
+
+
+def _search(sharing: Sharing) -> tuple[QueueFacts, Mapping[str, ClusterSnapshot]]:
+    """Four clusters of 500 full nodes; a gang of 8 nodes in a queue that may reclaim its quota."""
+    names = [f"cluster-{number}" for number in range(4)]
+    quotas = [Queue(f"queue-{number}", "org", {"gpu": Quota(800)}) for number in range(19)]
+    owner = Queue("owner", "org", {"gpu": Quota(800)}, preemption=CAUTIOUS)
+    forest = Forest.of([Queue("org", sharing=sharing), owner, *quotas])
+    half = Gang(Resources({"gpu": 4}), 1, (PodSet(1, Resources({"gpu": 4})),))
+    active = [
+        _active(number, quotas[number % 19].name, half, number % 7, names[number // 1000])
+        for number in range(4000)
+    ]
+    nodes = [Node(f"n{number}", Resources({"gpu": 8})) for number in range(500)]
+    clusters = {
+        name: _cluster(name, nodes, [each for each in active if each.cluster == name]) for name in names
+    }
+    large = Gang(Resources({"gpu": 64}), 8, (PodSet(8, Resources({"gpu": 8})),))
+    pending = [_pending("large", 0, "owner", large, 9)]
+    return QueueFacts(forest, pending, active, SOME_TIME), clusters
+
+
+# --- gangs and clusters --------------------------------------------------------------------------------------
+
+
+def _gang(cpu: int, shape: int) -> Gang:
+    requests = Resources({"cpu": cpu * 1000, "memory": (shape + 1) << 20})
+    return Gang(requests, 1, (PodSet(1, requests),))
+
+
+def _record(uid: str, number: int, gang: Gang, priority: int, phase: Phase) -> Record:
+    created = SOME_TIME - timedelta(hours=2) + timedelta(milliseconds=number)
+    return Record(
+        uid, "", "default", uid, created, phase, created, gang=gang, priority=priority, enqueue_seq=number
+    )
+
+
+def _pending(uid: str, number: int, leaf: str, gang: Gang, priority: int) -> PendingGang:
+    return PendingGang(_record(uid, number, gang, priority, Phase.QUEUED), (leaf,))
+
+
+def _active(number: int, leaf: str, gang: Gang, priority: int, cluster: str) -> ActiveGang:
+    record = _record(f"r{number}", number, gang, priority, Phase.RUNNING)
+    return ActiveGang(record, (leaf,), cluster, SOME_TIME - timedelta(seconds=3600 - number % 600))
+
+
+def _cluster(name: str, nodes: Sequence[Node], active: Sequence[ActiveGang]) -> ClusterSnapshot:
+    """A cluster in which the running gangs are on nodes, one after the other."""
+    ledger = CapacityLedger(FitMode.NODE)
+    for node in nodes:
+        ledger.set_node(node)
+    places = iter(_places(nodes, active))
+    for gang in active:
+        ledger.reserve(gang.uid, gang.record.gang, next(places))
+    return ClusterSnapshot(name, ledger.snapshot())
+
+
+def _places(nodes: Sequence[Node], active: Sequence[ActiveGang]) -> list[Assignment]:
+    found, at = [], 0
+    free = nodes[0].allocatable
+    for gang in active:
+        demand = gang.record.gang.demand
+        if not demand.fits_in(free):
+            at += 1
+            free = nodes[at].allocatable
+        free -= demand
+        found.append(Assignment((((nodes[at].name, 1),),)))
+    return found
+
+
+if __name__ == "__main__":
+    main()
