@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dispatcher.core.model.record import Record
-from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.queues.queue import Queue, QueueingStrategy
 from dispatcher.core.scheduling import ordering
 from dispatcher.core.scheduling.backfill import LONG_AGO, Backfill
 from dispatcher.core.scheduling.cycle import Outcome, Placed, Waiting
@@ -29,7 +29,7 @@ def check(document: Json, policy: QueueingStrategy) -> None:
     starved = starved_of(world)
     reservations = Backfill().renew(starved, KnownSnapshots().of(world), LONG_AGO)
     world = replace(world, reservations=reservations)
-    without, (_, over_queues) = world.plan(), world.plan_queues()
+    without, (_, over_queues) = world.plan(), replace(world, queues=(Queue("default"),)).plan_queues()
     # The first starved gang is decided first, so it is the head; without queues, the first of the queue is.
     assert [decided(each, has_head=not starved) for each in over_queues] == [
         decided(each, has_head=not starved) for each in without
@@ -98,7 +98,7 @@ def test_only_a_starved_gang_that_waits_keeps_a_cluster() -> None:
     """Without queues, a new reservation may be for a gang that is dispatched at once, and the next gang gets none."""
     world = parse_scenario(STARVED_PAIR)
     assert [type(each).__name__ for each in world.plan()] == ["Placed", "Waiting", "Placed"]
-    assert answer_of(world)["decisions"] == [
+    assert answer_of(replace(world, queues=(Queue("default"),)))["decisions"] == [
         {"dispatch": "fits", "cluster": "east"},
         {"waiting": "waits", "reason": "InsufficientResources"},
         {"waiting": "small", "reason": "ReservedForAnother"},
