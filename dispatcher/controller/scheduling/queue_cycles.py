@@ -94,7 +94,8 @@ def changes_of(
         why = f"preempted: {Reason.QUEUE_STOPPED.words} (queue {group.queue})"
         return [preempt(victim, reason, why) for victim, reason in group.victims]
     preemptor = group.record
-    who = f"{preemptor.key} (queue {preemptor.queue}, priority {preemptor.priority})"
+    queues = f"{'queues' if preemptor.more_queues else 'queue'} {', '.join(preemptor.leaves)}"
+    who = f"{preemptor.key} ({queues}, priority {preemptor.priority})"
     return [
         queue_steps.begin_preempting(preemptor, group.pending, now, is_head=group.is_head),
         *(

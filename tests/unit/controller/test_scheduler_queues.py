@@ -13,7 +13,7 @@ from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
 from dispatcher.core.lifecycle import queue_steps, removal_steps, run_steps
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.queues.forest import Forest
-from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim, StopPolicy
+from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim, StopPolicy, WithinQueue
 from dispatcher.errors import StoreUnavailable
 from dispatcher.probes import Metrics
 from tests.builders import at, make_gang, make_record
@@ -116,6 +116,18 @@ async def test_preemption_is_one_transaction_of_the_victims_and_their_preemptor(
         assert (victim.phase, victim.attempt.preempted_by) == (Phase.REQUEUEING, owner.uid)
         assert (victim.reason, victim.message) == ("QuotaReclaimed", WHY)
     assert world.ledger.free()["cpu"] == 0  # until their pods are confirmed gone
+
+
+async def test_victim_of_a_gang_in_several_trees_is_told_all_queues_of_it(world: World) -> None:
+    tree = Queue("t/gold", None, {"cpu": Quota(8000)}, preemption=Preemption(WithinQueue.LOWER_PRIORITY))
+    low = put(world, "low", 6, "default", Phase.RUNNING, more_queues=("t/gold",))
+    put(world, "high", 6, "default", more_queues=("t/gold",), priority=7)
+    await scheduler_of(world, (tree,)).cycle()
+
+    assert world.record(low.uid).message == (
+        "preempted for default/high (queues default, t/gold, priority 7): "
+        "in its own queue the other gang goes first"
+    )
 
 
 async def test_preemptor_goes_first_when_its_victims_are_gone_and_they_come_back_by_their_age(
