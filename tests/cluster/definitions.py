@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,32 @@ def optional_definitions() -> list[Json]:
 
 
 async def uninstall(api: Api, crd: Json) -> None:
-    """Delete a definition, and all objects of it."""
-    await api.request("DELETE", f"{DEFINITIONS}/{crd['metadata']['name']}")
+    """Delete a definition, and all objects of it; return when it is gone, since the next test may install it again."""
+    path = f"{DEFINITIONS}/{crd['metadata']['name']}"
+    await api.request("DELETE", path)
+
+    async def gone() -> bool:
+        try:
+            await api.request("GET", path)
+        except RefusedError as refusal:
+            if refusal.status != 404:
+                raise
+            return True
+        return False
+
+    await wait_for(gone)
+
+
+@asynccontextmanager
+async def optional_kinds_of(kubeconfig: Path) -> AsyncIterator[Api]:
+    """MCAD's QuotaSubtrees and Kueue's WorkloadPriorityClasses can be created; after it they are gone."""
+    async with Api.connect(kubeconfig) as api:
+        found = optional_definitions()
+        try:
+            await asyncio.gather(*(install(api, crd) for crd in found))
+            yield api
+        finally:
+            await asyncio.gather(*(uninstall(api, crd) for crd in found))
 
 
 def is_established(crd: Json) -> bool:

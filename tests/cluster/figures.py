@@ -39,8 +39,8 @@ async def writes_of(process: Process) -> float:
 
 
 async def cycles_of(process: Process) -> float:
-    """How many dispatch cycles it has run."""
-    return (await scrape(process))["dispatcher_cycle_seconds_count"][()]
+    """How many dispatch cycles it has run; 0 before it leads."""
+    return (await scrape(process)).get("dispatcher_cycle_seconds_count", {}).get((), 0.0)
 
 
 async def readiness_of(process: Process) -> tuple[int, str]:

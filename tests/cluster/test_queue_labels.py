@@ -15,9 +15,8 @@ from dispatcher.api.names import (
     QUEUE_LABEL,
 )
 from dispatcher.kube.client import MERGE_PATCH
-from testbed.kuberay import Api
 from testbed.plane import Plane
-from tests.cluster.definitions import install, optional_definitions, uninstall
+from tests.cluster.definitions import optional_kinds_of
 from tests.cluster.manifests import appwrapper, item, job
 from tests.cluster.mcad.suite import conditions
 from tests.cluster.outcomes import rows
@@ -61,12 +60,8 @@ async def until_in(world: World, name: str, *expected: str) -> None:
 @pytest.fixture
 async def optional_kinds(plane: Plane) -> AsyncIterator[None]:
     """MCAD's QuotaSubtrees and Kueue's WorkloadPriorityClasses can be created on the hub."""
-    async with Api.connect(plane.kubeconfig) as api:
-        for crd in optional_definitions():
-            await install(api, crd)
+    async with optional_kinds_of(plane.kubeconfig):
         yield
-        for crd in optional_definitions():
-            await uninstall(api, crd)
 
 
 async def test_labels_of_the_appwrapper_or_else_of_its_namespace_name_the_queue(world: World) -> None:
