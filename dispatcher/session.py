@@ -55,6 +55,7 @@ from dispatcher.controller.upkeep.takeover import for_each, load
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.ceilings import Ceiling
 from dispatcher.core.intake.priority_classes import class_name
+from dispatcher.core.intake.queue_labels import naming_queues
 from dispatcher.core.kinds.demand import Rule
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.clock import Clock
@@ -494,7 +495,8 @@ class Session:
         return replace(
             rules,
             queues=tuple(place.queue for place in places),
-            namespaces=dict(queues.namespaces) if has_selector else {},
+            namespaces=dict(queues.namespaces) if has_selector else naming_queues(queues.namespaces),
+            trees=self._queues.declared.trees,
         )
 
     async def _queues_changed(self) -> None:

@@ -51,6 +51,7 @@ def lines_of(facts: ClusterFacts) -> Steps[list[bytes]]:
                 {"metadata": {"name": each.name}, "spec": write_queue(each)} for each in facts.rules.queues
             ],
             "namespaces": facts.rules.namespaces,
+            "trees": facts.rules.trees,
         },
         "cluster": {
             "name": cluster.name,
@@ -138,6 +139,7 @@ def _rules_of(value: Mapping[str, Any]) -> SchedulingRules:
         kinds=Kinds(tuple(map(_declaration_of, value.get("declared_kinds", ())))),
         queues=tuple(map(parse_dispatch_queue, value.get("queues", ()))),
         namespaces=value.get("namespaces", {}),
+        trees=tuple(value.get("trees", ())),
     )
 
 

@@ -1,7 +1,7 @@
 """An AppWrapper that was not submitted, as the record that intake would make of it: for the question what would happen.
 
 Author checks, priority ceilings and bounds on the queue of a namespace are facts of the hub, and are left out; so are
-the labels of the namespace, MCAD's trees and priority classes.
+priority classes.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ def propose(
 ) -> Record:
     """The record of the AppWrapper `raw` if it were submitted at `now`; `namespace` counts if it names none.
 
-    The demand is charged by the `rules` of the leader. `number` tells apart the proposals of one question, and is their
-    order. Raises `SpecError` for an AppWrapper that intake would reject, and for an object that is none.
+    The demand is charged, and the queues are resolved, by the `rules` of the leader. `number` tells apart the proposals
+    of one question, and is their order. Raises `SpecError` for an AppWrapper that intake would reject, and for an
+    object that is none.
     """
     _check_kind(raw)
     metadata, spec = object_of(raw, "metadata"), object_of(raw, "spec")
@@ -49,7 +50,7 @@ def propose(
         created_at=now,
         spec=b"",
         spec_hash="",
-        queues=queues_of(kept_labels(labels), {}, ()),
+        queues=queues_of(kept_labels(labels), rules.namespaces.get(there, {}), rules.trees),
         priority=parsed.priority,
         priority_slope=parsed.priority_slope,
         suspended=parsed.suspend,

@@ -39,6 +39,15 @@ def queue_name(labels: Mapping[str, str]) -> str:
     return next(filter(None, (labels.get(key) for key in QUEUE_LABELS)), "")
 
 
+def naming_queues(namespaces: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    """The labels that name queues, of each namespace that has any, by its name."""
+    found = {
+        name: {key: labels[key] for key in QUEUE_LABELS if key in labels}
+        for name, labels in namespaces.items()
+    }
+    return {name: labels for name, labels in found.items() if labels}
+
+
 def kept_labels(labels: Mapping[str, object]) -> Mapping[str, str]:
     """The labels of an AppWrapper that may name a queue or a priority class, each value a printable line."""
     if not labels:

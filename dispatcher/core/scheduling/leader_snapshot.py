@@ -31,7 +31,8 @@ from dispatcher.core.scheduling.world import Cluster, RunningGang, RunningPods, 
 class SchedulingRules:
     """The settings of the leader and the valid declared queues, which its decisions depend on.
 
-    `namespaces` are the labels of namespaces, if a queue selects any.
+    `namespaces` are labels of namespaces by name: all labels if a queue selects namespaces by them, else those that
+    name a queue. `trees` are the names of MCAD's trees, sorted.
     """
 
     policy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
@@ -41,6 +42,12 @@ class SchedulingRules:
     kinds: Kinds = BUILT_IN
     queues: tuple[Queue, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    trees: tuple[str, ...] = ()
+
+    @property
+    def has_queues(self) -> bool:
+        """True if gangs need quota: also in a tree without any valid node, where they wait."""
+        return bool(self.queues or self.trees)
 
 
 class OwnedPods(NamedTuple):
@@ -114,7 +121,7 @@ def world_of(
     return World(
         clusters=tuple(clusters),
         running=tuple(
-            _running(record, attempt, bound[record.uid], silent if rules.queues else None)
+            _running(record, attempt, bound[record.uid], silent if rules.has_queues else None)
             for record, attempt in sorted(holders.values(), key=_by_dispatch)
         ),
         pending=tuple(each for each in known if each.phase is Phase.QUEUED),
@@ -123,9 +130,9 @@ def world_of(
         fit=rules.fit,
         starvation_bound=rules.starvation_bound,
         reservations=None
-        if rules.queues
+        if rules.has_queues
         else {uid: found for each in facts for uid, found in each.reservations.items()},
-        queues=rules.queues or None,
+        queues=rules.queues if rules.has_queues else None,
         namespaces=rules.namespaces,
     )
 

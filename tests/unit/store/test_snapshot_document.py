@@ -43,6 +43,8 @@ RULES = st.builds(
     st.integers(0, 10**9).map(lambda each: timedelta(milliseconds=each)),
     st.sampled_from(Rule),
     st.lists(DECLARED, max_size=2).map(tuple).map(Kinds),
+    namespaces=st.dictionaries(texts, LABELS, max_size=2),
+    trees=WORDS,
 )
 NODES = st.builds(
     Node,
@@ -130,10 +132,11 @@ def with_header(**fields: object) -> bytes:
     return compressed([orjson.dumps({**orjson.loads(HEADER), **fields}), *REST])
 
 
-def test_leader_of_an_earlier_release_declares_no_kinds() -> None:
+def test_leader_of_an_earlier_release_declares_neither_kinds_nor_trees() -> None:
     rules = orjson.loads(HEADER)["rules"]
-    del rules["declared_kinds"]
-    assert facts_of(with_header(rules=rules), NOW).rules.kinds == BUILT_IN
+    del rules["declared_kinds"], rules["trees"]
+    found = facts_of(with_header(rules=rules), NOW).rules
+    assert (found.kinds, found.trees) == (BUILT_IN, ())
 
 
 @pytest.mark.parametrize("version", [0, VERSION + 1, "1", None])

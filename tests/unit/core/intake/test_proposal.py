@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from dispatcher.api.names import CLUSTER_SELECTOR, LEGACY_GROUP, WORKLOAD_GROUP
+from dispatcher.api.names import (
+    CLUSTER_SELECTOR,
+    KAI_QUEUE_LABEL,
+    KUEUE_QUEUE_LABEL,
+    LEGACY_GROUP,
+    QUEUE_LABEL,
+    WORKLOAD_GROUP,
+)
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.intake.proposal import LAST, propose
 from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
@@ -94,6 +101,31 @@ def test_kinds_that_the_leader_knows_by_declaration_are_charged_by_their_templat
     assert proposed(raw, rules=rules).gang.demand == Resources({"cpu": 3000})
     with pytest.raises(SpecError, match="cannot be told from its template"):
         proposed(raw)
+
+
+TEAMS = {"team-a": {QUEUE_LABEL: "research"}, "team-b": {KAI_QUEUE_LABEL: "serving", "tier": "gold"}}
+HUB = SchedulingRules(namespaces=TEAMS, trees=("context", "service"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "namespace", "queues"),
+    [
+        ({}, "team-a", ("research", "context/default", "service/default")),
+        ({}, "team-b", ("serving", "context/default", "service/default")),
+        ({}, "elsewhere", ("default", "context/default", "service/default")),
+        ({KUEUE_QUEUE_LABEL: "own"}, "team-a", ("own", "context/default", "service/default")),
+        (
+            {"service": "gold", "context": "bronze", "other": "x"},
+            "team-a",
+            ("research", "context/bronze", "service/gold"),
+        ),
+    ],
+)
+def test_queues_are_those_of_the_hub(labels: Json, namespace: str, queues: tuple[str, ...]) -> None:
+    raw = manifest(metadata={"name": "train", "labels": labels})
+    assert proposed(raw, namespace, HUB).leaves == queues
+    raw["metadata"]["namespace"] = namespace
+    assert proposed(raw, "elsewhere", HUB).leaves == queues
 
 
 def test_the_old_group_is_an_appwrapper_too() -> None:

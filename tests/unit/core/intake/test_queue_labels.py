@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.api.names import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, QUEUE_LABEL
-from dispatcher.core.intake.queue_labels import MOST_LABELS, kept_labels, queues_of
+from dispatcher.core.intake.queue_labels import MOST_LABELS, kept_labels, naming_queues, queues_of
 from dispatcher.text import LONGEST_NAME
 
 OURS, KUEUES, KAIS = {QUEUE_LABEL: "ours"}, {KUEUE_QUEUE_LABEL: "kueues"}, {KAI_QUEUE_LABEL: "kais"}
@@ -65,3 +65,13 @@ def test_kept_values_are_bounded_lines(labels: dict[str, object]) -> None:
     found = kept_labels({**labels, QUEUE_LABEL: "a\nb" * 10_000})
     assert all(len(each) <= LONGEST_NAME and each.isprintable() for each in found.values())
     assert all(each for each in queues_of(found, {}, ()))
+
+
+def test_only_labels_that_name_queues_are_stored_of_namespaces() -> None:
+    namespaces = {"a": {**OURS, "tier": "gold"}, "b": {"tier": "gold"}, "c": {**KUEUES, **KAIS}, "d": {}}
+    found = naming_queues(namespaces)
+    assert found == {"a": OURS, "c": {**KUEUES, **KAIS}}
+    assert all(
+        queues_of({}, found.get(name, {}), ()) == queues_of({}, labels, ())
+        for name, labels in namespaces.items()
+    )

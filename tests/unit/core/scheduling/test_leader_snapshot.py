@@ -358,6 +358,13 @@ def test_reservations_and_rules_are_those_of_the_leader() -> None:
     assert reasons(without) == {"l": "InsufficientResources", "s": "east"}
 
 
+def test_gang_waits_in_a_tree_of_which_no_node_is_valid() -> None:
+    gang = make_record(name="q", uid="q", gang=make_gang(cpu=1000), more_queues=("context/default",))
+    world = world_of([facts_of(rules=SchedulingRules(trees=("context",)))], [gang], (), NOW)
+    assert reasons(world) == {"q": "QueueNotFound"}
+    assert reasons(world_of([facts_of()], [gang], (), NOW)) == {"q": "east"}
+
+
 def reasons(world: World) -> dict[str, str]:
     return {
         each.record.uid: each.cluster if isinstance(each, Placed) else each.pending.reason
