@@ -13,13 +13,19 @@ from typing import Any
 import pytest
 import yaml
 
+from dispatcher.api.names import QUEUE_LABEL
+from dispatcher.kube.client import MERGE_PATCH
 from testbed.kuberay import Api
 from testbed.plane import Plane
 from tests.cluster.definitions import create_once_served, optional_kinds_of
+from tests.cluster.dispatch_queues import Declare
 from tests.cluster.lives import breaking_job
 from tests.cluster.manifests import appwrapper, changed, item, job
-from tests.cluster.mcad.suite import Suite, conditions
+from tests.cluster.mcad.suite import AS_MCAD, OFTEN, Suite, conditions
 from tests.cluster.outcomes import delete_all, rows
+from tests.cluster.test_explain import until_settled
+from tests.cluster.world import World
+from tests.commands import Run, runner
 
 Json = dict[str, Any]
 
@@ -66,6 +72,13 @@ async def trees(request: pytest.FixtureRequest, plane: Plane) -> AsyncIterator[T
         found = Trees(api)
         await found.create(getattr(request, "param", CURRENT))
         yield found
+
+
+@pytest.fixture
+def run(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `dispatcher …` on the queue of this world."""
+    monkeypatch.setenv("DISPATCHER_DATABASE_URL", world.database_url)
+    return runner(monkeypatch, capsys)
 
 
 def documents(file: str) -> list[Json]:
@@ -288,3 +301,45 @@ async def test_what_was_held_is_given_back_once_however_it_ends(trees: Trees, su
     await suite.apply(bronze("again"))
     await until_runs(suite, "again")
     assert await charged_together(suite) == []
+
+
+async def test_what_is_said_of_a_gang_in_trees_comes_true(
+    trees: Trees, world: World, declare: Declare, run: Run, tmp_path: Path
+) -> None:
+    """`would` knows the trees and the queue of the namespace, and `explain` the accounts of all trees."""
+    await declare("team", resources={"cpu": {"nominalQuota": "950m"}})
+    labels = {"metadata": {"labels": {QUEUE_LABEL: "team"}}}
+    await world.client.patch(f"/api/v1/namespaces/{world.namespace}", labels, MERGE_PATCH)
+    suite = Suite(world, await world.start_dispatcher(**OFTEN, **AS_MCAD, snapshot_seconds="0.1"))
+    await suite.apply(bronze("holds"))
+    await until_runs(suite, "holds")
+
+    gold = {"quota_context": "gold", "quota_service": "gold"}
+    asked = {
+        "of-bronze": bronze("of-bronze", cpu="10m"),
+        "of-team": changed(bronze("of-team", cpu="60m"), "metadata.labels", gold),
+        "lost": changed(bronze("lost", cpu="10m"), "metadata.labels", {"quota_context": "lost"}),
+    }
+    messages = {
+        "of-bronze": "quota of quota_context/bronze: cpu: needs 10m, 0 available; nominal 900m, 900m used",
+        "of-team": "quota of team: cpu: needs 60m, 50m available; nominal 950m, 900m used",
+        "lost": "there is no queue quota_context/lost",
+    }
+    await until_settled(world, 2)
+    for name, manifest in asked.items():
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(manifest))
+        assert f"\n  {messages[name]}\n" in (await run("would", "-f", str(file), "-n", world.namespace)).out
+
+    await suite.apply(*asked.values())
+    for name, message in messages.items():
+        assert (await world.until_state(name, "Backoff"))["waiting"]["message"] == message
+    lines = (await run("explain", "of-bronze", "-n", world.namespace)).out.splitlines()
+    accounts = [line.split() for line in lines[lines.index("") + 2 :][:5]]
+    assert accounts == [
+        ["team", "cpu", "950m", "900m", "0", "50m", "950m"],
+        ["quota_context/bronze", "cpu", "900m", "900m", "0", "0", "900m"],
+        ["quota_context/context-root", "cpu", "1075m", "900m", "0", "175m", "1075m"],
+        ["quota_service/gold", "cpu", "1075m", "900m", "0", "175m", "1075m"],
+        ["quota_service/service-root", "cpu", "1075m", "900m", "0", "175m", "1075m"],
+    ]
