@@ -50,12 +50,10 @@ def optional_definitions() -> list[Json]:
 
 async def uninstall(api: Api, crd: Json) -> None:
     """Delete a definition, and all objects of it; return when it is gone, since the next test may install it again."""
-    path = f"{DEFINITIONS}/{crd['metadata']['name']}"
-    await api.request("DELETE", path)
 
     async def gone() -> bool:
         try:
-            await api.request("GET", path)
+            await api.request("DELETE", f"{DEFINITIONS}/{crd['metadata']['name']}")
         except RefusedError as refusal:
             if refusal.status != 404:
                 raise
