@@ -14,6 +14,7 @@ from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.quantity import in_words as amount_in_words
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.advice import NEVER_ON_A_CLUSTER
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed
 from dispatcher.core.scheduling.explanation import Explanation
 from dispatcher.core.scheduling.repair import AddNodes, RemoveGangs, Repair
@@ -139,7 +140,7 @@ class Report:
             yield f"{record.key} fits: the next cycle dispatches it to {where}."
             yield from self._place_in_queue()
             return
-        verb = "does not fit any cluster" if isinstance(outcome, Impossible) else "waits"
+        verb = "does not fit any cluster" if _fits_nowhere(outcome) else "waits"
         yield f"{record.key} {verb}: {outcome.pending.reason}"
         yield from self._place_in_queue()
         yield from self._why(outcome, width)
@@ -255,9 +256,12 @@ def _verdict(outcome: Outcome | None) -> str:
             return "NotEligible"
         case Placed():
             return "Dispatch"
-        case Impossible():
-            return "DoesNotFit"
-    return "Waits"
+    return "DoesNotFit" if _fits_nowhere(outcome) else "Waits"
+
+
+def _fits_nowhere(outcome: Outcome) -> bool:
+    """True if only a change of the clusters helps; a gang that its queue does not take fits when the queue changes."""
+    return isinstance(outcome, Impossible) and outcome.pending.reason not in NEVER_ON_A_CLUSTER
 
 
 def _on(assignment: Assignment) -> str:

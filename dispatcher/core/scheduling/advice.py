@@ -80,7 +80,7 @@ _LAST_NAME: Final = "~added"
 _REFUSED: Final = frozenset({QUEUE_NOT_FOUND, QUEUE_NOT_LEAF, NAMESPACE_NOT_ALLOWED, QUEUE_STOPPED})
 """Reasons of a gang that its queue does not take: only another declaration of the queue helps."""
 
-_NEVER_ON_A_CLUSTER: Final = _REFUSED | {LARGER_THAN_QUOTA}
+NEVER_ON_A_CLUSTER: Final = _REFUSED | {LARGER_THAN_QUOTA}
 """Reasons that no change of a cluster and no running gang has a part in."""
 
 _WITHOUT_QUOTA: Final = frozenset({INSUFFICIENT_QUOTA, OVER_NOMINAL_QUOTA, PREEMPTED_TOO_OFTEN})
@@ -258,7 +258,7 @@ class _Search:
 
     def _accepts(self, cluster: Cluster) -> bool:
         """True if a cluster takes the gang but for its capacity, and all its queues select the cluster."""
-        if self._reason in _NEVER_ON_A_CLUSTER:
+        if self._reason in NEVER_ON_A_CLUSTER:
             return False
         selectors = [each for place in self._leaves for _, each in place.cluster_selectors]
         count = has_members([each.name for each in self._world.clusters])
