@@ -98,7 +98,7 @@ class Report:
                 {
                     "name": each.gang.record.name,
                     "namespace": each.gang.record.namespace,
-                    "queue": each.gang.record.queue,
+                    "queue": each.queue,
                     "cluster": each.gang.cluster,
                     "priority": each.gang.record.priority,
                     "reason": each.reason,
@@ -173,7 +173,7 @@ class Report:
             yield from ("", *table(_ACCOUNTS, rows, width).splitlines())
         if found.spared:
             shown = [
-                (each.gang.record.key, each.gang.record.queue, each.gang.cluster, each.reason)
+                (each.gang.record.key, each.queue, each.gang.cluster, each.reason)
                 for each in found.spared[:_MOST_SPARED]
             ]
             yield from ("", *table(_SPARED, shown, width).splitlines())

@@ -39,9 +39,10 @@ class AccountRow:
 
 @dataclass(frozen=True, slots=True)
 class Spared:
-    """A gang that is not preempted for the pending one, and why."""
+    """A gang that is not preempted for the pending one, and why; `queue` is its queue in the tree that they share."""
 
     gang: ActiveGang
+    queue: str
     reason: str
 
 
@@ -82,7 +83,8 @@ class QueueReport:
             for other in self._active:
                 for leaf in other.leaves:
                     if leaf in tree and uses_any(other, asked):
-                        yield Spared(other, self._why_spared(gang, place, other, self._forest.places[leaf]))
+                        its = self._forest.places[leaf]
+                        yield Spared(other, leaf, self._why_spared(gang, place, other, its))
 
     def _row(self, place: Place, resource: str) -> AccountRow:
         account = self._ledger.accounts[place.root]
