@@ -44,7 +44,7 @@ class Past:
     scope="session",
     params=[
         pytest.param((29, False), id="all-there"),
-        pytest.param((46, True), id="what-was-deleted-is-moved"),
+        pytest.param((48, True), id="what-was-deleted-is-moved"),
     ],
 )
 def past(request: pytest.FixtureRequest, postgres_url: str, database_template: str) -> Iterator[Past]:
