@@ -144,6 +144,17 @@ def bent(manifest: Json, annotations: dict[str, str]) -> Json:
     return {**manifest, "metadata": {**manifest["metadata"], "annotations": annotations}}
 
 
+def rayservice(name: str, cpu: str = "100m", **lives: str) -> Json:
+    """A RayService of one head and one worker."""
+    cluster = raycluster(name, cpu, **lives)["spec"]
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayService",
+        "metadata": {"name": name},
+        "spec": {"serveConfigV2": "", "rayClusterConfig": cluster},
+    }
+
+
 def raycluster(name: str, cpu: str = "100m", workers: int = 1, **lives: str) -> Json:
     """A RayCluster of one head and one group of workers."""
     group = {"groupName": "workers", "replicas": workers, "minReplicas": workers, "maxReplicas": workers}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from tests.cluster.manifests import (
     job,
     pod,
     raycluster,
+    rayservice,
     service,
     statefulset,
 )
@@ -97,22 +98,31 @@ SECRET: Json = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "all"
 
 
 async def has_every_kind_and_is_suspended(hub: World, there: World, where: str) -> None:
+    wrapped = [*EVERY_KIND, *([] if where == "hub" else [SECRET])]
+    await loses_labels_and_is_suspended(hub, there, where, "all", wrapped)
+    # By itself, because the operator makes objects of the names that a RayCluster has.
+    await loses_labels_and_is_suspended(hub, there, where, "serving", [rayservice("serving")])
+
+
+async def loses_labels_and_is_suspended(
+    hub: World, there: World, where: str, its_name: str, wrapped: Sequence[Json]
+) -> None:
     """Its objects lose our labels meanwhile, and are given them again."""
-    name, wrapped = f"all-{where}", [*EVERY_KIND, *([] if where == "hub" else [SECRET])]
+    name = f"{its_name}-{where}"
     await hub.create(at(where, appwrapper(name, *map(item, wrapped))))
     await hub.until_state(name, "Running")
     kinds = [each["kind"] for each in wrapped]
     for kind in kinds:
-        await there.merge(kind, "all", {"metadata": {"labels": {UID_LABEL: None}}})
+        await there.merge(kind, its_name, {"metadata": {"labels": {UID_LABEL: None}}})
 
     async def labelled() -> bool:
-        found = [(await there.get(kind, "all") or {})["metadata"] for kind in kinds]
+        found = [(await there.get(kind, its_name) or {})["metadata"] for kind in kinds]
         return all(UID_LABEL in (each.get("labels") or {}) for each in found)
 
     await there.until(labelled, "everything bears our label again")
     await hub.merge("AppWrapper", name, {"spec": {"suspend": True}})
     await hub.until_history(name, "removed")
-    assert [await there.get(kind, "all") for kind in kinds] == [None] * len(kinds)
+    assert [await there.get(kind, its_name) for kind in kinds] == [None] * len(kinds)
     await delete(hub, name)
 
 
