@@ -146,7 +146,7 @@ def bent(manifest: Json, annotations: dict[str, str]) -> Json:
 
 def rayservice(name: str, cpu: str = "100m", **lives: str) -> Json:
     """A RayService of one head and one worker."""
-    cluster = raycluster(name, cpu, **lives)["spec"]
+    cluster = raycluster(name, cpu, workers=1, **lives)["spec"]
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayService",

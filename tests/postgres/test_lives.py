@@ -44,7 +44,7 @@ from tests.postgres.leader import CLUSTERS, Leader, Luck, Wish
 T = TypeVar("T")
 Outside: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
-EXAMPLES, STEPS = 100, 30
+EXAMPLES, STEPS = 130, 30
 MOST_APPWRAPPERS = 9
 SOON = timedelta(seconds=30)
 ENDS = CompletionRule(ends=True, holds=True, pods=1)

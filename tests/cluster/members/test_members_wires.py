@@ -125,16 +125,16 @@ async def test_namespace_is_made_once_though_the_answer_is_lost(
     namespace, url = elsewhere.namespace, elsewhere.database_url
     rule = wires.members["east"].rules.on(makes_namespace(namespace), lost()[kind])
 
-    await elsewhere.create(gang("new AppWrapper"))
-    await elsewhere.until_state("new AppWrapper", "Running")
+    await elsewhere.create(gang("new-gang"))
+    await elsewhere.until_state("new-gang", "Running")
 
     assert rule.struck.is_set()
     there = {
         name: World(supervisor, member.plane, member.client, namespace, url)
         for name, member in wires.fleet.members.items()
     }
-    assert await assert_whole(Fleet(elsewhere, there), "new AppWrapper") == "east"
-    assert await lives_but_for(url, "blocked") == {"new AppWrapper": RAN}
+    assert await assert_whole(Fleet(elsewhere, there), "new-gang") == "east"
+    assert await lives_but_for(url, "blocked") == {"new-gang": RAN}
     assert wires.created()[f"/api/v1/namespaces/{namespace}"] == 1
     assert set(wires.created().values()) == {1}
 
