@@ -129,20 +129,30 @@ def _gang(cpu: int, shape: int) -> Gang:
     return Gang(requests, 1, (PodSet(1, requests),))
 
 
-def _record(uid: str, number: int, gang: Gang, priority: int, phase: Phase) -> Record:
+def _record(uid: str, number: int, leaf: str, gang: Gang, priority: int, phase: Phase) -> Record:
     created = SOME_TIME - timedelta(hours=2) + timedelta(milliseconds=number)
     return Record(
-        uid, "", "default", uid, created, phase, created, gang=gang, priority=priority, enqueue_seq=number
+        uid,
+        "",
+        "default",
+        uid,
+        created,
+        phase,
+        created,
+        gang=gang,
+        priority=priority,
+        queue=leaf,
+        enqueue_seq=number,
     )
 
 
 def _pending(uid: str, number: int, leaf: str, gang: Gang, priority: int) -> PendingGang:
-    return PendingGang(_record(uid, number, gang, priority, Phase.QUEUED), (leaf,))
+    return PendingGang(_record(uid, number, leaf, gang, priority, Phase.QUEUED))
 
 
 def _active(number: int, leaf: str, gang: Gang, priority: int, cluster: str) -> ActiveGang:
-    record = _record(f"r{number}", number, gang, priority, Phase.RUNNING)
-    return ActiveGang(record, (leaf,), cluster, SOME_TIME - timedelta(seconds=3600 - number % 600))
+    record = _record(f"r{number}", number, leaf, gang, priority, Phase.RUNNING)
+    return ActiveGang(record, cluster, SOME_TIME - timedelta(seconds=3600 - number % 600))
 
 
 def _cluster(name: str, nodes: Sequence[Node], active: Sequence[ActiveGang]) -> ClusterSnapshot:

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from dispatcher.api.names import QUEUES_PATH
 from dispatcher.core.model.preemption import Reason
-from dispatcher.core.scheduling.sharing.cycle import INSUFFICIENT_QUOTA
+from dispatcher.core.scheduling.sharing.refusals import INSUFFICIENT_QUOTA
 from testbed import queue_scene
 from testbed.nodes import Shape
 from testbed.plane import Wanted

@@ -304,7 +304,7 @@ class Story:
         if pending:
             facts = QueueFacts(
                 FOREST,
-                [PendingGang(each, each.leaves, each.is_preempting) for each in pending],
+                [PendingGang(each) for each in pending],
                 [_active(each) for each in self._in_labs() if each.holds_capacity],
                 now,
             )
@@ -482,7 +482,6 @@ def _active(record: Record) -> ActiveGang:
     is_running = record.phase in ACTIVE
     return ActiveGang(
         record,
-        record.leaves,
         record.attempt.cluster,
         record.attempt.decided_at,
         is_leaving=not is_running and record.phase is not Phase.DISPATCHING,

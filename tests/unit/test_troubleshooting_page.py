@@ -11,12 +11,12 @@ import yaml
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ComponentsCondition, ConditionType
-from dispatcher.core.lifecycle import removal_steps
+from dispatcher.core.lifecycle import queue_steps, removal_steps
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Phase
 from dispatcher.core.scheduling import cluster_filters, explain
-from dispatcher.core.scheduling.sharing import cycle as sharing
+from dispatcher.core.scheduling.sharing import refusals
 from dispatcher.probes import Metrics, Role
 from tests.builders import NOW, make_evicted, make_record
 
@@ -61,7 +61,8 @@ def missing(wanted: set[str], form: str = "`{}`") -> list[str]:
 WAITS_FOR = (
     constants(explain)
     | constants(cluster_filters)
-    | constants(sharing)
+    | constants(refusals)
+    | {queue_steps.AWAITING_RELEASE}
     | first_words("Pending")
     | {words.PREEMPTION_TRIGGERED, "CreationPostponed", words.CLUSTER_LOST, words.NAMESPACE_QUEUE_FULL}
 )

@@ -120,6 +120,11 @@ def _queue_quota(place: Place, owned: _Owned, above: QueueQuota | None) -> Queue
     return QueueQuota(owned.total, owned.own, owned.kept, borrowing, most, limits)
 
 
+def tree_quotas(forest: Forest) -> dict[str, TreeQuota]:
+    """The amounts of all trees by root; they follow from the declarations alone."""
+    return {root: TreeQuota.of(tree, forest) for root, tree in forest.trees.items()}
+
+
 def below_common_ancestor(path: Sequence[str], other: Sequence[str]) -> tuple[str, str]:
     """The queues just below the lowest common ancestor of two leaves of one tree, given the paths of both."""
     pairs = zip(reversed(path), reversed(other), strict=False)
@@ -140,14 +145,6 @@ class Account:
         self.used, self.plain, self.firm = (
             {name: dict(nothing) for name in self.quota.queues} for _ in range(3)
         )
-
-    def copy(self) -> Account:
-        """A copy; charging it does not change this account."""
-        found = Account(self.quota)
-        for mine, copied in ((self.used, found.used), (self.plain, found.plain), (self.firm, found.firm)):
-            for name, amounts in mine.items():
-                copied[name].update(amounts)
-        return found
 
     def charge(self, leaf: str, demand: Resources, sign: int = 1, *, is_firm: bool = False) -> None:
         """Charge a demand in a leaf, or take it back with the sign -1."""
@@ -177,29 +174,27 @@ class Account:
             found += max(0, kept - used)
         return found
 
-    def lacking(self, leaf: str, demand: Resources) -> list[str]:
-        """The limited resources of which a gang of a leaf has no quota, under Priority and DominantShare."""
-        return list(self.missing(leaf, demand))
-
     def missing(self, leaf: str, demand: Resources) -> Amounts:
         """The amounts of quota that a gang of a leaf lacks, under Priority and DominantShare."""
         asked = self.quota.asked(demand)
         return {name: short for name, amount in asked if (short := amount - self.available(leaf, name)) > 0}
 
-    def beyond_limits(self, leaf: str, demand: Resources) -> list[str]:
-        """The limited resources of which a gang of a leaf has no quota, under Division."""
-        return list(self.missing_of_limits(leaf, demand))
+    def left_of_limits(self, leaf: str, resource: str) -> int | None:
+        """What is left of the tightest limit on the way to the root, under Division; None without any limit."""
+        left = (
+            limit - self.plain[each][resource]
+            for each in self.quota.paths[leaf]
+            if (limit := self.quota.queues[each].limit[resource]) is not None
+        )
+        return min(left, default=None)
 
     def missing_of_limits(self, leaf: str, demand: Resources) -> Amounts:
         """The amounts of quota that a gang of a leaf lacks at the tightest queue on the way, under Division."""
-        found: Amounts = {}
-        for name, amount in self.quota.asked(demand):
-            for each in self.quota.paths[leaf]:
-                limit = self.quota.queues[each].limit[name]
-                short = 0 if limit is None else self.plain[each][name] + amount - limit
-                if short > found.get(name, 0):
-                    found[name] = short
-        return found
+        return {
+            name: amount - left
+            for name, amount in self.quota.asked(demand)
+            if (left := self.left_of_limits(leaf, name)) is not None and amount > left
+        }
 
     def beyond_nominal(self, leaf: str, demand: Resources) -> list[str]:
         """The limited resources of which a gang that may not be preempted has no nominal quota, because of its like."""

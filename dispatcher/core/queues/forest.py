@@ -114,6 +114,10 @@ class Forest:
         """The leaves in the order of declaration."""
         return (place for place in self.places.values() if place.is_leaf)
 
+    def places_of(self, leaves: Iterable[str]) -> list[Place]:
+        """The places of a gang's queues, without those that are not valid."""
+        return [self.places[leaf] for leaf in leaves if leaf in self.places]
+
     def below(self, name: str) -> Iterator[Place]:
         """A valid queue and all below it, each after its parent."""
         names = [name]

@@ -49,7 +49,7 @@ from dispatcher.core.scheduling.repair import (
     Repair,
 )
 from dispatcher.core.scheduling.scenario import MOST
-from dispatcher.core.scheduling.sharing.cycle import (
+from dispatcher.core.scheduling.sharing.refusals import (
     INSUFFICIENT_QUOTA,
     LARGER_THAN_QUOTA,
     NAMESPACE_NOT_ALLOWED,

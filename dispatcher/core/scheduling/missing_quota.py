@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
-from dispatcher.core.queues.accounts import Account, TreeQuota
+from dispatcher.core.queues.accounts import Account, tree_quotas
 from dispatcher.core.queues.forest import Place
 from dispatcher.core.queues.queue import Sharing
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
@@ -23,7 +23,7 @@ class MissingQuota:
     def __init__(self, world: World, placed: Collection[str]) -> None:
         self._world = world
         self._forest = world.forest
-        quotas = {root: TreeQuota.of(tree, self._forest) for root, tree in self._forest.trees.items()}
+        quotas = tree_quotas(self._forest)
         before, after = QuotaLedger(self._forest, quotas), QuotaLedger(self._forest, quotas)
         for gang in world.running:
             if gang.active is not None:

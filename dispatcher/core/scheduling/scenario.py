@@ -218,7 +218,7 @@ def _running_gang(entry: Entry, nodes: Mapping[str, Collection[str]], forest: Fo
     pods = written or tuple(map(RunningPods, gang.pod_sets))
     record = _record(entry, 0, gang, Phase.RUNNING, leaves)
     ran, is_leaving = entry.child("ran").seconds(), entry.child("ending").flag()
-    active = ActiveGang(record, leaves, cluster.name(), SOME_TIME - ran, is_leaving=is_leaving)
+    active = ActiveGang(record, cluster.name(), SOME_TIME - ran, is_leaving=is_leaving)
     return RunningGang(record.uid, cluster.name(), gang.demand, pods, active=active)
 
 

@@ -186,10 +186,9 @@ class World:
             reservations=self.reservations,
         )
         cycle_over_queues = QueueCycle(facts, snapshots, remembers=remembers)
+        shares = cycle_over_queues.shares()
         outcomes = cycle_over_queues.run()
-        return cycle_over_queues.shares, tuple(
-            each if isinstance(each, Drained) else _timeless(each) for each in outcomes
-        )
+        return shares, tuple(each if isinstance(each, Drained) else _timeless(each) for each in outcomes)
 
     @property
     def has_queues(self) -> bool:

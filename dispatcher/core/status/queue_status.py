@@ -24,7 +24,7 @@ from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.queues.accounts import Account, TreeQuota
+from dispatcher.core.queues.accounts import Account, TreeQuota, tree_quotas
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue
 from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import Sharing, StopPolicy
@@ -97,7 +97,7 @@ class QueueCounter:
 
     def __init__(self, forest: Forest) -> None:
         self._forest = forest
-        self._quotas = {root: TreeQuota.of(tree, forest) for root, tree in forest.trees.items()}
+        self._quotas = tree_quotas(forest)
         self._divided = frozenset(
             root for root, tree in forest.trees.items() if tree.sharing is Sharing.DIVISION
         )
@@ -177,7 +177,7 @@ def _state(forest: Forest, place: Place, account: Account, shares: Shares | None
         available = {each: account.available(name, each) for each in limited}
     else:  # without lending, the own quota of a queue is all of its nominal quota
         borrowed = {each: max(0, used[each] - quota.total[each]) for each in limited}
-        left = {each: _left_of_limits(place, account, each) for each in limited}
+        left = {each: account.left_of_limits(name, each) for each in limited}
         available = {each: amount for each, amount in left.items() if amount is not None}
     is_by_share = place.sharing is Sharing.DOMINANT_SHARE
     return QueueState(
@@ -209,16 +209,6 @@ def _shown_resources(place: Place, limited: Sequence[str]) -> Sequence[str]:
         return limited
     named = place.queue.resources
     return sorted(limited, key=lambda each: each not in named)[:MOST_RESOURCES]
-
-
-def _left_of_limits(place: Place, account: Account, resource: str) -> int | None:
-    """What is left of the tightest limit on the way to the root, under Division; None without any limit."""
-    left = (
-        limit - account.plain[each][resource]
-        for each in place.path
-        if (limit := account.quota.queues[each].limit[resource]) is not None
-    )
-    return min(left, default=None)
 
 
 # --- the document --------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from dispatcher.core.lifecycle import creation_steps, queue_steps
 from dispatcher.core.model.record import Pending, Phase
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.scheduling import cluster_filters, explain
-from dispatcher.core.scheduling.sharing import cycle as sharing
+from dispatcher.core.scheduling.sharing import refusals
 from dispatcher.store.queue import QueueStore
 from tests.postgres.changes import LATER, NOW, make_submit, rows_of
 
@@ -25,14 +25,14 @@ CLUSTERS = {explain.NO_CLUSTER} | {
     if name.isupper() and isinstance(value, str) and not name.startswith("_")
 }
 QUOTA = {
-    sharing.INSUFFICIENT_QUOTA,
-    sharing.OVER_NOMINAL_QUOTA,
-    sharing.LARGER_THAN_QUOTA,
-    sharing.PREEMPTED_TOO_OFTEN,
-    sharing.QUEUE_NOT_FOUND,
-    sharing.QUEUE_NOT_LEAF,
-    sharing.NAMESPACE_NOT_ALLOWED,
-    sharing.QUEUE_STOPPED,
+    refusals.INSUFFICIENT_QUOTA,
+    refusals.OVER_NOMINAL_QUOTA,
+    refusals.LARGER_THAN_QUOTA,
+    refusals.PREEMPTED_TOO_OFTEN,
+    refusals.QUEUE_NOT_FOUND,
+    refusals.QUEUE_NOT_LEAF,
+    refusals.NAMESPACE_NOT_ALLOWED,
+    refusals.QUEUE_STOPPED,
 }
 NEITHER = {explain.NOT_EVALUATED, creation_steps.CREATION_POSTPONED}
 

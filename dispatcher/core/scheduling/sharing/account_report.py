@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from dispatcher.core.model.record import Record
-from dispatcher.core.queues.accounts import TreeQuota
+from dispatcher.core.queues.accounts import tree_quotas
 from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import Reclaim, Sharing, WithinQueue
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang
@@ -53,21 +53,20 @@ class QueueReport:
         self._forest = forest
         self._active = sorted(active, key=lambda each: each.record.key)
         self._now = now
-        quotas = {root: TreeQuota.of(tree, forest) for root, tree in forest.trees.items()}
-        self._ledger = QuotaLedger(forest, quotas)
+        self._ledger = QuotaLedger(forest, tree_quotas(forest))
         for gang in self._active:
             self._ledger.charge(gang.leaves, gang.record.gang.demand, gang.record.priority)
 
     def accounts(self, record: Record) -> Iterator[AccountRow]:
         """The accounts of a gang's leaves and of all queues above them, of the limited resources that it asks for."""
-        for place in self._places(record):
+        for place in self._forest.places_of(record.leaves):
             quota = self._ledger.accounts[place.root].quota
             for resource, _ in quota.asked(record.gang.demand):
                 yield from (self._row(self._forest.places[name], resource) for name in place.path)
 
     def borrowers(self, record: Record) -> Iterator[AccountRow]:
         """The accounts of other leaves of its trees that borrow what the gang asks for, the largest first."""
-        for place in self._places(record):
+        for place in self._forest.places_of(record.leaves):
             account = self._ledger.accounts[place.root]
             leaves = [each for each in self._forest.below(place.root) if each.is_leaf and each != place]
             for resource, _ in account.quota.asked(record.gang.demand):
@@ -76,8 +75,8 @@ class QueueReport:
 
     def spared(self, record: Record) -> Iterator[Spared]:
         """The gangs of its trees that hold something the gang asks for, each with why it is not preempted."""
-        gang = PendingGang(record, record.leaves)
-        for place in self._places(record):
+        gang = PendingGang(record)
+        for place in self._forest.places_of(record.leaves):
             tree = self._ledger.accounts[place.root].quota.tree.names
             asked = list(record.gang.demand)
             for other in self._active:
@@ -129,10 +128,6 @@ class QueueReport:
         asked = [name for name, _ in account.quota.asked(record.gang.demand)]
         between = [name for name in its.path if name not in place.path]
         return any(account.is_within(name, asked) for name in between)
-
-    def _places(self, record: Record) -> list[Place]:
-        found = (self._forest.places.get(leaf) for leaf in record.leaves)
-        return [place for place in found if place is not None]
 
 
 _NOT_ALLOWED_INSIDE: Final = {

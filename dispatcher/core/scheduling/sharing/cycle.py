@@ -19,15 +19,14 @@ from typing import Final, NamedTuple
 from dispatcher.api.selector import Selector
 from dispatcher.core.lifecycle.queue_steps import AWAITING_RELEASE
 from dispatcher.core.model import incremental
-from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
+from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Pending, Record, Shape
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import Resources, sum_of
-from dispatcher.core.queues.accounts import TreeQuota
-from dispatcher.core.queues.forest import Forest, Place, Tree
+from dispatcher.core.queues.accounts import tree_quotas
+from dispatcher.core.queues.forest import Forest, Tree
 from dispatcher.core.queues.queue import QueueingStrategy, Reclaim, Sharing, StopPolicy, WithinQueue
 from dispatcher.core.scheduling.backfill import LONG_AGO, Reservation, noted
 from dispatcher.core.scheduling.cluster_filters import (
@@ -45,7 +44,6 @@ from dispatcher.core.scheduling.cycle import (
     Placed,
     Preempting,
     Waiting,
-    not_evaluated,
     refusal,
 )
 from dispatcher.core.scheduling.explain import (
@@ -58,36 +56,28 @@ from dispatcher.core.scheduling.explain import (
     uncounted_claims,
     why_no_other,
 )
-from dispatcher.core.scheduling.fit import Shortfall, shortfall_in_empty
+from dispatcher.core.scheduling.fit import shortfall_in_empty
 from dispatcher.core.scheduling.sharing import division, dominant_share
 from dispatcher.core.scheduling.sharing.division import Shares
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang, RecentUse, rank
 from dispatcher.core.scheduling.sharing.quota_ledger import Hold, QuotaLedger
+from dispatcher.core.scheduling.sharing.refusals import (
+    INSUFFICIENT_QUOTA,
+    OVER_NOMINAL_QUOTA,
+    PREEMPTED_TOO_OFTEN,
+    Refusals,
+    shortage,
+)
 from dispatcher.core.scheduling.sharing.search import victim_order
 from dispatcher.core.scheduling.sharing.turns import Turns
 from dispatcher.core.scheduling.sharing.victims import Victims, VictimSearch
-
-QUEUE_NOT_FOUND: Final = "QueueNotFound"
-"""There is no valid queue of that name."""
-QUEUE_NOT_LEAF: Final = "QueueNotLeaf"
-"""The queue has children, and only leaves take gangs."""
-NAMESPACE_NOT_ALLOWED: Final = "NamespaceNotAllowed"
-"""The queue, or one above it, does not serve the AppWrapper's namespace."""
-QUEUE_STOPPED: Final = "QueueStopped"
-"""The queue, or one above it, is held."""
-LARGER_THAN_QUOTA: Final = "LargerThanQuota"
-"""The gang would have no quota even if nobody used any."""
-PREEMPTED_TOO_OFTEN: Final = "PreemptedTooOften"
-"""The gang was preempted so often within 24 hours that it does not borrow any more."""
-OVER_NOMINAL_QUOTA: Final = "OverNominalQuota"
-"""The gang may not be preempted, and such gangs use all nominal quota."""
-INSUFFICIENT_QUOTA: Final = "InsufficientQuota"
-"""The gang has no quota now."""
 
 _HEADS: Final = frozenset(
     {INSUFFICIENT_QUOTA, OVER_NOMINAL_QUOTA, INSUFFICIENT, RESERVED, AWAITING_RELEASE, NO_CLUSTER}
 )
 """The reasons of a gang that waits as the head of its queue; others block nobody."""
+
+_AFTER_RELEASE: Final = "fits once gangs that are leaving have released their capacity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,33 +149,31 @@ class QueueCycle:
         self._forest = facts.forest
         self._snapshots = snapshots
         self._has_members = has_members(snapshots)
-        quotas = {root: TreeQuota.of(tree, facts.forest) for root, tree in facts.forest.trees.items()}
+        quotas = tree_quotas(facts.forest)
         self._ledger, self._later = QuotaLedger(facts.forest, quotas), QuotaLedger(facts.forest, quotas)
-        leaving: dict[str, list[tuple[str, ActiveGang]]] = {}
+        leaving: dict[str, list[tuple[str, Gang]]] = {}
         self._active: dict[str, list[ActiveGang]] = {}
         for gang in facts.active:
             record = gang.record
             self._ledger.charge(gang.leaves, record.gang.demand, record.priority)
             if gang.is_leaving:
-                leaving.setdefault(gang.cluster, []).append((gang.uid, gang))
+                leaving.setdefault(gang.cluster, []).append((gang.uid, record.gang))
                 continue
             self._later.charge(gang.leaves, record.gang.demand, record.priority)
             for leaf in gang.leaves:
                 self._active.setdefault(leaf, []).append(gang)
         self._rooms = {
-            name: ClusterRoom(
-                snapshots[name], [(uid, gang.record.gang) for uid, gang in leaving.get(name, ())]
-            )
-            for name in sorted(snapshots)
+            name: ClusterRoom(snapshots[name], leaving.get(name, ())) for name in sorted(snapshots)
         }
         self._shares = self._divided()
-        self.shares = dict(self._queue_shares())
-        """The use of each valid queue before any decision."""
         self._search = VictimSearch(
             self._later, self._rooms, self._active, self._shares, facts.now, remembers
         )
         self._turns = Turns(facts.pending, self._later, self._shares, facts.usage, facts.now)
         self._heads: dict[str, Record] = {}
+        self._answers = Refusals(
+            facts.forest, self._ledger, facts.namespaces, self._heads, has_members=self._has_members
+        )
         self._remembers = remembers
         self._refusals: dict[_Kind, Waiting | Impossible] = {}
         self._has_newer = {root: self._preempts_newer(tree) for root, tree in self._forest.trees.items()}
@@ -223,6 +211,10 @@ class QueueCycle:
                 wanted = {leaf: sum_of(pending[leaf]) for leaf in tree.names if leaf in pending}
                 found[root] = division.divide(self._later.accounts[root], self._forest, capacity, wanted)
         return found
+
+    def shares(self) -> dict[str, QueueShare]:
+        """The use of each valid queue before any decision; to be asked before `run`."""
+        return dict(self._queue_shares())
 
     def _queue_shares(self) -> Iterable[tuple[str, QueueShare]]:
         for place in self._forest.places.values():
@@ -269,7 +261,7 @@ class QueueCycle:
 
     def _kind_of(self, gang: PendingGang) -> _Kind:
         record = gang.record
-        newer = any(self._has_newer[place.root] for place in self._places(gang))
+        newer = any(self._has_newer[place.root] for place in self._forest.places_of(gang.leaves))
         return _Kind(
             gang.leaves,
             record.shape,
@@ -294,7 +286,7 @@ class QueueCycle:
         self._search.changed()
 
     def _decided(self, gang: PendingGang) -> QueueOutcome:
-        refused = self._refused_by_queues(gang)
+        refused = self._answers.by_queues(gang)
         if refused is not None:
             return refused
         sites, rejections, shortages = self._sites(gang)
@@ -316,56 +308,14 @@ class QueueCycle:
         victims = self._search.find(gang, [each.name for each in sites], self._accepting)
         if victims is not None:
             return self._preempt(gang, victims)
-        return self._wait(gang, sites, rejections, shortages)
-
-    def _refused_by_queues(self, gang: PendingGang) -> Outcome | None:
-        record = gang.record
-        for leaf in gang.leaves:
-            place = self._forest.places.get(leaf)
-            if place is None:
-                problem = self._forest.problems.get(leaf)
-                why = f"queue {leaf} is not valid: {problem}" if problem else f"there is no queue {leaf}"
-                return Impossible(record, Pending(QUEUE_NOT_FOUND, why))
-            if not place.is_leaf:
-                why = f"queue {leaf} has children: name one of the queues without any"
-                return Impossible(record, Pending(QUEUE_NOT_LEAF, why))
-            labels = self._facts.namespaces.get(record.namespace, {})
-            for name, selector in place.namespace_selectors:
-                if not selector.matches(labels):
-                    why = f"queue {name} serves namespaces with {selector}, and {record.namespace} is none"
-                    return Impossible(record, Pending(NAMESPACE_NOT_ALLOWED, why))
-            if place.stop_policy is not StopPolicy.NONE:
-                why = f"queue {place.stopped_by} is stopped: {place.stop_policy}"
-                return Impossible(record, Pending(QUEUE_STOPPED, why))
-        for place in self._places(gang):
-            head = self._heads.get(place.name)
-            if head is not None and place.strategy is QueueingStrategy.STRICT_FIFO:
-                return not_evaluated(record, head)
-        return self._larger_than_quota(gang)
-
-    def _larger_than_quota(self, gang: PendingGang) -> Outcome | None:
-        record, demand = gang.record, gang.record.gang.demand
-        for place in self._places(gang):
-            quota = self._later.accounts[place.root].quota
-            for name, amount in quota.asked(demand):
-                most: list[int] = []
-                if place.sharing is Sharing.DIVISION:
-                    limits = (quota.queues[each].limit[name] for each in place.path)
-                    most += [limit for limit in limits if limit is not None]
-                else:
-                    most.append(quota.queues[place.name].most[name])
-                if not place.is_preemptible(record.priority):
-                    most += [quota.queues[each].total[name] for each in place.path]
-                if most and amount > min(most):
-                    asked, allowed = in_words(name, amount), in_words(name, min(most))
-                    why = f"quota of {place.name}: {name}: needs {asked}, at most {allowed} is ever available"
-                    return Impossible(record, Pending(LARGER_THAN_QUOTA, why, name))
-        return None
+        return self._answers.waiting(gang, sites, rejections, shortages)
 
     def _sites(self, gang: PendingGang) -> tuple[list[ClusterRoom], list[Rejection], list[Shortage]]:
         """The clusters that accept the gang and would have room for it if they were empty; and why others do not."""
         required = effective(gang.record.requirements, self._snapshots)
-        selectors = [each for place in self._places(gang) for each in place.cluster_selectors]
+        selectors = [
+            each for place in self._forest.places_of(gang.leaves) for each in place.cluster_selectors
+        ]
         sites, rejections, shortages = [], list[Rejection](), list[Shortage]()
         for room in self._rooms.values():
             found = rejection(required, room.snapshot) or self._not_selected(room.snapshot, selectors)
@@ -406,7 +356,7 @@ class QueueCycle:
 
     def _is_tired(self, gang: PendingGang) -> bool:
         demand = gang.record.gang.demand
-        for place in self._places(gang):
+        for place in self._forest.places_of(gang.leaves):
             if not place.max_preemptions or gang.preemptions < place.max_preemptions:
                 continue
             account = self._later.accounts[place.root]
@@ -431,7 +381,7 @@ class QueueCycle:
             if isinstance(found, Assignment):
                 fitting[room.name] = found
             else:
-                short.append(self._shortage(gang, room, found))
+                short.append(shortage(gang, room, found))
         if not fitting:
             return None
         best = self._best(gang, fitting, is_later=False)
@@ -490,89 +440,7 @@ class QueueCycle:
                 self._rooms[gang.cluster].free_later([(gang.uid, record.gang)])
             self._changed(gang.leaves)
 
-    # --- waiting -----------------------------------------------------------------------------------------------
-
-    def _wait(
-        self,
-        gang: PendingGang,
-        sites: Sequence[ClusterRoom],
-        rejections: Sequence[Rejection],
-        shortages: Sequence[Shortage],
-    ) -> Waiting:
-        record, demand = gang.record, gang.record.gang.demand
-        for place in self._places(gang):
-            account = self._ledger.accounts[place.root]
-            if not place.is_preemptible(record.priority):
-                over = account.beyond_nominal(place.name, demand)
-                if over:
-                    why = f"quota of {place.name}: {over[0]}: gangs that may not be preempted use all of it"
-                    return Waiting(record, Pending(OVER_NOMINAL_QUOTA, why, over[0]))
-        for place in self._places(gang):
-            lacking = self._ledger.lacking(place.name, demand, record.priority, but_for_holds=True)
-            if lacking:
-                why = self._quota_message(place, lacking, demand)
-                return Waiting(record, Pending(INSUFFICIENT_QUOTA, why, lacking[0]))
-        found = [*shortages]
-        for room in sites:
-            fit = room.fit(record.gang)
-            found.append(self._shortage(gang, room, fit if isinstance(fit, Shortfall) else None))
-        refused = Refused(record.gang, rejections, found, has_members=self._has_members)
-        pending = refused.pending
-        kept = next((each for each in found if each.reason == RESERVED), None)
-        if kept is not None and pending.reason != RESERVED:
-            pending = replace(pending, reason=RESERVED, cluster=kept.cluster, resource="")
-        if kept is not None and not kept.keeper and (held := self._held_back(gang)):
-            pending = replace(pending, message=held)
-        return Waiting(record, pending)
-
-    def _held_back(self, gang: PendingGang) -> str:
-        """The quota that is held back from the gang for gangs that go first, in words; empty if there is none."""
-        demand, priority = gang.record.gang.demand, gang.record.priority
-        for place in self._places(gang):
-            for name in self._ledger.lacking(place.name, demand, priority):
-                return f"quota of {place.name}: {name}: what is left is kept for gangs that go first"
-        return ""
-
-    def _shortage(self, gang: PendingGang, room: ClusterRoom, short: Shortfall | None) -> Shortage:
-        """Why the gang does not go to a cluster that it would fit if the cluster were empty."""
-        free = None if short is None else room.fit_but_for_others(gang.record.gang)
-        if not isinstance(free, Shortfall):
-            keeper = room.keeper.key if room.keeper is not None else ""
-            return Shortage(room.name, RESERVED, short or Shortfall(), keeper=keeper)
-        capacity = room.snapshot.capacity
-        traits = None if capacity.nodes is None else capacity.nodes.traits
-        return Shortage(room.name, INSUFFICIENT, free, traits=traits)
-
-    def _quota_message(self, place: Place, lacking: Sequence[str], demand: Resources) -> str:
-        account = self._ledger.accounts[place.root]
-        parts = []
-        for name in lacking:
-            if place.sharing is Sharing.DIVISION:
-                free = min(
-                    limit - account.plain[each][name]
-                    for each in place.path
-                    if (limit := account.quota.queues[each].limit[name]) is not None
-                )
-            else:
-                free = account.available(place.name, name)
-            nominal, used = account.quota.queues[place.name].total[name], account.plain[place.name][name]
-            needs, available = in_words(name, demand[name]), in_words(name, free)
-            parts.append(
-                f"{name}: needs {needs}, {available} available; "
-                f"nominal {in_words(name, nominal)}, {in_words(name, used)} used"
-                f"{self._borrowers(place, name)}"
-            )
-        return f"quota of {place.name}: {'; '.join(parts)}"
-
-    def _borrowers(self, place: Place, resource: str) -> str:
-        account = self._ledger.accounts[place.root]
-        leaves = [each for each in self._forest.below(place.root) if each.is_leaf]
-        borrowed = [(account.borrowed(each.name, resource), each.name) for each in leaves]
-        found = [(amount, name) for amount, name in borrowed if amount and name != place.name]
-        if place.sharing is Sharing.DIVISION or not found:
-            return ""
-        named = ", ".join(f"{name} borrows {in_words(resource, amount)}" for amount, name in found[:3])
-        return f"; {named}"
+    # --- heads -------------------------------------------------------------------------------------------------
 
     def _add(self, gang: PendingGang, outcome: QueueOutcome, *, is_starved: bool) -> None:
         """Note an outcome; hold back what a head or a starved gang waits for."""
@@ -584,7 +452,7 @@ class QueueCycle:
         self, gang: PendingGang, outcome: Waiting | Preempting, *, is_starved: bool
     ) -> Waiting | Preempting:
         record, reason = gang.record, outcome.pending.reason
-        if any(place.name not in self._heads for place in self._places(gang)) or is_starved:
+        if any(place.name not in self._heads for place in self._forest.places_of(gang.leaves)) or is_starved:
             self._forget()  # it may hold back quota, keep a cluster or stop its queue
         if is_starved and reason in {INSUFFICIENT, RESERVED}:
             reservation = self._keep_cluster(gang)
@@ -593,7 +461,7 @@ class QueueCycle:
                 if reservation.is_resting:
                     return outcome  # the next gang can be the head
         is_head = False
-        for place in self._places(gang):
+        for place in self._forest.places_of(gang.leaves):
             is_first = place.name not in self._heads
             is_head = is_head or is_first
             self._heads.setdefault(place.name, record)
@@ -618,9 +486,3 @@ class QueueCycle:
                 room.keep(gang.record)
                 return Reservation(room.name, LONG_AGO, LONG_AGO, LONG_AGO)
         return None
-
-    def _places(self, gang: PendingGang) -> list[Place]:
-        return [self._forest.places[leaf] for leaf in gang.leaves if leaf in self._forest.places]
-
-
-_AFTER_RELEASE: Final = "fits once gangs that are leaving have released their capacity"

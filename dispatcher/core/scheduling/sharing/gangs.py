@@ -22,14 +22,16 @@ RecentUse = Mapping[tuple[str, str], Fraction]
 class PendingGang:
     """A gang that waits in one leaf of each of its trees; its turn is that of the first.
 
-    `is_preempting` is true from the time when gangs were preempted for it until it is dispatched or waits for something
-    else. `preemptions` is how often it was preempted itself within the last 24 hours.
+    `preemptions` is how often it was preempted within the last 24 hours.
     """
 
     record: Record
-    leaves: tuple[str, ...]
-    is_preempting: bool = False
     preemptions: int = 0
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """Its queues."""
+        return self.record.leaves
 
     @property
     def uid(self) -> str:
@@ -46,11 +48,15 @@ class ActiveGang:
     """
 
     record: Record
-    leaves: tuple[str, ...]
     cluster: str
     dispatched_at: datetime
     is_leaving: bool = False
     is_fixed: bool = False
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """Its queues."""
+        return self.record.leaves
 
     @property
     def uid(self) -> str:
@@ -71,7 +77,7 @@ _NONE = Fraction(0)
 
 def rank(gang: PendingGang, now: datetime) -> Rank:
     """The rank of a gang among those of all queues."""
-    return Rank(not gang.is_preempting, _NONE, ordering.rank(gang.record, now))
+    return Rank(not gang.record.is_preempting, _NONE, ordering.rank(gang.record, now))
 
 
 def rank_in_queue(gang: PendingGang, now: datetime, place: Place | None, usage: RecentUse) -> Rank:
@@ -108,7 +114,7 @@ def is_silent(closed: Closed | None) -> bool:
 def pending_gang(record: Record, now: datetime) -> PendingGang:
     """A queued record as queues see it."""
     recent = sum(now - each < PREEMPTIONS_WITHIN for each in record.preempted_at)
-    return PendingGang(record, record.leaves, record.is_preempting, recent)
+    return PendingGang(record, recent)
 
 
 def active_gang(record: Record, *, is_silent: bool) -> ActiveGang | None:
@@ -119,7 +125,6 @@ def active_gang(record: Record, *, is_silent: bool) -> ActiveGang | None:
     is_leaving = record.phase not in ACTIVE and record.phase is not Phase.DISPATCHING
     return ActiveGang(
         record,
-        record.leaves,
         attempt.cluster,
         attempt.decided_at,
         is_leaving=is_leaving and not is_silent,

@@ -34,21 +34,15 @@ class QuotaLedger:
         self.accounts = {root: Account(quota) for root, quota in quotas.items()}
         self._holds: dict[str, list[Hold]] = {}
 
-    def place(self, leaf: str) -> Place | None:
-        """The place of a queue; None if there is no valid queue of that name."""
-        return self.forest.places.get(leaf)
-
     def account_of(self, leaf: str) -> Account:
         """The account of the tree of a valid queue."""
         return self.accounts[self.forest.places[leaf].root]
 
     def charge(self, leaves: Iterable[str], demand: Resources, priority: int, sign: int = 1) -> None:
         """Charge a gang in its leaves, or take that back with the sign -1."""
-        for leaf in leaves:
-            place = self.forest.places.get(leaf)
-            if place is not None:
-                is_firm = not place.is_preemptible(priority)
-                self.accounts[place.root].charge(leaf, demand, sign, is_firm=is_firm)
+        for place in self.forest.places_of(leaves):
+            is_firm = not place.is_preemptible(priority)
+            self.accounts[place.root].charge(place.name, demand, sign, is_firm=is_firm)
 
     def hold(self, hold: Hold) -> None:
         """Hold back quota from now on."""
@@ -61,10 +55,7 @@ class QuotaLedger:
         place = self.forest.places[leaf]
         account = self.accounts[place.root]
         with self._holding(account, leaf, [] if but_for_holds else self._holds.get(place.root, [])):
-            if place.sharing is Sharing.DIVISION:
-                found = account.beyond_limits(leaf, demand)
-            else:
-                found = account.lacking(leaf, demand)
+            found = list(_missing(account, place, demand))
             if not place.is_preemptible(priority):
                 found = sorted({*found, *account.beyond_nominal(leaf, demand)})
         return found
@@ -74,9 +65,7 @@ class QuotaLedger:
         place = self.forest.places[leaf]
         account = self.accounts[place.root]
         with self._holding(account, leaf, self._holds.get(place.root, [])):
-            if place.sharing is Sharing.DIVISION:
-                return account.missing_of_limits(leaf, demand)
-            return account.missing(leaf, demand)
+            return _missing(account, place, demand)
 
     def has_quota(
         self, leaves: Iterable[str], demand: Resources, priority: int, *, but_for_holds: bool = False
@@ -101,6 +90,12 @@ class QuotaLedger:
         finally:
             for held, amounts in charged:
                 account.charge(held, amounts, -1)
+
+
+def _missing(account: Account, place: Place, demand: Resources) -> dict[str, int]:
+    if place.sharing is Sharing.DIVISION:
+        return account.missing_of_limits(place.name, demand)
+    return account.missing(place.name, demand)
 
 
 def _left_of(account: Account, hold: Hold) -> Resources:

@@ -56,13 +56,13 @@ class Turns:
         for gang in gangs:
             by_leaf.setdefault(gang.leaves[0], []).append(gang)
         for leaf, there in by_leaf.items():
-            place = later.place(leaf)
+            place = later.forest.places.get(leaf)
             there.sort(key=lambda each, at=place: rank_in_queue(each, now, at, usage))  # type: ignore[misc]
             self._queues[leaf] = deque(there)
         self._trees: dict[str, dict[str, _Winner]] = {}
         self._roots = {leaf: self._root_of(leaf) for leaf in self._queues}
         # They are first in their queues.
-        self._preempting = {leaf for leaf, queue in self._queues.items() if queue[0].is_preempting}
+        self._preempting = {leaf for leaf, queue in self._queues.items() if queue[0].record.is_preempting}
         for root in set(self._roots.values()):
             self._rebuild(root)
 
@@ -92,14 +92,14 @@ class Turns:
 
     def _root_of(self, leaf: str) -> str:
         """The root of a leaf's tree; a queue that takes no gangs is a tree of its own."""
-        place = self._later.place(leaf)
+        place = self._later.forest.places.get(leaf)
         return place.root if place is not None and place.is_leaf else f"!{leaf}"
 
     def _advance(self, leaf: str) -> None:
         queue = self._queues[leaf]
         while queue and queue[0].uid in self._taken:
             self._taken.discard(queue.popleft().uid)
-        if not queue or not queue[0].is_preempting:
+        if not queue or not queue[0].record.is_preempting:
             self._preempting.discard(leaf)
         self._update(leaf)
 

@@ -12,7 +12,7 @@ removed.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -109,7 +109,7 @@ class VictimSearch:
 
     def _may_preempt(self, gang: PendingGang) -> bool:
         """False if no candidate can exist, or if a gang that is not preemptible is over its nominal quota."""
-        places = list(self._places(gang.leaves))
+        places = self._places(gang.leaves)
         if all(
             place.queue.preemption.within_queue is WithinQueue.NEVER
             and place.queue.preemption.reclaim is Reclaim.NEVER
@@ -153,7 +153,7 @@ class VictimSearch:
 
     def _kind_of(self, gang: PendingGang) -> _Kind:
         record = gang.record
-        places = list(self._places(gang.leaves))
+        places = self._places(gang.leaves)
         quotas = [self.later.accounts[place.root].quota for place in places]
         is_by_age = any(
             place.queue.preemption.within_queue is WithinQueue.LOWER_OR_NEWER_EQUAL_PRIORITY
@@ -279,7 +279,7 @@ class VictimSearch:
     def _could_be_undone(self, trial: Trial, accepting_of: Accepting) -> bool:
         """True if a victim, queued again, would wait and could then preempt the gang."""
         gang = trial.gang
-        placed = ActiveGang(gang.record, gang.leaves, trial.cluster, self.now)
+        placed = ActiveGang(gang.record, trial.cluster, self.now)
         victims = [gang for gang, _ in trial.removed.values()]
         suspects = [each for each in victims if self._may_ever_preempt(each, placed)]
         if not suspects:
@@ -334,8 +334,8 @@ class VictimSearch:
             capacity.take_as(placed.uid, placed.record.gang, places)
         return capacity
 
-    def _places(self, leaves: Iterable[str]) -> Iterator[Place]:
-        return (place for leaf in leaves if (place := self.later.place(leaf)) is not None)
+    def _places(self, leaves: Iterable[str]) -> list[Place]:
+        return self.later.forest.places_of(leaves)
 
 
 def may_preempt(gang: PendingGang, place: Place, other: ActiveGang, leaf: str) -> bool:
@@ -379,4 +379,4 @@ def _fill_back(trial: Trial, is_enough: Enough) -> None:
 
 
 def _queued_again(gang: ActiveGang) -> PendingGang:
-    return PendingGang(gang.record, gang.leaves)
+    return PendingGang(gang.record)

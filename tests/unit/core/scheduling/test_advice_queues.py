@@ -16,7 +16,7 @@ from dispatcher.core.model.resources import LARGEST_AMOUNT
 from dispatcher.core.scheduling.advice import MOST_REPAIRS, NO_ADVICE, Advice, advise, advise_one
 from dispatcher.core.scheduling.cycle import Placed, Preempting
 from dispatcher.core.scheduling.scenario import parse_scenario
-from dispatcher.core.scheduling.sharing.cycle import (
+from dispatcher.core.scheduling.sharing.refusals import (
     INSUFFICIENT_QUOTA,
     LARGER_THAN_QUOTA,
     OVER_NOMINAL_QUOTA,

@@ -94,7 +94,6 @@ def test_every_field_of_a_document_is_read() -> None:
                 (RunningPods(PodSet(2, one), ("node-1", "node-1")), RunningPods(PodSet(1, half))),
                 active=ActiveGang(
                     record("r", Phase.RUNNING, held, priority=2, queue="a", more_queues=("tree",)),
-                    ("a", "tree"),
                     "east",
                     SOME_TIME - timedelta(seconds=3600),
                     is_leaving=True,
@@ -105,7 +104,7 @@ def test_every_field_of_a_document_is_read() -> None:
                 "east",
                 both.demand,
                 (RunningPods(bare),),
-                active=ActiveGang(record("bare", Phase.RUNNING, both), ("default",), "east", SOME_TIME),
+                active=ActiveGang(record("bare", Phase.RUNNING, both), "east", SOME_TIME),
             ),
         ),
         pending=(

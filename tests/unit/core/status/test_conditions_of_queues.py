@@ -10,7 +10,7 @@ from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import LACKS_QUOTA, Pending, Phase, Record
 from dispatcher.core.model.requirements import Rejection
-from dispatcher.core.scheduling.sharing import cycle as sharing
+from dispatcher.core.scheduling.sharing import refusals
 from dispatcher.core.status.conditions import Shown, project
 from tests.builders import WAITS, at, make_blocked, make_evicted, make_preempted, make_record
 
@@ -27,9 +27,9 @@ def condition(record: Record, type_: str) -> tuple[str, str, str]:
 
 def test_reasons_about_quota_are_those_of_the_cycle() -> None:
     assert {
-        sharing.INSUFFICIENT_QUOTA,
-        sharing.LARGER_THAN_QUOTA,
-        sharing.OVER_NOMINAL_QUOTA,
+        refusals.INSUFFICIENT_QUOTA,
+        refusals.LARGER_THAN_QUOTA,
+        refusals.OVER_NOMINAL_QUOTA,
     } == LACKS_QUOTA
 
 

@@ -52,7 +52,7 @@ def pending(*leaves: str, seconds: float | None = None, **amounts: int) -> Recor
 
 def active(*leaves: str, leaving: bool = False, **amounts: int) -> ActiveGang:
     record = demanding(leaves, Phase.RUNNING, **amounts)
-    return ActiveGang(record, tuple(leaves), "hub", NOW, is_leaving=leaving)
+    return ActiveGang(record, "hub", NOW, is_leaving=leaving)
 
 
 def states(

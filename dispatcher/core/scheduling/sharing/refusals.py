@@ -1,0 +1,179 @@
+"""Why a gang is not dispatched in a cycle over queues: pending reasons, and sentences about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dispatcher.core.model.quantity import in_words
+from dispatcher.core.model.record import Pending, Record
+from dispatcher.core.model.requirements import Rejection
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.forest import Forest, Place
+from dispatcher.core.queues.queue import QueueingStrategy, Sharing, StopPolicy
+from dispatcher.core.scheduling.cluster_room import ClusterRoom
+from dispatcher.core.scheduling.cycle import Impossible, Outcome, Waiting, not_evaluated
+from dispatcher.core.scheduling.explain import INSUFFICIENT, RESERVED, Refused, Shortage
+from dispatcher.core.scheduling.fit import Shortfall
+from dispatcher.core.scheduling.sharing.gangs import PendingGang
+from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
+
+QUEUE_NOT_FOUND: Final = "QueueNotFound"
+"""There is no valid queue of that name."""
+QUEUE_NOT_LEAF: Final = "QueueNotLeaf"
+"""The queue has children, and only leaves take gangs."""
+NAMESPACE_NOT_ALLOWED: Final = "NamespaceNotAllowed"
+"""The queue, or one above it, does not serve the AppWrapper's namespace."""
+QUEUE_STOPPED: Final = "QueueStopped"
+"""The queue, or one above it, is held."""
+LARGER_THAN_QUOTA: Final = "LargerThanQuota"
+"""The gang would have no quota even if nobody used any."""
+PREEMPTED_TOO_OFTEN: Final = "PreemptedTooOften"
+"""The gang was preempted so often within 24 hours that it does not borrow any more."""
+OVER_NOMINAL_QUOTA: Final = "OverNominalQuota"
+"""The gang may not be preempted, and such gangs use all nominal quota."""
+INSUFFICIENT_QUOTA: Final = "InsufficientQuota"
+"""The gang has no quota now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """The answers for gangs that a cycle does not dispatch. `ledger` has every gang that holds quota now.
+
+    `namespaces` are the labels of each namespace. `heads` are the waiting heads of the cycle so far, by queue.
+    """
+
+    forest: Forest
+    ledger: QuotaLedger
+    namespaces: Mapping[str, Mapping[str, str]]
+    heads: Mapping[str, Record]
+    has_members: bool
+
+    def by_queues(self, gang: PendingGang) -> Outcome | None:
+        """The answer for a gang that its queues do not take, whatever others use; None if they take it."""
+        record = gang.record
+        for leaf in gang.leaves:
+            place = self.forest.places.get(leaf)
+            if place is None:
+                problem = self.forest.problems.get(leaf)
+                why = f"queue {leaf} is not valid: {problem}" if problem else f"there is no queue {leaf}"
+                return Impossible(record, Pending(QUEUE_NOT_FOUND, why))
+            if not place.is_leaf:
+                why = f"queue {leaf} has children: name one of the queues without any"
+                return Impossible(record, Pending(QUEUE_NOT_LEAF, why))
+            labels = self.namespaces.get(record.namespace, {})
+            for name, selector in place.namespace_selectors:
+                if not selector.matches(labels):
+                    why = f"queue {name} serves namespaces with {selector}, and {record.namespace} is none"
+                    return Impossible(record, Pending(NAMESPACE_NOT_ALLOWED, why))
+            if place.stop_policy is not StopPolicy.NONE:
+                why = f"queue {place.stopped_by} is stopped: {place.stop_policy}"
+                return Impossible(record, Pending(QUEUE_STOPPED, why))
+        for place in self.forest.places_of(gang.leaves):
+            head = self.heads.get(place.name)
+            if head is not None and place.strategy is QueueingStrategy.STRICT_FIFO:
+                return not_evaluated(record, head)
+        return self._larger_than_quota(gang)
+
+    def _larger_than_quota(self, gang: PendingGang) -> Outcome | None:
+        record, demand = gang.record, gang.record.gang.demand
+        for place in self.forest.places_of(gang.leaves):
+            quota = self.ledger.accounts[place.root].quota
+            for name, amount in quota.asked(demand):
+                most: list[int] = []
+                if place.sharing is Sharing.DIVISION:
+                    limits = (quota.queues[each].limit[name] for each in place.path)
+                    most += [limit for limit in limits if limit is not None]
+                else:
+                    most.append(quota.queues[place.name].most[name])
+                if not place.is_preemptible(record.priority):
+                    most += [quota.queues[each].total[name] for each in place.path]
+                if most and amount > min(most):
+                    asked, allowed = in_words(name, amount), in_words(name, min(most))
+                    why = f"quota of {place.name}: {name}: needs {asked}, at most {allowed} is ever available"
+                    return Impossible(record, Pending(LARGER_THAN_QUOTA, why, name))
+        return None
+
+    def waiting(
+        self,
+        gang: PendingGang,
+        sites: Sequence[ClusterRoom],
+        rejections: Sequence[Rejection],
+        shortages: Sequence[Shortage],
+    ) -> Waiting:
+        """The answer for a gang that some of `sites` would take if they were empty.
+
+        `rejections` and `shortages` are those of other clusters.
+        """
+        record, demand = gang.record, gang.record.gang.demand
+        for place in self.forest.places_of(gang.leaves):
+            account = self.ledger.accounts[place.root]
+            if not place.is_preemptible(record.priority):
+                over = account.beyond_nominal(place.name, demand)
+                if over:
+                    why = f"quota of {place.name}: {over[0]}: gangs that may not be preempted use all of it"
+                    return Waiting(record, Pending(OVER_NOMINAL_QUOTA, why, over[0]))
+        for place in self.forest.places_of(gang.leaves):
+            lacking = self.ledger.lacking(place.name, demand, record.priority, but_for_holds=True)
+            if lacking:
+                why = self._quota_message(place, lacking, demand)
+                return Waiting(record, Pending(INSUFFICIENT_QUOTA, why, lacking[0]))
+        found = [*shortages]
+        for room in sites:
+            fit = room.fit(record.gang)
+            found.append(shortage(gang, room, fit if isinstance(fit, Shortfall) else None))
+        refused = Refused(record.gang, rejections, found, has_members=self.has_members)
+        pending = refused.pending
+        kept = next((each for each in found if each.reason == RESERVED), None)
+        if kept is not None and pending.reason != RESERVED:
+            pending = replace(pending, reason=RESERVED, cluster=kept.cluster, resource="")
+        if kept is not None and not kept.keeper and (held := self._held_back(gang)):
+            pending = replace(pending, message=held)
+        return Waiting(record, pending)
+
+    def _held_back(self, gang: PendingGang) -> str:
+        """The quota that is held back from the gang for gangs that go first, in words; empty if there is none."""
+        demand, priority = gang.record.gang.demand, gang.record.priority
+        for place in self.forest.places_of(gang.leaves):
+            for name in self.ledger.lacking(place.name, demand, priority):
+                return f"quota of {place.name}: {name}: what is left is kept for gangs that go first"
+        return ""
+
+    def _quota_message(self, place: Place, lacking: Sequence[str], demand: Resources) -> str:
+        account = self.ledger.accounts[place.root]
+        parts = []
+        for name in lacking:
+            if place.sharing is Sharing.DIVISION:
+                free = account.left_of_limits(place.name, name) or 0
+            else:
+                free = account.available(place.name, name)
+            nominal, used = account.quota.queues[place.name].total[name], account.plain[place.name][name]
+            needs, available = in_words(name, demand[name]), in_words(name, free)
+            parts.append(
+                f"{name}: needs {needs}, {available} available; "
+                f"nominal {in_words(name, nominal)}, {in_words(name, used)} used"
+                f"{self._borrowers(place, name)}"
+            )
+        return f"quota of {place.name}: {'; '.join(parts)}"
+
+    def _borrowers(self, place: Place, resource: str) -> str:
+        account = self.ledger.accounts[place.root]
+        leaves = [each for each in self.forest.below(place.root) if each.is_leaf]
+        borrowed = [(account.borrowed(each.name, resource), each.name) for each in leaves]
+        found = [(amount, name) for amount, name in borrowed if amount and name != place.name]
+        if place.sharing is Sharing.DIVISION or not found:
+            return ""
+        named = ", ".join(f"{name} borrows {in_words(resource, amount)}" for amount, name in found[:3])
+        return f"; {named}"
+
+
+def shortage(gang: PendingGang, room: ClusterRoom, short: Shortfall | None) -> Shortage:
+    """Why the gang does not go to a cluster that it would fit if the cluster were empty."""
+    free = None if short is None else room.fit_but_for_others(gang.record.gang)
+    if not isinstance(free, Shortfall):
+        keeper = room.keeper.key if room.keeper is not None else ""
+        return Shortage(room.name, RESERVED, short or Shortfall(), keeper=keeper)
+    capacity = room.snapshot.capacity
+    traits = None if capacity.nodes is None else capacity.nodes.traits
+    return Shortage(room.name, INSUFFICIENT, free, traits=traits)
