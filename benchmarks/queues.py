@@ -1,8 +1,8 @@
 """A cycle over queues and a search for victims, measured: `python -m benchmarks.queues [--profile]`.
 
 The queued gangs are Kueue's baseline: 30 queues of 5 trees, 500 gangs each, of three sizes with priorities of their
-own, here with 30 different memory requests of each size, so 90 shapes. 1,000 gangs run, and each tree is full. The
-search is for one gang among 4,000 running gangs on 4 clusters of 500 nodes.
+own, so 90 classes; or with 30 different memory requests of each size, so 2,700. 1,000 gangs run, and each tree is full.
+The search is for one gang among 4,000 running gangs on 4 clusters of 500 nodes.
 
 Source: https://github.com/kubernetes-sigs/kueue/tree/main/test/performance/scheduler
 """
@@ -27,13 +27,14 @@ from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim, Shar
 from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.sharing.cycle import QueueCycle, QueueFacts, QueueOutcome
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang
+from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 from dispatcher.core.scheduling.world import SOME_TIME
 
 TREES, QUEUES_OF_A_TREE = 5, 6
 SIZES = ((350, 1, 50), (100, 5, 100), (50, 20, 200))
 """Gangs of a queue, cpu and priority of each."""
-SHAPES = 30
+SHAPES = (1, 30)
 """Different memory requests of each size."""
 RUNNING = 1000
 CAUTIOUS = Preemption(WithinQueue.LOWER_PRIORITY, Reclaim.ANY)
@@ -41,8 +42,11 @@ CAUTIOUS = Preemption(WithinQueue.LOWER_PRIORITY, Reclaim.ANY)
 
 def main() -> None:
     """Print the figures of each sharing."""
-    for sharing in Sharing:
-        _report(f"cycle of 15,000 gangs, {sharing}", partial(_baseline, sharing))
+    for shapes in SHAPES:
+        for sharing in Sharing:
+            classes = shapes * len(SIZES) * TREES * QUEUES_OF_A_TREE
+            name = f"cycle of 15,000 gangs in {classes:,} classes, {sharing}"
+            _report(name, partial(_baseline, sharing, shapes))
     for sharing in Sharing:
         _report(f"search among 4,000 gangs, {sharing}", partial(_search, sharing))
 
@@ -72,7 +76,7 @@ def _kind(outcome: QueueOutcome) -> str:
 # --- Kueue's baseline ----------------------------------------------------------------------------------------
 
 
-def _baseline(sharing: Sharing) -> tuple[QueueFacts, Mapping[str, ClusterSnapshot]]:
+def _baseline(sharing: Sharing, variants: int) -> tuple[QueueFacts, Mapping[str, ClusterSnapshot]]:
     """Every tree is full of gangs of the smallest size, which run in all of its queues."""
     queues = []
     for tree in range(TREES):
@@ -83,19 +87,21 @@ def _baseline(sharing: Sharing) -> tuple[QueueFacts, Mapping[str, ClusterSnapsho
             for number in range(QUEUES_OF_A_TREE)
         ]
     leaves = [each.name for each in queues if each.parent]
-    shapes = {(cpu, shape): _gang(cpu, shape) for _, cpu, _ in SIZES for shape in range(SHAPES)}
+    shapes = {(cpu, shape): _gang(cpu, shape) for _, cpu, _ in SIZES for shape in range(variants)}
     active = [
-        _active(number, leaves[number % len(leaves)], shapes[1, number % SHAPES], 50, "hub")
+        _active(number, leaves[number % len(leaves)], shapes[1, number % variants], 50, "hub")
         for number in range(RUNNING)
     ]
     pending = [
-        _pending(f"{leaf}/{cpu}/{number}", index, leaf, shapes[cpu, number % SHAPES], priority)
+        _pending(f"{leaf}/{cpu}/{number}", index, leaf, shapes[cpu, number % variants], priority)
         for index, leaf in enumerate(leaves)
         for count, cpu, priority in SIZES
         for number in range(count)
     ]
     nodes = [Node(f"n{number}", Resources({"cpu": 64_000, "memory": 1 << 38})) for number in range(100)]
-    return QueueFacts(Forest.of(queues), pending, active, SOME_TIME), {"hub": _cluster("hub", nodes, active)}
+    return QueueFacts(Forest.of(queues), QueuedGangs.of(pending, SOME_TIME), active, SOME_TIME), {
+        "hub": _cluster("hub", nodes, active)
+    }
 
 
 # --- a search ------------------------------------------------------------------------------------------------
@@ -118,7 +124,7 @@ def _search(sharing: Sharing) -> tuple[QueueFacts, Mapping[str, ClusterSnapshot]
     }
     large = Gang(Resources({"gpu": 64}), 8, (PodSet(8, Resources({"gpu": 8})),))
     pending = [_pending("large", 0, "owner", large, 9)]
-    return QueueFacts(forest, pending, active, SOME_TIME), clusters
+    return QueueFacts(forest, QueuedGangs.of(pending, SOME_TIME), active, SOME_TIME), clusters
 
 
 # --- gangs and clusters --------------------------------------------------------------------------------------
@@ -146,8 +152,8 @@ def _record(uid: str, number: int, leaf: str, gang: Gang, priority: int, phase: 
     )
 
 
-def _pending(uid: str, number: int, leaf: str, gang: Gang, priority: int) -> PendingGang:
-    return PendingGang(_record(uid, number, leaf, gang, priority, Phase.QUEUED))
+def _pending(uid: str, number: int, leaf: str, gang: Gang, priority: int) -> Record:
+    return _record(uid, number, leaf, gang, priority, Phase.QUEUED)
 
 
 def _active(number: int, leaf: str, gang: Gang, priority: int, cluster: str) -> ActiveGang:

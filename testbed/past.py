@@ -44,7 +44,8 @@ from dispatcher.core.scheduling.cycle import Outcome, Preempting
 from dispatcher.core.scheduling.ordering import is_eligible
 from dispatcher.core.scheduling.pending_queue import PendingQueue
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang
+from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 from dispatcher.core.status.cluster_state import ClusterState
 from dispatcher.core.status.samples import CapacitySample, Moment, reading_of
 from dispatcher.store import migrate
@@ -304,7 +305,7 @@ class Story:
         if pending:
             facts = QueueFacts(
                 FOREST,
-                [PendingGang(each) for each in pending],
+                QueuedGangs.of(pending, now),
                 [_active(each) for each in self._in_labs() if each.holds_capacity],
                 now,
             )

@@ -18,10 +18,11 @@ from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Outcome, Preempting, Waiting
+from dispatcher.core.scheduling.cycle import Outcome, Preempting
 from dispatcher.core.scheduling.ordering import is_eligible
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang, is_silent, pending_gang
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang, is_silent
+from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 
 _NOTHING_FINISHED: Final[Mapping[str, Collection[int]]] = {}
 
@@ -36,7 +37,7 @@ class QueueRules:
 
 @dataclass(frozen=True, slots=True)
 class QueuePlan:
-    """The outcomes of a cycle: groups of gangs that leave, in order, and all other outcomes in order."""
+    """The news of a cycle: groups of gangs that leave, in order, and all other outcomes that change a record."""
 
     groups: tuple[Preempting | Drained, ...]
     others: tuple[Outcome, ...]
@@ -46,16 +47,15 @@ def plan_in_steps(
     cache: Cache, rules: QueueRules, snapshots: Mapping[str, ClusterSnapshot], now: datetime
 ) -> Steps[QueuePlan]:
     """The outcomes of one cycle over the queues."""
-    pending = [pending_gang(each, now) for each in cache.queued() if is_eligible(each, now)]
-    pending.sort(key=lambda each: each.record.enqueue_seq)
+    queued = QueuedGangs.of((each for each in cache.queued() if is_eligible(each, now)), now)
     yield
     active = yield from active_gangs(list(cache.records()), snapshots)
     active.sort(key=lambda each: (each.dispatched_at, each.uid))
-    facts = QueueFacts(rules.forest, pending, active, now, rules.namespaces)
-    outcomes = yield from QueueCycle(facts, snapshots).run_in_steps()
+    facts = QueueFacts(rules.forest, queued, active, now, rules.namespaces)
+    news = yield from QueueCycle(facts, snapshots).news_in_steps()
     return QueuePlan(
-        tuple(each for each in outcomes if isinstance(each, Preempting | Drained)),
-        tuple(each for each in outcomes if not isinstance(each, Preempting | Drained)),
+        tuple(each for each in news if isinstance(each, Preempting | Drained)),
+        tuple(each for each in news if not isinstance(each, Preempting | Drained)),
     )
 
 
@@ -103,21 +103,6 @@ def changes_of(
             for victim, reason in group.victims
         ),
     ]
-
-
-def is_news(outcome: Outcome) -> bool:
-    """True if an outcome changes its record."""
-    record = outcome.record
-    match outcome:
-        case Waiting(_, pending, is_head):
-            begins = is_head and record.blocked_since is None
-            return begins or queue_steps.says_otherwise(record, pending)
-        case Impossible(_, pending):
-            return queue_steps.says_otherwise(record, pending)
-        case NotEvaluated(_, pending):
-            return queue_steps.pending_key(record).reason != pending.reason
-        case _:
-            return True
 
 
 def are_current(group: Preempting | Drained, cache: Cache) -> bool:

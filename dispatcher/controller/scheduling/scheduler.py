@@ -143,17 +143,13 @@ class Scheduler:
     async def cycle(self) -> None:
         """Run one scheduling cycle over the pending queue."""
         with self._metrics.cycle_seconds.time():
-            pending, rules = self._cache.pending_queue, self._rules
+            pending = self._cache.pending_queue
             await self._known.get_ready(pending.requirements())
             now = self._now()  # a gang that arrived while the cycle waited must not be dispatched before that
             begun, slices = self._monotonic(), Slices(self._monotonic)
             snapshots = self._known.snapshots(pending.requirements())
-            queues = self._queues()
-            if queues is None:
-                plan = pending.plan_in_steps(snapshots, rules.policy, rules.starvation_bound, now)
-            else:
-                plan = await self._plan_over_queues(queues, snapshots, now, slices)
-            batches = await slices.run(_in_batches(plan, len(snapshots)))
+            # No name for the news: the last reference to a decision is in its batch.
+            batches = await slices.run(_in_batches(await self._plan(snapshots, now, slices), len(snapshots)))
             self._planned_at = now
             # A cycle that plans for seconds also commits pending reasons for as long, or none would ever be committed.
             enough = self._monotonic() + min(self._monotonic() - begun, MOST_TELLING) * bool(slices.pauses)
@@ -167,16 +163,22 @@ class Scheduler:
                 batches.popleft()
                 await slices.give_way()
 
-    async def _plan_over_queues(
-        self, queues: QueueRules, snapshots: Mapping[str, ClusterSnapshot], now: datetime, slices: Slices
-    ) -> Steps[list[NewOutcome]]:
-        """Plan a cycle over the queues and commit its preemptions; return the other outcomes that are news."""
+    async def _plan(
+        self, snapshots: Mapping[str, ClusterSnapshot], now: datetime, slices: Slices
+    ) -> Sequence[NewOutcome]:
+        """Plan a cycle and commit its preemptions; return the other outcomes that change a record."""
+        queues, rules = self._queues(), self._rules
+        if queues is None:
+            pending = self._cache.pending_queue
+            return await slices.run(
+                pending.plan_in_steps(snapshots, rules.policy, rules.starvation_bound, now)
+            )
         plan = await slices.run(queue_cycles.plan_in_steps(self._cache, queues, snapshots, now))
         for group in plan.groups:
             await self._take_back(group, now)
             slices.pauses += 1  # other tasks ran during the commit
             slices.begin()
-        return _news_among(plan.others)
+        return plan.others
 
     async def _take_back(self, group: Preempting | Drained, now: datetime) -> None:
         """Commit a preemption whole or not at all, and a drain gang by gang.
@@ -250,17 +252,16 @@ class Scheduler:
         return found
 
 
-def _in_batches(plan: Steps[list[NewOutcome]], clusters: int) -> Steps[deque[list[NewOutcome]]]:
-    """The news of a plan in batches: in queue order if one batch holds them all, else placed gangs first.
+def _in_batches(news: Sequence[NewOutcome], clusters: int) -> Steps[deque[list[NewOutcome]]]:
+    """The news of a cycle in batches: in queue order if one batch holds them all, else placed gangs first.
 
     All changes of a long queue at once would block the event loop for seconds. The more clusters there are, the more
     rejections each pending gang has, and the smaller is a batch.
     """
     size = max(LEAST_BATCH, min(LARGEST_BATCH, MOST_REJECTIONS // max(1, clusters)))
-    news = yield from plan
     batches = deque[list[NewOutcome]]()
     if len(news) <= size:
-        batches.extend([news] if news else [])
+        batches.extend([[*news]] if news else [])
         return batches
     placed, others = list[NewOutcome](), list[NewOutcome]()
     for part in incremental.in_parts(news):
@@ -271,15 +272,6 @@ def _in_batches(plan: Steps[list[NewOutcome]], clusters: int) -> Steps[deque[lis
         batches.append(batch)
         yield
     return batches
-
-
-def _news_among(outcomes: Iterable[Outcome]) -> Steps[list[NewOutcome]]:
-    """The outcomes that change a record."""
-    found: list[NewOutcome] = []
-    for part in incremental.in_parts(outcomes):
-        found += [each for each in part if queue_cycles.is_news(each)]
-        yield
-    return found
 
 
 def _change_safely(news: NewOutcome, now: datetime) -> Change | None:

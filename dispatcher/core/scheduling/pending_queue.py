@@ -43,10 +43,10 @@ from dispatcher.core.scheduling.cycle import (
 )
 from dispatcher.core.scheduling.equivalence_classes import Classes, ClassKey, DistinctRequirements
 from dispatcher.core.scheduling.explain import Refused
-from dispatcher.core.scheduling.ordering import Rank, is_eligible, rank, starved
+from dispatcher.core.scheduling.gang_class import GangClass, Key, key_of
+from dispatcher.core.scheduling.ordering import is_eligible, starved
 
-Key = tuple[Rank, str]
-"""The place of a record in the queue; the uid makes it unique."""
+_Class = GangClass[ClassKey]
 
 TAKEN_IN_AT_ONCE: Final = 25
 """Records that one step moves from class to class; each move takes some fifty microseconds."""
@@ -199,7 +199,7 @@ class PendingQueue:
     def _enter_class(self, record: Record, key: ClassKey) -> None:
         class_ = self._by_key.get(key)
         if class_ is None:
-            class_ = self._by_key[key] = _Class(key)
+            class_ = self._by_key[key] = GangClass(key)
         class_.add(record)
         self._in_cycle[record.uid] = record, class_
 
@@ -207,7 +207,7 @@ class PendingQueue:
         record, class_ = self._in_cycle.pop(uid, (None, None))
         if record is not None and class_ is not None:
             class_.remove(record)
-            if class_.is_empty:
+            if not class_:
                 del self._by_key[class_.key]
         return record
 
@@ -270,7 +270,7 @@ class PendingQueue:
         uids = starved(self._blocked.values(), now, bound)
         if not uids:
             return []
-        keys = yield from incremental.in_order([_key(self._blocked[uid], now) for uid in uids], key=_itself)
+        keys = yield from incremental.in_order([key_of(self._blocked[uid], now) for uid in uids], key=_itself)
         return [self._blocked[uid] for _, uid in keys]
 
     def _evaluate_up_to_head(self, cycle: _Cycle, now: datetime) -> Steps[None]:
@@ -310,7 +310,7 @@ class PendingQueue:
     def _frontier(self, alone: frozenset[str], now: datetime) -> Steps[_Frontier]:
         """The first gang of each class and the gangs of `alone`, in order."""
         # In parts, because each garbage collection traverses all of a long new list.
-        heads: list[Candidate] = [(_key(self._in_cycle[uid][0], now), _Stream(iter(()))) for uid in alone]
+        heads: list[Candidate] = [(key_of(self._in_cycle[uid][0], now), _Stream(iter(()))) for uid in alone]
         parts: list[list[Candidate]] = []
         for class_ in self._by_key.values():
             keys = (key for key in class_.keys if key[1] not in alone) if alone else iter(class_.keys)
@@ -344,39 +344,6 @@ class PendingQueue:
                             else NotEvaluated(record, answer.pending)
                         )
                 yield
-
-
-class _Class:
-    """The records of one equivalence class, by order and by pending reason; records with a slope are in no order."""
-
-    __slots__ = ("by_pending_key", "key", "keys", "sloped")
-
-    def __init__(self, key: ClassKey) -> None:
-        self.key = key
-        self.keys: list[Key] = []
-        self.sloped: dict[str, Record] = {}
-        self.by_pending_key: dict[PendingKey, dict[str, None]] = {}
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.by_pending_key
-
-    def add(self, record: Record) -> None:
-        if record.priority_slope:
-            self.sloped[record.uid] = record
-        else:
-            insort(self.keys, _static_key(record))
-        self.by_pending_key.setdefault(pending_key(record), {})[record.uid] = None
-
-    def remove(self, record: Record) -> None:
-        if record.priority_slope:
-            del self.sloped[record.uid]
-        else:
-            del self.keys[bisect_left(self.keys, _static_key(record))]
-        known = pending_key(record)
-        del self.by_pending_key[known][record.uid]
-        if not self.by_pending_key[known]:
-            del self.by_pending_key[known]
 
 
 class _Stream:
@@ -487,7 +454,7 @@ def _news_in_order(outcomes: dict[str, NewOutcome], now: datetime) -> Steps[list
     """The outcomes that change a record, in queue order; empties `outcomes`."""
     keyed: list[tuple[Key, NewOutcome]] = []
     for part in incremental.in_parts(outcomes.values()):
-        keyed += [(_key(each.record, now), each) for each in part if _is_news(each)]
+        keyed += [(key_of(each.record, now), each) for each in part if _is_news(each)]
         yield
     yield from incremental.release(outcomes)
     in_order = yield from incremental.in_order(keyed, key=itemgetter(0))
@@ -502,7 +469,7 @@ def _news_in_order(outcomes: dict[str, NewOutcome], now: datetime) -> Steps[list
 def _keys(records: Mapping[str, Record], but: frozenset[str], now: datetime) -> Steps[list[Key]]:
     keys: list[Key] = []
     for part in incremental.in_parts(records.values()):
-        keys += [_key(record, now) for record in part if record.uid not in but]
+        keys += [key_of(record, now) for record in part if record.uid not in but]
         yield
     return keys
 
@@ -531,12 +498,3 @@ def _is_news(news: NewOutcome) -> bool:
 
 def _itself(key: Key) -> Key:
     return key
-
-
-def _key(record: Record, now: datetime) -> Key:
-    return rank(record, now), record.uid
-
-
-def _static_key(record: Record) -> Key:
-    """The key of a record without a slope, the same at any time."""
-    return _key(record, record.created_at)

@@ -40,7 +40,8 @@ from dispatcher.core.scheduling.sharing.cycle import (
     QueueOutcome,
     QueueShare,
 )
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang, RecentUse, pending_gang
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, RecentUse
+from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 
 SOME_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
 """The present of a world that names no other; only differences of times matter."""
@@ -173,12 +174,10 @@ class World:
         if not self.has_queues:
             return {DEFAULT_QUEUE: QueueShare({})}, self._plan_one_queue(known)
         snapshots = (known or KnownSnapshots()).of(self)
-        arrivals = sorted(self.pending, key=lambda each: each.enqueue_seq)
+        eligible = (each for each in self.pending if ordering.is_eligible(each, self.now))
         facts = QueueFacts(
             forest=self.forest,
-            pending=[
-                pending_gang(each, self.now) for each in arrivals if ordering.is_eligible(each, self.now)
-            ],
+            queued=QueuedGangs.of(eligible, self.now),
             active=[each.active for each in self.running if each.active is not None],
             now=self.now,
             namespaces=self.namespaces,

@@ -11,23 +11,29 @@ Without declared queues there is one queue `default` without limits, and the dec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final, TypeGuard
 
 from dispatcher.api.selector import Selector
-from dispatcher.core.lifecycle.queue_steps import AWAITING_RELEASE
+from dispatcher.core.lifecycle.queue_steps import (
+    AWAITING_RELEASE,
+    PendingKey,
+    pending_key,
+    pending_key_of,
+    says_otherwise,
+)
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import Pending, Record, Shape
+from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.accounts import tree_quotas
-from dispatcher.core.queues.forest import Forest, Tree
-from dispatcher.core.queues.queue import QueueingStrategy, Reclaim, Sharing, StopPolicy, WithinQueue
+from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.queue import QueueingStrategy, Reclaim, Sharing, StopPolicy
 from dispatcher.core.scheduling.backfill import LONG_AGO, Reservation, noted
 from dispatcher.core.scheduling.cluster_filters import (
     NOT_SELECTED,
@@ -40,6 +46,7 @@ from dispatcher.core.scheduling.cluster_filters import (
 from dispatcher.core.scheduling.cluster_room import ClusterRoom
 from dispatcher.core.scheduling.cycle import (
     Impossible,
+    NotEvaluated,
     Outcome,
     Placed,
     Preempting,
@@ -60,6 +67,7 @@ from dispatcher.core.scheduling.fit import shortfall_in_empty
 from dispatcher.core.scheduling.sharing import division, dominant_share
 from dispatcher.core.scheduling.sharing.division import Shares
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang, RecentUse, rank
+from dispatcher.core.scheduling.sharing.queued_gangs import QueueClass, QueuedGangs
 from dispatcher.core.scheduling.sharing.quota_ledger import Hold, QuotaLedger
 from dispatcher.core.scheduling.sharing.refusals import (
     INSUFFICIENT_QUOTA,
@@ -95,12 +103,12 @@ QueueOutcome = Outcome | Drained
 class QueueFacts:
     """The facts of a cycle besides the clusters. `namespaces` are the labels of each namespace.
 
-    `pending` is in the order of arrival. `reservations` are the backfill reservations of starved gangs by uid; None if
+    `reservations` are the backfill reservations of starved gangs by uid; None if
     each is to keep the first cluster by name that it would fit if the cluster were empty.
     """
 
     forest: Forest
-    pending: Sequence[PendingGang]
+    queued: QueuedGangs
     active: Sequence[ActiveGang]
     now: datetime
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -121,25 +129,28 @@ class QueueShare:
     fair: Mapping[str, int] | None = None
 
 
-class _Kind(NamedTuple):
-    """What decides about a gang, as long as nothing changes; gangs of one kind get the same answer.
+@dataclass(frozen=True, slots=True)
+class _ClassRefused:
+    """All gangs of a class that were not decided by themselves wait for the same reason."""
 
-    `created_at` is None where no queue of its trees preempts gangs that are newer.
-    """
+    class_: QueueClass
+    answer: Waiting | Impossible | NotEvaluated
 
-    leaves: tuple[str, ...]
-    shape: Shape
-    namespace: str
-    priority: int
-    preemptions: int
-    created_at: datetime | None
+    def outcome(self, record: Record) -> Outcome:
+        """The outcome for one of them."""
+        return replace(self.answer, record=record)
+
+    def news(self) -> Iterator[str]:
+        """The uids of those whose records say something else."""
+        for known, uids in self.class_.by_pending_key.items():
+            if self.class_.key.is_preempting or not _says(known, self.answer):
+                yield from uids
 
 
 class QueueCycle:
-    """One cycle. `run` may be called once.
+    """One cycle. Only one of `run`, `run_in_steps` and `news_in_steps` may be called, once.
 
-    Gangs of one kind share a refusal until something changes. With `remembers` false each is decided by itself, which
-    gives the same outcomes.
+    With `remembers` false no search for victims is spared because an equal one failed, which gives the same outcomes.
     """
 
     def __init__(
@@ -169,41 +180,69 @@ class QueueCycle:
         self._search = VictimSearch(
             self._later, self._rooms, self._active, self._shares, facts.now, remembers
         )
-        self._turns = Turns(facts.pending, self._later, self._shares, facts.usage, facts.now)
+        self._turns = Turns(facts.queued, self._later, self._shares, facts.usage, facts.now)
         self._heads: dict[str, Record] = {}
         self._answers = Refusals(
             facts.forest, self._ledger, facts.namespaces, self._heads, has_members=self._has_members
         )
-        self._remembers = remembers
-        self._refusals: dict[_Kind, Waiting | Impossible] = {}
-        self._has_newer = {root: self._preempts_newer(tree) for root, tree in self._forest.trees.items()}
-        self._outcomes: list[QueueOutcome] = []
+        self._outcomes: list[QueueOutcome | _ClassRefused] = []
+        self._decided: set[str] = set()
 
     def run(self) -> list[QueueOutcome]:
         """All steps of `run_in_steps` at once."""
         return incremental.run(self.run_in_steps())
 
     def run_in_steps(self) -> Steps[list[QueueOutcome]]:
-        """The outcomes in the order of the decisions: one for each pending gang, and one for each drained queue."""
+        """The outcomes in the order of the decisions: one for each queued gang, and one for each drained queue."""
+        yield from self._decide_all()
+        found: list[QueueOutcome] = []
+        for outcome in self._outcomes:
+            if isinstance(outcome, _ClassRefused):
+                uids = (uid for _, uid in outcome.class_.in_order(self._facts.now, self._decided))
+                found += [outcome.outcome(self._facts.queued.record(uid)) for uid in uids]
+                yield
+            else:
+                found.append(outcome)
+        return found
+
+    def news_in_steps(self) -> Steps[list[QueueOutcome]]:
+        """The outcomes that change a record, and those of drained queues, in the order of the decisions."""
+        yield from self._decide_all()
+        found: list[QueueOutcome] = []
+        for outcome in self._outcomes:
+            if not isinstance(outcome, _ClassRefused):
+                found += [outcome] if _is_news(outcome) else []
+                continue
+            for part in incremental.in_parts(outcome.news()):
+                undecided = (uid for uid in part if uid not in self._decided)
+                found += [outcome.outcome(self._facts.queued.record(uid)) for uid in undecided]
+                yield
+        return found
+
+    def _decide_all(self) -> Steps[None]:
         self._drain()
-        starved = [gang for gang in self._facts.pending if self._is_starved(gang)]
+        queued = self._facts.queued
+        starved = [gang for uid in queued.blocked if self._is_starved(gang := queued.gang(uid))]
         for gang in sorted(starved, key=lambda each: rank(each, self._facts.now)):
-            self._turns.take(gang)
             self._add(gang, self._decide(gang), is_starved=True)
             yield
         while (gang_in_turn := self._turns.next()) is not None:
-            self._add(gang_in_turn, self._decide(gang_in_turn), is_starved=False)
+            outcome = self._add(gang_in_turn, self._decide(gang_in_turn), is_starved=False)
+            if self._is_for_class(outcome, gang_in_turn):
+                class_ = queued.class_of(gang_in_turn.uid)
+                self._turns.drop(class_)
+                self._outcomes.append(_ClassRefused(class_, _of_no_head(outcome)))
             yield
-        return self._outcomes
 
     # --- the beginning -----------------------------------------------------------------------------------------
 
     def _divided(self) -> dict[str, Shares]:
         """The fair shares of the trees with the sharing Division, by root."""
         pending: dict[str, list[Resources]] = {}
-        for gang in self._facts.pending:
-            for leaf in gang.leaves:
-                pending.setdefault(leaf, []).append(gang.record.gang.demand)
+        for class_ in self._facts.queued.classes():
+            for leaf in class_.key.leaves:
+                gang, _ = class_.key.shape
+                pending.setdefault(leaf, []).append(gang.demand * len(class_))
         found = {}
         for root, tree in self._forest.trees.items():
             if tree.sharing is Sharing.DIVISION:
@@ -247,45 +286,25 @@ class QueueCycle:
 
     # --- one gang ----------------------------------------------------------------------------------------------
 
-    def _decide(self, gang: PendingGang) -> QueueOutcome:
-        if not self._remembers:
-            return self._decided(gang)
-        kind = self._kind_of(gang)
-        known = self._refusals.get(kind)
-        if known is not None:
-            return replace(known, record=gang.record)
-        outcome = self._decided(gang)
-        if isinstance(outcome, Waiting | Impossible) and outcome.pending.reason != AWAITING_RELEASE:
-            self._refusals[kind] = outcome
-        return outcome
-
-    def _kind_of(self, gang: PendingGang) -> _Kind:
-        record = gang.record
-        newer = any(self._has_newer[place.root] for place in self._forest.places_of(gang.leaves))
-        return _Kind(
-            gang.leaves,
-            record.shape,
-            record.namespace,
-            record.priority,
-            gang.preemptions,
-            record.created_at if newer else None,
-        )
-
-    def _preempts_newer(self, tree: Tree) -> bool:
-        rules = (self._forest.places[name].queue.preemption.within_queue for name in tree.names)
-        return WithinQueue.LOWER_OR_NEWER_EQUAL_PRIORITY in rules
+    def _is_for_class(
+        self, outcome: QueueOutcome, gang: PendingGang
+    ) -> TypeGuard[Waiting | Impossible | NotEvaluated]:
+        """True if the outcome is a refusal of all gangs of the class; not the head's of a queue that stops there."""
+        if not isinstance(outcome, Waiting | Impossible | NotEvaluated):
+            return False
+        is_head = isinstance(outcome, Waiting) and outcome.is_head
+        if is_head and any(
+            place.strategy is QueueingStrategy.STRICT_FIFO for place in self._forest.places_of(gang.leaves)
+        ):
+            return False
+        return outcome.pending.reason != AWAITING_RELEASE
 
     def _changed(self, leaves: Iterable[str]) -> None:
         """The use of these leaves' trees and the room of a cluster have changed."""
-        self._forget()
+        self._search.changed()
         self._turns.changed(leaves)
 
-    def _forget(self) -> None:
-        """No refusal holds any more."""
-        self._refusals.clear()
-        self._search.changed()
-
-    def _decided(self, gang: PendingGang) -> QueueOutcome:
+    def _decide(self, gang: PendingGang) -> QueueOutcome:
         refused = self._answers.by_queues(gang)
         if refused is not None:
             return refused
@@ -442,18 +461,21 @@ class QueueCycle:
 
     # --- heads -------------------------------------------------------------------------------------------------
 
-    def _add(self, gang: PendingGang, outcome: QueueOutcome, *, is_starved: bool) -> None:
-        """Note an outcome; hold back what a head or a starved gang waits for."""
+    def _add(self, gang: PendingGang, outcome: QueueOutcome, *, is_starved: bool) -> QueueOutcome:
+        """Note an outcome, and return it; hold back what a head or a starved gang waits for."""
         if isinstance(outcome, Waiting | Preempting) and outcome.pending.reason in _HEADS:
             outcome = self._noted_head(gang, outcome, is_starved=is_starved)
         self._outcomes.append(outcome)
+        self._decided.add(gang.uid)
+        self._turns.take(gang)
+        return outcome
 
     def _noted_head(
         self, gang: PendingGang, outcome: Waiting | Preempting, *, is_starved: bool
     ) -> Waiting | Preempting:
         record, reason = gang.record, outcome.pending.reason
         if any(place.name not in self._heads for place in self._forest.places_of(gang.leaves)) or is_starved:
-            self._forget()  # it may hold back quota, keep a cluster or stop its queue
+            self._search.changed()  # it may hold back quota
         if is_starved and reason in {INSUFFICIENT, RESERVED}:
             reservation = self._keep_cluster(gang)
             if reservation is not None:
@@ -486,3 +508,31 @@ class QueueCycle:
                 room.keep(gang.record)
                 return Reservation(room.name, LONG_AGO, LONG_AGO, LONG_AGO)
         return None
+
+
+# --- news ----------------------------------------------------------------------------------------------------
+
+
+def _is_news(outcome: QueueOutcome) -> bool:
+    """True if an outcome changes a record."""
+    match outcome:
+        case Waiting(record, pending, is_head):
+            begins = is_head and record.blocked_since is None
+            return begins or says_otherwise(record, pending)
+        case Impossible(record, pending):
+            return says_otherwise(record, pending)
+        case NotEvaluated(record):
+            return not _says(pending_key(record), outcome)
+        case _:
+            return True
+
+
+def _says(known: PendingKey, answer: Waiting | Impossible | NotEvaluated) -> bool:
+    """True if records with this key say what the answer says."""
+    if isinstance(answer, NotEvaluated):
+        return known.reason == answer.pending.reason
+    return known == pending_key_of(answer.pending)
+
+
+def _of_no_head(answer: Waiting | Impossible | NotEvaluated) -> Waiting | Impossible | NotEvaluated:
+    return replace(answer, is_head=False) if isinstance(answer, Waiting) else answer

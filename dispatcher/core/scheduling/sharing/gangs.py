@@ -111,10 +111,9 @@ def is_silent(closed: Closed | None) -> bool:
     return closed is not None and closed.reason in _SILENT
 
 
-def pending_gang(record: Record, now: datetime) -> PendingGang:
-    """A queued record as queues see it."""
-    recent = sum(now - each < PREEMPTIONS_WITHIN for each in record.preempted_at)
-    return PendingGang(record, recent)
+def count_preemptions(record: Record, now: datetime) -> int:
+    """How often a gang was preempted, as far as it counts against `maxPreemptions`."""
+    return sum(now - each < PREEMPTIONS_WITHIN for each in record.preempted_at)
 
 
 def active_gang(record: Record, *, is_silent: bool) -> ActiveGang | None:

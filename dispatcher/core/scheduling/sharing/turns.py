@@ -5,25 +5,35 @@ sharing of the tree gives, then by rank. Of the trees' winners, the rank decides
 goes before all others.
 
 Growth: a gang that is decided without a change of its tree costs the siblings on the way to its root; a change costs
-the heads of its tree.
+the heads of its tree. The gangs of a refused class cost nothing.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import Sharing
+from dispatcher.core.scheduling.gang_class import Key
 from dispatcher.core.scheduling.sharing import division, dominant_share, priority
 from dispatcher.core.scheduling.sharing.division import Shares
 from dispatcher.core.scheduling.sharing.gangs import PendingGang, Rank, RecentUse, rank, rank_in_queue
+from dispatcher.core.scheduling.sharing.queued_gangs import QueueClass, QueuedGangs
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
 
 Keys = Mapping[str, Any]
 """The key of a gang at its leaf and at each queue above it; keys of one queue's children are comparable."""
+
+
+class _Head(NamedTuple):
+    """The first undecided gang of a class, and its rank in its queue; `uid` makes the order unique."""
+
+    rank: Rank
+    uid: str
+    class_: QueueClass
 
 
 class _Winner(NamedTuple):
@@ -39,50 +49,53 @@ class Turns:
 
     def __init__(
         self,
-        gangs: Iterable[PendingGang],
+        queued: QueuedGangs,
         later: QuotaLedger,
         shares: Mapping[str, Shares],
         usage: RecentUse,
         now: datetime,
     ) -> None:
+        self._queued = queued
         self._later = later
         self._shares = shares
+        self._usage = usage
         self._now = now
         self._taken: set[str] = set()
-        self._ranks: dict[str, Rank] = {}
         self._keys_of: dict[str, dict[tuple[str, Resources], Keys]] = {}
-        self._queues: dict[str, deque[PendingGang]] = {}
-        by_leaf: dict[str, list[PendingGang]] = {}
-        for gang in gangs:
-            by_leaf.setdefault(gang.leaves[0], []).append(gang)
-        for leaf, there in by_leaf.items():
-            place = later.forest.places.get(leaf)
-            there.sort(key=lambda each, at=place: rank_in_queue(each, now, at, usage))  # type: ignore[misc]
-            self._queues[leaf] = deque(there)
+        self._following: dict[QueueClass, Iterator[Key]] = {}
+        self._queues: dict[str, list[_Head]] = {}
+        for class_ in queued.classes():
+            self._following[class_] = class_.in_order(now)
+            self._queues.setdefault(class_.key.leaves[0], [])
+            self._push_next(class_)
         self._trees: dict[str, dict[str, _Winner]] = {}
         self._roots = {leaf: self._root_of(leaf) for leaf in self._queues}
-        # They are first in their queues.
-        self._preempting = {leaf for leaf, queue in self._queues.items() if queue[0].record.is_preempting}
         for root in set(self._roots.values()):
             self._rebuild(root)
 
     def take(self, gang: PendingGang) -> None:
-        """The gang is decided out of turn."""
+        """The gang is decided, in its turn or before; the next of its class may have a turn."""
         self._taken.add(gang.uid)
         self._advance(gang.leaves[0])
 
+    def drop(self, class_: QueueClass) -> None:
+        """No further gang of the class has a turn."""
+        leaf = class_.key.leaves[0]
+        queue = self._queues[leaf]
+        self._following[class_] = iter(())
+        queue[:] = [head for head in queue if head.class_ is not class_]
+        heapq.heapify(queue)
+        self._advance(leaf)
+
     def next(self) -> PendingGang | None:
-        """Take the gang whose turn it is; None if all are decided."""
+        """The gang whose turn it is; None if all are decided or dropped."""
         heads = [tree[root] for root, tree in self._trees.items() if root in tree]
         preempting = [
-            _Winner(queue[0], self._rank(queue[0]), {})
-            for queue in map(self._queues.__getitem__, self._preempting)
+            self._winner_of(queue[0], {})
+            for queue in self._queues.values()
+            if queue and queue[0].class_.key.is_preempting
         ]
-        if not heads:
-            return None
-        gang = min(preempting or heads, key=lambda each: each.rank).gang
-        self.take(gang)
-        return gang
+        return min(preempting or heads, key=lambda each: each.rank).gang if heads else None
 
     def changed(self, leaves: Iterable[str]) -> None:
         """The use of these leaves' trees has changed."""
@@ -90,18 +103,31 @@ class Turns:
             if root in self._trees:
                 self._rebuild(root)
 
+    def _advance(self, leaf: str) -> None:
+        """The head of a queue may have been decided."""
+        queue = self._queues[leaf]
+        while queue and queue[0].uid in self._taken:
+            self._push_next(heapq.heappop(queue).class_)
+        self._update(leaf)
+
+    def _push_next(self, class_: QueueClass) -> None:
+        """Let the next undecided gang of a class, if there is one, wait for its turn."""
+        uid = next((uid for _, uid in self._following[class_] if uid not in self._taken), None)
+        if uid is None:
+            return
+        leaf = class_.key.leaves[0]
+        place = self._later.forest.places.get(leaf)
+        found = rank_in_queue(self._queued.gang(uid), self._now, place, self._usage)
+        heapq.heappush(self._queues[leaf], _Head(found, uid, class_))
+
+    def _winner_of(self, head: _Head, keys: Keys) -> _Winner:
+        gang = self._queued.gang(head.uid)
+        return _Winner(gang, rank(gang, self._now), keys)
+
     def _root_of(self, leaf: str) -> str:
         """The root of a leaf's tree; a queue that takes no gangs is a tree of its own."""
         place = self._later.forest.places.get(leaf)
         return place.root if place is not None and place.is_leaf else f"!{leaf}"
-
-    def _advance(self, leaf: str) -> None:
-        queue = self._queues[leaf]
-        while queue and queue[0].uid in self._taken:
-            self._taken.discard(queue.popleft().uid)
-        if not queue or not queue[0].record.is_preempting:
-            self._preempting.discard(leaf)
-        self._update(leaf)
 
     def _rebuild(self, root: str) -> None:
         tree = self._trees[root] = {}
@@ -123,7 +149,7 @@ class Turns:
             queue = self._queues[leaf]
             tree.pop(root, None)
             if queue:
-                tree[root] = _Winner(queue[0], self._rank(queue[0]), {})
+                tree[root] = self._winner_of(queue[0], {})
             return
         self._set_head(tree, leaf)
         for name in self._later.forest.places[leaf].path[1:]:
@@ -131,20 +157,15 @@ class Turns:
 
     def _set_head(self, tree: dict[str, _Winner], leaf: str) -> None:
         queue = self._queues[leaf]
-        if queue:
-            known, demand = self._keys_of[self._roots[leaf]], queue[0].record.gang.demand
-            keys = known.get((leaf, demand))
-            if keys is None:
-                keys = known[leaf, demand] = self._keys(queue[0], leaf)
-            tree[leaf] = _Winner(queue[0], self._rank(queue[0]), keys)
-        else:
+        if not queue:
             tree.pop(leaf, None)
-
-    def _rank(self, gang: PendingGang) -> Rank:
-        found = self._ranks.get(gang.uid)
-        if found is None:
-            found = self._ranks[gang.uid] = rank(gang, self._now)
-        return found
+            return
+        winner = self._winner_of(queue[0], {})
+        known, demand = self._keys_of[self._roots[leaf]], winner.gang.record.gang.demand
+        keys = known.get((leaf, demand))
+        if keys is None:
+            keys = known[leaf, demand] = self._keys(winner.gang, leaf)
+        tree[leaf] = winner._replace(keys=keys)
 
     def _set_winner(self, tree: dict[str, _Winner], name: str) -> None:
         """The winner of an inner queue among its children's."""

@@ -1,0 +1,112 @@
+"""The queued gangs of all queues by equivalence class, kept between cycles.
+
+Gangs of one class wait in the same queues and differ in nothing that decides about them but age. A cycle decides the
+first of them, and a refusal holds for all of its class until the cycle ends: no gang overtakes an older one of its
+class, and a cycle costs the classes, not the gangs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import NamedTuple, Self
+
+from dispatcher.core.model.record import Record, Shape
+from dispatcher.core.scheduling.gang_class import GangClass
+from dispatcher.core.scheduling.sharing.gangs import PendingGang, count_preemptions
+
+
+class QueueClassKey(NamedTuple):
+    """What decides about a gang in a cycle over queues, but for its age."""
+
+    leaves: tuple[str, ...]
+    shape: Shape
+    namespace: str
+    priority: int
+    preemptions: int
+    is_preempting: bool
+
+
+QueueClass = GangClass[QueueClassKey]
+
+
+class QueuedGangs:
+    """The queued gangs that a cycle decides on."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, tuple[Record, QueueClass]] = {}
+        self._by_key: dict[QueueClassKey, QueueClass] = {}
+        self._blocked: dict[str, Record] = {}
+        self._preempted: dict[str, Record] = {}
+
+    @classmethod
+    def of(cls, records: Iterable[Record], now: datetime) -> Self:
+        """These gangs, which are eligible at that time."""
+        found = cls()
+        for record in records:
+            found.put(record, now)
+        return found
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def put(self, record: Record, now: datetime) -> None:
+        """Add a gang, or replace its last state."""
+        self.remove(record.uid)
+        key = QueueClassKey(
+            record.leaves,
+            record.shape,
+            record.namespace,
+            record.priority,
+            count_preemptions(record, now),
+            record.is_preempting,
+        )
+        class_ = self._by_key.get(key)
+        if class_ is None:
+            class_ = self._by_key[key] = GangClass(key)
+        class_.add(record)
+        self._records[record.uid] = record, class_
+        if record.blocked_since is not None:
+            self._blocked[record.uid] = record
+        if record.preempted_at:
+            self._preempted[record.uid] = record
+
+    def remove(self, uid: str) -> None:
+        """Remove a gang; safe to repeat."""
+        record, class_ = self._records.pop(uid, (None, None))
+        if record is None or class_ is None:
+            return
+        class_.remove(record)
+        if not class_:
+            del self._by_key[class_.key]
+        self._blocked.pop(uid, None)
+        self._preempted.pop(uid, None)
+
+    def move_to(self, now: datetime) -> None:
+        """Let preemptions count as of that time: those of more than a day ago count no more."""
+        for record in list(self._preempted.values()):
+            _, class_ = self._records[record.uid]
+            if class_.key.preemptions != count_preemptions(record, now):
+                self.put(record, now)
+
+    def record(self, uid: str) -> Record:
+        """The last state of a gang."""
+        return self._records[uid][0]
+
+    def gang(self, uid: str) -> PendingGang:
+        """A gang as queues see it."""
+        record, class_ = self._records[uid]
+        return PendingGang(record, class_.key.preemptions)
+
+    def class_of(self, uid: str) -> QueueClass:
+        """The class of a gang."""
+        return self._records[uid][1]
+
+    def classes(self) -> Iterator[QueueClass]:
+        """The classes, in no order."""
+        return iter(self._by_key.values())
+
+    @property
+    def blocked(self) -> Mapping[str, Record]:
+        """The gangs that have been the head of their queue, by uid."""
+        return self._blocked
