@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
+from itertools import chain
 from typing import Final
 
 from dispatcher.api.names import HUB_CLUSTER
@@ -23,6 +24,8 @@ _UNDISPATCHED: Final = frozenset({Phase.QUEUED, Phase.SUSPENDED})
 
 class Cache:
     """Records by uid, the queued ones in `pending_queue`, and the reservations that follow from them.
+
+    `holders_version` grows with each change of a gang that holds capacity.
 
     `on_left` is called with the namespace of each AppWrapper that is no longer queued or suspended. `bounds` are those
     of backfill reservations; `limit_of` is how long an AppWrapper may run, None if unknown.
@@ -42,6 +45,7 @@ class Cache:
         self._unsent: dict[str, int] = {}
         self._withheld: frozenset[str] = frozenset()
         self._holders: dict[str, dict[str, Record]] = {}
+        self.holders_version = 0
         self._undispatched: dict[str, dict[str, None]] = {}
         self._on_left = on_left
         self._by_cluster: dict[str, dict[str, None]] = {}
@@ -116,6 +120,10 @@ class Cache:
         """The records that hold capacity of a cluster, connected or not, in no order."""
         return self._holders.get(cluster, {}).values()
 
+    def all_holders(self) -> Iterable[Record]:
+        """The records that hold capacity, in no order."""
+        return chain.from_iterable(each.values() for each in self._holders.values())
+
     def count_undispatched(self, namespace: str) -> int:
         """How many AppWrappers of a namespace are queued or suspended."""
         return len(self._undispatched.get(namespace, ()))
@@ -178,6 +186,7 @@ class Cache:
             self._on_left(after.namespace)
 
     def _note_holder(self, before: Record | None, after: Record) -> None:
+        self.holders_version += after.holds_capacity or (before is not None and before.holds_capacity)
         if before is not None and before.attempt:
             self._holders.get(before.attempt.cluster, {}).pop(before.uid, None)
         if after.attempt and after.holds_capacity:

@@ -7,7 +7,7 @@ they give way to, which is committed whole or not at all.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -16,23 +16,14 @@ from dispatcher.core.lifecycle import queue_steps, run_steps
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Record
-from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Outcome, Preempting
-from dispatcher.core.scheduling.ordering import is_eligible
-from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts
+from dispatcher.core.scheduling.pending_queue import Changes
+from dispatcher.core.scheduling.sharing.cycle import Drained
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang, is_silent
-from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
+from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
 
 _NOTHING_FINISHED: Final[Mapping[str, Collection[int]]] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class QueueRules:
-    """The declared queues, and the labels of namespaces, which queues select."""
-
-    forest: Forest
-    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +34,40 @@ class QueuePlan:
     others: tuple[Outcome, ...]
 
 
-def plan_in_steps(
-    cache: Cache, rules: QueueRules, snapshots: Mapping[str, ClusterSnapshot], now: datetime
-) -> Steps[QueuePlan]:
-    """The outcomes of one cycle over the queues."""
-    queued = QueuedGangs.of((each for each in cache.queued() if is_eligible(each, now)), now)
-    yield
-    active = yield from active_gangs(list(cache.records()), snapshots)
-    active.sort(key=lambda each: (each.dispatched_at, each.uid))
-    facts = QueueFacts(rules.forest, queued, active, now, rules.namespaces)
-    news = yield from QueueCycle(facts, snapshots).news_in_steps()
-    return QueuePlan(
-        tuple(each for each in news if isinstance(each, Preempting | Drained)),
-        tuple(each for each in news if not isinstance(each, Preempting | Drained)),
-    )
+class QueueCycles:
+    """Plans cycles over the queues, with what is kept between them."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._planner = QueuePlanner()
+        self._active: list[ActiveGang] = []
+        self._active_of: tuple[int, frozenset[str]] | None = None
+
+    def plan_in_steps(
+        self, rules: QueueRules, snapshots: Mapping[str, ClusterSnapshot], now: datetime
+    ) -> Steps[QueuePlan]:
+        """The news of one cycle, which decides on the queue of this moment."""
+        return self._plan(self._cache.pending_queue.changes_for(self, now), rules, snapshots, now)
+
+    def _plan(
+        self, changes: Changes, rules: QueueRules, snapshots: Mapping[str, ClusterSnapshot], now: datetime
+    ) -> Steps[QueuePlan]:
+        yield from self._update_active(snapshots)
+        news = yield from self._planner.news_in_steps(changes, rules, self._active, snapshots, now)
+        return QueuePlan(
+            tuple(each for each in news if isinstance(each, Preempting | Drained)),
+            tuple(each for each in news if not isinstance(each, Preempting | Drained)),
+        )
+
+    def _update_active(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[None]:
+        """Make the list of active gangs anew if one of them, or which clusters answer, has changed."""
+        answering = frozenset(name for name, each in snapshots.items() if not is_silent(each.closed))
+        known = self._cache.holders_version, answering
+        if known == self._active_of:
+            return
+        active = yield from active_gangs(list(self._cache.all_holders()), snapshots)
+        active.sort(key=lambda each: (each.dispatched_at, each.uid))
+        self._active, self._active_of = active, known
 
 
 def active_gangs(

@@ -21,12 +21,12 @@ from dispatcher import errors, log
 from dispatcher.controller.scheduling import queue_cycles
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import LARGEST_BATCH, Committer
-from dispatcher.controller.scheduling.queue_cycles import QueueRules
+from dispatcher.controller.scheduling.queue_cycles import QueueCycles
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.core.lifecycle import queue_steps
 from dispatcher.core.model import incremental
 from dispatcher.core.model.incremental import Steps
-from dispatcher.core.model.record import Change, Record
+from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
@@ -34,6 +34,7 @@ from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Outcome, 
 from dispatcher.core.scheduling.pending_queue import NewOutcome, outcome_of
 from dispatcher.core.scheduling.recheck import still_fitting
 from dispatcher.core.scheduling.sharing.cycle import Drained
+from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.probes import Metrics
 
 MOST_TELLING: Final = 1.0
@@ -101,6 +102,8 @@ class Scheduler:
         self._monotonic = monotonic
         self._queues = queues
         self._finished_items = finished_items
+        self._queue_cycles = QueueCycles(cache)
+        self._is_next_due = False
         self._wake = asyncio.Event()
         self._planned_at: datetime | None = None
         self._failures = 0
@@ -162,6 +165,9 @@ class Scheduler:
             while batches:  # freeing all batches at once takes long
                 batches.popleft()
                 await slices.give_way()
+            if self._is_next_due:
+                self._is_next_due = False
+                self.wake()
 
     async def _plan(
         self, snapshots: Mapping[str, ClusterSnapshot], now: datetime, slices: Slices
@@ -173,7 +179,7 @@ class Scheduler:
             return await slices.run(
                 pending.plan_in_steps(snapshots, rules.policy, rules.starvation_bound, now)
             )
-        plan = await slices.run(queue_cycles.plan_in_steps(self._cache, queues, snapshots, now))
+        plan = await slices.run(self._queue_cycles.plan_in_steps(queues, snapshots, now))
         for group in plan.groups:
             await self._take_back(group, now)
             slices.pauses += 1  # other tasks ran during the commit
@@ -191,8 +197,7 @@ class Scheduler:
             committed = await self._committer.commit_all(changes)
         else:
             committed = await self._committer.commit_together(changes) if changes else []
-        for record in committed:
-            self._on_decided(record.uid)
+        self._note_committed(committed)
         if len(committed) < len(group.victims) and not queue_cycles.are_current(group, self._cache):
             self.wake()
 
@@ -229,10 +234,15 @@ class Scheduler:
                 await slices.give_way()
         for placed in self._still_placed([each for each in batch if isinstance(each, Placed)], slices):
             changes[placed.record.uid] = _change_safely(placed, now)
-        for record in await self._committer.commit_all([each for each in changes.values() if each]):
-            self._on_decided(record.uid)
+        self._note_committed(await self._committer.commit_all([each for each in changes.values() if each]))
         slices.pauses += 1  # other tasks ran during the commit
         slices.begin()
+
+    def _note_committed(self, records: Iterable[Record]) -> None:
+        """With queues, a dispatch and a preemption may let a class go that was refused before in the same cycle."""
+        for record in records:
+            self._on_decided(record.uid)
+            self._is_next_due |= record.phase is not Phase.QUEUED and self._queues() is not None
 
     def _still_placed(self, placed: Sequence[Placed], slices: Slices) -> Sequence[Placed]:
         """The placed gangs that their users have not changed, and that still fit their clusters.

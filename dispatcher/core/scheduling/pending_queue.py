@@ -22,7 +22,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from operator import itemgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from dispatcher.core.lifecycle.queue_steps import PendingKey, pending_key, pending_key_of
 from dispatcher.core.model import incremental
@@ -50,6 +50,16 @@ _Class = GangClass[ClassKey]
 
 TAKEN_IN_AT_ONCE: Final = 25
 """Records that one step moves from class to class; each move takes some fifty microseconds."""
+
+
+class Changes(NamedTuple):
+    """The last state of each record that changed, by uid; None for one that is no longer queued.
+
+    If `are_all`, they are all records: whatever was kept of the queue is out of date.
+    """
+
+    records: Mapping[str, Record | None]
+    are_all: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +93,10 @@ class PendingQueue:
         self._requirements = DistinctRequirements()
         self._postponed: list[tuple[datetime, str]] = []
         self._inbox: dict[str, Record | None] = {}
+        self._reader: object = self
+        self._forget_classes()
+
+    def _forget_classes(self) -> None:
         # The records that take part in a cycle; they change only when one begins.
         self._in_cycle: dict[str, tuple[Record, _Class]] = {}
         self._classes = Classes()
@@ -148,9 +162,22 @@ class PendingQueue:
         The cycle decides on the queue of this moment, even if records are put or removed before its last step. All
         steps must run, one cycle at a time. `bound` is the starvation bound. Placed gangs reduce the snapshots.
         """
+        changes = self.changes_for(self, now)
+        if changes.are_all:
+            self._forget_classes()
+        return self._plan(changes.records, snapshots, policy, bound, now)
+
+    def changes_for(self, reader: object, now: datetime) -> Changes:
+        """The changes since the last call for this reader, with the records that have become eligible by now.
+
+        With queues, a planner over queues reads the changes; without, this queue does.
+        """
         self._take_due(now)
         inbox, self._inbox = self._inbox, {}
-        return self._plan(inbox, snapshots, policy, bound, now)
+        if reader is self._reader:
+            return Changes(inbox, are_all=False)
+        self._reader = reader
+        return Changes(dict(self._records), are_all=True)
 
     # --- the records -----------------------------------------------------------------------------------------
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from dispatcher.controller.scheduling.committer import LARGEST_BATCH
-from dispatcher.controller.scheduling.queue_cycles import QueueRules
 from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
 from dispatcher.core.lifecycle import queue_steps, removal_steps, run_steps
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim, StopPolicy, WithinQueue
+from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.errors import StoreUnavailable
 from dispatcher.probes import Metrics
 from tests.builders import at, make_gang, make_record
@@ -238,7 +238,10 @@ async def test_group_that_raises_does_not_end_the_cycle_of_the_others(
     scheduler = scheduler_of(world, (*TEAMS, Queue("c")), finished_items=unreadable)
     await scheduler.cycle()
     assert phases(world) == {"first": "Running", "owner": "Queued", "other": "Dispatching"}
-    assert (counted("scheduler"), is_woken(scheduler)) == (1, False)
+    assert (counted("scheduler"), is_woken(scheduler)) == (1, True)  # another gang was dispatched
+    scheduler._wake.clear()  # noqa: SLF001  # as `run` does
+    await scheduler.cycle()
+    assert (counted("scheduler"), is_woken(scheduler)) == (2, False)
 
 
 async def test_lost_store_ends_the_cycle_because_memory_may_be_behind(world: World) -> None:
@@ -324,3 +327,15 @@ async def test_long_queue_is_drained_in_transactions_of_a_bounded_size(world: Wo
     await scheduler_of(world, DRAINED).cycle()
     assert [len(batch) for batch in world.store.batches] == [LARGEST_BATCH, 1]
     assert world.store.groups == []
+
+
+async def test_a_dispatch_is_followed_by_another_cycle_until_nothing_changes(world: World) -> None:
+    """What a cycle changes may let a class go that it had refused before."""
+    for name in ("one", "two"):
+        put(world, name, 2, "b")
+    scheduler = scheduler_of(world, (Queue("b", None, {"cpu": Quota(3000)}),))
+    await scheduler.cycle()
+    assert (phases(world)["one"], is_woken(scheduler)) == ("Dispatching", True)
+    scheduler._wake.clear()  # noqa: SLF001  # as `run` does
+    await scheduler.cycle()
+    assert not is_woken(scheduler)

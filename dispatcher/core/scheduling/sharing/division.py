@@ -9,6 +9,7 @@ Source: https://github.com/kai-scheduler/KAI-Scheduler/tree/main/docs/fairness
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -215,8 +216,12 @@ class _DivisionSearch:
         self._account = search.account
         self._asked = search.account.quota.asked(search.demand)
         self._before = {name: dict(search.account.plain[name]) for name in search.place.path}
-        self._left = {leaf: list(gangs) for leaf, gangs in search.others.items() if gangs}
+        self._left = {leaf: deque(gangs) for leaf, gangs in search.others.items() if gangs}
         self._removed: list[ActiveGang] = []
+        self._first: dict[str, ActiveGang] = {}
+        self._turns_to_give: dict[str, tuple[object, ...]] = {}
+        for leaf in self._left:
+            self._find_first(leaf)
 
     def run(self) -> bool:
         """From other queues, and if that is not enough from the own leaf."""
@@ -240,10 +245,11 @@ class _DivisionSearch:
     def _from_others(self) -> bool:
         while self._left:
             leaf = self._next_leaf()
-            gang = self._left[leaf].pop(0)
+            gang = self._left[leaf].popleft()
             reason = self._reason(leaf)
             if not self._left[leaf]:
                 del self._left[leaf]
+            self._find_first(leaf)
             if reason is None:
                 continue
             self._search.remove(gang, reason)
@@ -295,23 +301,39 @@ class _DivisionSearch:
                 return False
         return True
 
+    def _find_first(self, leaf: str) -> None:
+        """The candidates or the use of a leaf changed: find the first candidate of it and of each queue above it.
+
+        Other queues keep theirs, and their turns to give.
+        """
+        places = self._search.forest.places
+        for name in self._account.quota.paths[leaf]:
+            self._turns_to_give.pop(name, None)
+            found = [self._first[child] for child in places[name].children if child in self._first]
+            if name in self._left:
+                found.append(self._left[name][0])
+            if found:
+                self._first[name] = max(found, key=_recency)
+            else:
+                self._first.pop(name, None)
+
     def _next_leaf(self) -> str:
         """The leaf to look at next, from the root down; some leaf has candidates left.
 
         A queue that got children while gangs ran in it gives these before those of its children.
         """
-        places, paths = self._search.forest.places, self._account.quota.paths
-        first: dict[str, ActiveGang] = {}
-        for leaf, gangs in self._left.items():
-            for name in paths[leaf]:
-                known = first.get(name)
-                if known is None or _recency(gangs[0]) > _recency(known):
-                    first[name] = gangs[0]
+        places = self._search.forest.places
         at = self._search.place.root
         while at not in self._left:
-            children = [name for name in places[at].children if name in first]
-            at = min(children, key=lambda name: self._turn_to_give(places[name], first[name]))
+            at = min((name for name in places[at].children if name in self._first), key=self._turn_of)
         return at
+
+    def _turn_of(self, name: str) -> tuple[object, ...]:
+        found = self._turns_to_give.get(name)
+        if found is None:
+            place = self._search.forest.places[name]
+            found = self._turns_to_give[name] = self._turn_to_give(place, self._first[name])
+        return found
 
     def _turn_to_give(self, place: Place, victim: ActiveGang) -> tuple[object, ...]:
         account, name = self._account, place.name

@@ -110,3 +110,13 @@ class QueuedGangs:
     def blocked(self) -> Mapping[str, Record]:
         """The gangs that have been the head of their queue, by uid."""
         return self._blocked
+
+    @property
+    def preempted(self) -> Mapping[str, Record]:
+        """The gangs that were preempted before, by uid."""
+        return self._preempted
+
+    @property
+    def has_slopes(self) -> bool:
+        """True if the order of some class changes with time."""
+        return any(class_.sloped for class_ in self._by_key.values())

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.accounts import Asked
 from dispatcher.core.queues.queue import Sharing
 from dispatcher.core.scheduling.gang_class import Key
 from dispatcher.core.scheduling.sharing import division, dominant_share, priority
@@ -61,7 +61,7 @@ class Turns:
         self._usage = usage
         self._now = now
         self._taken: set[str] = set()
-        self._keys_of: dict[str, dict[tuple[str, Resources], Keys]] = {}
+        self._keys_of: dict[str, dict[tuple[str, Asked], Keys]] = {}
         self._following: dict[QueueClass, Iterator[Key]] = {}
         self._queues: dict[str, list[_Head]] = {}
         for class_ in queued.classes():
@@ -161,10 +161,11 @@ class Turns:
             tree.pop(leaf, None)
             return
         winner = self._winner_of(queue[0], {})
-        known, demand = self._keys_of[self._roots[leaf]], winner.gang.record.gang.demand
-        keys = known.get((leaf, demand))
+        known = self._keys_of[self._roots[leaf]]
+        asked = self._later.account_of(leaf).quota.asked(winner.gang.record.gang.demand)
+        keys = known.get((leaf, asked))
         if keys is None:
-            keys = known[leaf, demand] = self._keys(winner.gang, leaf)
+            keys = known[leaf, asked] = self._keys(winner.gang, leaf)
         tree[leaf] = winner._replace(keys=keys)
 
     def _set_winner(self, tree: dict[str, _Winner], name: str) -> None:

@@ -1,0 +1,129 @@
+"""Cycles over queues, with what is kept between them: the queued gangs by class, and the input of a cycle without news.
+
+`QueueCycle` is the definition, from scratch. A `QueuePlanner` makes the same decisions, but sorts only the gangs that
+changed, and plans nothing if nothing changed since a cycle that changed no record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from dispatcher.core.model.incremental import Steps, in_parts
+from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.ordering import is_eligible
+from dispatcher.core.scheduling.pending_queue import TAKEN_IN_AT_ONCE, Changes
+from dispatcher.core.scheduling.sharing.cycle import QueueCycle, QueueFacts, QueueOutcome
+from dispatcher.core.scheduling.sharing.gangs import PREEMPTIONS_WITHIN, ActiveGang, RecentUse
+from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRules:
+    """The declared queues, the labels of namespaces, which queues select, and the recent use of each namespace."""
+
+    forest: Forest
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    usage: RecentUse = field(default_factory=dict)
+
+    @property
+    def selected(self) -> Mapping[str, Mapping[str, str]]:
+        """The labels of namespaces as far as they decide something: a copy, empty without a selector."""
+        places = self.forest.places.values()
+        return dict(self.namespaces) if any(place.namespace_selectors for place in places) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Quiet:
+    """The input of a cycle without news. Its outcomes hold `until` then, if nothing changes."""
+
+    rules: QueueRules
+    active: Sequence[ActiveGang]
+    snapshots: Mapping[str, ClusterSnapshot]
+    until: datetime | None
+
+
+class QueuePlanner:
+    """The queued gangs of a hub with queues. The time in successive calls never decreases."""
+
+    def __init__(self) -> None:
+        self._queued = QueuedGangs()
+        self._quiet: _Quiet | None = None
+
+    def news_in_steps(
+        self,
+        changes: Changes,
+        rules: QueueRules,
+        active: Sequence[ActiveGang],
+        snapshots: Mapping[str, ClusterSnapshot],
+        now: datetime,
+    ) -> Steps[list[QueueOutcome]]:
+        """The outcomes of a cycle that change a record, and those of drained queues, in the order of the decisions.
+
+        `changes` are those of the pending queue since the last call. `active` must be the same object as in the last
+        call if no gang in it has changed. All steps must run, one cycle at a time.
+        """
+        yield from self._take_in(changes, now)
+        known = QueueRules(rules.forest, rules.selected, rules.usage)
+        if not changes.records and self._is_as_before(known, active, snapshots, now):
+            return []
+        self._quiet = None
+        facts = QueueFacts(rules.forest, self._queued, active, now, known.namespaces, rules.usage)
+        news = yield from QueueCycle(facts, snapshots).news_in_steps()
+        if not news and not self._queued.has_slopes:
+            self._quiet = _Quiet(known, active, snapshots, next_change(facts))
+        return news
+
+    def _take_in(self, changes: Changes, now: datetime) -> Steps[None]:
+        if changes.are_all:
+            self._queued, self._quiet = QueuedGangs(), None
+        for part in in_parts(changes.records.items(), TAKEN_IN_AT_ONCE):
+            for uid, record in part:
+                if record is not None and is_eligible(record, now):
+                    self._queued.put(record, now)
+                else:
+                    self._queued.remove(uid)
+            yield
+        self._queued.move_to(now)
+
+    def _is_as_before(
+        self,
+        rules: QueueRules,
+        active: Sequence[ActiveGang],
+        snapshots: Mapping[str, ClusterSnapshot],
+        now: datetime,
+    ) -> bool:
+        quiet = self._quiet
+        return (
+            quiet is not None
+            and (quiet.until is None or now < quiet.until)
+            and quiet.active is active
+            and quiet.rules.forest is rules.forest
+            and quiet.rules.usage is rules.usage
+            and quiet.rules.namespaces == rules.namespaces
+            and quiet.snapshots == snapshots
+        )
+
+
+def next_change(facts: QueueFacts) -> datetime | None:
+    """When time alone may change an outcome; None if it never does, as long as no queued gang has a slope.
+
+    A blocked gang starves, a running gang has run for its queue's `minRuntimeSeconds`, or a preemption counts no more.
+    """
+    return min((each for each in _changes(facts) if each > facts.now), default=None)
+
+
+def _changes(facts: QueueFacts) -> Iterable[datetime]:
+    for record in facts.queued.blocked.values():
+        place = facts.forest.places.get(record.queue)
+        if record.blocked_since and place and place.strategy is not QueueingStrategy.STRICT_FIFO:
+            yield record.blocked_since + place.starvation_bound
+    for gang in facts.active:
+        for place in facts.forest.places_of(gang.leaves):
+            if place.min_runtime:
+                yield gang.dispatched_at + place.min_runtime
+    for record in facts.queued.preempted.values():
+        yield from (each + PREEMPTIONS_WITHIN for each in record.preempted_at)
