@@ -1,12 +1,13 @@
 """A simulation over scenario documents: decisions are applied, victims take a while to leave, time goes on.
 
-Gangs arrive in the first steps and never end. The simulation is at rest once nothing is dispatched, preempted or
-leaving for so long that every gang which waits has become starved.
+A gang with the key `x-run` ends after so many steps, others never end. The simulation is at rest once nothing is
+dispatched, preempted or leaving for so long that every gang which waits has become starved.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from random import Random
 from typing import Any
 
@@ -21,16 +22,22 @@ STEP = 200
 QUIET_STEPS = 5
 """Steps without a change until it is at rest: longer than the starvation bound."""
 MOST_STEPS = 250
+LONGEST_REMOVAL = 3
+"""Steps in which a victim still holds capacity, at most."""
 
 
 @dataclass
 class Simulation:
-    """A document that lives; `arrivals` come one by one. `preemptions` has the victim and the preemptor of each."""
+    """A document that lives; `arrivals` come one by one. `preemptions` has the victim and the preemptor of each.
+
+    `outcomes` are those of the last cycle.
+    """
 
     document: Json
     chance: Random
     arrivals: list[Json] = field(default_factory=list)
     preemptions: list[tuple[str, str]] = field(default_factory=list)
+    outcomes: tuple[QueueOutcome, ...] = ()
     steps: int = 0
     _leaves_in: dict[str, int] = field(default_factory=dict)
 
@@ -40,18 +47,19 @@ class Simulation:
         while quiet < QUIET_STEPS:
             if self.steps >= MOST_STEPS:
                 return False
-            quiet = 0 if self._step() else quiet + 1
+            quiet = 0 if self.step() else quiet + 1
         return True
 
-    def _step(self) -> bool:
+    def step(self) -> bool:
         """One cycle; True if something changed."""
         self.steps += 1
         has_changed = bool(self._leaves_in or self.arrivals)
         if self.arrivals and self.chance.random() < 0.5:
             self.document["pending"].append(self.arrivals.pop(0))
+        self._end_runs()
         self._release()
-        _, outcomes = parse_scenario(self.document).plan_queues()
-        for outcome in outcomes:
+        _, self.outcomes = parse_scenario(self.document).plan_queues()
+        for outcome in self.outcomes:
             has_changed |= self._apply(outcome)
         for gang in (*self.document["running"], *self.document["pending"]):
             gang["age"] = gang.get("age", 0) + STEP
@@ -59,6 +67,10 @@ class Simulation:
                 if key in gang:
                     gang[key] += STEP
         return has_changed
+
+    def _end_runs(self) -> None:
+        running = self.document["running"]
+        running[:] = [each for each in running if each.get("ending") or each["ran"] < _run(each)]
 
     def _release(self) -> None:
         """The gangs that have left are queued again by their original age."""
@@ -101,8 +113,14 @@ class Simulation:
             gang = _find(self.document["running"], name)
             gang["ending"] = True
             gang["preemptions"] = gang.get("preemptions", 0) + 1
-            self._leaves_in[name] = self.chance.randint(1, 3)
+            self._leaves_in[name] = self.chance.randint(1, LONGEST_REMOVAL)
             self.preemptions.append((name, preemptor))
+
+
+def _run(gang: Json) -> float:
+    """The seconds that a gang runs."""
+    steps: float = gang.get("x-run", inf)
+    return steps * STEP
 
 
 def _find(gangs: list[Json], name: str) -> Json:
