@@ -259,9 +259,10 @@ ORDER BY n
 
 _ATTEMPTS: Final = f"""
 INSERT INTO attempt (epoch, uid, number, cluster, cluster_uid, decided_at, created_at, started_at, ended_at, outcome,
-                     reason, demand)
+                     reason, demand, queues)
 SELECT 1, chunk.uid, number, {_PLACED.format("cluster")}, md5({_PLACED.format("cluster")})::uuid::text, at[decided_at],
-       at[created_at], at[started_at], at[ended_at], outcome, reason, facts -> 'demand'
+       at[created_at], at[started_at], at[ended_at], outcome, reason, facts -> 'demand',
+       jsonb_build_array(facts -> 'queue')
 FROM chunk JOIN pattern_attempt USING (life)
 ORDER BY n, number
 """
@@ -279,7 +280,9 @@ _MOVE_APPWRAPPERS: Final = (
     f"INSERT INTO past_appwrapper SELECT l.* FROM job_live AS l JOIN appwrapper USING (uid) WHERE {_DUE}"
 )
 _MOVE_ATTEMPTS: Final = (
-    f"INSERT INTO past_attempt SELECT l.* FROM attempt_live AS l JOIN appwrapper USING (uid) WHERE {_DUE}"
+    "INSERT INTO past_attempt SELECT l.*, t.queues FROM attempt_live AS l "
+    "JOIN attempt AS t ON t.uid = l.uid AND t.number = l.attempt "
+    f"JOIN appwrapper ON appwrapper.uid = l.uid WHERE {_DUE}"
 )
 _LEFT: Final = f"SELECT count(*) FROM appwrapper WHERE NOT ({_DUE})"
 _FORGET_ALL: Final = "TRUNCATE appwrapper, attempt, attempt_object"

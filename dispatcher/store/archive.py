@@ -50,7 +50,10 @@ _MEND_APPWRAPPERS: Final = text(
     "UPDATE appwrapper SET ended_at = least(created_at, taken_in_at) "
     "WHERE uid = ANY(:uids) AND ended_at < least(created_at, taken_in_at)"
 )
-_KEEP_ATTEMPTS: Final = text("INSERT INTO past_attempt SELECT * FROM attempt_live WHERE uid = ANY(:uids)")
+_KEEP_ATTEMPTS: Final = text(
+    "INSERT INTO past_attempt SELECT l.*, t.queues FROM attempt_live AS l "
+    "JOIN attempt AS t ON t.uid = l.uid AND t.number = l.attempt WHERE l.uid = ANY(:uids)"
+)
 _KEEP_APPWRAPPERS: Final = text("INSERT INTO past_appwrapper SELECT * FROM job_live WHERE uid = ANY(:uids)")
 _REMOVE_OBJECTS: Final = text("DELETE FROM attempt_object WHERE uid = ANY(:uids)")
 _REMOVE_ATTEMPTS: Final = text("DELETE FROM attempt WHERE uid = ANY(:uids)")

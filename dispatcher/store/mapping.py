@@ -175,6 +175,7 @@ def attempt_rows(change: Change) -> list[Row]:
             "reason": _why_it_ended(change.after),
             "demand": dict(change.after.gang.demand),
             "assignment": new.assignment.places,
+            "queues": change.after.leaves,
         }
     ]
 

@@ -308,6 +308,8 @@ _ATTEMPTS: Final = text(
     f"{listed(mapping.ATTEMPT_COLUMNS)} FROM {recordset(mapping.ATTEMPT_COLUMNS)} "
     "ON CONFLICT (uid, number) DO UPDATE SET "
     + _replaced(("created_at", "started_at", "ended_at", "outcome", "reason", "preempted_by"))
+    # Those of its dispatch stay; an attempt of an earlier release has none, and its AppWrapper is where it was charged.
+    + ", queues = coalesce(attempt.queues, excluded.queues)"
 )
 _OBJECTS: Final = text(
     f"INSERT INTO attempt_object ({listed(mapping.OBJECT_COLUMNS)}) "

@@ -7,7 +7,7 @@ from typing import LiteralString
 
 import psycopg
 
-from dispatcher.core.lifecycle import queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Record
@@ -101,6 +101,35 @@ async def test_preemption_is_told_the_same_once_both_were_moved(queue: QueueStor
     assert await queue.move_deleted(TOMORROW, 500) == 2
     assert rows_of(database_url, query) == [told_before]
     assert rows_of(database_url, jobs) == [(0, 0, 3600.0)]
+
+
+async def test_an_attempt_stays_in_the_queues_it_was_charged_in(queue: QueueStore, database_url: str) -> None:
+    record = await committed(queue, make_submit(queue="first", more_queues=("gold/a",)))
+    record = await committed(queue, make_dispatch(record))
+    record = await committed(queue, creation_steps.withdraw(record, "silent", LATER, LATER))
+    record = await committed(queue, queue_steps.move(record, ("second",), LATER))
+    record = await committed(queue, queue_steps.dispatch(record, "east", LATER))
+    record = await committed(queue, removal_steps.delete(record, LATER))
+    await committed(queue, removal_steps.release(record, LATER))
+    kept: LiteralString = (
+        "SELECT number, queues FROM attempt UNION ALL SELECT attempt, queues FROM past_attempt ORDER BY 1"
+    )
+    shown: LiteralString = "SELECT attempt, queue FROM history.attempt_history ORDER BY 1"
+    for moved in (0, 1):
+        assert await queue.move_deleted(TOMORROW, moved) == moved
+        assert rows_of(database_url, kept) == [(1, ["first", "gold/a"]), (2, ["second"])]
+        assert rows_of(database_url, shown) == [(1, "first"), (2, "second")]
+
+
+async def test_an_attempt_of_an_earlier_release_gets_the_queues_of_its_appwrapper_with_its_next_step(
+    queue: QueueStore, database_url: str
+) -> None:
+    record = await committed(queue, make_submit(queue="first"))
+    record = await committed(queue, make_dispatch(record))
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE attempt SET queues = NULL")
+    await committed(queue, make_created(record))
+    assert rows_of(database_url, "SELECT queues FROM attempt") == [(["first"],)]
 
 
 async def test_a_spec_stays_while_somebody_needs_it(queue: QueueStore, database_url: str) -> None:

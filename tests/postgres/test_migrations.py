@@ -163,6 +163,55 @@ async def test_queues_come_to_rows_of_the_revision_before_and_go_again(
     assert [(each.more_queues, each.is_preempting) for each in await queue.load_live()] == [((), False)]
 
 
+AS_OF_0015: LiteralString = """
+INSERT INTO appwrapper (uid, api_group, namespace, name, queue, more_queues, phase, phase_since, version, priority,
+    priority_slope, created_at, spec_hash, demand, pods, pod_sets, conditions, attempts, attempt, cluster, taken_in_at)
+VALUES ('uid-of-aw', 'workload.codeflare.dev', 'default', 'aw', 'team', '["gold/a"]', 'Queued', '2026-11-20T12:30:03Z',
+    6, 0, 0, '2026-11-20T12:00:00Z', 'a-hash', '{"cpu": 1500}', 2, '[]', '[]', 1, 1, 'hub', '2026-11-20T12:00:00Z');
+INSERT INTO attempt (uid, number, cluster, epoch, decided_at, ended_at, outcome, demand)
+VALUES ('uid-of-aw', 1, 'hub', 1, '2026-11-20T12:00:01Z', '2026-11-20T12:30:03Z', 'evicted', '{"cpu": 1500}');
+INSERT INTO past_attempt VALUES ('uid-of-past', 'default', 'past', 'team', 'ann', 1, 'hub', '2026-11-20T12:00:01Z',
+    NULL, NULL, '2026-11-20T12:30:03Z', 'completed', NULL, '', 1802, 0, 1.5, 0, 0, 0.75, 0, 0, '{"cpu": 1500}')
+"""
+BY_EARLIER_RELEASE: LiteralString = """
+INSERT INTO attempt (uid, number, cluster, epoch, decided_at, ended_at, outcome, demand)
+VALUES ('uid-of-aw', 2, 'hub', 1, '2026-11-20T13:00:01Z', '2026-11-20T13:30:03Z', 'evicted', '{"cpu": 1500}');
+UPDATE appwrapper SET queue = 'others';
+INSERT INTO past_attempt SELECT * FROM attempt_live
+"""
+"""What a dispatcher of the revision before still writes: an attempt, and later the move to history."""
+
+
+async def test_attempts_of_the_revision_before_have_the_queues_that_their_appwrapper_had(
+    database_url: str,
+) -> None:
+    forget_replay(database_url)
+    await asyncio.to_thread(migrate.downgrade, database_url, "0015")
+    before = dict(rows_of(database_url, SHOWN))
+    with psycopg.connect(database_url) as connection:
+        connection.execute(AS_OF_0015)
+    await asyncio.to_thread(migrate.migrate, database_url)
+    await asyncio.to_thread(migrate.check, database_url)
+    kept = (
+        "SELECT number, queues FROM attempt UNION ALL SELECT 0, queues FROM past_attempt WHERE uid = 'uid-of-past' "
+        "ORDER BY 1"
+    )
+    assert rows_of(database_url, kept) == [(0, None), (1, ["team", "gold/a"])]
+    with psycopg.connect(database_url) as connection:
+        connection.execute(BY_EARLIER_RELEASE)
+    assert rows_of(database_url, kept) == [(0, None), (1, ["team", "gold/a"]), (2, None)]
+    shown = "SELECT name, attempt, queue FROM history.attempt_history ORDER BY 1, 2, 3"
+    twice = [("aw", 1, "team"), ("aw", 1, "team"), ("aw", 2, "others"), ("aw", 2, "others")]
+    assert rows_of(database_url, shown) == [*twice, ("past", 1, "team")]
+
+    await asyncio.to_thread(migrate.downgrade, database_url, "0015")
+    assert dict(rows_of(database_url, SHOWN)) == before
+    assert {queue for _, _, queue in rows_of(database_url, shown)} == {"others", "team"}
+    await asyncio.to_thread(migrate.migrate, database_url)
+    await asyncio.to_thread(migrate.check, database_url)
+    assert rows_of(database_url, kept)[1:] == [(1, ["others", "gold/a"]), (2, ["others", "gold/a"])]
+
+
 async def test_what_an_older_release_left_ending_before_it_began_is_mended_and_goes_up_and_down(
     database_url: str, queue: QueueStore
 ) -> None:

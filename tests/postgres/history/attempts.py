@@ -23,12 +23,18 @@ class Try:
     number: int
     cluster: str
     decided: datetime
+    queues: tuple[str, ...]
     created: datetime | None = None
     started: datetime | None = None
     ended: datetime | None = None
     outcome: str = ""
     why: str = ""
     preempted_by: str = ""
+
+    @property
+    def queue(self) -> str:
+        """The queue that it was charged in first, wherever its AppWrapper was moved since."""
+        return self.queues[0]
 
     def held(self, now: datetime) -> timedelta:
         return (self.ended or now) - self.decided
@@ -45,10 +51,18 @@ def tries(life: Life) -> list[Try]:
             reason = fact.reason if fact.phase is Phase.FAILED else ""
             outcome = fact.phase.lower()
             made.append(
-                Try(fact.attempt, life_cluster(life), fact.at, ended=fact.at, outcome=outcome, why=reason)
+                Try(
+                    fact.attempt,
+                    life_cluster(life),
+                    fact.at,
+                    fact.queues,
+                    ended=fact.at,
+                    outcome=outcome,
+                    why=reason,
+                )
             )
         elif fact.cause in (Cause.DISPATCHED, Cause.ADOPTED, Cause.FOUND_RUNNING):
-            made.append(Try(fact.attempt, fact.cluster, fact.at))
+            made.append(Try(fact.attempt, fact.cluster, fact.at, fact.queues))
         elif fact.cause is Cause.CREATED:
             made[-1] = replace(made[-1], created=fact.at)
         elif fact.cause is Cause.PODS_RUNNING:

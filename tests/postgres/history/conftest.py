@@ -24,7 +24,9 @@ REPLAY = (Path(__file__).parent.parent / "replay.sql").read_bytes()
 
 MOVE = """
 CREATE TEMPORARY TABLE gone AS SELECT uid FROM appwrapper WHERE phase = 'Deleted';
-INSERT INTO past_attempt SELECT * FROM attempt_live WHERE uid IN (SELECT uid FROM gone);
+INSERT INTO past_attempt SELECT l.*, t.queues
+FROM attempt_live AS l JOIN attempt AS t ON (t.uid, t.number) = (l.uid, l.attempt)
+WHERE l.uid IN (SELECT uid FROM gone);
 INSERT INTO past_appwrapper SELECT * FROM job_live WHERE uid IN (SELECT uid FROM gone);
 DELETE FROM attempt WHERE uid IN (SELECT uid FROM gone);
 DELETE FROM appwrapper WHERE uid IN (SELECT uid FROM gone)

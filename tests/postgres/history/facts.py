@@ -27,7 +27,11 @@ class Fact:
     priority: int
     slope: float
     preempted_by: str
-    queue: str
+    queues: tuple[str, ...]
+
+    @property
+    def queue(self) -> str:
+        return self.queues[0]
 
 
 @dataclass
@@ -59,6 +63,6 @@ def note(lives: dict[str, Life], change: Change) -> None:
             priority=record.priority,
             slope=record.priority_slope,
             preempted_by=record.attempt.preempted_by if record.attempt else "",
-            queue=record.queue,
+            queues=record.leaves,
         )
     )

@@ -43,7 +43,7 @@ def attempt_history(lives: Lives, now: datetime) -> Iterator[Row]:
                 "uid": life.record.uid,
                 "namespace": life.record.namespace,
                 "name": life.record.name,
-                "queue": life.record.queue,
+                "queue": each.queue,
                 "user_name": user(life),
                 "attempt": each.number,
                 "cluster": each.cluster,
@@ -238,7 +238,7 @@ def usage_hourly(lives: Lives, now: datetime) -> Iterator[Row]:
     for life in lives.values():
         for each in tries(life):
             for hour, length in _clipped(each.decided, each.ended or now):
-                key = (hour, life.record.queue, life.record.namespace, user(life), each.cluster)
+                key = (hour, each.queue, life.record.namespace, user(life), each.cluster)
                 groups[key].append((amounts(life), length))
     for (hour, queue, namespace, name, cluster), held in groups.items():
         cpu_h, memory_h, gpu_h = (
@@ -277,7 +277,7 @@ def evictions(lives: Lives, now: datetime) -> Iterator[Row]:
                     "uid": life.record.uid,
                     "namespace": life.record.namespace,
                     "name": life.record.name,
-                    "queue": life.record.queue,
+                    "queue": each.queue,
                     "by_uid": None,
                     "by_name": None,
                     "by_queue": None,
@@ -299,7 +299,7 @@ def preemptions(lives: Lives, now: datetime) -> Iterator[Row]:
                     "uid": life.record.uid,
                     "namespace": life.record.namespace,
                     "name": life.record.name,
-                    "queue": life.record.queue,
+                    "queue": each.queue,
                     "by_uid": each.preempted_by or None,
                     "by_name": other.record.name if other else None,
                     "by_queue": other.record.queue if other else None,
@@ -319,7 +319,7 @@ def failures_daily(lives: Lives, now: datetime) -> Iterator[Row]:
             if each.ended and each.outcome in (*REQUEUED, "failed") and each.outcome != "missed":
                 day = each.ended.astimezone(UTC).date()
                 wasted = hours(amounts(life)[2], [each.held(now)])
-                groups[day, life.record.queue, each.cluster, each.why].append(wasted)
+                groups[day, each.queue, each.cluster, each.why].append(wasted)
     for (day, queue, cluster, why), wastes in groups.items():
         yield {
             "day": day,

@@ -13,6 +13,7 @@ from psycopg.rows import dict_row
 
 from dispatcher.core.lifecycle.transitions import Cause
 from tests.postgres.history import oracle
+from tests.postgres.history.attempts import tries
 from tests.postgres.history.conftest import Past
 from tests.postgres.history.oracle import Lives, Row
 
@@ -60,6 +61,12 @@ def test_preemptions_are_for_others_known_and_forgotten_and_for_nobody(past: Pas
     _, found = asked(past.url, "preemptions")
     kinds = {(row["by_uid"] is not None, row["by_name"] is not None) for row in found}
     assert kinds == {(True, True), (True, False), (False, False)}
+
+
+def test_some_attempts_were_charged_in_other_queues_than_their_appwrapper_is_in(past: Past) -> None:
+    made = [(each.queues, life.record.leaves) for life in past.lives.values() for each in tries(life)]
+    assert any(charged[0] != now[0] for charged, now in made)
+    assert any(len(charged) > 1 for charged, _ in made)
 
 
 def test_who_only_reads_may_read_every_view(past: Past) -> None:
