@@ -43,6 +43,7 @@ from dispatcher.controller.scheduling.garbage import look_at_all_again
 from dispatcher.controller.scheduling.queue_watch import QueueWatch
 from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
 from dispatcher.controller.scheduling.slices import Slices
+from dispatcher.controller.upkeep.declaration_keeper import DeclarationKeeper
 from dispatcher.controller.upkeep.housekeeping import Housekeeping
 from dispatcher.controller.upkeep.metrics import gather
 from dispatcher.controller.upkeep.orphan_gc import OrphanCollector
@@ -77,6 +78,7 @@ from dispatcher.store.clusters import ClusterStore
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership, Lease
 from dispatcher.store.queue import QueueStore
+from dispatcher.store.queue_declarations import QueueDeclarationStore
 from dispatcher.store.restore_detection import Incarnation
 from dispatcher.store.samples import SampleStore
 from dispatcher.store.snapshots import SnapshotStore
@@ -159,6 +161,9 @@ class Session:
             process.client, self._cluster.discovery, defaults_of_queues(settings), self._queues_changed
         )
         self._trees = self._queues.declared.trees
+        self._declarations = DeclarationKeeper(
+            self._queues, QueueDeclarationStore(process.database, self._lease), now
+        )
         self._queue_statuses = QueueStatusWriter(self._queues, self._cache, self._fleet, process.client, now)
         self._priority_classes = PriorityClassWatch(
             process.client, self._cluster.discovery, self._classes_changed
@@ -358,6 +363,7 @@ class Session:
         tasks.create_task(self._make_sampler().run(), name="sampler")
         tasks.create_task(self._make_snapshot_keeper().run(), name="snapshot")
         tasks.create_task(self._queue_statuses.run(), name="queue-status")
+        tasks.create_task(self._declarations.run(), name="queue-declarations")
         tasks.create_task(self._reconciler.run(), name="reconciler")
         self._wake_scheduler()
 
@@ -505,6 +511,7 @@ class Session:
         Each undispatched AppWrapper has a queue in every tree of MCAD's, so another tree concerns all of them.
         """
         self._wake_scheduler()
+        self._declarations.wake()
         trees = self._queues.declared.trees
         if trees != self._trees:
             self._trees = trees

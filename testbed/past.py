@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import heapq
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -36,6 +36,7 @@ from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.leaf_quota import LeafQuota, leaf_quotas
 from dispatcher.core.queues.queue import Preemption, Queue, QueueingStrategy, Quota, Reclaim
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase
@@ -53,6 +54,7 @@ from dispatcher.store.clusters import ClusterStore
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
+from dispatcher.store.queue_declarations import QueueDeclarationStore
 from dispatcher.store.samples import SampleStore
 from testbed.postgres import drop_database, url_of
 
@@ -264,6 +266,7 @@ class Story:
         self._queue = QueueStore(self.database, lambda: self.leadership.lease)
         self._chronicle = SampleStore(self.database, lambda: self.leadership.lease)
         self._notes = ClusterStore(self.database, lambda: self.leadership.lease)
+        self._declarations = QueueDeclarationStore(self.database, lambda: self.leadership.lease)
         self._line = PendingQueue()
         self._records: dict[str, Record] = {}
         self._jobs = {job.uid: job for job in JOBS}
@@ -284,6 +287,8 @@ class Story:
     def _script(self) -> None:
         for name in self.clusters:
             self._at(FIRST_DAY, partial(self._notes.recognise_cluster, name, f"uid-of-{name}"))
+        self._at(clock(6, "00:00"), partial(self._declare, leaf_quotas(FOREST)))
+        self._at(clock(8, "00:00"), partial(self._declare, ()))
         for job in JOBS:
             self._at(job.at, partial(self._submit, job))
         self._at(clock(10, "02:14"), self._east_falls_silent)
@@ -352,6 +357,9 @@ class Story:
                 await step(there, now)
 
         return act
+
+    async def _declare(self, quotas: Sequence[LeafQuota], now: datetime) -> None:
+        await self._declarations.declare(quotas, now)
 
     async def _submit(self, job: Job, now: datetime) -> None:
         submission = Submission(

@@ -243,6 +243,18 @@ cluster_snapshot: Final = Table(
     Column("body", LargeBinary, nullable=False),
 )
 
+queue_declaration: Final = Table(
+    "queue_declaration",
+    metadata,
+    Column("queue", Text, nullable=False),
+    Column("weight", Numeric, nullable=False),
+    Column("nominal", JSONB, nullable=False),
+    _moment("valid_from"),
+    _moment("valid_to", nullable=True),
+    PrimaryKeyConstraint("queue", "valid_from"),
+    Index("uq_queue_declaration_valid", "queue", unique=True, postgresql_where=text("valid_to IS NULL")),
+)
+
 event: Final = Table(
     "event",
     metadata,

@@ -33,7 +33,7 @@ def test_answers_are_those_of_a_run(postgres_url: str) -> None:
 
 def test_every_question_has_its_sql_and_an_answer() -> None:
     questions = re.findall(r"\n### ([^\n]*\?)\n```sql\n[^`]*```\n```console\n\$ [^`]*```\n(?=\w|`)", PAGE)
-    assert len(questions) == 11
+    assert len(questions) == 12
     assert questions == re.findall(r"\n### ([^\n]*\?)\n", PAGE)
 
 

@@ -8,14 +8,17 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from dispatcher.core.queues.leaf_quota import LeafQuota
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
+from dispatcher.store.queue_declarations import QueueDeclarationStore
 from testbed.postgres import clone_template, drop_database
 from tests.postgres.history.facts import Life
 from tests.postgres.history.walk import Walk
@@ -35,11 +38,20 @@ DELETE FROM appwrapper WHERE uid IN (SELECT uid FROM gone)
 
 
 @dataclass(frozen=True)
+class Declared:
+    """The leaves that are declared from a moment on, until the next one."""
+
+    at: datetime
+    quotas: tuple[LeafQuota, ...]
+
+
+@dataclass(frozen=True)
 class Past:
     """A database with a history in it, and what truly happened."""
 
     url: str
     lives: dict[str, Life]
+    declared: list[Declared]
 
 
 @pytest.fixture(
@@ -56,15 +68,15 @@ def past(request: pytest.FixtureRequest, postgres_url: str, database_template: s
     url = clone_template(postgres_url, database_template, name)
     with psycopg.connect(url) as connection:
         connection.execute(REPLAY)
-    lives = asyncio.run(walked(url, seed))
+    lives, declared = asyncio.run(walked(url, seed))
     if is_moved:
         with psycopg.connect(url) as connection:
             connection.execute(MOVE)
-    yield Past(url, lives)
+    yield Past(url, lives, declared)
     drop_database(postgres_url, name)
 
 
-async def walked(url: str, seed: int) -> dict[str, Life]:
+async def walked(url: str, seed: int) -> tuple[dict[str, Life], list[Declared]]:
     """Walk through the real store, from the midnight of three days ago: alike at whatever time of day."""
     database = Database(url)
     try:
@@ -72,6 +84,44 @@ async def walked(url: str, seed: int) -> dict[str, Life]:
         assert await leadership.acquire() is not None
         queue = QueueStore(database, lambda: leadership.lease)
         today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-        return await Walk(queue, random.Random(seed), today - timedelta(days=3)).go()  # noqa: S311 - repeatable
+        begin = today - timedelta(days=3)
+        lives = await Walk(queue, random.Random(seed), begin).go()  # noqa: S311 - repeatable
+        store = QueueDeclarationStore(database, lambda: leadership.lease)
+        declared = declarations(random.Random(seed), begin)  # noqa: S311 - repeatable
+        for each in declared:
+            await store.declare(each.quotas, each.at)
+        return lives, declared
     finally:
         await database.close()
+
+
+def declarations(chance: random.Random, start: datetime) -> list[Declared]:
+    """What was declared at some moments: the same again, another quota, another weight, nothing."""
+    found, at = list[Declared](), start
+    for _ in range(12):
+        at += timedelta(seconds=chance.choice([0, 1800, 21_600, chance.uniform(1, 20_000)]))
+        quotas = found[-1].quotas if found and chance.random() < 0.2 else random_quotas(chance)
+        found.append(Declared(at, quotas))
+    return found
+
+
+def random_quotas(chance: random.Random) -> tuple[LeafQuota, ...]:
+    """Some of the queues of the walk, in trees that limit devices, cpu, or neither."""
+    some = [name for name in QUEUES if chance.random() < 0.8]
+    return tuple(
+        LeafQuota(
+            name, Fraction(chance.choice([1, 3]), 2), {each: chance.choice([0, 500, 8]) for each in limited}
+        )
+        for name in some
+        for limited in [chance.choice(LIMITED)]
+    )
+
+
+QUEUES = ("default", "q", "r", "team", "tree/gold", "x/y", "unused")
+LIMITED = (
+    ("nvidia.com/gpu",),
+    ("nvidia.com/gpu", "gpu.intel.com/i915", "cpu"),
+    ("cpu", "memory"),
+    ("memory",),
+    (),
+)

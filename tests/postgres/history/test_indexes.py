@@ -86,6 +86,11 @@ def years(postgres_url: str, database_template: str) -> Iterator[psycopg.Connect
             id="usage-of-a-day",
         ),
         pytest.param(
+            "SELECT * FROM history.fairness_daily WHERE day > %(now)s::timestamptz - interval '1 d'",
+            {"past_attempt"},
+            id="fairness-of-a-day",
+        ),
+        pytest.param(
             "SELECT * FROM history.overtakes WHERE uid = 'uid-7'",
             {"past_appwrapper", "event"},
             id="overtaken",

@@ -1,0 +1,82 @@
+"""Keeps the declared quotas of queues in the database, so that history knows what each queue was entitled to.
+
+The declarations are written when this leader begins, and after a change of a weight or a quota; nothing is written in
+between. A change that cannot be written is tried again, and counts from the moment at which it was written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final, Protocol
+
+from dispatcher import errors, log
+from dispatcher.core.queues.declared_queues import DeclaredQueues
+from dispatcher.core.queues.leaf_quota import LeafQuota, leaf_quotas
+
+RETRY_SECONDS: Final = 30.0
+"""Seconds until declarations that could not be written are tried again."""
+
+_log = log.get("queue-declarations")
+
+
+class Queues(Protocol):
+    """The declared queues."""
+
+    @property
+    def declared(self) -> DeclaredQueues:
+        """All declared queues; the same value until one of them changes."""
+
+
+class Store(Protocol):
+    """The operations on the database."""
+
+    async def declare(self, quotas: Sequence[LeafQuota], now: datetime) -> None:
+        """Note that exactly these leaves are declared from `now` on."""
+
+
+class DeclarationKeeper:
+    """Writes the declarations while `run` runs."""
+
+    def __init__(self, queues: Queues, store: Store, now: Callable[[], datetime]) -> None:
+        self._queues = queues
+        self._store = store
+        self._now = now
+        self._changed = asyncio.Event()
+        self._written: tuple[LeafQuota, ...] | None = None
+
+    def wake(self) -> None:
+        """Have the declarations compared soon: a queue was declared, changed or removed."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Write each change, until cancelled."""
+        while True:
+            self._changed.clear()
+            pause = None if await self._write_safely() else RETRY_SECONDS
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._changed.wait()
+
+    async def _write_safely(self) -> bool:
+        """Write what has changed; False if that failed."""
+        try:
+            await self._write()
+        except errors.Fenced:
+            raise
+        except errors.StoreError as error:
+            _log.warning("queue_declarations_not_written", error=str(error))
+            return False
+        except Exception as error:  # noqa: BLE001  # the loop's edge: history has the quotas of before, no more
+            log.internal_error("queue-declarations", error)
+            return False
+        return True
+
+    async def _write(self) -> None:
+        declared = self._queues.declared
+        quotas = leaf_quotas(declared.forest) if declared.is_declared else ()
+        if quotas != self._written:
+            await self._store.declare(quotas, self._now())
+            self._written = quotas

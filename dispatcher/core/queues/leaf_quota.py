@@ -1,0 +1,41 @@
+"""What each leaf is entitled to by the declarations: its weight, and its nominal quota of each limited resource."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dispatcher.core.model.resources import is_device
+from dispatcher.core.queues.accounts import TreeQuota
+from dispatcher.core.queues.forest import Forest
+
+
+@dataclass(frozen=True, slots=True)
+class LeafQuota:
+    """A leaf, its weight, and its nominal quota by resource, in base units.
+
+    `nominal` has every resource that the tree limits: 0 of a resource that only other queues of the tree name.
+    """
+
+    queue: str
+    weight: Fraction
+    nominal: Mapping[str, int]
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """The resources in which the use of the queue is counted: the limited devices, or cpu if there are none."""
+        return tuple(sorted(filter(is_device, self.nominal))) or ("cpu",)
+
+
+def leaf_quotas(forest: Forest) -> tuple[LeafQuota, ...]:
+    """The quota of each valid leaf, by name."""
+    found = []
+    for tree in forest.trees.values():
+        quota = TreeQuota.of(tree, forest)
+        found += [
+            LeafQuota(name, forest.places[name].queue.weight, quota.queues[name].total)
+            for name in tree.names
+            if forest.places[name].is_leaf
+        ]
+    return tuple(sorted(found, key=lambda each: each.queue))

@@ -1,0 +1,100 @@
+"""Declared quotas are kept over time: each change once, by whichever leader sees it first."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import LiteralString
+
+import psycopg
+import pytest
+
+from dispatcher.core.queues.leaf_quota import LeafQuota
+from dispatcher.errors import Fenced
+from dispatcher.store.database import Database
+from dispatcher.store.leadership import Leadership
+from dispatcher.store.queue_declarations import QueueDeclarationStore
+from tests.postgres.changes import rows_of
+
+KEPT: LiteralString = (
+    "SELECT queue, weight::text, nominal, valid_from, valid_to FROM queue_declaration "
+    "ORDER BY queue, valid_from"
+)
+
+
+@pytest.fixture
+def store(database: Database, leadership: Leadership) -> QueueDeclarationStore:
+    return QueueDeclarationStore(database, lambda: leadership.lease)
+
+
+def at(hour: int) -> datetime:
+    return datetime(2026, 11, 20, hour, tzinfo=UTC)
+
+
+def quota(queue: str, gpus: int = 8, weight: str = "1") -> LeafQuota:
+    return LeafQuota(queue, Fraction(weight), {"nvidia.com/gpu": gpus})
+
+
+def row(queue: str, gpus: int, since: int, until: int | None, weight: str = "1") -> tuple[object, ...]:
+    end = None if until is None else at(until)
+    return queue, weight, {"nvidia.com/gpu": str(gpus)}, at(since), end
+
+
+async def test_each_change_ends_a_row_and_begins_another(
+    store: QueueDeclarationStore, database_url: str
+) -> None:
+    await store.declare([quota("a"), quota("b"), quota("c")], at(1))
+    await store.declare([quota("a"), quota("b", 4), quota("d")], at(2))
+    await store.declare([quota("a"), quota("b", 4, "1.25"), quota("c")], at(3))
+    assert rows_of(database_url, KEPT) == [
+        row("a", 8, 1, None),
+        row("b", 8, 1, 2),
+        row("b", 4, 2, 3),
+        row("b", 4, 3, None, "1.25"),
+        row("c", 8, 1, 2),
+        row("c", 8, 3, None),
+        row("d", 8, 2, 3),
+    ]
+    await store.declare([], at(4))
+    assert [end for *_, end in rows_of(database_url, KEPT)].count(None) == 0
+
+
+async def test_the_next_leader_writes_nothing_again(
+    store: QueueDeclarationStore, database: Database, leadership: Leadership, database_url: str
+) -> None:
+    await store.declare([quota("a"), quota("b")], at(1))
+    before = rows_of(database_url, "SELECT xmin::text, * FROM queue_declaration ORDER BY queue")
+    former = leadership.lease
+    await leadership.release()
+    successor = Leadership(database, "successor")
+    assert await successor.acquire() is not None
+    await QueueDeclarationStore(database, lambda: successor.lease).declare([quota("b"), quota("a")], at(2))
+    assert rows_of(database_url, "SELECT xmin::text, * FROM queue_declaration ORDER BY queue") == before
+    with pytest.raises(Fenced):
+        await QueueDeclarationStore(database, lambda: former).declare([], at(3))
+    assert rows_of(database_url, "SELECT xmin::text, * FROM queue_declaration ORDER BY queue") == before
+
+
+async def test_a_declaration_of_no_time_leaves_no_row_and_a_clock_that_is_turned_back_no_overlap(
+    store: QueueDeclarationStore, database_url: str
+) -> None:
+    await store.declare([quota("a", 1)], at(1))
+    await store.declare([quota("a", 2)], at(5))
+    await store.declare([quota("a", 3)], at(5))
+    assert rows_of(database_url, KEPT) == [row("a", 1, 1, 5), row("a", 3, 5, None)]
+    await store.declare([quota("a", 4)], at(3))
+    assert rows_of(database_url, KEPT) == [row("a", 1, 1, 5), row("a", 4, 5, None)]
+
+
+async def test_declarations_of_dropped_months_are_forgotten(
+    store: QueueDeclarationStore, database_url: str
+) -> None:
+    await store.declare([quota("a", 1)], datetime(2026, 9, 21, tzinfo=UTC))
+    await store.declare([quota("a", 2)], datetime(2026, 10, 31, tzinfo=UTC))
+    await store.declare([quota("a", 3)], at(3))
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE hub SET history_dropped_month = '2026_10'")
+    await store.declare([quota("a", 4)], at(4))
+    assert [kept for _, _, kept, *_ in rows_of(database_url, KEPT)] == [
+        {"nvidia.com/gpu": gpus} for gpus in ("2", "3", "4")
+    ]

@@ -1,0 +1,90 @@
+"""Declared quotas are written when they change, and again after a failure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+import pytest
+from structlog.testing import capture_logs
+
+from dispatcher import errors
+from dispatcher.controller.upkeep.declaration_keeper import DeclarationKeeper
+from dispatcher.core.queues.declared_queues import DeclaredQueues
+from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.leaf_quota import LeafQuota
+from dispatcher.core.queues.queue import Order, Queue, Quota
+from tests.builders import at
+from tests.unit.virtual_time import monotonic
+
+
+class Bench:
+    """A keeper, its queues, and what it has written."""
+
+    def __init__(self) -> None:
+        self.declared = DeclaredQueues()
+        self.written: list[tuple[datetime, dict[str, int]]] = []
+        self.failure: Exception | None = None
+        self.keeper = DeclarationKeeper(self, self, lambda: at(monotonic()))
+
+    async def declare(self, quotas: Sequence[LeafQuota], now: datetime) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.written.append((now, {each.queue: each.nominal.get("cpu", 0) for each in quotas}))
+
+    def change(self, *queues: Queue) -> None:
+        self.declared = DeclaredQueues(Forest.of(queues), is_declared=bool(queues))
+        self.keeper.wake()
+
+
+@asynccontextmanager
+async def running(bench: Bench) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(bench.keeper.run())
+    try:
+        await asyncio.sleep(1)  # virtual
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def team(cpu: int, order: Order = Order.PRIORITY) -> Queue:
+    return Queue("team", resources={"cpu": Quota(cpu)}, order=order)
+
+
+async def test_each_change_of_a_quota_is_written_once_and_nothing_in_between() -> None:
+    bench = Bench()
+    async with running(bench):
+        for change in ((team(8),), (team(8, Order.USAGE),), (team(4),), ()):
+            bench.change(*change)
+            await asyncio.sleep(600)  # virtual
+    assert bench.written == [
+        (at(0), {}),
+        (at(1), {"team": 8, "default": 0}),
+        (at(1201), {"team": 4, "default": 0}),
+        (at(1801), {}),
+    ]
+
+
+async def test_what_could_not_be_written_is_tried_again() -> None:
+    bench = Bench()
+    bench.failure = errors.StoreUnavailable("no answer")
+    with capture_logs() as logs:
+        async with running(bench):
+            await asyncio.sleep(30)  # virtual
+            bench.failure = None
+            await asyncio.sleep(3600)  # virtual
+    assert [(entry["event"], entry["error"]) for entry in logs] == 2 * [
+        ("queue_declarations_not_written", "no answer")
+    ]
+    assert bench.written == [(at(60), {})]
+
+
+async def test_a_keeper_of_a_former_leader_ends() -> None:
+    bench = Bench()
+    bench.failure = errors.Fenced("epoch 1 is over")
+    async with running(bench) as task:
+        with pytest.raises(errors.Fenced):
+            await task
