@@ -52,6 +52,7 @@ from dispatcher.controller.upkeep.restore_recovery import RestoreRecovery
 from dispatcher.controller.upkeep.sampler import Sampler
 from dispatcher.controller.upkeep.snapshot_keeper import SnapshotKeeper
 from dispatcher.controller.upkeep.takeover import for_each, load
+from dispatcher.controller.upkeep.usage_keeper import UsageKeeper
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.ceilings import Ceiling
 from dispatcher.core.intake.priority_classes import class_name
@@ -79,6 +80,7 @@ from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership, Lease
 from dispatcher.store.queue import QueueStore
 from dispatcher.store.queue_declarations import QueueDeclarationStore
+from dispatcher.store.recent_use import RecentUseStore
 from dispatcher.store.restore_detection import Incarnation
 from dispatcher.store.samples import SampleStore
 from dispatcher.store.snapshots import SnapshotStore
@@ -164,6 +166,7 @@ class Session:
         self._declarations = DeclarationKeeper(
             self._queues, QueueDeclarationStore(process.database, self._lease), now
         )
+        self._usage = UsageKeeper(self._queues, RecentUseStore(process.database), now, time.monotonic)
         self._queue_statuses = QueueStatusWriter(self._queues, self._cache, self._fleet, process.client, now)
         self._priority_classes = PriorityClassWatch(
             process.client, self._cluster.discovery, self._classes_changed
@@ -354,6 +357,7 @@ class Session:
             await self._restore_recovery.begin()
             tasks.create_task(self._restore_recovery.run(), name="restore-recovery")
         await self._prepare_policies()
+        await self._usage.refresh()  # or the first cycle would order gangs as if nobody had used anything
         await for_each(self._cache.uids(), self._queue.add, Slices(time.monotonic))
         tasks.create_task(self._intake.run(), name="intake")
         tasks.create_task(self._scheduler.run(), name="scheduler")
@@ -364,6 +368,7 @@ class Session:
         tasks.create_task(self._make_snapshot_keeper().run(), name="snapshot")
         tasks.create_task(self._queue_statuses.run(), name="queue-status")
         tasks.create_task(self._declarations.run(), name="queue-declarations")
+        tasks.create_task(self._usage.run(), name="recent-use")
         tasks.create_task(self._reconciler.run(), name="reconciler")
         self._wake_scheduler()
 
@@ -488,7 +493,9 @@ class Session:
     def _queue_rules(self) -> QueueRules | None:
         """The declared queues; None if none is declared."""
         declared = self._queues.declared
-        return QueueRules(declared.forest, self._namespaces.labels) if declared.is_declared else None
+        if not declared.is_declared:
+            return None
+        return QueueRules(declared.forest, self._namespaces.labels, self._usage.usage)
 
     def _scheduling_rules(self) -> SchedulingRules:
         """All that decisions depend on besides clusters and AppWrappers."""
@@ -503,6 +510,7 @@ class Session:
             queues=tuple(place.queue for place in places),
             namespaces=dict(queues.namespaces) if has_selector else naming_queues(queues.namespaces),
             trees=self._queues.declared.trees,
+            usage=queues.usage,
         )
 
     async def _queues_changed(self) -> None:
@@ -512,6 +520,7 @@ class Session:
         """
         self._wake_scheduler()
         self._declarations.wake()
+        self._usage.wake()
         trees = self._queues.declared.trees
         if trees != self._trees:
             self._trees = trees

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from fractions import Fraction
 from typing import Any, Final
 
 import orjson
@@ -52,6 +53,7 @@ def lines_of(facts: ClusterFacts) -> Steps[list[bytes]]:
             ],
             "namespaces": facts.rules.namespaces,
             "trees": facts.rules.trees,
+            "usage": [(*key, str(hours)) for key, hours in facts.rules.usage.items()],
         },
         "cluster": {
             "name": cluster.name,
@@ -140,6 +142,7 @@ def _rules_of(value: Mapping[str, Any]) -> SchedulingRules:
         queues=tuple(map(parse_dispatch_queue, value.get("queues", ()))),
         namespaces=value.get("namespaces", {}),
         trees=tuple(value.get("trees", ())),
+        usage={(queue, namespace): Fraction(hours) for queue, namespace, hours in value.get("usage", ())},
     )
 
 

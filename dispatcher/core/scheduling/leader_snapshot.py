@@ -23,7 +23,7 @@ from dispatcher.core.queues.queue import Queue, QueueingStrategy
 from dispatcher.core.scheduling.backfill import Reservation
 from dispatcher.core.scheduling.capacity import FitMode, Pod
 from dispatcher.core.scheduling.node_snapshot import Place
-from dispatcher.core.scheduling.sharing.gangs import active_gang, is_silent
+from dispatcher.core.scheduling.sharing.gangs import RecentUse, active_gang, is_silent
 from dispatcher.core.scheduling.world import Cluster, RunningGang, RunningPods, World
 
 
@@ -32,7 +32,8 @@ class SchedulingRules:
     """The settings of the leader and the valid declared queues, which its decisions depend on.
 
     `namespaces` are labels of namespaces by name: all labels if a queue selects namespaces by them, else those that
-    name a queue. `trees` are the names of MCAD's trees, sorted.
+    name a queue. `trees` are the names of MCAD's trees, sorted. `usage` is the recent use of namespaces in queues that
+    order by it.
     """
 
     policy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
@@ -43,6 +44,7 @@ class SchedulingRules:
     queues: tuple[Queue, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     trees: tuple[str, ...] = ()
+    usage: RecentUse = field(default_factory=dict)
 
     @property
     def has_queues(self) -> bool:
@@ -134,6 +136,7 @@ def world_of(
         else {uid: found for each in facts for uid, found in each.reservations.items()},
         queues=rules.queues if rules.has_queues else None,
         namespaces=rules.namespaces,
+        usage=rules.usage,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
 from dispatcher.core.lifecycle import queue_steps, removal_steps, run_steps
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.queues.forest import Forest
-from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim, StopPolicy, WithinQueue
+from dispatcher.core.queues.queue import Order, Preemption, Queue, Quota, Reclaim, StopPolicy, WithinQueue
+from dispatcher.core.scheduling.sharing.gangs import RecentUse
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.errors import StoreUnavailable
 from dispatcher.probes import Metrics
@@ -27,6 +29,7 @@ TEAMS = (
     Queue("b", "org", {"cpu": Quota(2000)}),
 )
 """Two teams share the hub's 8 cpus: `a` gets back what `b` borrows."""
+NO_USE: RecentUse = {}
 START = 100
 """Seconds after the dispatch of all that runs."""
 WHY = (
@@ -43,6 +46,7 @@ def scheduler_of(
     world: World,
     queues: tuple[Queue, ...] = TEAMS,
     *,
+    usage: RecentUse = NO_USE,
     clusters: HubAlone | None = None,
     is_as_asked: Callable[[Record], bool] = lambda _record: True,
     finished_items: Callable[[Record], Awaitable[Collection[int]]] = none_is_finished,
@@ -59,7 +63,7 @@ def scheduler_of(
         Metrics(),
         Rules(),
         monotonic,
-        queues=lambda: QueueRules(Forest.of(queues)),
+        queues=lambda: QueueRules(Forest.of(queues), usage=usage),
         finished_items=finished_items,
     )
 
@@ -97,6 +101,25 @@ async def test_gangs_go_as_far_as_their_queues_have_quota(world: World) -> None:
     assert world.store.batches == [[("one", "dispatched"), ("two", "blocked"), ("three", "blocked")]]
     told = {record.name: record.pending.reason for record in world.cache.records() if record.pending}
     assert told == {"two": "InsufficientQuota", "three": "QueueNotFound"}
+
+
+@pytest.mark.parametrize(
+    ("order", "first"),
+    [
+        pytest.param(Order.USAGE, "idle", id="who used less"),
+        pytest.param(Order.PRIORITY, "busy", id="whose priority is higher"),
+    ],
+)
+async def test_the_order_of_a_queue_decides_whose_gang_goes_first(
+    world: World, order: Order, first: str
+) -> None:
+    put(world, "busy", 2, "b", namespace="busy", priority=10)
+    put(world, "idle", 2, "b", namespace="idle")
+    queue = Queue("b", None, {"cpu": Quota(3000)}, order=order)
+    usage = {("b", "busy"): Fraction(3, 2), ("b", "idle"): Fraction(1), ("a", "idle"): Fraction(9)}
+    await scheduler_of(world, (queue,), usage=usage).cycle()
+
+    assert [name for name, phase in phases(world).items() if phase == "Dispatching"] == [first]
 
 
 async def test_preemption_is_one_transaction_of_the_victims_and_their_preemptor(world: World) -> None:

@@ -45,6 +45,7 @@ RULES = st.builds(
     st.lists(DECLARED, max_size=2).map(tuple).map(Kinds),
     namespaces=st.dictionaries(texts, LABELS, max_size=2),
     trees=WORDS,
+    usage=st.dictionaries(st.tuples(texts, texts), st.fractions(0), max_size=2),
 )
 NODES = st.builds(
     Node,

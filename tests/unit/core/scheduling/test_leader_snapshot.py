@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleratio
 from dispatcher.core.model.record import HOLDING, RESERVATION, Attempt, Phase, Record
 from dispatcher.core.model.requirements import ANYWHERE
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.queues.queue import Order, Queue, QueueingStrategy, Quota
 from dispatcher.core.scheduling import cycle, ordering
 from dispatcher.core.scheduling.backfill import Reservation
 from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot, FitMode, Pod, PodPhase
@@ -363,6 +364,19 @@ def test_gang_waits_in_a_tree_of_which_no_node_is_valid() -> None:
     world = world_of([facts_of(rules=SchedulingRules(trees=("context",)))], [gang], (), NOW)
     assert reasons(world) == {"q": "QueueNotFound"}
     assert reasons(world_of([facts_of()], [gang], (), NOW)) == {"q": "east"}
+
+
+def test_gangs_of_a_queue_that_orders_by_use_go_by_the_use_that_the_leader_knows() -> None:
+    rules = SchedulingRules(
+        queues=(Queue("default", resources={"cpu": Quota(1000)}, order=Order.USAGE),),
+        usage={("default", "busy"): Fraction(1, 2)},
+    )
+    busy = make_record(name="b", uid="b", namespace="busy", gang=make_gang(cpu=1000), priority=10)
+    idle = make_record(name="i", uid="i", namespace="idle", gang=make_gang(cpu=1000))
+    world = world_of([facts_of(rules=rules)], [busy, idle], (), NOW)
+    assert reasons(world) == {"i": "east", "b": "InsufficientQuota"}
+    without = world_of([facts_of(rules=replace(rules, usage={}))], [busy, idle], (), NOW)
+    assert reasons(without) == {"b": "east", "i": "InsufficientQuota"}
 
 
 def reasons(world: World) -> dict[str, str]:
