@@ -29,6 +29,7 @@ from dispatcher.core.model.nodes import (
 )
 from dispatcher.core.model.record import (
     Attempt,
+    Borrower,
     Change,
     Condition,
     Event,
@@ -36,6 +37,7 @@ from dispatcher.core.model.record import (
     ObjectRef,
     Pending,
     Phase,
+    QuotaSummary,
     Record,
 )
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Kind, Rejection
@@ -247,6 +249,8 @@ def _state(record: Record) -> Row:
         "ruled_out": sorted(record.requirements.ruled_out),
         **_PENDING.row(pending),
         "pending_clusters": pending.clusters if pending else (),
+        "pending_queue": pending.queue if pending else "",
+        "pending_preempting": pending.preempting if pending else (),
         **_UNHEALTHY.row(record.unhealthy),
         "attempt": attempt.number if attempt else None,
         "cluster": attempt.cluster if attempt else None,
@@ -403,8 +407,19 @@ def object_of(row: Mapping[Any, Any]) -> ObjectRef:
 def _pending_of(row: Mapping[Any, Any]) -> Pending | None:
     if row["pending_reason"] is None:
         return None
-    clusters = tuple(_rejection(**each) for each in row["pending_clusters"])
-    return Pending(**{**_PENDING.arguments(row), "clusters": clusters})
+    converted = {
+        "clusters": tuple(_rejection(**each) for each in row["pending_clusters"]),
+        "quota": _quota_of(row["pending_quota"]),
+        "preempting": tuple(row["pending_preempting"]),
+    }
+    return Pending(**{**_PENDING.arguments(row), **converted})
+
+
+def _quota_of(value: Mapping[str, Any] | None) -> QuotaSummary | None:
+    if value is None:
+        return None
+    borrowers = tuple(Borrower(**each) for each in value["borrowers"])
+    return QuotaSummary(**{**value, "borrowers": borrowers})
 
 
 @functools.lru_cache(maxsize=100_000)

@@ -155,6 +155,9 @@ appwrapper: Final = Table(
     Column("more_queues", JSONB, nullable=False, server_default=text("'[]'")),
     Column("is_preempting", Boolean, nullable=False, server_default=text("false")),
     Column("preempted_at", JSONB, nullable=False, server_default=text("'[]'")),
+    _text("pending_queue"),
+    Column("pending_quota", JSONB),
+    Column("pending_preempting", JSONB, nullable=False, server_default=text("'[]'")),
     # Far beyond any use. A slope that takes a priority past a double would make the order of the whole queue
     # unreadable.
     CheckConstraint("priority_slope BETWEEN -1e12 AND 1e12", name="priority_slope"),

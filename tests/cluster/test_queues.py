@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from dispatcher.api.names import QUEUE_LABEL, QUEUES_PATH
+from dispatcher.kube.client import MERGE_PATCH
 from tests.cluster.dispatch_queues import Declare
 from tests.cluster.manifests import appwrapper, item, job
 from tests.cluster.outcomes import rows
@@ -86,3 +88,44 @@ async def test_a_gang_of_higher_priority_preempts_and_the_victim_comes_back(
 
     await world.delete("prod")
     await world.until_state("dev", "Running")
+
+
+async def test_a_waiting_gang_says_who_borrows_and_then_whom_it_preempts(
+    world: World, declare: Declare
+) -> None:
+    await declare("company")
+    await declare("owner", parent="company", resources={"cpu": {"nominalQuota": 4}})
+    await declare("guest", parent="company", resources={"cpu": {"nominalQuota": 1}})
+    await world.start_dispatcher()
+    await world.create(in_queue("guest", appwrapper("small", item(job("small", 3, cpu="1")))))
+    await world.until_state("small", "Running")
+    await world.merge("Job", "small", {"metadata": {"finalizers": ["example.com/slow"]}})
+    await world.create(in_queue("owner", appwrapper("large", item(job("large", 1, cpu="3500m")))))
+    waiting = (await world.until_state("large", "Backoff"))["waiting"]
+    assert (waiting["reason"], waiting["resource"], waiting["queue"]) == ("InsufficientQuota", "cpu", "owner")
+    assert waiting["quota"] == {
+        "nominal": "4",
+        "used": "0",
+        "available": "2",
+        "most": "5",
+        "borrowers": [{"queue": "guest", "amount": "2"}],
+    }
+
+    reclaims = {"spec": {"preemption": {"reclaim": "Any"}}}
+    await world.client.patch(f"{QUEUES_PATH}/owner", reclaims, MERGE_PATCH)
+
+    async def preempting() -> Json | None:
+        found: Json = ((await world.get("AppWrapper", "large")) or {})["status"]["waiting"]
+        return found if found["reason"] == "AwaitingRelease" else None
+
+    waiting = await world.until(preempting, "large awaits the release of small")
+    assert (waiting["queue"], waiting["preempting"]) == ("owner", [f"{world.namespace}/small"])
+    assert "quota" not in waiting
+    await world.merge("Job", "small", {"metadata": {"finalizers": None}})
+    assert "waiting" not in await world.until_state("large", "Running")
+
+
+def in_queue(name: str, manifest: Json) -> Json:
+    """The AppWrapper with the label that names its queue."""
+    manifest["metadata"]["labels"] = {QUEUE_LABEL: name}
+    return manifest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dispatcher.core.lifecycle import queue_steps
-from dispatcher.core.model.record import Pending
+from dispatcher.core.model.record import Borrower, Pending, QuotaSummary
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.store.queue import QueueStore
 from tests.edges import EDGES, NASTY
@@ -16,7 +16,8 @@ async def test_everything_that_was_kept_of_hostile_text_is_committed_in_one_batc
     changes = []
     for record, text in zip(records, kept, strict=True):
         rejected = (Rejection("east", "NotReported", text, text),)
-        pending = Pending("NotReported", text, text, "east", rejected)
+        quota = QuotaSummary("1", "2", borrowers=(Borrower(text, "3"),))
+        pending = Pending("NotReported", text, text, "east", rejected, text, quota, (text,))
         changes.append(queue_steps.block(record, pending, LATER))
     result = await queue.commit([change for change in changes if change])
     assert (result.refused, result.stale, len(result.accepted)) == ((), (), len(kept))

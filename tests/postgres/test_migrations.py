@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Thread
@@ -14,8 +15,17 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from dispatcher.core.lifecycle import queue_steps
 from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.record import Attempt, ObjectRef, Phase, Record
+from dispatcher.core.model.record import (
+    Attempt,
+    Borrower,
+    ObjectRef,
+    Pending,
+    Phase,
+    QuotaSummary,
+    Record,
+)
 from dispatcher.core.model.resources import Resources
 from dispatcher.errors import DataRefused, SchemaMismatch, StoreUnavailable
 from dispatcher.store import migrate, reader, revision
@@ -210,6 +220,43 @@ async def test_attempts_of_the_revision_before_have_the_queues_that_their_appwra
     await asyncio.to_thread(migrate.migrate, database_url)
     await asyncio.to_thread(migrate.check, database_url)
     assert rows_of(database_url, kept)[1:] == [(1, ["others", "gold/a"]), (2, ["others", "gold/a"])]
+
+
+AS_OF_0016: LiteralString = """
+INSERT INTO appwrapper (uid, api_group, namespace, name, queue, phase, phase_since, version, priority, priority_slope,
+    created_at, spec_hash, demand, pods, pod_sets, conditions, attempts, pending_reason, pending_message,
+    pending_resource, pending_cluster, taken_in_at)
+VALUES ('uid-of-aw', 'workload.codeflare.dev', 'default', 'aw', 'team', 'Queued', '2026-11-20T12:00:00Z', 2, 0, 0,
+    '2026-11-20T12:00:00Z', 'a-hash', '{"cpu": 1500}', 2, '[]', '[]', 0, 'InsufficientQuota', 'quota of team',
+    'cpu', '', '2026-11-20T12:00:00Z')
+"""
+
+
+async def test_facts_of_queues_come_to_rows_of_the_revision_before_and_go_again(
+    database_url: str, queue: QueueStore
+) -> None:
+    forget_replay(database_url)
+    await asyncio.to_thread(migrate.downgrade, database_url, "0016")
+    with psycopg.connect(database_url) as connection:
+        connection.execute(AS_OF_0016)
+    await asyncio.to_thread(migrate.migrate, database_url)
+    await asyncio.to_thread(migrate.check, database_url)
+    (record,) = await queue.load_live()
+    known = Pending("InsufficientQuota", "quota of team", "cpu")
+    assert record.pending == known
+
+    summary = QuotaSummary("8", "7", "1", "12", (Borrower("other", "3"),))
+    told = replace(known, queue="team", quota=summary, preempting=("red/one",))
+    change = queue_steps.block(record, told, record.phase_since)
+    assert change is not None
+    assert (await queue.commit([change])).accepted
+    assert [each.pending for each in await queue.load_live()] == [told]
+    await asyncio.to_thread(migrate.downgrade, database_url, "0016")
+    kept = "SELECT pending_reason, pending_message, pending_resource FROM appwrapper"
+    assert rows_of(database_url, kept) == [("InsufficientQuota", "quota of team", "cpu")]
+    await asyncio.to_thread(migrate.migrate, database_url)
+    await asyncio.to_thread(migrate.check, database_url)
+    assert [each.pending for each in await queue.load_live()] == [known]
 
 
 async def test_what_an_older_release_left_ending_before_it_began_is_mended_and_goes_up_and_down(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -40,6 +41,7 @@ class PendingKey(NamedTuple):
     cluster: str = ""
     is_backoff: bool = False
     reservation: str = ""
+    queue: str = ""
 
 
 def pending_key(record: Record) -> PendingKey:
@@ -48,14 +50,23 @@ def pending_key(record: Record) -> PendingKey:
     is_backoff = backoff is not None and backoff.status
     if pending is None:
         return PendingKey(is_backoff=is_backoff)
-    return PendingKey(pending.reason, pending.resource, pending.cluster, is_backoff, pending.reservation)
+    return _key_of(pending, is_backoff=is_backoff)
 
 
 def pending_key_of(pending: Pending) -> PendingKey:
     """The key that the record has once `block` has noted `pending`."""
+    return _key_of(pending, is_backoff=True)
+
+
+def _key_of(pending: Pending, *, is_backoff: bool) -> PendingKey:
     return PendingKey(
-        pending.reason, pending.resource, pending.cluster, is_backoff=True, reservation=pending.reservation
+        pending.reason, pending.resource, pending.cluster, is_backoff, pending.reservation, pending.queue
     )
+
+
+def is_known_not_evaluated(known: PendingKey, pending: Pending) -> bool:
+    """True if a record with the key `known` says already that a StrictFIFO queue stopped before its gang."""
+    return (known.reason, known.queue) == (pending.reason, pending.queue)
 
 
 def says_otherwise(record: Record, pending: Pending) -> bool:
@@ -76,6 +87,8 @@ def block(record: Record, pending: Pending, now: datetime, *, is_head: bool = Fa
     """
     blocked_since = record.blocked_since or (now if is_head else None)
     is_preempting = _stays_preempting(record, pending)
+    if is_preempting and record.pending is not None:
+        pending = replace(pending, preempting=record.pending.preempting)
     if not says_otherwise(record, pending):
         if blocked_since == record.blocked_since:
             return None
@@ -111,8 +124,8 @@ def begin_preempting(record: Record, pending: Pending, now: datetime, *, is_head
 
 @at_latest_time
 def note_not_evaluated(record: Record, pending: Pending, now: datetime) -> Change | None:
-    """Notes that a StrictFIFO cycle stopped before the gang; None if the record says so already."""
-    if pending_key(record).reason == pending.reason:
+    """Notes that a StrictFIFO queue stopped before the gang; None if the record says so already."""
+    if is_known_not_evaluated(pending_key(record), pending):
         return None
     return change_by(
         record,
@@ -169,6 +182,7 @@ def move(record: Record, queues: tuple[str, ...], now: datetime) -> Change:
     gangs that were preempted for it.
     """
     note = f"queue {', '.join(record.leaves)} → {', '.join(queues)}"
+    pending = None if record.pending is None else replace(record.pending, preempting=())
     return change_by(
         record,
         Cause.MOVED,
@@ -176,6 +190,7 @@ def move(record: Record, queues: tuple[str, ...], now: datetime) -> Change:
         note=one_line(note),
         queue=queues[0],
         more_queues=queues[1:],
+        pending=pending,
         blocked_since=None,
         is_preempting=False,
     )

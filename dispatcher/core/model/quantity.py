@@ -133,16 +133,30 @@ def in_words(resource: str, amount: int) -> str:
     """An amount in base units as people write it: `1500m` of cpu, `16Gi` of memory, plain numbers of the rest."""
     if resource == "cpu":
         return f"{amount}m" if amount % 1000 else str(amount // 1000)
-    if resource == "memory" or resource.endswith("storage") or resource.startswith("hugepages-"):
-        return _bytes_in_words(amount)
-    return str(amount)
+    return _bytes_in_words(amount) if _is_in_bytes(resource) else str(amount)
+
+
+def quantity(resource: str, amount: int) -> str:
+    """An amount in base units as an exact Kubernetes quantity, in the unit that people use if that is exact."""
+    if _is_in_bytes(resource):
+        return _in_exact_unit(amount)
+    return in_words(resource, amount)
+
+
+def _is_in_bytes(resource: str) -> bool:
+    return resource == "memory" or resource.endswith("storage") or resource.startswith("hugepages-")
 
 
 def _bytes_in_words(amount: int) -> str:
     """The exact amount; above 1 Gi without an exact unit, tenths of Gi, rounded down."""
-    for unit, size in (("Gi", 2**30), ("G", 10**9), ("Mi", 2**20), ("M", 10**6)):
+    exact = _in_exact_unit(amount)
+    if abs(amount) < 2**30 or exact.endswith(("G", "Gi", "M", "Mi")):
+        return exact
+    return f"{amount * 10 // 2**30 / 10}Gi"
+
+
+def _in_exact_unit(amount: int) -> str:
+    for unit, size in (("Gi", 2**30), ("G", 10**9), ("Mi", 2**20), ("M", 10**6), ("Ki", 2**10)):
         if amount and amount % size == 0:
             return f"{amount // size}{unit}"
-    if abs(amount) >= 2**30:
-        return f"{amount * 10 // 2**30 / 10}Gi"
-    return f"{amount // 2**10}Ki" if amount and amount % 2**10 == 0 else str(amount)
+    return str(amount)

@@ -88,11 +88,36 @@ LACKS_QUOTA: Final = frozenset({"InsufficientQuota", "LargerThanQuota", "OverNom
 
 
 @dataclass(frozen=True, slots=True)
+class Borrower:
+    """A queue that borrows, and how much, as an exact quantity."""
+
+    queue: str
+    amount: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaSummary:
+    """The account of one queue in one resource; amounts are exact quantities.
+
+    `available` and `most` are empty if nothing limits the queue; `available` is negative if more than the quota is
+    used. `borrowers` are other queues of the tree that borrow, the largest amounts first.
+    """
+
+    nominal: str
+    used: str
+    available: str = ""
+    most: str = ""
+    borrowers: tuple[Borrower, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Pending:
     """The pending reason of an AppWrapper: a code, a sentence, and the resource and cluster concerned.
 
     With member clusters, `clusters` has the rejection of each, by name, and the other fields are about the cluster
-    nearest to a fit. A change of `clusters` alone is not committed.
+    nearest to a fit. With declared queues, `queue` is the leaf of the gang that the reason is about, or its first one;
+    `quota` is the account of that leaf in `resource` if quota is short. `preempting` are the keys of gangs that were
+    preempted for this one. A change of `clusters`, `quota` or `preempting` alone is not committed.
     """
 
     reason: str
@@ -100,6 +125,9 @@ class Pending:
     resource: str = ""
     cluster: str = ""
     clusters: tuple[Rejection, ...] = ()
+    queue: str = ""
+    quota: QuotaSummary | None = None
+    preempting: tuple[str, ...] = ()
 
     @property
     def mcad_reason(self) -> str:

@@ -24,7 +24,12 @@ from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from dispatcher.core.lifecycle.queue_steps import PendingKey, pending_key, pending_key_of
+from dispatcher.core.lifecycle.queue_steps import (
+    PendingKey,
+    is_known_not_evaluated,
+    pending_key,
+    pending_key_of,
+)
 from dispatcher.core.model import incremental
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Record
@@ -507,7 +512,7 @@ def _is_known(known: PendingKey, answer: Placed | Refused | NotEvaluated) -> boo
         case Placed():
             return False
         case NotEvaluated():
-            return known.reason == answer.pending.reason
+            return is_known_not_evaluated(known, answer.pending)
         case Refused(reservation=Reservation()):
             return known == pending_key_of(answer.pending)
         case Refused():

@@ -15,7 +15,7 @@ from typing import Any, Final, assert_never
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType, State
 from dispatcher.core.model.pod_counts import PodCounts
-from dispatcher.core.model.record import ACTIVE, Condition, NotedIssue, Pending, Phase, Record
+from dispatcher.core.model.record import ACTIVE, Condition, NotedIssue, Pending, Phase, QuotaSummary, Record
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.status import components
 
@@ -200,8 +200,25 @@ def _add_components(status: dict[str, Any], record: Record) -> None:
 
 
 def _waiting(pending: Pending) -> dict[str, Any]:
-    clusters = [_why(each) for each in pending.clusters[:MOST_CLUSTERS]]
-    return {**_why(pending), **({"clusters": clusters} if clusters else {})}
+    found: dict[str, Any] = {
+        "queue": pending.queue,
+        "quota": None if pending.quota is None else _quota(pending.quota),
+        "preempting": list(pending.preempting),
+        "clusters": [_why(each) for each in pending.clusters[:MOST_CLUSTERS]],
+    }
+    return {**_why(pending), **{word: value for word, value in found.items() if value}}
+
+
+def _quota(summary: QuotaSummary) -> dict[str, Any]:
+    amounts = {
+        "nominal": summary.nominal,
+        "used": summary.used,
+        "available": summary.available,
+        "most": summary.most,
+    }
+    borrowers = [{"queue": each.queue, "amount": each.amount} for each in summary.borrowers]
+    shown: dict[str, Any] = {word: amount for word, amount in amounts.items() if amount}
+    return {**shown, **({"borrowers": borrowers} if borrowers else {})}
 
 
 def _why(told: Pending | Rejection) -> dict[str, str]:

@@ -165,7 +165,13 @@ def _block(record: Record, chance: Random, now: datetime) -> Change | None:
 
 
 def _begin_preempting(record: Record, chance: Random, now: datetime) -> Change:
-    pending = Pending("AwaitingRelease", "fits once another is gone", cluster=chance.choice(CLUSTERS))
+    pending = Pending(
+        "AwaitingRelease",
+        "fits once another is gone",
+        cluster=chance.choice(CLUSTERS),
+        queue=record.queue,
+        preempting=("red/other",),
+    )
     return queue_steps.begin_preempting(record, pending, now, is_head=chance.random() < 0.5)
 
 

@@ -15,7 +15,17 @@ from dispatcher.core.model.nodes import (
     NodeTerm,
     Toleration,
 )
-from dispatcher.core.model.record import Attempt, Condition, NotedIssue, ObjectRef, Pending, Phase, Record
+from dispatcher.core.model.record import (
+    Attempt,
+    Borrower,
+    Condition,
+    NotedIssue,
+    ObjectRef,
+    Pending,
+    Phase,
+    QuotaSummary,
+    Record,
+)
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
@@ -54,7 +64,18 @@ gangs = st.builds(Gang, resources, st.integers(0, 2**62), st.lists(pod_sets, max
 conditions = st.builds(
     Condition, st.sampled_from(ConditionType), st.booleans(), moments, moments, texts, texts
 )
-pendings = st.builds(Pending, texts, texts, texts, texts)
+borrowers = st.lists(st.builds(Borrower, texts, texts), max_size=2).map(tuple)
+summaries = st.builds(QuotaSummary, texts, texts, texts, texts, borrowers)
+pendings = st.builds(
+    Pending,
+    texts,
+    texts,
+    texts,
+    texts,
+    queue=texts,
+    quota=st.none() | summaries,
+    preempting=words,
+)
 ailments = st.builds(NotedIssue, texts, texts, moments)
 objects = st.builds(ObjectRef, small, texts, texts, texts, texts, texts, done=st.booleans())
 attempts = st.builds(

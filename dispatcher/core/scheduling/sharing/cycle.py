@@ -20,6 +20,7 @@ from dispatcher.api.selector import Selector
 from dispatcher.core.lifecycle.queue_steps import (
     AWAITING_RELEASE,
     PendingKey,
+    is_known_not_evaluated,
     pending_key,
     pending_key_of,
     says_otherwise,
@@ -84,6 +85,9 @@ _HEADS: Final = frozenset(
     {INSUFFICIENT_QUOTA, OVER_NOMINAL_QUOTA, INSUFFICIENT, RESERVED, AWAITING_RELEASE, NO_CLUSTER}
 )
 """The reasons of a gang that waits as the head of its queue; others block nobody."""
+
+MOST_NAMED: Final = 10
+"""Victims that the pending reason of their preemptor names."""
 
 _AFTER_RELEASE: Final = "fits once gangs that are leaving have released their capacity"
 
@@ -304,16 +308,22 @@ class QueueCycle:
         self._search.changed()
         self._turns.changed(leaves)
 
-    def _decide(self, gang: PendingGang) -> QueueOutcome:
+    def _decide(self, gang: PendingGang) -> Outcome:
+        outcome = self._answer(gang)
+        if isinstance(outcome, Placed) or outcome.pending.queue:
+            return outcome
+        return replace(outcome, pending=replace(outcome.pending, queue=gang.leaves[0]))
+
+    def _answer(self, gang: PendingGang) -> Outcome:
         refused = self._answers.by_queues(gang)
         if refused is not None:
             return refused
         sites, rejections, shortages = self._sites(gang)
         if not sites:
             return self._no_site(gang, rejections, shortages)
-        if self._is_tired(gang):
+        if queue := self._exhausted_queue(gang):
             message = f"it was preempted {gang.preemptions} times within 24 hours, and would have to borrow"
-            return Waiting(gang.record, Pending(PREEMPTED_TOO_OFTEN, message))
+            return Waiting(gang.record, Pending(PREEMPTED_TOO_OFTEN, message, queue=queue))
         record, demand = gang.record, gang.record.gang.demand
         has_quota_later = self._later.has_quota(gang.leaves, demand, record.priority)
         if has_quota_later:
@@ -373,7 +383,8 @@ class QueueCycle:
         refused = Refused(gang.record.gang, rejections, shortages, has_members=self._has_members)
         return refusal(gang.record, refused)
 
-    def _is_tired(self, gang: PendingGang) -> bool:
+    def _exhausted_queue(self, gang: PendingGang) -> str:
+        """The leaf that a gang would have to borrow in although it was preempted too often; empty if there is none."""
         demand = gang.record.gang.demand
         for place in self._forest.places_of(gang.leaves):
             if not place.max_preemptions or gang.preemptions < place.max_preemptions:
@@ -381,10 +392,10 @@ class QueueCycle:
             account = self._later.accounts[place.root]
             if place.sharing is Sharing.DIVISION:
                 if division.would_exceed(account, self._shares[place.root], place.name, demand):
-                    return True
+                    return place.name
             elif account.would_borrow(place.name, demand):
-                return True
-        return False
+                return place.name
+        return ""
 
     def _dispatch(
         self,
@@ -446,7 +457,9 @@ class QueueCycle:
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         are = "are" if len(names) > 1 else "is"
         message = f"fits once {names[0]}{more} {are} gone, which it preempts"
-        pending = Pending(AWAITING_RELEASE, message, cluster=victims.cluster)
+        pending = Pending(
+            AWAITING_RELEASE, message, cluster=victims.cluster, preempting=tuple(names[:MOST_NAMED])
+        )
         return Preempting(gang.record, pending, victims.cluster, victims.gangs)
 
     def _leave(self, victims: Iterable[tuple[ActiveGang, Reason]]) -> None:
@@ -530,7 +543,7 @@ def _is_news(outcome: QueueOutcome) -> bool:
 def _says(known: PendingKey, answer: Waiting | Impossible | NotEvaluated) -> bool:
     """True if records with this key say what the answer says."""
     if isinstance(answer, NotEvaluated):
-        return known.reason == answer.pending.reason
+        return is_known_not_evaluated(known, answer.pending)
     return known == pending_key_of(answer.pending)
 
 

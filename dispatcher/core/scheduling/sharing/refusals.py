@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Final
 
-from dispatcher.core.model.quantity import in_words
-from dispatcher.core.model.record import Pending, Record
+from dispatcher.core.model.quantity import in_words, quantity
+from dispatcher.core.model.record import Borrower, Pending, QuotaSummary, Record
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest, Place
@@ -36,6 +37,9 @@ OVER_NOMINAL_QUOTA: Final = "OverNominalQuota"
 INSUFFICIENT_QUOTA: Final = "InsufficientQuota"
 """The gang has no quota now."""
 
+MOST_BORROWERS: Final = 3
+"""Borrowing queues that an answer names."""
+
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
@@ -58,42 +62,64 @@ class Refusals:
             if place is None:
                 problem = self.forest.problems.get(leaf)
                 why = f"queue {leaf} is not valid: {problem}" if problem else f"there is no queue {leaf}"
-                return Impossible(record, Pending(QUEUE_NOT_FOUND, why))
+                return Impossible(record, Pending(QUEUE_NOT_FOUND, why, queue=leaf))
             if not place.is_leaf:
                 why = f"queue {leaf} has children: name one of the queues without any"
-                return Impossible(record, Pending(QUEUE_NOT_LEAF, why))
+                return Impossible(record, Pending(QUEUE_NOT_LEAF, why, queue=leaf))
             labels = self.namespaces.get(record.namespace, {})
             for name, selector in place.namespace_selectors:
                 if not selector.matches(labels):
                     why = f"queue {name} serves namespaces with {selector}, and {record.namespace} is none"
-                    return Impossible(record, Pending(NAMESPACE_NOT_ALLOWED, why))
+                    return Impossible(record, Pending(NAMESPACE_NOT_ALLOWED, why, queue=leaf))
             if place.stop_policy is not StopPolicy.NONE:
                 why = f"queue {place.stopped_by} is stopped: {place.stop_policy}"
-                return Impossible(record, Pending(QUEUE_STOPPED, why))
+                return Impossible(record, Pending(QUEUE_STOPPED, why, queue=leaf))
         for place in self.forest.places_of(gang.leaves):
             head = self.heads.get(place.name)
             if head is not None and place.strategy is QueueingStrategy.STRICT_FIFO:
-                return not_evaluated(record, head)
+                outcome = not_evaluated(record, head)
+                return replace(outcome, pending=replace(outcome.pending, queue=place.name))
         return self._larger_than_quota(gang)
 
     def _larger_than_quota(self, gang: PendingGang) -> Outcome | None:
         record, demand = gang.record, gang.record.gang.demand
         for place in self.forest.places_of(gang.leaves):
-            quota = self.ledger.accounts[place.root].quota
-            for name, amount in quota.asked(demand):
-                most: list[int] = []
-                if place.sharing is Sharing.DIVISION:
-                    limits = (quota.queues[each].limit[name] for each in place.path)
-                    most += [limit for limit in limits if limit is not None]
-                else:
-                    most.append(quota.queues[place.name].most[name])
-                if not place.is_preemptible(record.priority):
-                    most += [quota.queues[each].total[name] for each in place.path]
-                if most and amount > min(most):
-                    asked, allowed = in_words(name, amount), in_words(name, min(most))
-                    why = f"quota of {place.name}: {name}: needs {asked}, at most {allowed} is ever available"
-                    return Impossible(record, Pending(LARGER_THAN_QUOTA, why, name))
+            asked = self.ledger.accounts[place.root].quota.asked(demand)
+            bounds = {name: self._bound(place, name, record.priority) for name, _ in asked}
+            exceeded = {
+                name: bound
+                for name, amount in asked
+                if (bound := bounds[name]) is not None and amount > bound
+            }
+            if exceeded:
+                name = _shortest(demand, exceeded)
+                needs, allowed = in_words(name, demand[name]), in_words(name, exceeded[name])
+                why = f"quota of {place.name}: {name}: needs {needs}, at most {allowed} is ever available"
+                return Impossible(record, self._short_of(LARGER_THAN_QUOTA, why, place, name))
         return None
+
+    def _bound(self, place: Place, resource: str, priority: int) -> int | None:
+        """The most that a gang of this priority may ever ask for; None if nothing limits it."""
+        queues, most = self.ledger.accounts[place.root].quota.queues, self._most(place, resource)
+        bounds = [] if most is None else [most]
+        if not place.is_preemptible(priority):
+            bounds += [queues[each].total[resource] for each in place.path]
+        return min(bounds, default=None)
+
+    def _most(self, place: Place, resource: str) -> int | None:
+        """What a queue could use if no gang used anything; None if nothing limits it."""
+        queues = self.ledger.accounts[place.root].quota.queues
+        if place.sharing is not Sharing.DIVISION:
+            return queues[place.name].most[resource]
+        limits = (queues[each].limit[resource] for each in place.path)
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def _available(self, place: Place, resource: str) -> int | None:
+        """What a queue may use now; None if nothing limits it."""
+        account = self.ledger.accounts[place.root]
+        if place.sharing is Sharing.DIVISION:
+            return account.left_of_limits(place.name, resource)
+        return account.available(place.name, resource)
 
     def waiting(
         self,
@@ -113,12 +139,14 @@ class Refusals:
                 over = account.beyond_nominal(place.name, demand)
                 if over:
                     why = f"quota of {place.name}: {over[0]}: gangs that may not be preempted use all of it"
-                    return Waiting(record, Pending(OVER_NOMINAL_QUOTA, why, over[0]))
+                    return Waiting(record, self._short_of(OVER_NOMINAL_QUOTA, why, place, over[0]))
         for place in self.forest.places_of(gang.leaves):
             lacking = self.ledger.lacking(place.name, demand, record.priority, but_for_holds=True)
             if lacking:
                 why = self._quota_message(place, lacking, demand)
-                return Waiting(record, Pending(INSUFFICIENT_QUOTA, why, lacking[0]))
+                free = {name: self._available(place, name) or 0 for name in lacking}
+                shortest = _shortest(demand, free)
+                return Waiting(record, self._short_of(INSUFFICIENT_QUOTA, why, place, shortest))
         found = [*shortages]
         for room in sites:
             fit = room.fit(record.gang)
@@ -128,44 +156,68 @@ class Refusals:
         kept = next((each for each in found if each.reason == RESERVED), None)
         if kept is not None and pending.reason != RESERVED:
             pending = replace(pending, reason=RESERVED, cluster=kept.cluster, resource="")
-        if kept is not None and not kept.keeper and (held := self._held_back(gang)):
-            pending = replace(pending, message=held)
+        if kept is not None and not kept.keeper:
+            pending = self._held_back(gang, pending)
         return Waiting(record, pending)
 
-    def _held_back(self, gang: PendingGang) -> str:
-        """The quota that is held back from the gang for gangs that go first, in words; empty if there is none."""
+    def _held_back(self, gang: PendingGang, pending: Pending) -> Pending:
+        """The answer with the quota that is held back from the gang for gangs that go first, if there is any."""
         demand, priority = gang.record.gang.demand, gang.record.priority
         for place in self.forest.places_of(gang.leaves):
             for name in self.ledger.lacking(place.name, demand, priority):
-                return f"quota of {place.name}: {name}: what is left is kept for gangs that go first"
-        return ""
+                why = f"quota of {place.name}: {name}: what is left is kept for gangs that go first"
+                return replace(pending, message=why, queue=place.name)
+        return pending
+
+    def _short_of(self, reason: str, message: str, place: Place, resource: str) -> Pending:
+        """The pending reason of a gang that lacks quota of a resource in one leaf, with the account of that leaf."""
+        account = self.ledger.accounts[place.root]
+        available, most = self._available(place, resource), self._most(place, resource)
+        summary = QuotaSummary(
+            nominal=quantity(resource, account.quota.queues[place.name].total[resource]),
+            used=quantity(resource, account.plain[place.name][resource]),
+            available="" if available is None else quantity(resource, available),
+            most="" if most is None else quantity(resource, most),
+            borrowers=tuple(
+                Borrower(name, quantity(resource, amount))
+                for name, amount in self._borrowers(place, resource)
+            ),
+        )
+        return Pending(reason, message, resource, queue=place.name, quota=summary)
 
     def _quota_message(self, place: Place, lacking: Sequence[str], demand: Resources) -> str:
         account = self.ledger.accounts[place.root]
         parts = []
         for name in lacking:
-            if place.sharing is Sharing.DIVISION:
-                free = account.left_of_limits(place.name, name) or 0
-            else:
-                free = account.available(place.name, name)
+            free = self._available(place, name) or 0
             nominal, used = account.quota.queues[place.name].total[name], account.plain[place.name][name]
             needs, available = in_words(name, demand[name]), in_words(name, free)
             parts.append(
                 f"{name}: needs {needs}, {available} available; "
                 f"nominal {in_words(name, nominal)}, {in_words(name, used)} used"
-                f"{self._borrowers(place, name)}"
+                f"{self._borrowers_in_words(place, name)}"
             )
         return f"quota of {place.name}: {'; '.join(parts)}"
 
-    def _borrowers(self, place: Place, resource: str) -> str:
+    def _borrowers_in_words(self, place: Place, resource: str) -> str:
+        found = self._borrowers(place, resource)
+        named = ", ".join(f"{name} borrows {in_words(resource, amount)}" for name, amount in found)
+        return f"; {named}" if named else ""
+
+    def _borrowers(self, place: Place, resource: str) -> list[tuple[str, int]]:
+        """The other leaves of the tree that borrow most of a resource, with the amounts."""
+        if place.sharing is Sharing.DIVISION:
+            return []
         account = self.ledger.accounts[place.root]
-        leaves = [each for each in self.forest.below(place.root) if each.is_leaf]
-        borrowed = [(account.borrowed(each.name, resource), each.name) for each in leaves]
-        found = [(amount, name) for amount, name in borrowed if amount and name != place.name]
-        if place.sharing is Sharing.DIVISION or not found:
-            return ""
-        named = ", ".join(f"{name} borrows {in_words(resource, amount)}" for amount, name in found[:3])
-        return f"; {named}"
+        leaves = (each.name for each in self.forest.below(place.root) if each.is_leaf)
+        borrowed = [(name, account.borrowed(name, resource)) for name in leaves if name != place.name]
+        found = sorted((each for each in borrowed if each[1]), key=lambda each: (-each[1], each[0]))
+        return found[:MOST_BORROWERS]
+
+
+def _shortest(demand: Resources, allowed: Mapping[str, int]) -> str:
+    """The resource of which the largest part of the demand is missing; of equals the first."""
+    return max(allowed, key=lambda name: Fraction(demand[name] - allowed[name], demand[name]))
 
 
 def shortage(gang: PendingGang, room: ClusterRoom, short: Shortfall | None) -> Shortage:

@@ -221,6 +221,30 @@ def test_mark_stays_while_the_gang_awaits_the_release_and_that_is_no_news() -> N
     assert elsewhere.after.is_preempting
 
 
+def test_preemptor_names_its_victims_until_it_waits_for_anything_else() -> None:
+    named = replace(PREEMPTS, preempting=("default/other", "red/one"))
+    marked = queue_steps.begin_preempting(make_record(), named, at(1)).after
+    assert queue_steps.block(marked, PREEMPTS, LATER) is None
+
+    elsewhere = queue_steps.block(marked, replace(PREEMPTS, cluster="east"), LATER)
+    assert elsewhere is not None
+    assert elsewhere.after.pending == replace(named, cluster="east")
+
+    blocked = queue_steps.block(elsewhere.after, WAITS, at(20))
+    assert blocked is not None
+    assert blocked.after.pending == WAITS
+    again = queue_steps.block(blocked.after, PREEMPTS, at(30))
+    assert again is not None
+    assert again.after.pending == PREEMPTS
+
+
+def test_gang_that_moves_to_another_queue_names_no_victims() -> None:
+    named = replace(PREEMPTS, preempting=("default/other",))
+    marked = queue_steps.begin_preempting(make_record(), named, at(1)).after
+    moved = queue_steps.move(marked, ("team",), LATER).after
+    assert (moved.pending, moved.is_preempting) == (PREEMPTS, False)
+
+
 def test_gang_that_awaits_a_release_without_preempting_is_not_marked() -> None:
     change = queue_steps.block(make_record(), PREEMPTS, LATER)
     assert change is not None

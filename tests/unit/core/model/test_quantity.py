@@ -15,6 +15,7 @@ from dispatcher.core.model.quantity import (
     amount,
     check_resource_name,
     parse_quantity,
+    quantity,
     resource_amounts,
 )
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
@@ -204,3 +205,21 @@ def test_integer_too_long_to_print_is_refused_not_printed() -> None:
     assert sys.get_int_max_str_digits() < 6000
     with pytest.raises(QuantityError, match="bits is negative"):
         amount("cpu", -(10**6000))
+
+
+@pytest.mark.parametrize(
+    ("resource", "base", "written"),
+    [
+        ("cpu", 1500, "1500m"),
+        ("cpu", -2000, "-2"),
+        ("nvidia.com/gpu", 2**70, str(2**70)),
+        ("memory", 3 * 2**29, "1536Mi"),
+        ("memory", 2**40 + 2**10, f"{2**30 + 1}Ki"),
+        ("memory", 2**40 + 1, str(2**40 + 1)),
+        ("ephemeral-storage", -16 * 10**9, "-16G"),
+        ("hugepages-2Mi", 0, "0"),
+    ],
+)
+def test_quantity_of_an_amount_is_exact(resource: str, base: int, written: str) -> None:
+    assert quantity(resource, base) == written
+    assert parse_quantity(written) * (1000 if resource == "cpu" else 1) == base

@@ -9,10 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
+from dispatcher.core.model.record import LACKS_QUOTA, Pending
 from dispatcher.core.scheduling.cycle import Placed, Preempting
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome, QueueShare
+from dispatcher.core.scheduling.sharing.refusals import MOST_BORROWERS
 from tests.unit.core.queues.naive_quota import NaiveForest
 from tests.unit.core.scheduling.queue_worlds import (
     RESOURCES,
@@ -84,8 +87,8 @@ class Replay:
         gang: Json = self.pending[name]
         return gang
 
-    def count(self, what: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1
+    def count(self, what: str, more: int = 1) -> None:
+        self.counts[what] = self.counts.get(what, 0) + more
 
     # --- quota -------------------------------------------------------------------------------------------------
 
@@ -254,6 +257,7 @@ class Replay:
     def _check_waiting(self, gang: Json, outcome: Any) -> None:  # noqa: ANN401  # all other outcomes
         reason = outcome.pending.reason
         self.count(reason)
+        self._check_facts(gang, outcome.pending)
         if reason == "InsufficientQuota":
             assert self.missing(gang, self.now, without_holds=True), "it has quota"
             self._check_truth(gang, outcome.pending.message)
@@ -273,6 +277,43 @@ class Replay:
             assert not self.missing(gang, self.later), "it has no quota later"
             self._promise_somewhere(gang)
         self._note_head(gang, outcome)
+
+    def _check_facts(self, gang: Json, pending: Pending) -> None:
+        """The queue is its own, and the amounts are those of the account of its queue, by plain arithmetic."""
+        assert pending.queue == gang["queue"]
+        assert (pending.quota is not None) == (pending.reason in LACKS_QUOTA)
+        if pending.quota is None:
+            return
+        forest, leaf, resource = self.forest, gang["queue"], pending.resource
+        charged = self.now.charged()
+        assert [pending.quota.nominal, pending.quota.used] == [
+            str(forest.total(leaf, resource)),
+            str(forest.plain(leaf, resource, charged)),
+        ]
+        free, most, borrowed = (
+            str(forest.available(leaf, resource, charged)),
+            str(forest.most(leaf, resource)),
+            [],
+        )
+        for each in forest.leaves():
+            amount = forest.used(each, resource, charged) - forest.own(each, resource)
+            if each != leaf and forest.path(each)[-1] == forest.path(leaf)[-1] and amount > 0:
+                borrowed.append((-amount, each))
+        if forest.sharing(leaf) == "Division":
+            limits = [(each, forest.limit(each, resource)) for each in forest.path(leaf)]
+            known = [(each, limit) for each, limit in limits if limit is not None]
+            left = [limit - forest.plain(each, resource, charged) for each, limit in known]
+            free, most, borrowed = _least(left), _least(limit for _, limit in known), []
+        assert (pending.quota.available, pending.quota.most) == (free, most)
+        told = [(each.queue, each.amount) for each in pending.quota.borrowers]
+        assert told == [(name, str(-amount)) for amount, name in sorted(borrowed)[:MOST_BORROWERS]]
+        self.count(f"{len(told)} borrowers")
+        if pending.reason == "InsufficientQuota":
+            demand = demand_of(gang)
+            missing = self.missing(gang, self.now, without_holds=True)
+            ratios = {each: Fraction(amount, demand[each]) for each, amount in missing.items()}
+            assert ratios[resource] == max(ratios.values()), "another resource is shorter"
+            self.count("shortest of several", len(missing) > 1)
 
     def _promise_somewhere(self, gang: Json) -> None:
         """The cluster of a promise is not told; one with room for it is taken, or the rest cannot be checked."""
@@ -333,6 +374,11 @@ class Replay:
         may_reclaim = self.forest.queues[leaf].get("preemption", {}).get("reclaim") == "Any"
         if is_starved or (outcome.is_head and not may_reclaim):
             self.holds.append((leaf, demand_of(gang), is_starved))
+
+
+def _least(amounts: Iterable[int]) -> str:
+    """The least amount as text; empty if there is none."""
+    return next(map(str, sorted(amounts)), "")
 
 
 class UnknownPromise(Exception):

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
+from dispatcher.core.model.record import Borrower, Pending, QuotaSummary
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill import LONG_AGO, Reservation
-from dispatcher.core.scheduling.cycle import Waiting
+from dispatcher.core.scheduling.cycle import Placed, Waiting
 from dispatcher.core.scheduling.scenario import parse_scenario
+from dispatcher.core.scheduling.sharing.cycle import MOST_NAMED, Drained
 from dispatcher.core.scheduling.world import World
 from tests.unit.core.scheduling.queue_answers import answer_of
 
@@ -27,10 +29,15 @@ def decisions(text: str) -> list[Json]:
     return found
 
 
-def message_of(text: str, gang: str) -> str:
+def pending_of(text: str, gang: str) -> Pending:
     _, outcomes = world_of(text).plan_queues()
-    (found,) = (each for each in outcomes if isinstance(each, Waiting) and each.record.uid == gang)
-    return found.pending.message
+    (found,) = (each for each in outcomes if not isinstance(each, Drained) and each.record.uid == gang)
+    assert not isinstance(found, Placed)
+    return found.pending
+
+
+def message_of(text: str, gang: str) -> str:
+    return pending_of(text, gang).message
 
 
 # --- gangs that run in a queue which has got children since -----------------------------------------------------
@@ -161,6 +168,153 @@ def test_a_debt_of_quota_is_told_as_it_is() -> None:
     assert message_of(LOWERED, "p") == (
         "quota of a: gpu: needs 4, -3 available; nominal 4, 0 used; b borrows 7"
     )
+
+
+ACCOUNTS = """
+clusters: [{{name: hub, nodes: [{{name: n, allocatable: {{gpu: 99, cpu: 99, memory: 99Gi}}}}]}}]
+queues:
+- {{name: org, sharing: {sharing}, resources: {{{total}}}}}
+- {{name: a, parent: org, resources: {{gpu: {{nominalQuota: 8, borrowingLimit: 1}}, cpu: {{nominalQuota: 2}},
+   memory: {{nominalQuota: 1Gi}}}}, preemptibleBelow: 9}}
+- {{name: b, parent: org}}
+- {{name: c, parent: org}}
+- {{name: d, parent: org}}
+- {{name: e, parent: org}}
+running:
+- {{name: mine, queue: a, cluster: hub, demand: {{gpu: 6, cpu: 500m}}, priority: 9}}
+- {{name: b1, queue: b, cluster: hub, demand: {{gpu: 1}}}}
+- {{name: c1, queue: c, cluster: hub, demand: {{cpu: 1}}}}
+- {{name: d1, queue: d, cluster: hub, demand: {{gpu: 1}}}}
+- {{name: e1, queue: e, cluster: hub, demand: {{gpu: 2}}}}
+- {{name: b2, queue: b, cluster: hub, demand: {{memory: "1073741825"}}}}
+pending:
+- {{name: p, queue: a, demand: {{{demand}}}, priority: {priority}}}
+"""
+OF_GPU = QuotaSummary("8", "6", "-2", "8", (Borrower("e", "2"), Borrower("b", "1"), Borrower("d", "1")))
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        pytest.param(
+            {"demand": "gpu: 3"},
+            ("InsufficientQuota", "gpu", OF_GPU),
+            id="insufficient-quota",
+        ),
+        pytest.param(
+            {"demand": "gpu: 4, cpu: 2, memory: 1"},
+            (
+                "InsufficientQuota",
+                "memory",
+                QuotaSummary("1Gi", "0", "-1", "1Gi", (Borrower("b", "1073741825"),)),
+            ),
+            id="the-resource-it-is-shortest-of-in-exact-amounts",
+        ),
+        pytest.param(
+            {"demand": "gpu: 1, cpu: 2"},
+            ("InsufficientQuota", "gpu", OF_GPU),
+            id="a-debt-is-shorter-than-a-part",
+        ),
+        pytest.param(
+            {"demand": "cpu: 1", "sharing": "DominantShare"},
+            ("InsufficientQuota", "cpu", QuotaSummary("2", "500m", "500m", "2", (Borrower("c", "1"),))),
+            id="cpu-is-in-cores",
+        ),
+        pytest.param(
+            {"demand": "gpu: 9, cpu: 6"},
+            ("LargerThanQuota", "cpu", QuotaSummary("2", "500m", "500m", "2", (Borrower("c", "1"),))),
+            id="larger-than-quota-of-the-resource-it-is-largest-of",
+        ),
+        pytest.param(
+            {"demand": "gpu: 3", "priority": 9},
+            ("OverNominalQuota", "gpu", OF_GPU),
+            id="over-nominal-quota",
+        ),
+        pytest.param(
+            {"demand": "gpu: 4", "sharing": "Division"},
+            ("InsufficientQuota", "gpu", QuotaSummary("8", "6", "3", "9")),
+            id="division-at-the-tightest-limit",
+        ),
+        pytest.param(
+            {"demand": "gpu: 3", "sharing": "Division", "total": "gpu: {nominalQuota: 11}"},
+            ("InsufficientQuota", "gpu", QuotaSummary("8", "6", "1", "9")),
+            id="division-at-the-root",
+        ),
+        pytest.param(
+            {"demand": "cpu: 6", "sharing": "Division", "priority": 9},
+            ("LargerThanQuota", "cpu", QuotaSummary("2", "500m")),
+            id="division-without-a-limit",
+        ),
+    ],
+)
+def test_a_gang_without_quota_has_the_account_of_its_queue(
+    fields: dict[str, Any], expected: tuple[str, str, QuotaSummary]
+) -> None:
+    found = pending_of(ACCOUNTS.format(**{"sharing": "Priority", "total": "", "priority": 0} | fields), "p")
+    assert (found.reason, found.resource, found.quota) == expected
+    assert (found.queue, found.preempting) == ("a", ())
+
+
+FOREST = """
+clusters: [{{name: hub, nodes: [{{name: n, allocatable: {{gpu: 8}}}}]}}]
+queues:
+- {{name: a, resources: {{gpu: {{nominalQuota: 9}}}}, queueingStrategy: {strategy}}}
+- {{name: org}}
+- {{name: b, parent: org, resources: {{gpu: {{nominalQuota: {nominal}}}}}, stopPolicy: {stop}, maxPreemptions: 1}}
+- {{name: c, parent: org, resources: {{gpu: {{nominalQuota: 9}}}}}}
+running:
+- {{name: r, queue: a, cluster: hub, demand: {{gpu: 4}}}}
+pending:
+- {{name: head, queue: a, age: 9, demand: {{gpu: 5}}}}
+- {{name: p, queue: {queues}, preemptions: {preemptions}, demand: {{gpu: 5}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason", "queue"),
+    [
+        pytest.param({}, "InsufficientResources", "a", id="the-first-if-no-queue-is-the-reason"),
+        pytest.param({"nominal": 1}, "InsufficientResources", "a", id="quota-that-is-enough-is-no-reason"),
+        pytest.param({"stop": "Hold"}, "QueueStopped", "b", id="stopped"),
+        pytest.param({"queues": "[a, z]"}, "QueueNotFound", "z", id="not-found"),
+        pytest.param({"queues": "[a, org]"}, "QueueNotLeaf", "org", id="not-a-leaf"),
+        pytest.param({"nominal": 1, "preemptions": 1}, "PreemptedTooOften", "b", id="preempted-too-often"),
+        pytest.param(
+            {"strategy": "StrictFIFO", "queues": "[b, a]"}, "AwaitingHeadOfLine", "a", id="not-evaluated"
+        ),
+    ],
+)
+def test_the_queue_of_several_is_the_one_that_the_reason_is_about(
+    fields: dict[str, Any], reason: str, queue: str
+) -> None:
+    defaults = {
+        "strategy": "BestEffortFIFO",
+        "nominal": 9,
+        "stop": "None",
+        "queues": "[a, b]",
+        "preemptions": 0,
+    }
+    found = pending_of(FOREST.format(**defaults | fields), "p")
+    assert (found.reason, found.queue, found.quota) == (reason, queue, None)
+
+
+PREEMPTOR = """
+clusters: [{{name: hub, nodes: [{{name: n, allocatable: {{gpu: 12}}}}]}}]
+queues: [{{name: a, resources: {{gpu: {{nominalQuota: 12}}}}, preemption: {{withinQueue: LowerPriority}}}}]
+running: [{running}]
+pending: [{{name: p, queue: a, priority: 5, demand: {{gpu: 12}}}}]
+"""
+
+
+@pytest.mark.parametrize(("count", "named"), [(1, 1), (10, 10), (12, MOST_NAMED)])
+def test_a_preemptor_names_its_first_victims(count: int, named: int) -> None:
+    running = [
+        f"{{name: r{number}, namespace: red, queue: a, cluster: hub, ran: {number + 1}, demand: {{gpu: 1}}}}"
+        for number in range(count)
+    ]
+    found = pending_of(PREEMPTOR.format(running=", ".join(running)), "p")
+    assert (found.reason, found.queue) == ("AwaitingRelease", "a")
+    assert found.preempting == tuple(f"red/r{number}" for number in range(named))
 
 
 def test_a_hub_without_a_cluster_lets_its_gangs_wait() -> None:

@@ -46,6 +46,7 @@ def test_each_decision_of_a_cycle_is_right_by_definition() -> None:
     assert counts["preempt"] > 20
     assert counts["truth"] > 80
     assert counts["unknown promise"] < 10
+    assert all(counts[each] > 0 for each in ("1 borrowers", "2 borrowers", "shortest of several"))
 
 
 @pytest.mark.exhaustive

@@ -69,9 +69,10 @@ def uid_of(outcome: Outcome | QueueOutcome) -> str:
 
 
 def message_of(outcome: Outcome | QueueOutcome) -> object:
+    """What the gang is told, without the queue, which only a cycle over queues has."""
     assert not isinstance(outcome, Placed)
     assert not hasattr(outcome, "victims")
-    return outcome.pending
+    return replace(outcome.pending, queue="")
 
 
 POLICIES = st.sampled_from(list(QueueingStrategy))

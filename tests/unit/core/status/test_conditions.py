@@ -15,8 +15,10 @@ from dispatcher.api.conditions import ConditionType, State
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.condition_updates import new_condition
 from dispatcher.core.model.pod_counts import PodCounts
-from dispatcher.core.model.record import NotedIssue, Pending, Phase, Record
+from dispatcher.core.model.record import Borrower, NotedIssue, Pending, Phase, QuotaSummary, Record
 from dispatcher.core.model.requirements import Rejection
+from dispatcher.core.scheduling.sharing.cycle import MOST_NAMED
+from dispatcher.core.scheduling.sharing.refusals import MOST_BORROWERS
 from dispatcher.core.status.conditions import Shown, project
 from tests.builders import (
     NOW,
@@ -449,6 +451,13 @@ def test_waiting_says_why_of_as_many_clusters_as_the_crd_has_room_for() -> None:
     assert set(clusters["items"]["properties"]) == {"cluster", "reason", "resource", "message"}
 
 
+def test_schema_has_room_for_as_many_borrowers_and_victims_as_an_answer_names() -> None:
+    schema = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    waiting = schema["properties"]["waiting"]["properties"]
+    bounds = waiting["quota"]["properties"]["borrowers"]["maxItems"], waiting["preempting"]["maxItems"]
+    assert bounds == (MOST_BORROWERS, MOST_NAMED)
+
+
 def test_failed_appwrapper_says_why() -> None:
     record = make_record(Phase.FAILED)
     assert without_times(project(record))["conditions"][-1] == {
@@ -474,7 +483,13 @@ JSON_TYPES: dict[str, type | tuple[type, ...]] = {
 def test_everything_that_is_shown_is_in_the_schema_else_the_api_server_drops_it(phase: Phase) -> None:
     record = make_record(
         phase,
-        pending=WAITS,
+        pending=replace(
+            WAITS,
+            clusters=(Rejection("east", "ClusterCordoned", "new racks", "cpu"),),
+            queue="a",
+            quota=QuotaSummary("8", "6", "2", "12", (Borrower("b", "2"),)),
+            preempting=("red/one",),
+        ),
         unhealthy=NotedIssue("InsufficientPodsReady", "1 of 2 pods run", at(5)),
         requeuings=2,
         requeuing_seconds=1200,

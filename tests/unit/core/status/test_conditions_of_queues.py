@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import LACKS_QUOTA, Pending, Phase, Record
+from dispatcher.core.model.record import LACKS_QUOTA, Borrower, Pending, Phase, QuotaSummary, Record
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.scheduling.sharing import refusals
 from dispatcher.core.status.conditions import Shown, project
@@ -47,6 +48,74 @@ def test_gang_whose_queue_lacks_quota_has_the_words_of_mcad(reason: str) -> None
 )
 def test_gang_that_waits_for_anything_else_has_the_words_that_it_had(reason: str) -> None:
     assert condition(make_blocked(pending=Pending(reason, "why")), "Backoff") == ("True", *OF_ROOM)
+
+
+SHORT = Pending(
+    "InsufficientQuota",
+    "quota of a: cpu: needs 4",
+    "cpu",
+    queue="a",
+    quota=QuotaSummary("8", "6", "-500m", "12", (Borrower("b", "2"), Borrower("c", "1"))),
+)
+SHOWN = {
+    "reason": "InsufficientQuota",
+    "message": "quota of a: cpu: needs 4",
+    "resource": "cpu",
+    "queue": "a",
+    "quota": {
+        "nominal": "8",
+        "used": "6",
+        "available": "-500m",
+        "most": "12",
+        "borrowers": [{"queue": "b", "amount": "2"}, {"queue": "c", "amount": "1"}],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("pending", "shown"),
+    [
+        pytest.param(SHORT, SHOWN, id="quota"),
+        pytest.param(
+            replace(SHORT, quota=QuotaSummary("8", "6")),
+            SHOWN | {"quota": {"nominal": "8", "used": "6"}},
+            id="quota-without-any-limit",
+        ),
+        pytest.param(
+            Pending("AwaitingRelease", "why", cluster="hub", queue="a", preempting=("red/x", "red/y")),
+            {
+                "reason": "AwaitingRelease",
+                "message": "why",
+                "cluster": "hub",
+                "queue": "a",
+                "preempting": ["red/x", "red/y"],
+            },
+            id="preemptor",
+        ),
+    ],
+)
+def test_waiting_has_the_facts_of_queues(pending: Pending, shown: dict[str, Any]) -> None:
+    assert project(make_blocked(pending=pending))["waiting"] == shown
+
+
+def test_a_change_of_amounts_alone_is_no_news_and_the_first_amounts_stay() -> None:
+    told = make_blocked(pending=SHORT)
+    other = replace(SHORT, message="quota of a: cpu: needs 4, 1 available", quota=QuotaSummary("8", "7"))
+    assert queue_steps.block(told, other, at(3)) is None
+    for news in (replace(other, resource="memory"), replace(other, queue="b")):
+        change = queue_steps.block(told, news, at(3))
+        assert change is not None
+        assert change.after.pending == news
+
+
+def test_a_gang_behind_the_head_of_another_queue_than_before_is_told_so() -> None:
+    behind = Pending("AwaitingHeadOfLine", "behind default/head, which waits", queue="a")
+    change = queue_steps.note_not_evaluated(make_record(), behind, at(3))
+    assert change is not None
+    assert queue_steps.note_not_evaluated(change.after, replace(behind, message="behind"), at(4)) is None
+    moved = queue_steps.note_not_evaluated(change.after, replace(behind, queue="b"), at(4))
+    assert moved is not None
+    assert project(moved.after)["waiting"]["queue"] == "b"
 
 
 def test_words_follow_the_pending_reason_until_the_dispatch() -> None:
