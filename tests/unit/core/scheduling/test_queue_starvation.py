@@ -32,7 +32,7 @@ from tests.unit.core.scheduling.queue_worlds import RESOURCES, SHARINGS
 
 Json = dict[str, Any]
 
-FEW, MANY = range(150), range(150, 6000)
+FEW, MANY = range(60), range(60, 6000)
 LONG = 40
 """Steps: several times the longest bound and the longest run."""
 
