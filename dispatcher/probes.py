@@ -121,6 +121,11 @@ class Metrics(Collector):
             ["reason"],
             registry=self.registry,
         )
+        self.preemption_loops = Counter(
+            "dispatcher_preemption_loops",
+            "Preemptions that closed a circle of gangs, each preempted for the next within 24 hours",
+            registry=self.registry,
+        )
         self.registry.register(self)
 
     def collect(self) -> Iterator[Metric]:

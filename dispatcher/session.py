@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from dispatcher import log
@@ -45,6 +45,7 @@ from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.declaration_keeper import DeclarationKeeper
 from dispatcher.controller.upkeep.housekeeping import Housekeeping
+from dispatcher.controller.upkeep.loop_report import LoopReport
 from dispatcher.controller.upkeep.metrics import gather
 from dispatcher.controller.upkeep.orphan_gc import OrphanCollector
 from dispatcher.controller.upkeep.queue_status_writer import QueueStatusWriter
@@ -60,12 +61,13 @@ from dispatcher.core.intake.queue_labels import naming_queues
 from dispatcher.core.kinds.demand import Rule
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.clock import Clock
-from dispatcher.core.model.record import ACTIVE
+from dispatcher.core.model.record import ACTIVE, Change, Record
 from dispatcher.core.queues.forest import Defaults
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill import Bounds
 from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
+from dispatcher.core.scheduling.sharing.loops import Preempted
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.kube.access_reviews import is_allowed, is_author_policy_bound
 from dispatcher.kube.client import POD_NAMESPACE, ClusterClient, own_namespace, pod_namespace
@@ -78,6 +80,7 @@ from dispatcher.store import restore_detection
 from dispatcher.store.clusters import ClusterStore
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership, Lease
+from dispatcher.store.preemptions import preemptions_from
 from dispatcher.store.queue import QueueStore
 from dispatcher.store.queue_declarations import QueueDeclarationStore
 from dispatcher.store.recent_use import RecentUseStore
@@ -147,8 +150,9 @@ class Session:
             self._clusters, self._cache, self._queue.add, self._wake_scheduler
         )
         self._recorder = EventRecorder(process.client, time.monotonic)
-        steps = StepRecorder(process.metrics, self._recorder)
-        self._committer = Committer(self._store, self._cache, steps.announce)
+        self._steps = StepRecorder(process.metrics, self._recorder)
+        self._loop_report = self._make_loop_report()
+        self._committer = Committer(self._store, self._cache, self._announce)
         self._informer = AppWrapperInformer(
             process.client, self._cluster.discovery, self._appwrapper_changed, self._is_taken_in
         )
@@ -336,6 +340,14 @@ class Session:
             timedelta(seconds=period),
         )
 
+    def _make_loop_report(self) -> LoopReport:
+        process = self._process
+
+        async def read(victims: Collection[str], since: datetime) -> list[Preempted]:
+            return await preemptions_from(process.database, victims, since)
+
+        return LoopReport(read, self._recorder, process.metrics, process.clock.now)
+
     def _make_sampler(self) -> Sampler:
         process = self._process
         samples = SampleStore(process.database, self._lease)
@@ -350,6 +362,7 @@ class Session:
         await self._load()
         tasks.create_task(self._committer.run(), name="committer")
         tasks.create_task(self._recorder.run(), name="events")
+        tasks.create_task(self._loop_report.run(), name="preemption-loops")
         await self.watch(tasks)
         self._start_author_check(tasks)
         await self._take_in()
@@ -448,6 +461,11 @@ class Session:
             write_timeout=settings.write_timeout_seconds,
             may_write=self._process.may_write,
         )
+
+    def _announce(self, change: Change, record: Record) -> None:
+        """A change was committed."""
+        self._steps.announce(change, record)
+        self._loop_report.note(change, record)
 
     def _lane_of(self, uid: str) -> str:
         return lane_of(uid, self._cache, self._informer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -123,6 +124,28 @@ async def test_a_waiting_gang_says_who_borrows_and_then_whom_it_preempts(
     assert "quota" not in waiting
     await world.merge("Job", "small", {"metadata": {"finalizers": None}})
     assert "waiting" not in await world.until_state("large", "Running")
+
+
+async def test_a_circle_of_preemptions_is_an_event_of_the_gang_that_closes_it(
+    world: World, declare: Declare
+) -> None:
+    """A user who raises the priority of a victim lets it preempt its preemptor."""
+    quota = {"cpu": {"nominalQuota": 4}}
+    await declare("default", resources=quota, preemption={"withinQueue": "LowerPriority"})
+    process = await world.start_dispatcher()
+    await world.create(appwrapper("first", item(job("first", cpu="3")), priority=1))
+    await world.until_state("first", "Running")
+    await world.create(appwrapper("second", item(job("second", cpu="3")), priority=2))
+    await world.until_state("second", "Running")
+    await world.merge("AppWrapper", "first", {"spec": {"priority": 3}})
+    await world.until_state("first", "Running")
+
+    event = await world.event("second", "PreemptionLoop")
+    first, second = f"{world.namespace}/first", f"{world.namespace}/second"
+    assert event["type"] == "Warning"
+    assert event["message"].endswith(f"The circle: {second} → {first} → {second}")
+    lines = map(json.loads, process.log.read_text().splitlines())
+    assert [each["appwrapper"] for each in lines if each["event"] == "preemption_loop"] == [second]
 
 
 def in_queue(name: str, manifest: Json) -> Json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
@@ -28,6 +29,9 @@ _WORDS: Final = {
     Reason.FAIR_SHARE: "its queue uses more than its fair share",
     Reason.QUEUE_STOPPED: "its queue is stopped and drained",
 }
+
+PREEMPTIONS_WITHIN: Final = timedelta(hours=24)
+"""The time in which preemptions count: those of a gang against `maxPreemptions`, and those of a circle."""
 
 MOST_REMEMBERED: Final = 20
 """Preemptions of a gang that its record remembers."""

@@ -1,13 +1,15 @@
 """The steps that have a Kubernetes Event: few, because each Event is a write to the API server.
 
 Dispatched, Running, Completed, Failed, Requeued, Suspended, Preempted, Preempting, the first pending reason, and
-adjusted specs. Other steps are in the status and in history. A preempted gang has its Event when its removal begins,
-because its pods go then, and none when its objects are removed.
+adjusted specs; also a preemption that closes a circle. Other steps are in the status and in history. A preempted gang
+has its Event when its removal begins, because its pods go then, and none when its objects are removed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from dispatcher.api.conditions import ConditionType
 from dispatcher.core.lifecycle.transitions import Cause
@@ -62,6 +64,28 @@ def user_event_of(change: Change) -> UserEvent | None:
             return UserEvent("Backoff", after.pending.message)
         case _:
             return None
+
+
+MOST_IN_LOOP: Final = 10
+"""Gangs that the Event of a circle of preemptions names."""
+
+
+def preemption_loop(keys: Sequence[str]) -> UserEvent:
+    """The Event of a gang whose preemption closes a circle of the gangs `keys`, which begins with this gang.
+
+    Each was preempted for the next one, and the last for the first.
+    """
+    more = [f"{len(keys) - MOST_IN_LOOP} more"] if len(keys) > MOST_IN_LOOP else []
+    circle = " → ".join([*keys[:MOST_IN_LOOP], *more, keys[0]])
+    return UserEvent("PreemptionLoop", f"{_LOOP}: {circle}", warning=True)
+
+
+# The advice comes first: a long message is cut at its end.
+_LOOP: Final = (
+    "its preemption closes a circle of gangs that were each preempted for the next within 24 h. To break it, lower the "
+    "priority of one of them, or raise the nominal quota of its queue; else maxPreemptions of the queues, where it is "
+    "not 0, ends it. The circle"
+)
 
 
 def _waited_before(change: Change) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from fractions import Fraction
 from typing import Final, NamedTuple
 
+from dispatcher.core.model.preemption import PREEMPTIONS_WITHIN
 from dispatcher.core.model.record import ACTIVE, HOLDING, Phase, Record
 from dispatcher.core.queues.forest import Place
 from dispatcher.core.queues.queue import Order
@@ -89,9 +90,6 @@ def rank_in_queue(gang: PendingGang, now: datetime, place: Place | None, usage: 
 
 
 # --- from records --------------------------------------------------------------------------------------------
-
-PREEMPTIONS_WITHIN: Final = timedelta(hours=24)
-"""The time in which the preemptions of a gang count against `maxPreemptions`."""
 
 _SILENT: Final = frozenset(
     {

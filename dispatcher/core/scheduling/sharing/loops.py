@@ -7,79 +7,51 @@ circles names the gangs whose queues should be looked at.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
-from typing import Final, NamedTuple
-
-WINDOW: Final = timedelta(hours=24)
-"""The age up to which preemptions count."""
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 
 class Preempted(NamedTuple):
-    """A gang, the gang for which it was preempted (by uid), and when."""
+    """A gang, and the gang for which it was preempted, both by uid; `key` is `namespace/name` of the first."""
 
     victim: str
     preemptor: str
-    at: datetime
+    key: str
 
 
-Circle = tuple[str, ...]
-"""The uids of gangs, each preempted for the next and the last for the first; the circle begins with the lowest."""
+Circle = tuple[Preempted, ...]
+"""Preemptions, each of the gang for which the one before was preempted; the last is for the victim of the first."""
 
 
-def circles(preemptions: Iterable[Preempted], now: datetime) -> list[Circle]:
-    """The shortest circle through each gang that is in one, each circle once, in order.
+def by_victim(preemptions: Iterable[Preempted]) -> dict[str, list[Preempted]]:
+    """The preemptions of each gang, by uid, in order."""
+    found: dict[str, list[Preempted]] = {}
+    for each in preemptions:
+        found.setdefault(each.victim, []).append(each)
+    return found
 
-    Growth: O(gangs in circles x preemptions among them).
+
+def closed_circle(victim: str, preemptor: str, preemptions: Mapping[str, Sequence[Preempted]]) -> Circle:
+    """The shortest circle that begins with the preemption of `victim` for `preemptor`; empty if there is none.
+
+    `preemptions` are by victim, and that one is among them. Growth: O(preemptions).
     """
-    later = _preemptors(each for each in preemptions if now - each.at <= WINDOW)
-    found = {_rotated(circle) for victim in later if (circle := _shortest(victim, later))}
-    return sorted(found)
+    first = next((each for each in preemptions.get(victim, ()) if each.preemptor == preemptor), None)
+    if first is None:
+        return ()
+    before = {preemptor: first}
+    reached = deque([preemptor])
+    while reached and victim not in before:
+        for each in preemptions.get(reached.popleft(), ()):
+            if each.preemptor not in before:
+                before[each.preemptor] = each
+                reached.append(each.preemptor)
+    return _way(victim, before) if victim in before else ()
 
 
-def _preemptors(preemptions: Iterable[Preempted]) -> dict[str, list[str]]:
-    """The preemptors of each victim, without the gangs that cannot be in a circle: those that were never preempted."""
-    found: dict[str, dict[str, None]] = {}
-    for victim, preemptor, _ in preemptions:
-        found.setdefault(victim, {})[preemptor] = None
-    victims_of: dict[str, list[str]] = {}
-    for victim, preemptors in found.items():
-        for preemptor in preemptors:
-            victims_of.setdefault(preemptor, []).append(victim)
-    outside = deque(name for name in victims_of if name not in found)
-    while outside:
-        preemptor = outside.popleft()
-        for victim in victims_of.get(preemptor, ()):
-            del found[victim][preemptor]
-            if not found[victim]:
-                del found[victim]
-                outside.append(victim)
-    return {victim: sorted(preemptors) for victim, preemptors in found.items()}
-
-
-def _shortest(start: str, later: Mapping[str, list[str]]) -> Circle:
-    """The shortest circle through a gang; empty if there is none."""
-    before: dict[str, str] = {}
-    reached = deque([start])
-    while reached:
-        victim = reached.popleft()
-        for preemptor in later[victim]:
-            if preemptor == start:
-                return _way(victim, before)
-            if preemptor not in before:
-                before[preemptor] = victim
-                reached.append(preemptor)
-    return ()
-
-
-def _way(last: str, before: Mapping[str, str]) -> Circle:
-    """The gangs on the way to the last one."""
-    found = [last]
-    while found[-1] in before:
-        found.append(before[found[-1]])
+def _way(victim: str, before: Mapping[str, Preempted]) -> Circle:
+    """The preemptions on the way from a gang back to itself; `before` has the preemption that leads to each gang."""
+    found = [before[victim]]
+    while found[-1].victim != victim:
+        found.append(before[found[-1].victim])
     return tuple(reversed(found))
-
-
-def _rotated(circle: Circle) -> Circle:
-    first = circle.index(min(circle))
-    return (*circle[first:], *circle[:first])

@@ -1,0 +1,114 @@
+"""The preemptions of the last time, followed from a gang to the gangs that it was preempted for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from datetime import timedelta
+
+import pytest
+
+from dispatcher.core.lifecycle import removal_steps, run_steps
+from dispatcher.core.model.preemption import Reason
+from dispatcher.core.model.record import Change, Record
+from dispatcher.core.scheduling.sharing.loops import Preempted
+from dispatcher.store import preemptions
+from dispatcher.store.database import Database
+from dispatcher.store.preemptions import preemptions_from
+from dispatcher.store.queue import QueueStore
+from tests.postgres.changes import LATER, make_created, make_dispatch, make_submit
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = Database(database_url)
+    yield database
+    await database.close()
+
+
+class History:
+    """Gangs by name, which are also their uids; each preemption is an hour after the one before, from `LATER` on."""
+
+    def __init__(self, queue: QueueStore) -> None:
+        self._queue = queue
+        self.gangs: dict[str, Record] = {}
+        self.now = LATER
+
+    async def commit(self, change: Change) -> None:
+        (record,) = (await self._queue.commit([change])).accepted
+        self.gangs[record.name] = record
+
+    async def preempt(self, victim: str, preemptor: str, reason: Reason = Reason.FAIR_SHARE) -> None:
+        """Have a gang run and be preempted; without a preemptor because its queue is drained."""
+        self.now += HOUR
+        if victim in self.gangs:
+            await self.commit(removal_steps.removed(self.gangs[victim], self.now))
+        else:
+            await self.commit(make_submit(victim, uid=victim, namespace="red"))
+        await self.commit(make_dispatch(self.gangs[victim]))
+        await self.commit(make_created(self.gangs[victim]))
+        await self.commit(run_steps.preempt(self.gangs[victim], reason, "why", self.now, preemptor))
+
+    async def preempt_all(self, *pairs: str) -> None:
+        """`ab`: a is preempted for b."""
+        for pair in pairs:
+            await self.preempt(pair[0], pair[1])
+
+
+@pytest.fixture
+def history(queue: QueueStore) -> History:
+    return History(queue)
+
+
+def named(found: list[Preempted]) -> list[str]:
+    """`ab` for each preemption of a for b; checks the keys."""
+    assert [each.key for each in found] == [f"red/{each.victim}" for each in found]
+    return [each.victim + each.preemptor for each in found]
+
+
+FOLLOWED: Mapping[str, tuple[str, list[str]]] = {
+    "a circle": ("a", ["ab", "bc", "ca"]),
+    "the way to a circle": ("x", ["ab", "bc", "ca", "xa"]),
+    "a gang that was never preempted": ("z", []),
+    "elsewhere": ("de", ["de", "ed"]),
+    "several gangs at once": ("ad", ["ab", "bc", "ca", "de", "ed"]),
+}
+
+
+async def test_preemptions_are_followed_from_gang_to_gang(history: History, database: Database) -> None:
+    await history.preempt_all("ab", "bc", "xa", "de", "ca", "ed")
+    for case, (victims, expected) in FOLLOWED.items():
+        assert named(await preemptions_from(database, victims, LATER)) == expected, case
+
+
+async def test_only_preemptions_after_a_time_count(history: History, database: Database) -> None:
+    await history.preempt_all("ab", "bc", "ca")
+    first = LATER + HOUR
+    just_before = first - timedelta(microseconds=1)
+    assert named(await preemptions_from(database, "c", just_before)) == ["ab", "bc", "ca"]
+    assert named(await preemptions_from(database, "c", first)) == ["ca"]
+
+
+async def test_every_attempt_counts_and_each_pair_once(history: History, database: Database) -> None:
+    await history.preempt_all("ab", "ac", "ab")
+    await history.preempt("c", "", Reason.QUEUE_STOPPED)
+    assert named(await preemptions_from(database, "a", LATER)) == ["ab", "ac"]
+    assert await preemptions_from(database, "c", LATER) == []
+
+
+async def test_a_gang_that_is_deleted_meanwhile_still_counts(history: History, database: Database) -> None:
+    await history.preempt_all("ab", "ba")
+    await history.commit(removal_steps.delete(history.gangs["b"], history.now))
+    await history.commit(removal_steps.release(history.gangs["b"], history.now))
+    assert named(await preemptions_from(database, "a", LATER)) == ["ab", "ba"]
+
+
+async def test_no_more_gangs_and_preemptions_are_followed_than_the_bounds(
+    history: History, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await history.preempt_all("ab", "bc", "cd", "de")
+    monkeypatch.setattr(preemptions, "MOST_GANGS", 2)
+    assert named(await preemptions_from(database, "a", LATER)) == ["ab", "bc"]
+    monkeypatch.setattr(preemptions, "MOST_PREEMPTIONS", 1)
+    assert named(await preemptions_from(database, "a", LATER)) == ["ab"]
