@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from dispatcher.core.model.incremental import Steps, in_parts
+from dispatcher.core.model.preemption import PREEMPTIONS_WITHIN
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.ordering import is_eligible
 from dispatcher.core.scheduling.pending_queue import TAKEN_IN_AT_ONCE, Changes
 from dispatcher.core.scheduling.sharing.cycle import QueueCycle, QueueFacts, QueueOutcome
-from dispatcher.core.scheduling.sharing.gangs import PREEMPTIONS_WITHIN, ActiveGang, RecentUse
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, RecentUse
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 
 
