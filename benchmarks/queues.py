@@ -1,7 +1,8 @@
-"""A cycle over queues and a search for victims, measured: `python -m benchmarks.queues [--profile]`.
+"""Cycles over queues and a search for victims, measured: `python -m benchmarks.queues [--profile]`.
 
 The queued gangs are Kueue's baseline: 30 queues of 5 trees, 500 gangs each, of three sizes with priorities of their
 own, so 90 classes; or with 30 different memory requests of each size, so 2,700. 1,000 gangs run, and each tree is full.
+A leader that knows its queue plans again after nothing, and after one gang ended.
 The search is for one gang among 4,000 running gangs on 4 clusters of 500 nodes.
 
 Source: https://github.com/kubernetes-sigs/kueue/tree/main/test/performance/scheduler
@@ -18,7 +19,9 @@ from datetime import timedelta
 from functools import partial
 from time import process_time
 
+from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
+from dispatcher.core.model.incremental import run
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources
@@ -26,8 +29,11 @@ from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim, Sharing, WithinQueue
 from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.sharing.cycle import QueueCycle, QueueFacts, QueueOutcome
+from dispatcher.core.scheduling.cycle import Placed, Preempting
+from dispatcher.core.scheduling.pending_queue import PendingQueue
+from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts, QueueOutcome
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
+from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 from dispatcher.core.scheduling.world import SOME_TIME
 
@@ -48,6 +54,8 @@ def main() -> None:
             name = f"cycle of 15,000 gangs in {classes:,} classes, {sharing}"
             _report(name, partial(_baseline, sharing, shapes))
     for sharing in Sharing:
+        _Leader(sharing).report()
+    for sharing in Sharing:
         _report(f"search among 4,000 gangs, {sharing}", partial(_search, sharing))
 
 
@@ -66,6 +74,51 @@ def _report(name: str, build: Callable[[], tuple[QueueFacts, Mapping[str, Cluste
         with cProfile.Profile() as profile:
             QueueCycle(facts, snapshots).run()
         pstats.Stats(profile).sort_stats("cumulative").print_stats(35)
+
+
+class _Leader:
+    """A planner whose decisions are noted in the records; gangs that are dispatched or preempt leave the queue."""
+
+    def __init__(self, sharing: Sharing) -> None:
+        facts, self.snapshots = _baseline(sharing, 1)
+        self.name = f"90 classes, {sharing}"
+        self.rules, self.active = QueueRules(facts.forest), list(facts.active)
+        self.line, self.planner = PendingQueue(), QueuePlanner()
+        for class_ in facts.queued.classes():
+            for _, uid in class_.keys:
+                self.line.put(facts.queued.record(uid))
+
+    def report(self) -> None:
+        """Print the cost of a cycle after nothing, and after one gang ended, once nothing changes any more."""
+        while self._cycle()[1]:
+            pass
+        print(f"nothing changed, {self.name}: {1000 * min(self._cycle()[0] for _ in range(5)):.2f} ms of CPU")
+        took = []
+        for _ in range(5):
+            self.active = self.active[1:]
+            took.append(self._cycle()[0])
+        print(f"one gang ended, {self.name}: {1000 * min(took):.1f} ms of CPU")
+
+    def _cycle(self) -> tuple[float, int]:
+        """One cycle: its seconds of CPU, and how many outcomes were news."""
+        began = process_time()
+        changes = self.line.changes_for(self.planner, SOME_TIME)
+        news = run(self.planner.news_in_steps(changes, self.rules, self.active, self.snapshots, SOME_TIME))
+        took = process_time() - began
+        for outcome in news:
+            self._note(outcome)
+        return took, len(news)
+
+    def _note(self, outcome: QueueOutcome) -> None:
+        if isinstance(outcome, Drained):
+            return
+        if isinstance(outcome, Placed | Preempting):
+            self.line.remove(outcome.record.uid)
+        elif (change := change_of(outcome, SOME_TIME)) is not None:
+            self.line.put(change.after)
+        if isinstance(outcome, Preempting):
+            gone = {victim.uid for victim, _ in outcome.victims}
+            self.active = [each for each in self.active if each.uid not in gone]
 
 
 def _kind(outcome: QueueOutcome) -> str:
