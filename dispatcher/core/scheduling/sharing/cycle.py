@@ -169,14 +169,13 @@ class QueueCycle:
         leaving: dict[str, list[tuple[str, Gang]]] = {}
         self._active: dict[str, list[ActiveGang]] = {}
         for gang in facts.active:
-            record = gang.record
-            self._ledger.charge(gang.leaves, record.gang.demand, record.priority)
             if gang.is_leaving:
-                leaving.setdefault(gang.cluster, []).append((gang.uid, record.gang))
+                leaving.setdefault(gang.cluster, []).append((gang.uid, gang.record.gang))
                 continue
-            self._later.charge(gang.leaves, record.gang.demand, record.priority)
             for leaf in gang.leaves:
                 self._active.setdefault(leaf, []).append(gang)
+        self._ledger.charge_all(facts.active)
+        self._later.charge_all(gang for gang in facts.active if not gang.is_leaving)
         self._rooms = {
             name: ClusterRoom(snapshots[name], leaving.get(name, ())) for name in sorted(snapshots)
         }

@@ -122,9 +122,8 @@ def _changes(facts: QueueFacts) -> Iterable[datetime]:
         place = facts.forest.places.get(record.queue)
         if record.blocked_since and place and place.strategy is not QueueingStrategy.STRICT_FIFO:
             yield record.blocked_since + place.starvation_bound
-    for gang in facts.active:
-        for place in facts.forest.places_of(gang.leaves):
-            if place.min_runtime:
-                yield gang.dispatched_at + place.min_runtime
+    shields = {place.name: place.min_runtime for place in facts.forest.places.values() if place.min_runtime}
+    for gang in facts.active if shields else ():
+        yield from (gang.dispatched_at + shields[leaf] for leaf in gang.leaves if leaf in shields)
     for record in facts.queued.preempted.values():
         yield from (each + PREEMPTIONS_WITHIN for each in record.preempted_at)

@@ -5,6 +5,7 @@ A cycle has two ledgers: now, with every gang that holds capacity, and later, wi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.accounts import Account, TreeQuota
 from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import Sharing
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 
 
 class Hold(NamedTuple):
@@ -43,6 +45,12 @@ class QuotaLedger:
         for place in self.forest.places_of(leaves):
             is_firm = not place.is_preemptible(priority)
             self.accounts[place.root].charge(place.name, demand, sign, is_firm=is_firm)
+
+    def charge_all(self, gangs: Iterable[ActiveGang]) -> None:
+        """Charge these gangs, those of one demand and priority in one leaf together."""
+        alike = Counter((gang.leaves, gang.record.gang.demand, gang.record.priority) for gang in gangs)
+        for (leaves, demand, priority), count in alike.items():
+            self.charge(leaves, demand * count, priority)
 
     def hold(self, hold: Hold) -> None:
         """Hold back quota from now on."""
