@@ -21,11 +21,12 @@ NOISE: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One dispatcher between two floors."""
+    """One dispatcher between two floors; `queues` is how many were declared."""
 
     before: Floor
     trial: Trial
     after: Floor
+    queues: int = 0
 
     @property
     def ratio(self) -> float:
@@ -46,6 +47,7 @@ def as_json(rounds: Sequence[Round], conditions: dict[str, Any]) -> dict[str, An
         "machine": _machine(),
         "conditions": conditions,
         "ratio": statistics.median(each.ratio for each in rounds),
+        "by_queues": {str(queues): value for queues, value in by_queues(rounds).items()},
         "rounds": [{**asdict(each), "ratio": each.ratio, "noise": each.noise} for each in rounds],
     }
 
@@ -58,14 +60,27 @@ def as_table(rounds: Sequence[Round]) -> str:
         for index, name in enumerate(_names(rounds))
     ]
     lines += ["", f"median ratio to the floor: {statistics.median(each.ratio for each in rounds):.2f}"]
+    first, *others = by_queues(rounds).items()
+    for queues, per_second in others:
+        ratio = per_second / first[1]
+        lines.append(f"dispatched/s with {queues} queues relative to {first[0]} queues: {ratio:.2f}")
     if any(each.noise > NOISE for each in rounds):
         lines.append(f"Others used more than {NOISE} cores meanwhile: compare ratios, not rates, and repeat.")
     return "\n".join(lines)
 
 
+def by_queues(rounds: Sequence[Round]) -> dict[int, float]:
+    """The median dispatches per second by the number of declared queues, in the order of the first rounds."""
+    found: dict[int, list[float]] = {}
+    for each in rounds:
+        found.setdefault(each.queues, []).append(each.trial.load.per_second)
+    return {queues: statistics.median(values) for queues, values in found.items()}
+
+
 def _rows(result: Round) -> list[tuple[str, str]]:
     load, rest, latency = result.trial.load, result.trial.rest, result.trial.latency
     return [
+        ("declared queues", str(result.queues)),
         ("floor before, gangs/s", f"{result.before.per_second:.1f}"),
         ("dispatched/s, first submit to last Dispatched", f"{load.per_second:.1f}"),
         ("floor after, gangs/s", f"{result.after.per_second:.1f}"),

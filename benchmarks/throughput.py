@@ -13,6 +13,7 @@ import psycopg
 
 from benchmarks import report
 from benchmarks.arena import Arena, fresh_arena
+from benchmarks.declared_queues import declare, generous_trees, leaves, spread_over_queues
 from benchmarks.floor import Floor, measure_floor
 from benchmarks.gangs import APPWRAPPERS, make_gangs
 from benchmarks.report import Round
@@ -36,6 +37,9 @@ Measures the dispatcher on a real control plane, beside the bare floor.
   rest        Nothing is submitted; the API server counts what the dispatcher writes. It must be 0.
   latency     One AppWrapper at a time: from sending the create to seeing it Dispatched.
 
+With --queues N the AppWrappers are spread over N declared DispatchQueues, in trees of ten, whose quota
+is enough for all. Of several numbers, as in --queues 0,100, each is measured in each round, in turns.
+
 Each floor and each dispatcher has a control plane of its own, fresh and come to rest, because an API
 server slows down with what it has seen; nothing runs side by side. A floor is measured before and
 after each dispatcher; absolute rates depend on the machine, the ratio hardly does. Writes are counted
@@ -50,6 +54,7 @@ examples:
   python -m benchmarks.throughput                              about 90 seconds
   python -m benchmarks.throughput --repeat 3 --output out.json
   python -m benchmarks.throughput --database-url postgresql://user:password@host/an_empty_database
+  python -m benchmarks.throughput --queues 0,100 --repeat 3    what declared queues cost
   python -m benchmarks.throughput --profile out.prof           then: python -m pstats out.prof
 """
 
@@ -57,8 +62,11 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures by the command line, prints the table, and returns the exit code."""
     options = parser().parse_args(arguments)
-    if options.database_url and options.repeat > 1:
-        print("benchmark: a database of yours is empty only once: leave out --repeat", file=sys.stderr)
+    if options.database_url and options.repeat * len(options.queues) > 1:
+        print(
+            "benchmark: a database of yours is empty only once: leave out --repeat, and give one number of --queues",
+            file=sys.stderr,
+        )
         return 2
     rounds, conditions = measured(lambda folder: Benchmark(options, folder).run())
     write(options.output, report.as_json(rounds, conditions))
@@ -89,6 +97,13 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument(
         "--singles", type=at_least_one, default=100, help="AppWrappers one at a time (default: %(default)s)"
     )
+    top.add_argument(
+        "--queues",
+        type=queue_counts,
+        default=(0,),
+        metavar="N[,N]",
+        help="declared queues over which the AppWrappers are spread (default: 0)",
+    )
     top.add_argument("--rest", type=float, default=20.0, help="seconds of rest (default: %(default)s)")
     top.add_argument("--output", metavar="FILE.json", help="write every figure there as JSON")
     top.add_argument(
@@ -110,6 +125,14 @@ def at_least_one(text: str) -> int:
     return int(text)
 
 
+def queue_counts(text: str) -> tuple[int, ...]:
+    """The different numbers in an argument, as in `0,100`."""
+    parts = text.split(",")
+    if not all(each.isdecimal() for each in parts) or len({int(each) for each in parts}) < len(parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of different numbers")
+    return tuple(int(each) for each in parts)
+
+
 class Benchmark:
     """Rounds: a floor, then a dispatcher and a floor in turns."""
 
@@ -120,6 +143,7 @@ class Benchmark:
         self._conditions: dict[str, Any] = {
             "count": options.count,
             "connections": options.connections,
+            "queues": options.queues,
             "warm_up": WARM_UP,
             "etcd": "--unsafe-no-fsync",
         }
@@ -127,10 +151,11 @@ class Benchmark:
     async def run(self) -> tuple[list[Round], dict[str, Any]]:
         """Every round, and the conditions of the measurement."""
         floor, rounds = await self._floor("floor-0"), []
-        for number in range(1, self._options.repeat + 1):
-            trial = await self._trial(f"dispatcher-{number}")
+        turns = [queues for _ in range(self._options.repeat) for queues in self._options.queues]
+        for number, queues in enumerate(turns, start=1):
+            trial = await self._trial(f"dispatcher-{number}", queues)
             following = await self._floor(f"floor-{number}")
-            rounds.append(Round(floor, trial, following))
+            rounds.append(Round(floor, trial, following, queues))
             floor = following
         return rounds, self._conditions
 
@@ -144,11 +169,12 @@ class Benchmark:
         self._say(f"{name}: {floor.per_second:.1f} gangs/s")
         return floor
 
-    async def _trial(self, name: str) -> Trial:
-        self._say(f"{name}: starting a control plane, Postgres and the dispatcher")
-        work = self._work()
+    async def _trial(self, name: str, queues: int) -> Trial:
+        self._say(f"{name}: starting a control plane, Postgres and the dispatcher; {queues} queues")
+        work = self._work(queues)
         room_for = len(work.warm_up) + len(work.load) + len(work.singles)
         async with fresh_arena(self._folder / name, room_for, work.connections, self._say) as arena:
+            await declare(arena.client, generous_trees(queues))
             if self._options.database_url:
                 return await self._measure(arena, self._options.database_url, work)
             with EmbeddedPostgres(arena.supervisor, database="dispatcher") as postgres:
@@ -170,11 +196,12 @@ class Benchmark:
                 watching.cancel()
         return trial
 
-    def _work(self) -> Work:
+    def _work(self, queues: int) -> Work:
+        names = leaves(queues)
         return Work(
-            warm_up=make_gangs("warm-up", WARM_UP),
-            load=make_gangs("gang", self._options.count),
-            singles=make_gangs("single", self._options.singles),
+            warm_up=spread_over_queues(make_gangs("warm-up", WARM_UP), names),
+            load=spread_over_queues(make_gangs("gang", self._options.count), names),
+            singles=spread_over_queues(make_gangs("single", self._options.singles), names),
             connections=self._options.connections,
             rest_seconds=self._options.rest,
         )
