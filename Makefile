@@ -98,6 +98,10 @@ bench: control-plane ## Measure dispatched AppWrappers per second, also beside t
 	$(BIN)/python -m benchmarks.analytics --only dispatch \
 		--appwrappers 10000 --days 60 --count 150 --singles 10 --rounds 1
 
+.PHONY: bench-baseline
+bench-baseline: control-plane ## Measure Kueue's baseline: 15,000 gangs in 30 queues of 5 trees (some minutes)
+	$(BIN)/python -m benchmarks.baseline
+
 .PHONY: bench-history
 bench-history: control-plane ## Measure answers about, and dispatch beside, a million AppWrappers of history (half an hour)
 	$(BIN)/python -m benchmarks.analytics

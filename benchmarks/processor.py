@@ -104,6 +104,22 @@ def peak_memory(pid: int) -> int:
     return int(kilobytes) * 1024
 
 
+def peak_memory_of_all(pid: int) -> int:
+    """The sum of the peak resident memory of a process and of all processes below it, in bytes."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            child, parent, _, _ = _process(folder)
+            children.setdefault(parent, []).append(child)
+    total, left = 0, [pid]
+    while left:
+        each = left.pop()
+        with suppress(OSError):
+            total += peak_memory(each)
+        left += children.get(each, ())
+    return total
+
+
 def _process(folder: Path) -> tuple[int, int, float, float]:
     """Pid, parent's pid, the processor seconds of the process, and those of its ended children."""
     # The name, in parentheses, may contain spaces and parentheses; the fields after it do not.
