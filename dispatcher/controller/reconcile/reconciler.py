@@ -19,9 +19,12 @@ from dispatcher.controller.reconcile.status_writer import StatusWriter
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.lifecycle.decision import decide
+from dispatcher.core.model.record import ACTIVE, Record
 
 UNREAD_SECONDS: Final = 5.0
 """Pause before the next look at an AppWrapper whose state cannot be known yet."""
+MOST_STEPS: Final = 4
+"""Steps of one look: created, items done, running, and the question for live pods. Others wait for the next look."""
 
 _log = log.get("reconciler")
 
@@ -82,15 +85,34 @@ class Reconciler:
             queue.done(uid)
 
     async def reconcile(self, uid: str) -> None:
-        """One look at one AppWrapper. Raises `ClusterError` and `StoreError`."""
+        """One look at one AppWrapper. Raises `ClusterError` and `StoreError`.
+
+        Several steps of an active gang may be due at once: its items are done, it ran, its live pods are asked for.
+        They follow each other within the look, because under load a place in the work queue takes seconds, for which a
+        finished gang would hold its capacity. Only the state after the last of them is reported.
+        """
         if self._observer.is_unread(uid):
             self._queue.add_later(uid, UNREAD_SECONDS)
             return
-        observed = await self._observer.observe(uid)
         try:
-            result = await self._acts.act(uid, observed, decide(observed))
-            await self._results.apply(uid, result, observed.record)
+            await self._take_steps(uid)
         except errors.ClusterError:
             await self._status_writer.report_or_retry(uid)  # the status also shows a step that takes long
             raise
         await self._status_writer.report_or_retry(uid)
+
+    async def _take_steps(self, uid: str) -> None:
+        """Takes the steps of one look; after the last commit the AppWrapper is always looked at again."""
+        for _ in range(MOST_STEPS):
+            committed = await self._step(uid)
+            if committed is None:
+                return
+            if committed.phase not in ACTIVE:
+                break
+        self._queue.add(uid)
+
+    async def _step(self, uid: str) -> Record | None:
+        """Takes the next step; the record that it committed, None if it committed nothing."""
+        observed = await self._observer.observe(uid)
+        result = await self._acts.act(uid, observed, decide(observed))
+        return await self._results.apply(uid, result, observed.record)

@@ -97,30 +97,32 @@ class Results:
         self._now = now
         self._backoff = PollBackoff()
 
-    async def apply(self, uid: str, result: Result, record: Record | None = None) -> None:
+    async def apply(self, uid: str, result: Result, record: Record | None = None) -> Record | None:
         """Commits the change of a result, wakes the scheduler, and schedules the next look.
 
-        `record` is the one that the step was decided on; a result that polls has one.
+        `record` is the one that the step was decided on; a result that polls has one. Returns the record as committed;
+        None if there is no change, if the row had moved, or if the database refused it.
         """
+        committed = await self._commit(result.change) if result.change is not None else None
         # Until a request of the user is committed, and if it is refused, a cycle heeds what the user asks for.
-        if result.change is not None and await self._commit(result.change) and result.follows_user:
+        if committed is not None and result.follows_user:
             self._pacing.note(uid, self._now())
         if result.wakes_scheduler:
             self._wake_scheduler()
         if result.after is not None:
             pause = self._backoff.pause(record, self._now()) if result.polls and record else result.after
             self._queue.add_later(uid, min(result.after, pause))
+        return committed
 
-    async def _commit(self, change: Change) -> bool:
-        """Commits one step, and has the AppWrapper looked at again; false if the row had moved, or is refused."""
+    async def _commit(self, change: Change) -> Record | None:
+        """Commits one step. If the row had moved, or is refused, the AppWrapper is looked at again after a pause."""
         record = await self._committer.commit(change)
         if record is None:
             self._queue.add_later(change.after.uid, REFUSED_SECONDS)
-            return False
+            return None
         self._backoff.forget(record.uid)
         if record.phase is Phase.DELETED:
             self._informer.forget(record.uid)
         for cluster in self._clusters.values():
             cluster.track(record)
-        self._queue.add(record.uid)
-        return True
+        return record

@@ -71,7 +71,7 @@ async def until_absent(world: World, name: str) -> None:
 async def test_gang_is_complete_once_the_api_server_was_asked_for_live_pods(world: World) -> None:
     await running(world, true("Complete"))
     wakes, woken = world.dispatch_wakes, len(world.woken)
-    await world.reconcile(UID, times=2)
+    await world.reconcile(UID)  # also asks for live pods
     assert world.record(UID).phase is Phase.RUNNING  # nobody waits for the answer
     assert world.ledger.free()["cpu"] == 7000
 
@@ -87,12 +87,29 @@ async def test_gang_is_complete_once_the_api_server_was_asked_for_live_pods(worl
     assert world.jobs.deletions() == []
 
 
+async def test_all_that_is_due_of_a_finished_gang_is_done_in_one_look_and_one_write(world: World) -> None:
+    world.jobs.has(made(TRAIN, 0, true("Complete")))
+    record = await world.created(make_appwrapper("aw", TRAIN))
+    await world.sees(record)
+    woken = len(world.woken)
+
+    await world.reconcile(UID)
+
+    assert [batch[0][1] for batch in world.store.batches][-2:] == ["items-done", "pods-running"]
+    assert [status["queuejobstate"] for status in world.statuses()] == ["Running"]
+    await until(lambda: world.woken[woken:])  # the live pods were asked for
+    await world.reconcile(UID)
+    assert world.record(UID).phase is Phase.COMPLETED
+
+
 async def test_gang_whose_object_goes_while_its_pods_are_asked_for_is_complete(world: World) -> None:
     await running(world, true("Complete"))
+    woken = len(world.woken)
     await world.reconcile(UID)
     world.jobs.loses("train")
     await until_absent(world, "train")
-    await world.reconcile_until_answered(UID)
+    await until(lambda: world.woken[woken:])
+    await world.reconcile(UID)
     assert world.record(UID).phase is Phase.COMPLETED
 
 
@@ -115,6 +132,7 @@ async def test_gang_whose_pods_are_seen_to_live_is_not_asked_for(world: World) -
 
 async def test_part_that_is_done_stays_done_though_it_is_cleaned_up(world: World) -> None:
     await running(world, true("Complete"), {})
+    watch_shows(world, PodPhase.RUNNING)
     await world.reconcile(UID)
     assert world.record(UID).phase is Phase.RUNNING_HOLD_COMPLETION
 
@@ -127,6 +145,7 @@ async def test_part_that_is_done_stays_done_though_it_is_cleaned_up(world: World
     woken = len(world.woken)
     world.jobs.has(made(SERVE, 1, true("Complete")))
     await until(lambda: world.woken[woken:])
+    watch_shows(world, PodPhase.SUCCEEDED)
     await world.reconcile_until_answered(UID)
     assert world.record(UID).phase is Phase.COMPLETED
 

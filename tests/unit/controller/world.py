@@ -31,7 +31,7 @@ from dispatcher.core.intake.ceilings import NO_CEILING, Ceiling
 from dispatcher.core.intake.priority_classes import PriorityClasses
 from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.model.record import Change, Phase, Record
+from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
 from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.kube.appwrappers import AppWrapperView, decode
 from dispatcher.kube.client import ClusterClient
@@ -248,10 +248,10 @@ class World:
         return True
 
     async def reconcile_until_answered(self, uid: str) -> None:
-        """Look until it is asked which pods live, and once more with the answer; what is done is noted before."""
+        """Look until it is asked which pods live, and once more with the answer; a removal is committed before."""
         asked, version = len(self.server.requests("GET", ALL_PODS)), self.record(uid).version
         await self.reconcile(uid)
-        if self.record(uid).version > version:
+        if self.record(uid).version > version and self.record(uid).phase not in ACTIVE:
             await self.reconcile(uid)
         await until(lambda: len(self.server.requests("GET", ALL_PODS)) > asked)
         await asyncio.sleep(0.5)  # virtual: the answer is on its way
