@@ -19,7 +19,7 @@ from dispatcher.controller.reconcile.status_writer import StatusWriter
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.lifecycle.decision import decide
-from dispatcher.core.model.record import ACTIVE, Record
+from dispatcher.core.model.record import ACTIVE
 
 UNREAD_SECONDS: Final = 5.0
 """Pause before the next look at an AppWrapper whose state cannot be known yet."""
@@ -95,24 +95,24 @@ class Reconciler:
             self._queue.add_later(uid, UNREAD_SECONDS)
             return
         try:
-            await self._take_steps(uid)
+            is_ending = await self._take_steps(uid)
         except errors.ClusterError:
             await self._status_writer.report_or_retry(uid)  # the status also shows a step that takes long
             raise
-        await self._status_writer.report_or_retry(uid)
+        await self._status_writer.report_or_retry(uid, is_ending=is_ending)
 
-    async def _take_steps(self, uid: str) -> None:
-        """Takes the steps of one look; after the last commit the AppWrapper is always looked at again."""
+    async def _take_steps(self, uid: str) -> bool:
+        """Takes the steps of one look; true if the gang is about to be complete.
+
+        After the last commit the AppWrapper is always looked at again.
+        """
         for _ in range(MOST_STEPS):
-            committed = await self._step(uid)
+            observed = await self._observer.observe(uid)
+            result = await self._acts.act(uid, observed, decide(observed))
+            committed = await self._results.apply(uid, result, observed.record)
             if committed is None:
-                return
+                return result.is_ending
             if committed.phase not in ACTIVE:
                 break
         self._queue.add(uid)
-
-    async def _step(self, uid: str) -> Record | None:
-        """Takes the next step; the record that it committed, None if it committed nothing."""
-        observed = await self._observer.observe(uid)
-        result = await self._acts.act(uid, observed, decide(observed))
-        return await self._results.apply(uid, result, observed.record)
+        return False

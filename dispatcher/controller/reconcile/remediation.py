@@ -34,7 +34,7 @@ class Remediator:
             return NOTHING
         live = cluster.live_pods.ask((record.namespace, record.uid), record.version)
         if live is None:
-            return NOTHING  # the answer wakes the AppWrapper
+            return Result(is_ending=True)  # the answer wakes the AppWrapper
         if live.live:
             return poll()
         now = self._attempts.now()

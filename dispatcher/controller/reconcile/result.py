@@ -34,7 +34,8 @@ class Result:
 
     `after` is in seconds; None if only an event brings the next look. A result that `polls` waits for something that
     no event is sure to show: its pauses grow from `FIRST_POLL_SECONDS`, and `after` is the longest. A result that
-    `follows_user` commits a request of the user: the next one waits for its turn (`Pacing`).
+    `follows_user` commits a request of the user: the next one waits for its turn (`Pacing`). A result that `is_ending`
+    waits for an answer after which the gang is complete: its status is about to change, so it is not written now.
     """
 
     change: Change | None = None
@@ -42,6 +43,7 @@ class Result:
     polls: bool = False
     wakes_scheduler: bool = False
     follows_user: bool = False
+    is_ending: bool = False
 
 
 NOTHING: Final = Result()

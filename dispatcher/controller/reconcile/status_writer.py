@@ -31,7 +31,7 @@ from dispatcher.kube.appwrappers import AppWrapperView
 
 SECONDS_BETWEEN_COUNTS: Final = 1.0
 PATIENCE_SECONDS: Final = 1.0
-"""A creation that takes longer than this is reported before it is done."""
+"""A creation or a completion that takes longer than this is reported before it is done."""
 RETRY_SECONDS: Final = 2.0
 """Pause before a status that could not be written is tried again."""
 LARGE_RETRY_SECONDS: Final = 60.0
@@ -68,20 +68,23 @@ class StatusWriter:
         self._monotonic = monotonic
         self._bound = QueueBound() if bound is None else bound
         self._written: dict[str, _Written] = {}
-        self._creating_since: dict[str, float] = {}
+        self._changing_since: dict[str, tuple[Phase, float]] = {}
         self._one_large = asyncio.Semaphore(1)
 
-    async def report_or_retry(self, uid: str) -> None:
+    async def report_or_retry(self, uid: str, *, is_ending: bool = False) -> None:
         """Like `report`; a status that cannot be written is tried again later and fails no step."""
         try:
-            await self.report(uid)
+            await self.report(uid, is_ending=is_ending)
         except errors.ClusterError as error:
             _log.warning("report_failed", uid=uid, error=str(error))
             view = self._informer.view(uid)
             self._queue.add_later(uid, LARGE_RETRY_SECONDS if view and view.excess else RETRY_SECONDS)
 
-    async def report(self, uid: str) -> None:
-        """Write the status of one AppWrapper, if it differs. Raises `ClusterError`."""
+    async def report(self, uid: str, *, is_ending: bool = False) -> None:
+        """Write the status of one AppWrapper, if it differs. Raises `ClusterError`.
+
+        The status of a gang that `is_ending`, which is about to be complete, is written after a second at the earliest.
+        """
         record, view = self._cache.get(uid), self._informer.view(uid)
         if view is None:
             self._bound.forget(uid)
@@ -90,9 +93,9 @@ class StatusWriter:
             return
         if record is None or view is None or (view.deleting and not view.has_finalizer):
             self._written.pop(uid, None)
-            self._creating_since.pop(uid, None)
+            self._changing_since.pop(uid, None)
             return
-        if not self._is_due(record):
+        if not self._is_due(record, is_ending):
             return
         status = self._status(record, view)
         shown = self._shown(view)
@@ -107,17 +110,20 @@ class StatusWriter:
         if status != self._shown(view):
             await self._write(view, status)
 
-    def _is_due(self, record: Record) -> bool:
+    def _is_due(self, record: Record, is_ending: bool) -> bool:
         """False while the next step is about to change what would be written."""
         if record.phase is Phase.QUEUED:
             evaluated = record.condition(ConditionType.HEAD_OF_LINE)
             return record.pending is not None or (evaluated is not None and evaluated.status)
-        if record.phase is not Phase.DISPATCHING:
-            self._creating_since.pop(record.uid, None)
+        if record.phase is not Phase.DISPATCHING and not is_ending:
+            self._changing_since.pop(record.uid, None)
             return True
         now = self._monotonic()
-        since = self._creating_since.setdefault(record.uid, now)
-        if now - since >= PATIENCE_SECONDS:
+        phase, since = self._changing_since.get(record.uid, (record.phase, now))
+        if phase is not record.phase:
+            since = now
+        self._changing_since[record.uid] = record.phase, since
+        if now >= since + PATIENCE_SECONDS:
             return True
         self._queue.add_later(record.uid, PATIENCE_SECONDS)
         return False

@@ -87,7 +87,7 @@ async def test_gang_is_complete_once_the_api_server_was_asked_for_live_pods(worl
     assert world.jobs.deletions() == []
 
 
-async def test_all_that_is_due_of_a_finished_gang_is_done_in_one_look_and_one_write(world: World) -> None:
+async def test_all_that_is_due_of_a_finished_gang_is_done_in_one_look(world: World) -> None:
     world.jobs.has(made(TRAIN, 0, true("Complete")))
     record = await world.created(make_appwrapper("aw", TRAIN))
     await world.sees(record)
@@ -96,10 +96,27 @@ async def test_all_that_is_due_of_a_finished_gang_is_done_in_one_look_and_one_wr
     await world.reconcile(UID)
 
     assert [batch[0][1] for batch in world.store.batches][-2:] == ["items-done", "pods-running"]
-    assert [status["queuejobstate"] for status in world.statuses()] == ["Running"]
     await until(lambda: world.woken[woken:])  # the live pods were asked for
     await world.reconcile(UID)
     assert world.record(UID).phase is Phase.COMPLETED
+    assert [status["queuejobstate"] for status in world.statuses()] == ["Completed"]
+
+
+async def test_gang_whose_live_pods_cannot_be_listed_is_reported_a_second_later(world: World) -> None:
+    world.jobs.has(made(TRAIN, 0, true("Complete")))
+    record = await world.created(make_appwrapper("aw", TRAIN))
+    await world.sees(record)
+    world.server.on("GET", ALL_PODS, refusal(503, "ServiceUnavailable"))
+
+    await world.reconcile(UID)
+    assert world.statuses() == []
+    await world.forget_wakes()
+    await asyncio.sleep(1)  # virtual
+    assert await world.is_woken_within(0.1)
+    await world.reconcile(UID)
+
+    assert world.record(UID).phase is Phase.RUNNING
+    assert [status["queuejobstate"] for status in world.statuses()] == ["Running"]
 
 
 async def test_gang_whose_object_goes_while_its_pods_are_asked_for_is_complete(world: World) -> None:
