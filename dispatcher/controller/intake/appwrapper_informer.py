@@ -40,6 +40,8 @@ class _Group:
 class AppWrapperInformer:
     """Lists and watches AppWrappers; calls `on_change` with the uid of each that was changed or deleted.
 
+    The echo of an own status write is no change: each AppWrapper has several, and a look for each would find nothing.
+
     `is_known` is true of an AppWrapper with a record: its spec is in the database, and is not kept here.
     """
 
@@ -58,6 +60,7 @@ class AppWrapperInformer:
             group: self._watch(client, discovery, group) for group in (WORKLOAD_GROUP, LEGACY_GROUP)
         }
         self._gone: OrderedDict[str, FaultTolerance] = OrderedDict()
+        self._reported: dict[str, dict[str, Any]] = {}
 
     @property
     def reflectors(self) -> tuple[Reflector[AppWrapperView], ...]:
@@ -158,6 +161,7 @@ class AppWrapperInformer:
 
     async def write_status(self, view: AppWrapperView, status: dict[str, Any]) -> str:
         """Replace the status of an AppWrapper; return its new resource version."""
+        self._reported[view.uid] = status  # before the write: its event may come before its answer
         return await self._groups[view.group].api.write_status(view, status)
 
     def _watch(self, client: ClusterClient, discovery: Discovery, group: str) -> _Group:
@@ -190,10 +194,18 @@ class AppWrapperInformer:
     def _changed(self, uid: str, old: AppWrapperView | None, new: AppWrapperView | None) -> None:
         if new is None:
             self._new_specs.drop(uid)
+            self._reported.pop(uid, None)
         if new is not None:
             self.forget(uid)
         elif old is not None and old.tolerance != NO_ANNOTATIONS:
             self._gone[uid] = old.tolerance
             while len(self._gone) > MOST_REMEMBERED:
                 self._gone.popitem(last=False)
-        self._on_change(uid)
+        if not self._is_echo(old, new):
+            self._on_change(uid)
+
+    def _is_echo(self, old: AppWrapperView | None, new: AppWrapperView | None) -> bool:
+        """True if an event only shows the status that was written last."""
+        if old is None or new is None or self._reported.get(new.uid) != new.status:
+            return False
+        return replace(old, status=new.status, resource_version=new.resource_version) == new

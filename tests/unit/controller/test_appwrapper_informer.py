@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,8 @@ from dispatcher.core.lifecycle import removal_steps
 from dispatcher.core.model.record import Phase
 from dispatcher.kube.appwrappers import NO_ANNOTATIONS
 from tests.builders import make_appwrapper
-from tests.fakes import FakeApiServer
-from tests.unit.controller.wire import Watched
+from tests.fakes import FakeApiServer, answer
+from tests.unit.controller.wire import APPWRAPPERS, Watched
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import until
 
@@ -65,3 +66,36 @@ async def test_what_its_annotations_say_now_counts_for_one_that_is_there_again(
 
 async def test_nothing_is_remembered_of_one_that_nobody_ever_saw(world: World) -> None:
     assert world.hub.tolerance("uid-of-nobody") == NO_ANNOTATIONS
+
+
+# --- echoes of own writes --------------------------------------------------------------------------------
+
+REPORTED = {"state": "Running"}
+
+
+async def is_looked_at(world: World, appwrappers: Watched, **changes: Any) -> bool:  # noqa: ANN401  # parts of a manifest
+    """True if a change that follows the report of a status has the AppWrapper looked at."""
+    view = world.hub.view(UID)
+    assert view is not None
+    world.server.on("PATCH", f"{APPWRAPPERS}/aw/status", answer({"metadata": {"resourceVersion": "2"}}))
+    await world.hub.write_status(view, REPORTED)
+    await world.forget_wakes()
+    appwrappers.has(make_appwrapper("aw", **{"annotations": ANNOTATIONS, **changes}))
+    await until(lambda: world.hub.view(UID) is not view)
+    return await world.is_woken_within(0.1)
+
+
+async def test_a_status_that_was_just_written_is_no_change(world: World, appwrappers: Watched) -> None:
+    assert not await is_looked_at(world, appwrappers, status=REPORTED)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"status": {"state": "Failed"}}, id="another-status"),
+        pytest.param({"status": REPORTED, "spec": {"priority": 7}}, id="another-spec"),
+        pytest.param({"status": REPORTED, "annotations": {}}, id="other-annotations"),
+    ],
+)
+async def test_any_other_change_is_one(world: World, appwrappers: Watched, changes: dict[str, Any]) -> None:
+    assert await is_looked_at(world, appwrappers, **changes)
