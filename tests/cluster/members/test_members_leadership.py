@@ -18,7 +18,7 @@ from dispatcher.core.model.record import Phase
 from testbed.processes import Process
 from testbed.proxy import ApiProxy, Exchange, Fault, Gate
 from tests.cluster.members.fleet import OFTEN, Fleet
-from tests.cluster.test_two_dispatchers import Pair, committed
+from tests.cluster.pair import Pair, committed
 from tests.cluster.wires import Life, Wires, gang, lives, wires_of
 from tests.cluster.world import World
 
