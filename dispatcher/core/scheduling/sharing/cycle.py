@@ -11,7 +11,7 @@ Without declared queues there is one queue `default` without limits, and the dec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, TypeGuard
@@ -19,11 +19,6 @@ from typing import Final, TypeGuard
 from dispatcher.api.selector import Selector
 from dispatcher.core.lifecycle.queue_steps import (
     AWAITING_RELEASE,
-    PendingKey,
-    is_known_not_evaluated,
-    pending_key,
-    pending_key_of,
-    says_otherwise,
 )
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
@@ -68,7 +63,8 @@ from dispatcher.core.scheduling.fit import shortfall_in_empty
 from dispatcher.core.scheduling.sharing import division, dominant_share
 from dispatcher.core.scheduling.sharing.division import Shares
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang, RecentUse, rank
-from dispatcher.core.scheduling.sharing.queued_gangs import QueueClass, QueuedGangs
+from dispatcher.core.scheduling.sharing.news import ClassRefused, is_news
+from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 from dispatcher.core.scheduling.sharing.quota_ledger import Hold, QuotaLedger
 from dispatcher.core.scheduling.sharing.refusals import (
     INSUFFICIENT_QUOTA,
@@ -107,8 +103,8 @@ QueueOutcome = Outcome | Drained
 class QueueFacts:
     """The facts of a cycle besides the clusters. `namespaces` are the labels of each namespace.
 
-    `reservations` are the backfill reservations of starved gangs by uid; None if
-    each is to keep the first cluster by name that it would fit if the cluster were empty.
+    `reservations` are the backfill reservations of starved gangs by uid; None if each is to keep the first cluster by
+    name that it would fit if the cluster were empty.
     """
 
     forest: Forest
@@ -131,24 +127,6 @@ class QueueShare:
     share: int | None = None
     is_infinite: bool = False
     fair: Mapping[str, int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _ClassRefused:
-    """All gangs of a class that were not decided by themselves wait for the same reason."""
-
-    class_: QueueClass
-    answer: Waiting | Impossible | NotEvaluated
-
-    def outcome(self, record: Record) -> Outcome:
-        """The outcome for one of them."""
-        return replace(self.answer, record=record)
-
-    def news(self) -> Iterator[str]:
-        """The uids of those whose records say something else."""
-        for known, uids in self.class_.by_pending_key.items():
-            if self.class_.key.is_preempting or not _says(known, self.answer):
-                yield from uids
 
 
 class QueueCycle:
@@ -188,7 +166,7 @@ class QueueCycle:
         self._answers = Refusals(
             facts.forest, self._ledger, facts.namespaces, self._heads, has_members=self._has_members
         )
-        self._outcomes: list[QueueOutcome | _ClassRefused] = []
+        self._outcomes: list[QueueOutcome | ClassRefused] = []
         self._decided: set[str] = set()
 
     def run(self) -> list[QueueOutcome]:
@@ -200,7 +178,7 @@ class QueueCycle:
         yield from self._decide_all()
         found: list[QueueOutcome] = []
         for outcome in self._outcomes:
-            if isinstance(outcome, _ClassRefused):
+            if isinstance(outcome, ClassRefused):
                 uids = (uid for _, uid in outcome.class_.in_order(self._facts.now, self._decided))
                 found += [outcome.outcome(self._facts.queued.record(uid)) for uid in uids]
                 yield
@@ -213,8 +191,8 @@ class QueueCycle:
         yield from self._decide_all()
         found: list[QueueOutcome] = []
         for outcome in self._outcomes:
-            if not isinstance(outcome, _ClassRefused):
-                found += [outcome] if _is_news(outcome) else []
+            if not isinstance(outcome, ClassRefused):
+                found += [outcome] if is_news(outcome) else []
                 continue
             for part in incremental.in_parts(outcome.news()):
                 undecided = (uid for uid in part if uid not in self._decided)
@@ -234,7 +212,7 @@ class QueueCycle:
             if self._is_for_class(outcome, gang_in_turn):
                 class_ = queued.class_of(gang_in_turn.uid)
                 self._turns.drop(class_)
-                self._outcomes.append(_ClassRefused(class_, _of_no_head(outcome)))
+                self._outcomes.append(ClassRefused.by(outcome, class_))
             yield
 
     # --- the beginning -----------------------------------------------------------------------------------------
@@ -520,31 +498,3 @@ class QueueCycle:
                 room.keep(gang.record)
                 return Reservation(room.name, LONG_AGO, LONG_AGO, LONG_AGO)
         return None
-
-
-# --- news ----------------------------------------------------------------------------------------------------
-
-
-def _is_news(outcome: QueueOutcome) -> bool:
-    """True if an outcome changes a record."""
-    match outcome:
-        case Waiting(record, pending, is_head):
-            begins = is_head and record.blocked_since is None
-            return begins or says_otherwise(record, pending)
-        case Impossible(record, pending):
-            return says_otherwise(record, pending)
-        case NotEvaluated(record):
-            return not _says(pending_key(record), outcome)
-        case _:
-            return True
-
-
-def _says(known: PendingKey, answer: Waiting | Impossible | NotEvaluated) -> bool:
-    """True if records with this key say what the answer says."""
-    if isinstance(answer, NotEvaluated):
-        return is_known_not_evaluated(known, answer.pending)
-    return known == pending_key_of(answer.pending)
-
-
-def _of_no_head(answer: Waiting | Impossible | NotEvaluated) -> Waiting | Impossible | NotEvaluated:
-    return replace(answer, is_head=False) if isinstance(answer, Waiting) else answer

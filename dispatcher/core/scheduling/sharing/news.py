@@ -1,0 +1,64 @@
+"""Which outcomes of a cycle over queues change a record; a refusal of a class is looked at once for equal records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Self
+
+from dispatcher.core.lifecycle.queue_steps import (
+    PendingKey,
+    is_known_not_evaluated,
+    pending_key,
+    pending_key_of,
+    says_otherwise,
+)
+from dispatcher.core.model.record import Record
+from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Outcome, Waiting
+from dispatcher.core.scheduling.sharing.queued_gangs import QueueClass
+
+Refusal = Waiting | Impossible | NotEvaluated
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRefused:
+    """All gangs of a class that were not decided by themselves wait for the same reason, and none is a head."""
+
+    class_: QueueClass
+    answer: Refusal
+
+    @classmethod
+    def by(cls, answer: Refusal, class_: QueueClass) -> Self:
+        """The refusal of a class by the answer for its first gang, which may be the head of its queue."""
+        return cls(class_, replace(answer, is_head=False) if isinstance(answer, Waiting) else answer)
+
+    def outcome(self, record: Record) -> Outcome:
+        """The outcome for one of the gangs."""
+        return replace(self.answer, record=record)
+
+    def news(self) -> Iterator[str]:
+        """The uids of the gangs whose records say something else."""
+        for known, uids in self.class_.by_pending_key.items():
+            if self.class_.key.is_preempting or not _says(known, self.answer):
+                yield from uids
+
+
+def is_news(outcome: object) -> bool:
+    """True if an outcome changes a record."""
+    match outcome:
+        case Waiting(record, pending, is_head):
+            begins = is_head and record.blocked_since is None
+            return begins or says_otherwise(record, pending)
+        case Impossible(record, pending):
+            return says_otherwise(record, pending)
+        case NotEvaluated(record):
+            return not _says(pending_key(record), outcome)
+        case _:
+            return True
+
+
+def _says(known: PendingKey, answer: Refusal) -> bool:
+    """True if records with this key say what the answer says."""
+    if isinstance(answer, NotEvaluated):
+        return is_known_not_evaluated(known, answer.pending)
+    return known == pending_key_of(answer.pending)
