@@ -10,6 +10,8 @@ nothing.
 A cycle over a long queue takes seconds, so it runs in steps, between which the event loop runs other tasks. Records
 that are put or removed meanwhile take part in the next cycle.
 
+On a hub with queues, a planner over queues (`sharing.queue_planner`) reads the changes of the queue instead.
+
 Two kinds of record are evaluated in every cycle nevertheless: records with a slope, because their order changes with
 time, and in a strict queue the records before the head, which fit no cluster even without other gangs.
 """

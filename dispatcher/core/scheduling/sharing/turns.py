@@ -61,6 +61,7 @@ class Turns:
         self._usage = usage
         self._now = now
         self._taken: set[str] = set()
+        self._dropped: set[QueueClass] = set()
         self._keys_of: dict[str, dict[tuple[str, Asked], Keys]] = {}
         self._following: dict[QueueClass, Iterator[Key]] = {}
         self._queues: dict[str, list[_Head]] = {}
@@ -68,6 +69,7 @@ class Turns:
             self._following[class_] = class_.in_order(now)
             self._queues.setdefault(class_.key.leaves[0], [])
             self._push_next(class_)
+        self._preempting = {leaf for leaf, each in self._queues.items() if each[0].class_.key.is_preempting}
         self._trees: dict[str, dict[str, _Winner]] = {}
         self._roots = {leaf: self._root_of(leaf) for leaf in self._queues}
         for root in set(self._roots.values()):
@@ -80,21 +82,14 @@ class Turns:
 
     def drop(self, class_: QueueClass) -> None:
         """No further gang of the class has a turn."""
-        leaf = class_.key.leaves[0]
-        queue = self._queues[leaf]
+        self._dropped.add(class_)
         self._following[class_] = iter(())
-        queue[:] = [head for head in queue if head.class_ is not class_]
-        heapq.heapify(queue)
-        self._advance(leaf)
+        self._advance(class_.key.leaves[0])
 
     def next(self) -> PendingGang | None:
         """The gang whose turn it is; None if all are decided or dropped."""
         heads = [tree[root] for root, tree in self._trees.items() if root in tree]
-        preempting = [
-            self._winner_of(queue[0], {})
-            for queue in self._queues.values()
-            if queue and queue[0].class_.key.is_preempting
-        ]
+        preempting = [self._winner_of(self._queues[leaf][0], {}) for leaf in self._preempting]
         return min(preempting or heads, key=lambda each: each.rank).gang if heads else None
 
     def changed(self, leaves: Iterable[str]) -> None:
@@ -104,10 +99,12 @@ class Turns:
                 self._rebuild(root)
 
     def _advance(self, leaf: str) -> None:
-        """The head of a queue may have been decided."""
+        """The head of a queue may have been decided, or its class dropped."""
         queue = self._queues[leaf]
-        while queue and queue[0].uid in self._taken:
+        while queue and (queue[0].uid in self._taken or queue[0].class_ in self._dropped):
             self._push_next(heapq.heappop(queue).class_)
+        if not queue or not queue[0].class_.key.is_preempting:
+            self._preempting.discard(leaf)  # they are first in their queues
         self._update(leaf)
 
     def _push_next(self, class_: QueueClass) -> None:
