@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.resources import Resources, sum_of
@@ -22,6 +22,8 @@ from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, has_members
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.search import Enough, Search
+
+_NOTHING: Final = Resources()
 
 
 class Load(NamedTuple):
@@ -180,10 +182,11 @@ def turn_keys(
         account.charge(leaf, demand, -1)
 
 
-def load(account: Account, shares: Shares, name: str) -> Load:
-    """The load of a queue; infinite ones are equal."""
+def load(account: Account, shares: Shares, name: str, without: Resources = _NOTHING) -> Load:
+    """The load of a queue, less the demand `without` of a gang below it; infinite ones are equal."""
     allocated = shares.allocated[name]
-    used = {each: amount for each, amount in account.plain[name].items() if amount > 0}
+    left = ((each, amount - without[each]) for each, amount in account.plain[name].items())
+    used = {each: amount for each, amount in left if amount > 0}
     if any(allocated[each] == 0 for each in used):
         return Load(is_infinite=True, share=Fraction(0))
     share = max((Fraction(amount, allocated[each]) for each, amount in used.items()), default=Fraction(0))
@@ -340,10 +343,7 @@ class _DivisionSearch:
         used, allocated = account.plain[name], self._shares.allocated[name]
         is_over = any(used[each] > allocated[each] for each in account.quota.limited)
         as_it_is = load(account, self._shares, name)
-        (leaf,) = (each for each in victim.leaves if name in account.quota.paths.get(each, ()))
-        account.charge(leaf, victim.record.gang.demand, -1)
-        without = load(account, self._shares, name)
-        account.charge(leaf, victim.record.gang.demand)
+        without = load(account, self._shares, name, victim.record.gang.demand)
         return (
             place.queue.priority,
             not is_over,
