@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Collection
 from fractions import Fraction
+from traceback import walk_stack
 from typing import Any
 
 import pytest
@@ -13,7 +15,16 @@ from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
 from dispatcher.core.lifecycle import queue_steps, removal_steps, run_steps
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.queues.forest import Forest
-from dispatcher.core.queues.queue import Order, Preemption, Queue, Quota, Reclaim, StopPolicy, WithinQueue
+from dispatcher.core.queues.queue import (
+    Order,
+    Preemption,
+    Queue,
+    Quota,
+    Reclaim,
+    Sharing,
+    StopPolicy,
+    WithinQueue,
+)
 from dispatcher.core.scheduling.sharing.gangs import RecentUse
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.errors import StoreUnavailable
@@ -139,6 +150,38 @@ async def test_preemption_is_one_transaction_of_the_victims_and_their_preemptor(
         assert (victim.phase, victim.attempt.preempted_by) == (Phase.REQUEUEING, owner.uid)
         assert (victim.reason, victim.message) == ("QuotaReclaimed", WHY)
     assert world.ledger.free()["cpu"] == 0  # until their pods are confirmed gone
+
+
+@pytest.mark.parametrize("sharing", Sharing)
+async def test_a_gang_preempts_in_a_tree_of_a_thousand_queues_two_hundred_deep_without_recursion(
+    world: World, sharing: Sharing
+) -> None:
+    def inner(chain: str, depth: int) -> Queue:
+        return Queue(f"{chain}-{depth}", f"{chain}-{depth - 1}" if depth else "org", {"cpu": Quota(4000)})
+
+    chains = (inner(chain, depth) for chain in "abcde" for depth in range(199))
+    leaves = (
+        Queue(name, f"{name}-198", {"cpu": Quota(4000)}, preemption=Preemption(reclaim=Reclaim.ANY))
+        for name in "abcde"
+    )
+    queues = (Queue("org", sharing=sharing), *leaves, *chains)
+    first, second, owner = borrowed(world)
+    own = put(world, "own", 4, "a")
+    scheduler = scheduler_of(world, queues)
+
+    deepest = sys.getrecursionlimit()
+    sys.setrecursionlimit(sum(1 for _ in walk_stack(None)) + 100)  # less than the depth of the tree
+    try:
+        await scheduler.cycle()
+    finally:
+        sys.setrecursionlimit(deepest)
+
+    assert reason_of(world, own) == "AwaitingRelease"
+    assert reason_of(world, owner) == "InsufficientResources"
+    assert sorted(world.record(each.uid).phase for each in (first, second)) == [
+        Phase.REQUEUEING,
+        Phase.RUNNING,
+    ]
 
 
 async def test_victim_of_a_gang_in_several_trees_is_told_all_queues_of_it(world: World) -> None:
