@@ -14,13 +14,15 @@ from dispatcher import errors, log
 from dispatcher.api.names import PREFIX
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue, read_dispatch_queue
 from dispatcher.core.queues.forest import Defaults
-from dispatcher.core.queues.quota_subtrees import API_VERSIONS, TREE_LABEL
+from dispatcher.core.queues.quota_subtrees import API_VERSIONS, TREE_LABEL, Problem
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.reflector import Reflector
 
 DISPATCH_QUEUE: Final = (f"{PREFIX}/v1alpha1", "DispatchQueue")
 QUOTA_SUBTREE: Final = "QuotaSubtree"
+MOST_REPORTED: Final = 20
+"""Malformed parts of QuotaSubtrees that are logged after one change."""
 
 _Item = TypeVar("_Item")
 _log = log.get("queues")
@@ -29,7 +31,8 @@ _log = log.get("queues")
 class QueueWatch:
     """Holds all declared queues as one value, and awaits `on_changed` after it has changed.
 
-    Several changes at once are one. A change of metadata or of a status alone is none.
+    Several changes at once are one. A change of metadata or of a status alone is none. A malformed part of a
+    QuotaSubtree is logged once, until it changes: the object has no status of ours that could show it.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class QueueWatch:
         self._on_changed = on_changed
         self._changed = asyncio.Event()
         self._declared: DeclaredQueues | None = None
+        self._reported: frozenset[Problem] = frozenset()
         self._listed: set[str] = set()
         """The watches whose first list is complete; the objects of others do not count yet."""
         self._dispatch_queues: Reflector[DispatchQueue] = self._watch(
@@ -103,12 +107,19 @@ class QueueWatch:
         return watch.items.values() if watch.name in self._listed else ()
 
     async def _notify(self) -> None:
+        self._report(self.declared.problems)
         try:
             await self._on_changed()
         except errors.StoreError:
             raise
         except Exception as error:  # noqa: BLE001  # the loop's edge: the next change is told all the same
             log.internal_error("queues", error)
+
+    def _report(self, problems: Sequence[Problem]) -> None:
+        new = [each for each in problems if each not in self._reported]
+        for each in new[:MOST_REPORTED]:
+            _log.warning("quota_subtree_malformed", subtree=each.subtree, error=each.message)
+        self._reported = frozenset(problems)
 
     def _watch(
         self, name: str, api_version: str, kind: str, decode: Callable[[Json], _Item]

@@ -153,6 +153,38 @@ async def test_malformed_queue_does_not_hide_the_others(server: FakeApiServer, q
         assert list(queues.declared.malformed) == ["bad"]
 
 
+async def test_malformed_part_of_a_subtree_is_logged_once_until_it_changes(
+    server: FakeApiServer, queues: QueueWatch, told: list[tuple[str, ...]]
+) -> None:
+    serves(server, QUOTA, "quotasubtrees", "QuotaSubtree")
+    server.on("GET", QUEUES, listed(), watch(changed(queue("a", 6))), never)
+    steps = [asyncio.Event(), asyncio.Event()]
+
+    def after(step: asyncio.Event, raw: Json) -> Reply:
+        async def reply(request: web.Request) -> web.StreamResponse:
+            await step.wait()
+            return await watch(changed(raw))(request)
+
+        return reply
+
+    bad = subtree("context", "gold", "")
+    worse = subtree("context", "gold", "", "", version=7)
+    good = subtree("context", "gold", version=8)
+    server.on("GET", SUBTREES, listed(bad), after(steps[0], worse), after(steps[1], good), never)
+    with capture_logs() as logs:
+        async with running(queues) as goes_on:
+            await until(goes_on)
+            for step, problems in zip(steps, (2, 0), strict=True):
+                step.set()
+                await until(lambda count=problems: len(queues.declared.problems) == count)  # type: ignore[misc]
+            await until(lambda: told[-1:] == [("a", "context/gold", "default")])
+    found = [each for each in logs if each["event"] == "quota_subtree_malformed"]
+    assert [(each["subtree"], each["error"].partition(":")[0]) for each in found] == [
+        ("kube-system/context", "spec.children[1].name"),
+        ("kube-system/context", "spec.children[2].name"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("group", "path", "reply", "remedies"),
     [
