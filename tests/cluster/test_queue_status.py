@@ -9,7 +9,9 @@ import pytest
 
 from dispatcher.api.names import QUEUES_PATH as PATH
 from tests.cluster.dispatch_queues import Declare
+from tests.cluster.figures import cycles_of, writes_of
 from tests.cluster.manifests import appwrapper, item, job
+from tests.cluster.test_queues import in_queue
 from tests.cluster.world import World
 from tests.commands import Ran, Run, runner
 
@@ -82,6 +84,40 @@ async def test_status_shows_quota_and_use_and_is_written_only_where_it_differs(
     await world.delete("borrower")
     await world.until_state("large", "Running")
     await until_status(world, "default", running=1, pending=0, used={"cpu": "3"}, borrowed={"cpu": "0"})
+
+
+async def test_nothing_is_written_while_nothing_changes(world: World, declare: Declare) -> None:
+    for name, sharing in (("company", "Priority"), ("shared", "DominantShare"), ("divided", "Division")):
+        await declare(name, sharing=sharing)
+        await declare(f"{name}-leaf", parent=name, resources=CPU, order="Usage", weight=2)
+    await declare("held", resources=CPU, stopPolicy="Hold")
+    await declare("lost", parent="nobody", resources=CPU)
+    process = await world.start_dispatcher(poll_seconds="0.1")
+    waiting = {
+        **dict.fromkeys(("company-leaf", "shared-leaf"), "InsufficientQuota"),
+        "held": "QueueStopped",
+        "lost": "QueueNotFound",
+        "divided": "QueueNotLeaf",
+    }
+    for name in ("company-leaf", "shared-leaf", "divided-leaf"):
+        await world.create(in_queue(name, appwrapper(f"runs-{name}", item(job(f"runs-{name}", cpu="3")))))
+        await world.until_state(f"runs-{name}", "Running")
+    for name, reason in waiting.items():
+        await world.create(in_queue(name, appwrapper(f"waits-{name}", item(job(f"waits-{name}", cpu="3")))))
+        status = await world.until_state(f"waits-{name}", "Backoff")
+        assert status["waiting"]["reason"] == reason
+
+    async def is_quiet() -> bool:
+        writes, cycles = await writes_of(process), await cycles_of(process)
+
+        async def passed() -> bool:
+            return await cycles_of(process) >= cycles + 110  # more than ten seconds: a round of the statuses
+
+        await world.until(passed, "110 cycles more")
+        return await writes_of(process) == writes
+
+    await world.until(is_quiet, "a round of the statuses without a write")
+    await until_status(world, "divided-leaf", running=1, fairShare={"cpu": "3"})
 
 
 async def test_held_queue_dispatches_again_once_it_is_resumed(
