@@ -1,4 +1,4 @@
-"""The hub as the commands of `dispatcher queues` see it: DispatchQueues and their status.
+"""The hub as the commands of `dispatcher queues` see it: DispatchQueues and their status, and MCAD's QuotaSubtrees.
 
 The API server has both the declarations and the statuses that the leader writes, so one list shows what counts now;
 the database has only samples of queues. A queue is changed only under the uid that was looked at.
@@ -13,6 +13,7 @@ from typing import Final
 from dispatcher import errors
 from dispatcher.api.names import QUEUES_PATH
 from dispatcher.cli.hub_client import merge
+from dispatcher.core.queues.quota_subtrees import API_VERSIONS
 from dispatcher.kube import paths
 from dispatcher.kube.client import ClusterClient, Json
 
@@ -29,6 +30,22 @@ class QueueClient:
         """The list of all DispatchQueues, as the API server gives it."""
         with _known():
             return await self._client.get(QUEUES_PATH)
+
+    async def quota_subtrees(self) -> list[Json] | None:
+        """The QuotaSubtrees of all namespaces, each with its apiVersion; None if they may not be listed.
+
+        A version that the hub does not serve has none.
+        """
+        found: list[Json] = []
+        for version in API_VERSIONS:
+            try:
+                listed = await self._client.get(paths.collection(version, "quotasubtrees"))
+            except errors.NotFound:
+                continue
+            except errors.Forbidden:
+                return None
+            found += ({**each, "apiVersion": version} for each in listed.get("items") or ())
+        return found
 
     async def set_stop_policy(self, found: Json, policy: str | None) -> Json:
         """Set the stop policy of a queue that was found, or remove it; the queue as it is then."""

@@ -1,6 +1,7 @@
-"""DispatchQueues as tables: all queues as trees, and one queue with the origin of each of its settings.
+"""Queues as tables: all queues as trees, and one queue with the origin of each of its settings.
 
-The values are those of the statuses that the leader wrote. Trees and inheritance follow from the declarations, by the
+The values are those of the statuses that the leader wrote; a node of MCAD's trees has no status, and its use is counted
+from the records of the database, if there is one. Trees and inheritance follow from the declarations, by the
 same functions as in the leader.
 """
 
@@ -9,16 +10,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.tables import table
+from dispatcher.core.model import incremental
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.resources import is_device
 from dispatcher.core.queues.declared_queues import DeclaredQueues, read_dispatch_queue
 from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import Queue, Sharing, StopPolicy
+from dispatcher.core.status.queue_status import QueueCounter, QueueGangs
 
 Json = dict[str, Any]
 
@@ -54,10 +57,14 @@ AMOUNTS: Final = (
 NO_LIMIT: Final = "no limit"
 ITSELF: Final = "itself"
 DEFAULT: Final = "default"
+MCAD: Final = "MCAD"
+"""The origin of a value that MCAD's rules decide for a node of its trees."""
 DISPATCHER: Final = "dispatcher"
 """The origin of a value that the dispatcher's settings decide; a command does not know it."""
 
 GPU: Final = "nvidia.com/gpu"
+MOST_PROBLEMS: Final = 10
+"""Malformed parts of QuotaSubtrees that are shown."""
 DEEPEST: Final = 20
 """Levels that are indented; a tree may be hundreds of queues deep."""
 
@@ -72,14 +79,18 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueueList:
-    """The DispatchQueues of a list, as the API server gives them, by name, and what they declare together."""
+    """The DispatchQueues of a list, as the API server gives them, by name, and MCAD's trees.
+
+    `declared` are the queues of both. `node_statuses` are like the statuses of DispatchQueues, for the nodes of trees.
+    """
 
     items: Mapping[str, Json]
     declared: DeclaredQueues
+    node_statuses: Mapping[str, Json]
 
     @classmethod
-    def of(cls, listed: Json) -> QueueList:
-        """The queues of a list."""
+    def of(cls, listed: Json, subtrees: Iterable[Json] = (), gangs: QueueGangs | None = None) -> QueueList:
+        """The queues of a list and of QuotaSubtrees; of their nodes only the quota is known without `gangs`."""
         items = {str(each["metadata"]["name"]): each for each in listed.get("items") or ()}
         queues = [
             read_dispatch_queue(
@@ -87,7 +98,8 @@ class QueueList:
             )
             for name, each in items.items()
         ]
-        return cls(items, DeclaredQueues.of(queues, ()))
+        declared = DeclaredQueues.of(queues, subtrees)
+        return cls(items, declared, _node_statuses(declared, gangs) if declared.trees else {})
 
     @property
     def forest(self) -> Forest:
@@ -96,7 +108,11 @@ class QueueList:
 
     def status(self, name: str) -> Json:
         """The status of a queue; empty if no dispatcher has written one."""
-        return self.items[name].get("status") or {}
+        return self.items[name].get("status") or {} if name in self.items else self.node_statuses[name]
+
+    def is_shown(self, name: str) -> bool:
+        """True if a queue is declared; the queue `default` exists without a declaration."""
+        return name in self.items or name in self.node_statuses
 
     def leaves_below(self, name: str) -> list[str]:
         """The queues in which the gangs of a queue are; of an invalid queue its own name."""
@@ -105,19 +121,56 @@ class QueueList:
         return [place.name for place in self.forest.below(name) if place.is_leaf] or [name]
 
 
+def _node_statuses(declared: DeclaredQueues, gangs: QueueGangs | None) -> dict[str, Json]:
+    """The state and the quota of each node of MCAD's trees, and if the gangs are known its use."""
+    known = gangs or QueueGangs((), (), datetime.min.replace(tzinfo=UTC))
+    states = incremental.run(QueueCounter(declared.forest).count_in_steps(known))
+    found: dict[str, Json] = {}
+    for name, state in states.items():
+        if not is_node(name):
+            continue
+        found[name] = {"state": state.state, "nominal": _amounts_in_words(state.nominal)}
+        if gangs is not None:
+            found[name] |= {
+                "used": _amounts_in_words(state.used),
+                "borrowed": _amounts_in_words(state.borrowed),
+                "available": _amounts_in_words(state.available),
+                "running": state.running,
+                "pending": state.pending,
+            }
+    return found
+
+
+def _amounts_in_words(amounts: Mapping[str, int]) -> dict[str, str]:
+    return {name: in_words(name, amount) for name, amount in amounts.items()}
+
+
+def is_node(name: str) -> bool:
+    """True for the name of a node of MCAD's trees, `TREE/NODE`."""
+    return "/" in name
+
+
 # --- all queues ----------------------------------------------------------------------------------------------
 
 
 def as_tree(queues: QueueList, width: int | None) -> str:
     """One line for each queue, in at most `width` columns; without any, a sentence that says what that means."""
     rows = [_row(queues, name, depth) for name, depth in _walk(queues)]
-    return table(HEADINGS, rows, width) if rows else NO_QUEUES
+    return _with_problems(queues, table(HEADINGS, rows, width) if rows else NO_QUEUES)
 
 
 def as_wide_tree(queues: QueueList) -> str:
     """The same with more columns, as wide as it gets."""
     rows = [(*_row(queues, name, depth), *_more(queues, name)) for name, depth in _walk(queues)]
-    return table(WIDE_HEADINGS, rows) if rows else NO_QUEUES
+    return _with_problems(queues, table(WIDE_HEADINGS, rows) if rows else NO_QUEUES)
+
+
+def _with_problems(queues: QueueList, shown: str) -> str:
+    """A table with a line for each malformed part of a QuotaSubtree below it."""
+    problems = queues.declared.problems
+    lines = [f"QuotaSubtree {each.subtree}: {each.message}" for each in problems[:MOST_PROBLEMS]]
+    lines += [f"and {len(problems) - MOST_PROBLEMS} more"] if len(problems) > MOST_PROBLEMS else []
+    return "\n".join([shown, "", *map(one_line, lines)]) if lines else shown
 
 
 def as_json(listed: Json) -> str:
@@ -139,10 +192,11 @@ def _walk(queues: QueueList) -> Iterator[tuple[str, int]]:
     left = [(root, 0) for root in reversed(list(forest.trees))]
     while left:
         name, depth = left.pop()
-        if name in queues.items:  # the queue `default` exists without a declaration
+        if queues.is_shown(name):
             yield name, depth
         left += [(child, depth + 1) for child in reversed(forest.places[name].children)]
-    yield from ((name, 0) for name in queues.items if name in forest.problems)
+    shown = (*queues.items, *queues.node_statuses)
+    yield from ((name, 0) for name in shown if name in forest.problems)
 
 
 def _row(queues: QueueList, name: str, depth: int) -> tuple[str, ...]:
@@ -220,10 +274,11 @@ def settings_of(queues: QueueList, name: str) -> list[Setting]:
     forest, place = queues.forest, queues.forest.places[name]
     path = [forest.places[each].queue for each in place.path]
     queue, root = path[0], path[-1]
-    spec, preemption = queues.items[name].get("spec") or {}, queue.preemption
+    spec, preemption = queues.items.get(name, {}).get("spec") or {}, queue.preemption
+    unset = MCAD if is_node(name) else DEFAULT
 
     def own(key: str, value: str) -> Setting:
-        return Setting(key, value, ITSELF if _has(spec, key) else DEFAULT)
+        return Setting(key, value, ITSELF if _has(spec, key) else unset)
 
     found = [
         Setting("parent", queue.parent or "none: it is the root of a tree", ITSELF),

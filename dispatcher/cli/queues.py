@@ -17,14 +17,15 @@ from dispatcher import errors
 from dispatcher.cli.examples import examples
 from dispatcher.cli.options import Format, HubKubeconfig, Output
 from dispatcher.cli.output import as_table, dumped, how_long, known, named, plain, terminal_width, value
-from dispatcher.cli.query import DatabaseUrlIfAny, ask, epilog, note
+from dispatcher.cli.query import TIMEOUT, DatabaseUrlIfAny, ask, check_way, epilog, note, patience
 from dispatcher.cli.watching import EVERY, Every, Watch, watch
 from dispatcher.core.queues.queue import StopPolicy
-from dispatcher.store.reports import Filter, Report
+from dispatcher.store.reports import Filter, Report, Reports
 
 if TYPE_CHECKING:
     from dispatcher.cli.queue_client import QueueClient
     from dispatcher.cli.queue_tree import QueueList
+    from dispatcher.core.status.queue_status import QueueGangs
     from dispatcher.kube.client import Json
 
 SHOW: Final = "show"
@@ -94,6 +95,7 @@ def queues(
     output: Format = None,
     again: Watch = False,
     every: Every = EVERY,
+    database_url: DatabaseUrlIfAny = "",
     hub_kubeconfig: HubKubeconfig = "",
 ) -> None:
     """Show all queues as trees: quota, use, and what waits; or one queue; or hold, drain and resume queues.
@@ -103,14 +105,20 @@ def queues(
     and PENDING count all below, too. SHARE is the dominant share in thousandths, or under sharing Division the fair
     share of the resource. STATE is Active, or says why nothing is dispatched.
 
-    The hub's API is read. The dispatcher writes these numbers every ten seconds, if they have changed.
+    The hub's API is read. The dispatcher writes these numbers every ten seconds, if they have changed. Nodes of MCAD's
+    QuotaSubtrees are shown as TREE/NODE; their use is counted from the database, if one is given. JSON has the
+    DispatchQueues alone.
     """
     if context.invoked_subcommand:
         _check_no_options(context)
         return
 
     def look() -> str:
-        return _shown(_on_hub(hub_kubeconfig, lambda hub: hub.queues()), output)
+        if output is Output.JSON:
+            from dispatcher.cli.queue_tree import as_json
+
+            return as_json(_on_hub(hub_kubeconfig, lambda hub: hub.queues()))
+        return _shown(_queues(hub_kubeconfig, database_url), output)
 
     if again:
         watch(lambda: _patiently(look), every)
@@ -141,7 +149,7 @@ def show(
     """
 
     def look() -> str:
-        listed = _listed(_on_hub(hub_kubeconfig, lambda hub: hub.queues()))
+        listed = _queues(hub_kubeconfig, database_url)
         _check_declared(listed, name)
         gangs = _gangs(database_url, listed.leaves_below(name)) if database_url else None
         return _told(listed, name, gangs, output)
@@ -183,6 +191,10 @@ def resume(name: Name, hub_kubeconfig: HubKubeconfig = "") -> None:
 def _stop(name: str, policy: StopPolicy, hub_kubeconfig: str) -> None:
     async def act(hub: QueueClient) -> tuple[QueueList, StopPolicy]:
         listed = _listed(await hub.queues())
+        if name.count("/") == 1:
+            raise errors.CommandFailed(
+                f"{name} is not a DispatchQueue. A node of MCAD's trees has no stopPolicy: set its quota to 0"
+            )
         _check_declared(listed, name)
         found = listed.items[name]
         before = StopPolicy((found.get("spec") or {}).get("stopPolicy") or StopPolicy.NONE)
@@ -228,6 +240,34 @@ def _patiently(look: Callable[[], str]) -> str:
         raise
 
 
+def _queues(kubeconfig: str, database_url: str) -> QueueList:
+    """All queues; the use of MCAD's nodes is that of the database, if there is one."""
+    from dispatcher.cli.queue_tree import QueueList
+
+    async def both(hub: QueueClient) -> tuple[Json, list[Json] | None]:
+        return await hub.queues(), await hub.quota_subtrees()
+
+    listed, subtrees = _on_hub(kubeconfig, both)
+    if subtrees is None:
+        note("The hub does not allow to list QuotaSubtrees: MCAD's trees are not shown.")
+    gangs = _holders(database_url) if subtrees and database_url else None
+    return QueueList.of(listed, subtrees or (), gangs)
+
+
+def _holders(database_url: str) -> QueueGangs | None:
+    """The gangs of the database that wait or hold capacity; None if no leader has counted queues in it yet."""
+    from dispatcher.core.status.queue_status import QueueGangs
+    from dispatcher.store.snapshot_reader import read_snapshot
+
+    check_way(database_url)
+    with patience():
+        snapshot = asyncio.run(read_snapshot(database_url, TIMEOUT))
+    if not snapshot.rules.has_queues:
+        return None
+    active = [each.active for each in snapshot.world.running if each.active is not None]
+    return QueueGangs(list(snapshot.records.values()), active, snapshot.world.now)
+
+
 def _listed(listed: Json) -> QueueList:
     from dispatcher.cli.queue_tree import QueueList
 
@@ -235,7 +275,7 @@ def _listed(listed: Json) -> QueueList:
 
 
 def _check_declared(listed: QueueList, name: str) -> None:
-    if name in listed.items:
+    if listed.is_shown(name):
         return
     if name in listed.forest.places:
         raise errors.CommandFailed(
@@ -255,23 +295,26 @@ def _check_no_options(context: typer.Context) -> None:
             raise typer.BadParameter("give options at the end, such as: dispatcher queues NAME -o json")
 
 
-def _shown(listed: Json, output: Output | None) -> str:
-    from dispatcher.cli.queue_tree import as_json, as_tree, as_wide_tree
+def _shown(queues: QueueList, output: Output | None) -> str:
+    from dispatcher.cli.queue_tree import as_tree, as_wide_tree
 
-    match output:
-        case Output.JSON:
-            return as_json(listed)
-        case Output.WIDE:
-            return as_wide_tree(_listed(listed))
-    return as_tree(_listed(listed), terminal_width())
+    return as_wide_tree(queues) if output is Output.WIDE else as_tree(queues, terminal_width())
 
 
 def _gangs(database_url: str, leaves: Sequence[str]) -> Report:
-    """The gangs that wait in these queues, in turn."""
-    of = Filter(queue=leaves[0]) if len(leaves) == 1 else Filter()
-    found = ask(database_url, lambda reports: reports.queue(of))
+    """The gangs that wait in these queues, in turn. A gang in several trees is listed under the queue of its turn."""
+    if "/" in leaves[0]:
+        reports = [ask(database_url, _waiting_in(leaf)) for leaf in leaves]
+        return Report(reports[0].columns, tuple(row for each in reports for row in each.rows))
+    if len(leaves) == 1:
+        return ask(database_url, _waiting_in(leaves[0]))
+    found = ask(database_url, _waiting_in(""))
     queue, wanted = found.columns.index("queue"), set(leaves)
     return Report(found.columns, tuple(row for row in found.rows if row[queue] in wanted))
+
+
+def _waiting_in(leaf: str) -> Callable[[Reports], Awaitable[Report]]:
+    return lambda reports: reports.queue(Filter(queue=leaf))
 
 
 def _told(listed: QueueList, name: str, gangs: Report | None, output: Output | None) -> str:
@@ -281,7 +324,7 @@ def _told(listed: QueueList, name: str, gangs: Report | None, output: Output | N
         is_valid = name in listed.forest.places
         return dumped(
             {
-                "queue": without_managers(listed.items[name]),
+                "queue": without_managers(listed.items[name]) if name in listed.items else None,
                 "settings": [each._asdict() for each in settings_of(listed, name)] if is_valid else None,
                 "gangs": None if gangs is None else value(list(gangs)),
             }

@@ -103,8 +103,12 @@ class Reports:
         self._connection = connection
 
     async def queue(self, of: Filter = NO_FILTER) -> Report:
-        """The pending queue in the order of evaluation; AppWrappers that may not go yet come last."""
-        return await self._report(_QUEUE, _bound(of))
+        """The pending queue in the order of evaluation; AppWrappers that may not go yet come last.
+
+        For a node of MCAD's trees (`TREE/NODE`), which needs the right to read the schema `scheduling`, each is listed
+        under the queue of its turn.
+        """
+        return await self._report(_QUEUE_OF_NODE if "/" in of.queue else _QUEUE, _bound(of))
 
     async def jobs(self, window: Window, of: Filter, most: int) -> Report:
         """AppWrappers that existed at some time in the window, newest first."""
@@ -202,8 +206,13 @@ def _if_given(name: str, column: str) -> str:
 _READ_ONLY: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _OF_QUEUE: Final = f"{_if_given('namespace', 'namespace')} AND {_if_given('queue', 'queue')}"
 _OF: Final = f"{_OF_QUEUE} AND {_if_given('user', 'user_name')}"
-_QUEUE: Final = (
-    f"SELECT * FROM history.queue_now WHERE {_OF} ORDER BY queue, position NULLS LAST, eligible_at, uid"
+_IN_ORDER: Final = "ORDER BY queue, position NULLS LAST, eligible_at, uid"
+_QUEUE: Final = f"SELECT * FROM history.queue_now WHERE {_OF} {_IN_ORDER}"
+# A gang is in one node of each of MCAD's trees, beside the queue of its turn.
+_QUEUE_OF_NODE: Final = (
+    f"SELECT * FROM history.queue_now WHERE {_if_given('namespace', 'namespace')} "
+    f"AND {_if_given('user', 'user_name')} AND uid IN (SELECT uid FROM scheduling.gangs "
+    f"WHERE phase = 'Queued' AND more_queues @> jsonb_build_array(CAST(%(queue)s AS text))) {_IN_ORDER}"
 )
 _JOBS: Final = (
     f"SELECT * FROM history.job_history WHERE {_OF} AND {_if_given('state', 'state')} "

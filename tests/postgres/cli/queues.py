@@ -14,7 +14,7 @@ from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods
+from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods, SchedulingRules
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.world import Cluster
 from dispatcher.store.database import Database
@@ -42,6 +42,9 @@ EAST: Final = Cluster(
 WEST: Final = Cluster("west", (Node("n1", EIGHT),), closed=Closed("ClusterCordoned", "new switches"))
 
 
+RULES: Final = SchedulingRules()
+
+
 @dataclass(frozen=True, slots=True)
 class Queues:
     """When things happened: gangs began to run at `started`, and the snapshot was taken at `taken_at`."""
@@ -50,14 +53,19 @@ class Queues:
     taken_at: datetime
 
 
-async def fill(queue: QueueStore) -> Queues:
-    """Two running gangs in `east`, two gangs that wait, and one that failed just now."""
+async def fill(queue: QueueStore, *nodes: str) -> Queues:
+    """Two running gangs in `east`, two gangs that wait, and one that failed just now.
+
+    `train`, which runs, and `large`, which waits, are also in these nodes of MCAD's trees.
+    """
     now = datetime.now(UTC).replace(microsecond=0)
     queues = Queues(now - timedelta(hours=3), now - timedelta(minutes=1))
-    train = _submitted(TRAIN, "team-a", "train", queues.started, 5, user="alice", expected_seconds=7200)
+    fields = {"user": "alice", "expected_seconds": 7200, "more_queues": nodes}
+    train = _submitted(TRAIN, "team-a", "train", queues.started, 5, **fields)
     await _run(queue, train, queues.started, ("n1", 1))
     await _run(queue, _submitted(SWEEP, "team-b", "sweep", queues.started, 2), queues.started, ("n1", 1))
-    await _commit(queue, _submitted(LARGE, "team-a", "large", queues.started, 6, priority=5))
+    large = _submitted(LARGE, "team-a", "large", queues.started, 6, priority=5, more_queues=nodes)
+    await _commit(queue, large)
     await _commit(queue, _submitted(SMALL, "team-a", "small", queues.started, 2))
     failed = await _run(queue, _submitted(FAILED, "team-b", "failed", queues.started, 1), queues.started)
     failed = await _commit(
@@ -67,13 +75,19 @@ async def fill(queue: QueueStore) -> Queues:
     return queues
 
 
-async def snap(database: Database, leadership: Leadership, taken_at: datetime, *clusters: Cluster) -> None:
+async def snap(
+    database: Database,
+    leadership: Leadership,
+    taken_at: datetime,
+    *clusters: Cluster,
+    rules: SchedulingRules = RULES,
+) -> None:
     """Write the snapshot of these clusters; the pods of the running gangs are on `n1` of `east`."""
     pods = (OwnedPods(TRAIN, Place("n1", _cpu(5), 1)), OwnedPods("", Place("n1", _cpu(1), 1)))
     store = SnapshotStore(database, lambda: leadership.lease)
     documents = {}
     for each in clusters:
-        facts = ClusterFacts(each, pods if each.name == "east" else (), taken_at=taken_at)
+        facts = ClusterFacts(each, pods if each.name == "east" else (), rules, taken_at=taken_at)
         documents[each.name] = compressed(incremental.run(lines_of(facts)))
     await store.write(documents, documents.keys(), taken_at)
 

@@ -411,3 +411,76 @@ async def test_queue_with_the_name_of_a_command_can_be_shown(ask: Run, hub: Fake
     hub.on("GET", QUEUES, answer(listing(queue("hold"))))
     assert (await ask("show", "hold")).out.startswith("hold\n")
     assert (await ask("hold")).code == 2
+
+
+# --- MCAD's trees ----------------------------------------------------------------------------------------------
+
+SUBTREES = "/apis/quota.codeflare.dev/v1alpha1/quotasubtrees"
+OLD_SUBTREES = "/apis/ibm.com/v1/quotasubtrees"
+
+
+def subtree(tree: str, parent: str | None, **children: Json) -> Json:
+    """A QuotaSubtree as a list of an API server has it; children are `quotas` by name."""
+    metadata = {"namespace": "kube-system", "name": f"{tree}-{parent}", "labels": {"tree": tree}}
+    nodes = [{"name": name, "quotas": quotas} for name, quotas in children.items()]
+    return {"metadata": metadata, "spec": {"parent": parent, "children": nodes}}
+
+
+CONTEXT = [
+    subtree("context", None, root={"requests": {"cpu": 4}}),
+    subtree(
+        "context",
+        "root",
+        gold={"requests": {"cpu": "2500m"}},
+        bronze={"requests": {"cpu": 1}, "hardLimit": True},
+        odd={"requests": {"cpu": "much"}},
+    ),
+]
+
+
+async def test_nodes_of_mcads_trees_are_shown_with_their_quota(ask: Run, hub: FakeApiServer) -> None:
+    hub.on("GET", QUEUES, answer(listing()))
+    hub.on("GET", SUBTREES, answer({"items": CONTEXT}))
+    hub.on("GET", OLD_SUBTREES, answer({"items": [subtree("old", "lost", silver={})]}))
+    ran = await ask()
+    assert (ran.code, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    assert [line.split() for line in lines[1:5]] == [
+        ["context/root", "cpu", "4", *"-" * 6, "Active"],
+        ["context/gold", "cpu", "2500m", *"-" * 6, "Active"],
+        ["context/bronze", "cpu", "1", *"-" * 6, "Active"],
+        ["old/silver", *"-" * 8, "ParentNotFound"],
+    ]
+    assert lines[5] == ""
+    assert lines[6].startswith(
+        "QuotaSubtree kube-system/context-root: spec.children[2].quotas.requests.cpu: "
+    )
+    assert len(lines) == 7
+
+
+async def test_trees_that_may_not_be_listed_are_named(ask: Run, hub: FakeApiServer) -> None:
+    hub.on("GET", QUEUES, answer(listing(*RESEARCH)))
+    hub.on("GET", SUBTREES, refusal(403, "Forbidden", "no"))
+    ran = await ask()
+    assert (ran.code, len(ran.out.splitlines())) == (0, 5)
+    assert ran.err == "The hub does not allow to list QuotaSubtrees: MCAD's trees are not shown.\n"
+
+
+async def test_one_node_has_the_settings_that_mcads_rules_give_it(ask: Run, hub: FakeApiServer) -> None:
+    hub.on("GET", QUEUES, answer(listing()))
+    hub.on("GET", SUBTREES, answer({"items": CONTEXT}))
+    shown = [line.split() for line in (await ask("context/bronze")).out.splitlines()]
+    assert ["preemption.reclaim", "Any", "MCAD"] in shown
+    assert ["parent", "context/root", "itself"] in shown
+    assert ["cpu", "1", "0", "no", "limit", *"-" * 4] in shown
+    told = json.loads((await ask("context/bronze", "-o", "json")).out)
+    assert (told["queue"], told["gangs"]) == (None, None)
+    assert {"name": "preemption.withinQueue", "value": "LowerPriority", "origin": "MCAD"} in told["settings"]
+
+
+async def test_node_cannot_be_stopped(ask: Run, hub: FakeApiServer) -> None:
+    hub.on("GET", QUEUES, answer(listing()))
+    ran = await ask("hold", "context/bronze")
+    assert (ran.code, ran.out) == (1, "")
+    assert "A node of MCAD's trees has no stopPolicy: set its quota to 0" in ran.err
+    assert writes(hub) == []
