@@ -29,6 +29,7 @@ from dispatcher.controller.members.cluster_loader import ClusterLoader
 from dispatcher.controller.members.connector import Means, Pace
 from dispatcher.controller.members.first_lists import missing, wait_for_lists
 from dispatcher.controller.members.fleet import Fleet, FleetCallbacks
+from dispatcher.controller.members.pod_defaults import PodDefaultsOfClusters
 from dispatcher.controller.reconcile.acts import Acts
 from dispatcher.controller.reconcile.creation import Creator
 from dispatcher.controller.reconcile.event_recorder import StepRecorder
@@ -73,7 +74,6 @@ from dispatcher.kube.access_reviews import is_allowed, is_author_policy_bound
 from dispatcher.kube.client import POD_NAMESPACE, ClusterClient, own_namespace, pod_namespace
 from dispatcher.kube.events import EventRecorder
 from dispatcher.kube.kubeconfig import Connection
-from dispatcher.kube.pod_defaults_reader import PodDefaultsReader
 from dispatcher.probes import Figures, Metrics
 from dispatcher.settings import Settings
 from dispatcher.store import restore_detection
@@ -271,7 +271,7 @@ class Session:
             believes_stamps=settings.submitter == "annotation",
             denied_namespaces=denied_namespaces(settings),
             takes_secrets=settings.wrapped_secrets == "stored",
-            pod_defaults=PodDefaultsReader(self._process.client, time.monotonic).read,
+            pod_defaults=PodDefaultsOfClusters(self._cluster, self._fleet.clusters_for, time.monotonic).read,
         )
         return Intake(
             self._attempts,

@@ -1,7 +1,7 @@
-"""Reads the hub's additions to pods at their creation: LimitRanges of a namespace, and RuntimeClasses by name.
+"""Reads a cluster's additions to pods at their creation: LimitRanges of a namespace, and RuntimeClasses by name.
 
-Each answer is kept for a minute, so a burst of AppWrappers costs one read for each namespace. A refusal counts as no
-defaults: the pods then request more than was counted, as without this reader, and the log says so once.
+Each answer is kept for a minute, so a burst of AppWrappers costs one read for each namespace. The log names the first
+refusal.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Generic, TypeVar
 
 from dispatcher import errors, log
-from dispatcher.core.kinds.pod_defaults import PodDefaults, default_requests
+from dispatcher.core.kinds.pod_defaults import PodDefaults, default_requests, overhead
 from dispatcher.kube import paths
 from dispatcher.kube.client import ClusterClient
 
@@ -25,43 +25,59 @@ _log = log.get("pod_defaults")
 
 
 class PodDefaultsReader:
-    """The defaults of the hub; `monotonic` is in seconds."""
+    """The defaults of one cluster, whose rights are in the file `manifest`; `monotonic` is in seconds."""
 
-    def __init__(self, client: ClusterClient, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, client: ClusterClient, cluster: str, manifest: str, monotonic: Callable[[], float]
+    ) -> None:
         self._client = client
+        self._cluster = cluster
+        self._manifest = manifest
         self._requests = _TimedCache(self._read_requests, monotonic)
         self._overheads = _TimedCache(self._read_overhead, monotonic)
         self._has_warned = False
 
-    async def read(self, namespace: str, classes: frozenset[str]) -> PodDefaults:
-        """The defaults of pods in a namespace, with the overheads of these RuntimeClasses. Raises `Unavailable`."""
+    async def read(self, namespace: str, classes: frozenset[str]) -> PodDefaults | None:
+        """The defaults of pods in a namespace, with the overheads of these RuntimeClasses. Raises `Unavailable`.
+
+        None if the API server refuses to show them.
+        """
         requests = await self._requests.get(namespace)
         overheads = {name: await self._overheads.get(name) for name in sorted(classes)[:MOST_CLASSES]}
+        if requests is None or None in overheads.values():
+            return None
         return PodDefaults(requests, {name: each for name, each in overheads.items() if each})
 
-    async def _read_requests(self, namespace: str) -> Mapping[str, object]:
+    async def _read_requests(self, namespace: str) -> Mapping[str, object] | None:
         try:
             found = await self._client.get(paths.collection("v1", "limitranges", namespace))
         except errors.Refused as error:
             self._warn_once(error)
-            return {}
-        return default_requests(found.get("items") or ())
+            return None
+        match found:
+            case {"items": list(items)}:
+                return default_requests(items)
+        return {}
 
-    async def _read_overhead(self, name: str) -> Mapping[str, object]:
+    async def _read_overhead(self, name: str) -> Mapping[str, object] | None:
         try:
             found = await self._client.get(paths.item("node.k8s.io/v1", "runtimeclasses", "", name))
         except errors.NotFound:
             return {}  # the API server refuses the pods until the RuntimeClass is there
         except errors.Refused as error:
             self._warn_once(error)
-            return {}
-        fixed = (found.get("overhead") or {}).get("podFixed")
-        return fixed if isinstance(fixed, Mapping) else {}
+            return None
+        return overhead(found)
 
     def _warn_once(self, error: errors.Refused) -> None:
         if not self._has_warned:
             self._has_warned = True
-            _log.warning("pod_defaults_unknown", error=str(error), remedy="apply manifests/hub.yaml")
+            _log.warning(
+                "pod_defaults_unknown",
+                cluster=self._cluster,
+                error=str(error),
+                remedy=f"apply {self._manifest}",
+            )
 
 
 class _TimedCache(Generic[_Read]):

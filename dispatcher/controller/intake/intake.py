@@ -62,8 +62,8 @@ class IntakeRules:
 
     `authors`, if there are, say whether an author may create what is wrapped. `believes_stamps` says that only a policy
     of the API server can have written who submitted an AppWrapper. Nothing is dispatched in `denied_namespaces`.
-    `takes_secrets` says that the database may store the values of wrapped Secrets. `pod_defaults` reads what the API
-    server adds to pods of a namespace with these RuntimeClasses.
+    `takes_secrets` says that the database may store the values of wrapped Secrets. `pod_defaults` reads what API
+    servers add to pods with these RuntimeClasses, in the clusters and the namespace of the requirements.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -71,7 +71,7 @@ class IntakeRules:
     believes_stamps: bool = False
     denied_namespaces: frozenset[str] = frozenset()
     takes_secrets: bool = False
-    pod_defaults: Callable[[str, frozenset[str]], Awaitable[PodDefaults]] | None = None
+    pod_defaults: Callable[[ClusterRequirements, frozenset[str]], Awaitable[PodDefaults]] | None = None
 
 
 class Intake:
@@ -441,24 +441,28 @@ class Intake:
         if view.excess is not None:
             raise refusal(view.excess)
         spec = await self._specs.parse(view.spec, view.spec_hash, view.namespace)
-        defaults = await self._read_defaults(view, spec)
-        charge, requirements = (
-            await run_in_thread_if_large(len(view.spec), self._charge, spec, defaults),
-            requirements_of(view.cluster_annotations, view.namespace, spec),
-        )
+        requirements = requirements_of(view.cluster_annotations, view.namespace, spec)
+        defaults = await self._read_defaults(view, spec, requirements)
+        charge = await run_in_thread_if_large(len(view.spec), self._charge, spec, defaults)
         submission = self._submission(view, spec, requirements)
         return spec, self._limits.apply(view, submission, charge), charge.gang
 
-    async def _read_defaults(self, view: AppWrapperView, spec: AppWrapperSpec) -> PodDefaults:
-        """The defaults that the API server will add to the pods of an AppWrapper."""
+    async def _read_defaults(
+        self, view: AppWrapperView, spec: AppWrapperSpec, requirements: ClusterRequirements
+    ) -> PodDefaults:
+        """The defaults that the API server of its cluster will add to the pods of an AppWrapper."""
         if self._pod_defaults is None:
             return NO_DEFAULTS
         # Few templates name a RuntimeClass, and a search of all of them takes long.
         classes = runtime_classes(spec) if b"runtimeClassName" in view.spec else frozenset[str]()
-        return await self._pod_defaults(view.namespace, classes)
+        return await self._pod_defaults(requirements, classes)
 
     def _charge(self, spec: AppWrapperSpec, defaults: PodDefaults) -> Charge:
-        return self._limits.charge(with_defaults(spec, defaults))
+        try:
+            return self._limits.charge(with_defaults(spec, defaults))
+        except SpecError:
+            # Defaults of a cluster make no AppWrapper invalid: without them only its own errors are raised.
+            return self._limits.charge(spec)
 
     def _may_be_dispatched(self, view: AppWrapperView, submission: Submission, spec: AppWrapperSpec) -> bool:
         """True if the author may create the wrapped objects, False while that is not known; raises `SpecError` if not.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -27,6 +28,7 @@ from dispatcher.kube.nodes import NODES_PATH, PODS_PATH, PodView, decode_node, d
 from dispatcher.kube.object_client import ObjectClient
 from dispatcher.kube.object_informers import ObjectInformers
 from dispatcher.kube.owner_resolver import OwnerResolver
+from dispatcher.kube.pod_defaults_reader import PodDefaultsReader
 from dispatcher.kube.reflector import Extent, Reflector
 
 NAMESPACES_PATH: Final = "/api/v1/namespaces"
@@ -71,6 +73,7 @@ class Cluster:
         on_pods: Callable[[str], None],
         namespace_of: Callable[[str], str | None] = _unknown,
         kinds: Kinds = BUILT_IN,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
         self.kinds = kinds
@@ -78,6 +81,8 @@ class Cluster:
         self.discovery = Discovery(client)
         self.object_client = ObjectClient(client, self.discovery, kinds)
         self.anchors = Anchors(client, self._anchor_found)
+        manifest = "manifests/member.yaml" if self.is_member else "manifests/hub.yaml"
+        self.pod_defaults = PodDefaultsReader(client, name, manifest, monotonic)
         self.may_create_namespaces = False
         self.is_loaded = True
         """False while `ClusterLoader` loads the gangs of the cluster."""

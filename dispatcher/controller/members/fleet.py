@@ -226,6 +226,14 @@ class Fleet:
             requirements, {name: member.declared.labels for name, member in self._members.items()}
         )
 
+    def clusters_for(self, requirements: ClusterRequirements) -> list[Cluster]:
+        """The connected clusters that the selector of the requirements allows; without members the hub."""
+        if not self.has_members:
+            return [self._hub]
+        selector = requirements.selector
+        allowed = [each for each in self._members.values() if selector.matches(each.declared.labels)]
+        return [each.cluster for each in allowed if each.cluster is not None]
+
     def loss_of(self, name: str) -> Loss | None:
         """The loss of the gangs in a member that is unreachable or not declared; None for other clusters."""
         member = self._members.get(name)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from operator import is_not
 from typing import Any, Final
 
@@ -31,18 +32,47 @@ class PodDefaults:
 
 
 NO_DEFAULTS: Final = PodDefaults()
+MOST_RESOURCES: Final = 32
+"""Resources of one LimitRange or RuntimeClass that count; more than any cluster has."""
 
 
-def default_requests(limit_ranges: Iterable[Mapping[str, Any]]) -> dict[str, object]:
-    """The default requests of containers, by resource, of these LimitRanges; an unreadable quantity is left out."""
+def default_requests(limit_ranges: Iterable[object]) -> dict[str, object]:
+    """The default requests of containers, by resource, of these LimitRanges; anything unreadable is left out."""
     found: dict[str, object] = {}
     for limit_range in limit_ranges:
-        for limit in _objects((limit_range.get("spec") or {}).get("limits")):
+        for limit in _objects((_object(limit_range, "spec") or {}).get("limits")):
             if limit.get("type") == "Container":
-                for name, quantity in (limit.get("defaultRequest") or {}).items():
-                    if _amount(name, quantity) > _amount(name, found.get(name)):
-                        found[name] = quantity
+                _raise(found, _readable(limit.get("defaultRequest")))
     return found
+
+
+def overhead(runtime_class: Mapping[str, Any]) -> dict[str, object]:
+    """The overhead of a pod with this RuntimeClass, by resource; anything unreadable is left out."""
+    return _readable(_object(_object(runtime_class, "overhead"), "podFixed"))
+
+
+def largest(each_cluster: Iterable[PodDefaults]) -> PodDefaults:
+    """The largest default request of each resource, and the largest overheads, of these defaults."""
+    requests: dict[str, object] = {}
+    overheads: dict[str, dict[str, object]] = {}
+    for defaults in each_cluster:
+        _raise(requests, defaults.requests)
+        for name, each in defaults.overheads.items():
+            _raise(overheads.setdefault(name, {}), each)
+    return PodDefaults(requests, overheads)
+
+
+def _raise(found: dict[str, object], quantities: Mapping[str, object]) -> None:
+    """Put each of these quantities into `found`, unless that has a larger one of the resource."""
+    for name, quantity in quantities.items():
+        if _amount(name, quantity) > _amount(name, found.get(name)):
+            found[name] = quantity
+
+
+def _readable(quantities: object) -> dict[str, object]:
+    """The positive quantities of a ResourceList that can be read, of at most `MOST_RESOURCES` resources."""
+    items = quantities.items() if isinstance(quantities, Mapping) else ()
+    return dict(islice(((name, each) for name, each in items if _amount(name, each)), MOST_RESOURCES))
 
 
 def runtime_classes(spec: AppWrapperSpec) -> frozenset[str]:
@@ -95,9 +125,9 @@ def _defaulted_pod(spec: Mapping[str, Any], defaults: PodDefaults) -> Mapping[st
             defaulted = [_defaulted_container(each, defaults.requests) for each in containers]
             if any(map(is_not, defaulted, containers)):
                 added[name] = defaulted
-    overhead = defaults.overheads.get(str(spec.get("runtimeClassName")))
-    if overhead and not spec.get("overhead"):
-        added["overhead"] = dict(overhead)
+    of_class = defaults.overheads.get(str(spec.get("runtimeClassName")))
+    if of_class and not spec.get("overhead"):
+        added["overhead"] = dict(of_class)
     return {**spec, **added} if added else spec
 
 

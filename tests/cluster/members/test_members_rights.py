@@ -165,7 +165,7 @@ async def is_denied_its_pods(hub: World, there: World, where: str) -> None:
 
 
 async def names_a_runtime_class(hub: World) -> None:
-    """Its overhead is asked for when the AppWrapper is taken in, also of one that is suspended."""
+    """Every cluster is asked for its overhead when the AppWrapper is taken in, also if that is suspended."""
     named = job("named")
     named["spec"]["template"]["spec"]["runtimeClassName"] = "none"
     await hub.create(appwrapper("named", item(named), suspend=True))

@@ -563,6 +563,24 @@ async def test_hub_alone_leads_nowhere_as_soon_as_it_is_ruled_out(bench: Bench) 
     assert bench.fleet.has_no_cluster_left(replace(ANYWHERE, ruled_out=taken))
 
 
+async def test_clusters_for_a_gang_are_the_connected_ones_that_its_selector_allows(bench: Bench) -> None:
+    zone_a = ClusterRequirements(selector=parse_selector("zone=a", "selector"))
+
+    def found(requirements: ClusterRequirements) -> list[str]:
+        return [each.name for each in bench.fleet.clusters_for(requirements)]
+
+    assert (found(ANYWHERE), found(zone_a)) == (["hub"], ["hub"])
+    await bench.connected("east", labels={"zone": "a"})
+    await bench.connected("west", labels={"zone": "b"})
+    assert (found(ANYWHERE), found(zone_a)) == (["east", "west"], ["east"])
+    bench.members["east"].on("GET", KUBE_SYSTEM, FAILS)
+    await until(lambda: "east" not in bench.fleet.clusters)
+    assert (found(ANYWHERE), found(zone_a)) == (["west"], [])
+    bench.has("hub", labels={"zone": "a"})
+    await until(lambda: len(found(ANYWHERE)) == 2)
+    assert found(zone_a) == ["hub"]
+
+
 async def test_errors_count_for_ten_minutes(bench: Bench) -> None:
     await bench.connected("east")
     bench.fleet.note_error("east")

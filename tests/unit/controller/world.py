@@ -29,9 +29,11 @@ from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.ceilings import NO_CEILING, Ceiling
 from dispatcher.core.intake.priority_classes import PriorityClasses
+from dispatcher.core.kinds.pod_defaults import PodDefaults
 from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
+from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.kube.appwrappers import AppWrapperView, decode
 from dispatcher.kube.client import ClusterClient
@@ -117,9 +119,12 @@ class World:
         authors: AuthorCheck | None = None,
         takes_secrets: bool = False,
         is_complete: Callable[[], bool] = lambda: True,
+        pod_defaults: Callable[[ClusterRequirements, frozenset[str]], Awaitable[PodDefaults]] | None = None,
     ) -> Intake:
         """Who takes new AppWrappers in."""
-        rules = IntakeRules(self.limits, authors, believes_stamps, denied_namespaces, takes_secrets)
+        rules = IntakeRules(
+            self.limits, authors, believes_stamps, denied_namespaces, takes_secrets, pod_defaults
+        )
         return Intake(
             self.attempts,
             self.cache,

@@ -1,8 +1,9 @@
-"""The defaults of pods are read once a minute, and a refusal counts as none."""
+"""The defaults of pods in a cluster are read once a minute, and a refusal is no answer."""
 
 from __future__ import annotations
 
 import pytest
+from structlog.testing import capture_logs
 
 from dispatcher import errors
 from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, PodDefaults
@@ -33,7 +34,7 @@ def time() -> Time:
 
 @pytest.fixture
 def reader(client: ClusterClient, time: Time) -> PodDefaultsReader:
-    return PodDefaultsReader(client, time)
+    return PodDefaultsReader(client, "west", "manifests/member.yaml", time)
 
 
 async def test_defaults_and_overheads_are_read(server: FakeApiServer, reader: PodDefaultsReader) -> None:
@@ -53,11 +54,41 @@ async def test_answers_are_kept_for_a_minute(
 
 
 @pytest.mark.parametrize("status", [403, 404])
-async def test_refusal_counts_as_no_defaults(
+async def test_defaults_are_unknown_after_a_refusal_which_is_logged_once(
     server: FakeApiServer, reader: PodDefaultsReader, status: int
 ) -> None:
     server.on("GET", RANGES, refusal(status, "Refused"))
     server.on("GET", KATA, refusal(status, "Refused"))
+    with capture_logs() as logs:
+        assert await reader.read("team", frozenset({"kata"})) is None
+        assert await reader.read("team", frozenset({"kata"})) is None
+    (line,) = logs
+    assert (line["cluster"], line["remedy"]) == ("west", "apply manifests/member.yaml")
+
+
+async def test_defaults_are_unknown_if_only_the_runtime_class_is_refused(
+    server: FakeApiServer, reader: PodDefaultsReader
+) -> None:
+    server.on("GET", RANGES, answer({"items": [LIMIT_RANGE]}))
+    server.on("GET", KATA, refusal(403, "Forbidden"))
+    assert await reader.read("team", frozenset({"kata"})) is None
+    assert await reader.read("team", NONE) == PodDefaults({"cpu": "500m"})
+
+
+async def test_runtime_class_that_does_not_exist_has_no_overhead(
+    server: FakeApiServer, reader: PodDefaultsReader
+) -> None:
+    server.on("GET", RANGES, answer({"items": []}))
+    server.on("GET", KATA, refusal(404, "NotFound"))
+    assert await reader.read("team", frozenset({"kata"})) == NO_DEFAULTS
+
+
+@pytest.mark.parametrize("nonsense", [[], "text", None, {"items": 7}, {"items": ["text", {"spec": []}]}])
+async def test_answer_that_makes_no_sense_has_no_defaults(
+    server: FakeApiServer, reader: PodDefaultsReader, nonsense: object
+) -> None:
+    server.on("GET", RANGES, answer(nonsense))
+    server.on("GET", KATA, answer(nonsense))
     assert await reader.read("team", frozenset({"kata"})) == NO_DEFAULTS
 
 

@@ -9,9 +9,12 @@ import pytest
 from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject
 from dispatcher.core.kinds.demand import DemandError, gang_of
 from dispatcher.core.kinds.pod_defaults import (
+    MOST_RESOURCES,
     NO_DEFAULTS,
     PodDefaults,
     default_requests,
+    largest,
+    overhead,
     runtime_classes,
     with_defaults,
 )
@@ -145,6 +148,52 @@ def test_of_several_limit_ranges_the_largest_default_counts() -> None:
         for quantity in ("900m", "1", "0.5")
     ]
     assert default_requests([*ranges, {"spec": None}, {}]) == {"cpu": "1"}
+
+
+@pytest.mark.parametrize(
+    ("runtime_class", "expected"),
+    [
+        ({"overhead": {"podFixed": {"cpu": "250m", "memory": "1Gi"}}}, {"cpu": "250m", "memory": "1Gi"}),
+        ({"overhead": {"podFixed": {"cpu": "a lot", "a b": "1", "memory": "-1"}}}, {}),
+        ({"overhead": {"podFixed": "text"}}, {}),
+        ({"overhead": None}, {}),
+        ({}, {}),
+    ],
+)
+def test_overhead_is_the_readable_part(runtime_class: Json, expected: Json) -> None:
+    assert overhead(runtime_class) == expected
+
+
+def test_few_resources_of_a_cluster_count() -> None:
+    many = {f"resource-{number}": "1" for number in range(MOST_RESOURCES + 1)}
+    assert len(overhead({"overhead": {"podFixed": many}})) == MOST_RESOURCES
+    limits = [{"type": "Container", "defaultRequest": many}]
+    assert len(default_requests([{"spec": {"limits": limits}}])) == MOST_RESOURCES
+
+
+@pytest.mark.parametrize(
+    ("each_cluster", "expected"),
+    [
+        ((), NO_DEFAULTS),
+        ((DEFAULTS, NO_DEFAULTS), DEFAULTS),
+        (
+            (PodDefaults({"cpu": "900m", "memory": "1Gi"}), PodDefaults({"cpu": "1", "memory": "1Ki"})),
+            PodDefaults({"cpu": "1", "memory": "1Gi"}),
+        ),
+        (
+            (
+                PodDefaults(overheads={"kata": {"cpu": "1"}}),
+                PodDefaults(overheads={"kata": {"cpu": "2", "memory": "1Gi"}, "runc": {"cpu": "1m"}}),
+            ),
+            PodDefaults(overheads={"kata": {"cpu": "2", "memory": "1Gi"}, "runc": {"cpu": "1m"}}),
+        ),
+    ],
+)
+def test_of_several_clusters_the_largest_defaults_count(
+    each_cluster: tuple[PodDefaults, ...], expected: PodDefaults
+) -> None:
+    assert largest(each_cluster) == expected
+    assert largest(reversed(each_cluster)) == expected
 
 
 def test_runtime_classes_are_those_without_an_overhead_in_the_template() -> None:
