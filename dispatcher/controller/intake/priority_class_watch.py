@@ -1,17 +1,15 @@
 """The watch of priority classes: Kubernetes' own, and Kueue's where their CRD is installed.
 
-An API server that does not serve a kind, or refuses to list it, counts as one without such classes; a refusal is in the
-log. Any other failure of a first list delays the leader: AppWrappers would be queued with priority 0 meanwhile.
+`kind_watch` has the rules for kinds that cannot be listed: AppWrappers would be queued with priority 0 meanwhile.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from dispatcher import errors, log
-from dispatcher.controller.members.first_lists import FirstLists
+from dispatcher.controller.scheduling.kind_watch import KindWatch
 from dispatcher.core.intake.priority_classes import PriorityClasses
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
@@ -30,7 +28,7 @@ class _Class(NamedTuple):
     value: int
 
 
-class PriorityClassWatch:
+class PriorityClassWatch(KindWatch):
     """Keeps the values of all priority classes; awaits `on_changed` with the names of those that have changed."""
 
     def __init__(
@@ -40,12 +38,11 @@ class PriorityClassWatch:
         on_changed: Callable[[frozenset[str]], Awaitable[None]],
     ) -> None:
         self._discovery = discovery
-        self._on_changed = on_changed
+        self._on_changed_names = on_changed
         self._of_workloads: dict[str, int] = {}
         self._of_pods: dict[str, int] = {}
-        self._changed: set[str] = set()
-        self._wake = asyncio.Event()
-        self._reflectors = (
+        self._changed_names: set[str] = set()
+        reflectors = (
             Reflector("priorityclasses", client, _path, _decode, self._keeping(self._of_pods)),
             Reflector(
                 "workloadpriorityclasses",
@@ -55,43 +52,17 @@ class PriorityClassWatch:
                 self._keeping(self._of_workloads),
             ),
         )
+        super().__init__("priority_classes", reflectors, self._notify_of_names, _warn)
 
     @property
     def classes(self) -> PriorityClasses:
         """The classes as they are now."""
         return PriorityClasses(self._of_workloads, self._of_pods)
 
-    async def run(self) -> None:
-        """Watch until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for each in self._reflectors:
-                tasks.create_task(each.run(), name=each.name)
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                await self._notify()
-
-    async def wait_until_listed(self) -> None:
-        """Return once each kind was listed, or the API server does not serve it or has refused the list."""
-        for each in self._reflectors:
-            await each.heard.wait()
-            if each.is_forbidden:
-                _log.warning("priority_classes_unknown", watch=each.name, remedy="apply manifests/hub.yaml")
-
-    @property
-    def first_lists(self) -> FirstLists:
-        """The watches of priority classes; a refusal counts as an answer."""
-        return [(each, each.heard) for each in self._reflectors]
-
-    async def _notify(self) -> None:
-        names = frozenset(self._changed)
-        self._changed.clear()
-        try:
-            await self._on_changed(names)
-        except errors.StoreError:
-            raise
-        except Exception as error:  # noqa: BLE001  # the loop's edge: the next change is told all the same
-            log.internal_error("priority_classes", error)
+    async def _notify_of_names(self) -> None:
+        names = frozenset(self._changed_names)
+        self._changed_names.clear()
+        await self._on_changed_names(names)
 
     def _keeping(self, values: dict[str, int]) -> Callable[[str, _Class | None, _Class | None], None]:
         def changed(_uid: str, old: _Class | None, new: _Class | None) -> None:
@@ -99,10 +70,10 @@ class PriorityClassWatch:
                 return
             for each in filter(None, (old, new)):
                 values.pop(each.name, None)
-                self._changed.add(each.name)
+                self._changed_names.add(each.name)
             if new is not None:
                 values[new.name] = new.value
-            self._wake.set()
+            self.mark_changed()
 
         return changed
 
@@ -113,6 +84,10 @@ class PriorityClassWatch:
             except errors.NotFound:
                 continue
         return (await self._discovery.find(KUEUE_VERSIONS[-1], KUEUE_KIND)).everywhere()
+
+
+def _warn(watch: str) -> None:
+    _log.warning("priority_classes_unknown", watch=watch, remedy="apply manifests/hub.yaml")
 
 
 async def _path() -> str:

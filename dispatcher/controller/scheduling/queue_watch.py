@@ -1,17 +1,16 @@
 """The watch of the queues: DispatchQueues, and MCAD's QuotaSubtrees where their CRD is installed.
 
-An API server that does not serve a kind, or refuses to list it, counts as one without such objects; a refusal is in the
-log. Any other failure of a first list delays the leader, because a list that cannot be read is not an empty list.
+`kind_watch` has the rules for kinds that cannot be listed.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-from dispatcher import errors, log
+from dispatcher import log
 from dispatcher.api.names import PREFIX
+from dispatcher.controller.scheduling.kind_watch import KindWatch
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue, read_dispatch_queue
 from dispatcher.core.queues.forest import Defaults
 from dispatcher.core.queues.quota_subtrees import API_VERSIONS, TREE_LABEL, Problem
@@ -28,11 +27,11 @@ _Item = TypeVar("_Item")
 _log = log.get("queues")
 
 
-class QueueWatch:
+class QueueWatch(KindWatch):
     """Holds all declared queues as one value, and awaits `on_changed` after it has changed.
 
-    Several changes at once are one. A change of metadata or of a status alone is none. A malformed part of a
-    QuotaSubtree is logged once, until it changes: the object has no status of ours that could show it.
+    A change of metadata or of a status alone is none. A malformed part of a QuotaSubtree is logged once, until it
+    changes: the object has no status of ours that could show it.
     """
 
     def __init__(
@@ -45,8 +44,6 @@ class QueueWatch:
         self._client = client
         self._discovery = discovery
         self._defaults = defaults
-        self._on_changed = on_changed
-        self._changed = asyncio.Event()
         self._declared: DeclaredQueues | None = None
         self._reported: frozenset[Problem] = frozenset()
         self._listed: set[str] = set()
@@ -60,6 +57,12 @@ class QueueWatch:
             )
             for version in API_VERSIONS
         )
+
+        async def report_and_notify() -> None:
+            self._report(self.declared.problems)
+            await on_changed()
+
+        super().__init__("queues", (self._dispatch_queues, *self._quota_subtrees), report_and_notify, _warn)
 
     @property
     def declared(self) -> DeclaredQueues:
@@ -77,43 +80,8 @@ class QueueWatch:
         """The DispatchQueues in no order, also malformed ones, each with its status of now."""
         return self._items(self._dispatch_queues)
 
-    async def run(self) -> None:
-        """Watch until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for each in self._reflectors:
-                tasks.create_task(each.run(), name=each.name)
-            while True:
-                await self._changed.wait()
-                self._changed.clear()
-                await self._notify()
-
-    async def wait_until_listed(self) -> None:
-        """Return once each kind was listed, or the API server does not serve it or has refused the list."""
-        for each in self._reflectors:
-            await each.heard.wait()
-            if each.is_forbidden:
-                _log.warning("queues_unknown", watch=each.name, remedy="apply manifests/hub.yaml")
-
-    @property
-    def first_lists(self) -> Sequence[tuple[Reflector[Any], asyncio.Event]]:
-        """The watches, each with the event of its first answer; a refusal counts as one."""
-        return [(each, each.heard) for each in self._reflectors]
-
-    @property
-    def _reflectors(self) -> tuple[Reflector[Any], ...]:
-        return self._dispatch_queues, *self._quota_subtrees
-
     def _items(self, watch: Reflector[_Item]) -> Iterable[_Item]:
         return watch.items.values() if watch.name in self._listed else ()
-
-    async def _notify(self) -> None:
-        self._report(self.declared.problems)
-        try:
-            await self._on_changed()
-        except errors.StoreError:
-            raise
-        except Exception as error:  # noqa: BLE001  # the loop's edge: the next change is told all the same
-            log.internal_error("queues", error)
 
     def _report(self, problems: Sequence[Problem]) -> None:
         new = [each for each in problems if each not in self._reported]
@@ -127,12 +95,12 @@ class QueueWatch:
         def changed(_uid: str, old: _Item | None, new: _Item | None) -> None:
             # The objects of a first list count together, since a tree without some of its queues is another tree.
             if old != new and name in self._listed:
-                self._mark_changed()
+                self.mark_changed()
 
         def listed() -> None:
             if name not in self._listed:
                 self._listed.add(name)
-                self._mark_changed()
+                self.mark_changed()
 
         locate = self._locator(api_version, kind)
         return Reflector(name, self._client, locate, decode, changed, on_listed=listed)
@@ -143,9 +111,14 @@ class QueueWatch:
 
         return locate
 
-    def _mark_changed(self) -> None:
+    def mark_changed(self) -> None:
+        """Have the value made anew when it is read, and `on_changed` awaited soon."""
         self._declared = None
-        self._changed.set()
+        super().mark_changed()
+
+
+def _warn(watch: str) -> None:
+    _log.warning("queues_unknown", watch=watch, remedy="apply manifests/hub.yaml")
 
 
 def _dispatch_queue(raw: Json) -> DispatchQueue:
