@@ -7,7 +7,9 @@ A few aliases can stand for more values than fit in memory: aliases are followed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, TypeAlias
+from contextlib import nullcontext
+from pathlib import Path
+from typing import BinaryIO, Final, TypeAlias
 
 import yaml
 
@@ -25,6 +27,22 @@ Load: TypeAlias = Callable[[bytes], Iterable[object]]
 """Parses the content of a file; raises `YAMLError` or `ValueError`."""
 Place: TypeAlias = Callable[[yaml.Mark], str]
 """The words for a place in a file."""
+
+
+def read_document(name: str, opened: BinaryIO | None = None) -> object:
+    """The only document of the file `name`, read from `opened` if that is given; raises `InvalidFile`."""
+    try:
+        with Path(name).open("rb") if opened is None else nullcontext(opened) as file:
+            content = file.read(LARGEST_FILE + 1)
+    except OSError as error:
+        raise refused(name, error.strerror or str(error)) from error
+    [document] = documents_in(
+        name,
+        content,
+        lambda written: [yaml.load(written, Loader=Loader)],  # noqa: S506  # a safe loader
+        lambda mark: f"line {mark.line + 1}, column {mark.column + 1}",
+    )
+    return document
 
 
 def documents_in(name: str, content: bytes, load: Load, place: Place) -> list[object]:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import yaml
-
-from dispatcher.cli.documents import LARGEST_FILE, Loader, documents_in, refused
+from dispatcher.cli.documents import read_document, refused
 from dispatcher.core.kinds.declaration import read_declarations
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.document import DocumentError, Entry
@@ -20,21 +16,6 @@ def read_kinds(file: str) -> Kinds:
     if not file:
         return BUILT_IN
     try:
-        return Kinds(read_declarations(Entry(_document(file), "")))
+        return Kinds(read_declarations(Entry(read_document(file), "")))
     except DocumentError as error:
         raise refused(file, str(error)) from error
-
-
-def _document(file: str) -> object:
-    try:
-        with Path(file).open("rb") as opened:
-            content = opened.read(LARGEST_FILE + 1)
-    except OSError as error:
-        raise refused(file, error.strerror or str(error)) from error
-    [document] = documents_in(
-        file,
-        content,
-        lambda written: [yaml.load(written, Loader=Loader)],  # noqa: S506  # a safe loader
-        lambda mark: f"line {mark.line + 1}, column {mark.column + 1}",
-    )
-    return document

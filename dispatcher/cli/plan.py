@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -89,6 +88,7 @@ def plan(
     the waiting gang.
     """
     # Imported here, because other commands do not need it and importing takes most of their time.
+    from dispatcher.cli.documents import read_document
     from dispatcher.cli.plan_report import PlanReport
     from dispatcher.core.model.document import DocumentError
     from dispatcher.core.scheduling.advice import advise
@@ -97,7 +97,7 @@ def plan(
     from dispatcher.core.scheduling.world import KnownSnapshots
 
     try:
-        world = parse_scenario(_document(file))
+        world = parse_scenario(read_document(file, sys.stdin.buffer if file == STDIN else None))
     except DocumentError as error:
         raise InvalidFile(str(error)) from error
     known = KnownSnapshots()
@@ -108,30 +108,3 @@ def plan(
         print(dumped(report.as_document()))
     else:
         print(report.as_text(terminal_width()))
-
-
-def _document(file: str) -> object:
-    """The document in a file; raises `InvalidFile`."""
-    import yaml  # as in `plan`
-
-    from dispatcher.cli.documents import LARGEST_FILE, Loader, documents_in
-
-    try:
-        content = _beginning(file, LARGEST_FILE + 1)
-    except OSError as error:
-        raise InvalidFile(f"{file}: {error.strerror}") from error
-    [document] = documents_in(
-        file,
-        content,
-        lambda written: [yaml.load(written, Loader=Loader)],  # noqa: S506  # a safe loader
-        lambda mark: f"line {mark.line + 1}, column {mark.column + 1}",
-    )
-    return document
-
-
-def _beginning(file: str, most: int) -> bytes:
-    """At most so many bytes of a file, or of stdin; raises `OSError`."""
-    if file == STDIN:
-        return sys.stdin.buffer.read(most)
-    with Path(file).open("rb") as opened:
-        return opened.read(most)
