@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Final
 
 from dispatcher import errors
@@ -139,6 +140,20 @@ async def merge(client: ClusterClient, path: str, patch: Json) -> Json:
 
 
 @contextlib.contextmanager
+def known_kind(kinds: str, crd_file: str, without: str) -> Iterator[None]:
+    """Raises `CommandFailed` in place of the 404 of an API server that does not know `kinds`, which has no reason.
+
+    The message names the file to apply, and what holds `without` these kinds.
+    """
+    try:
+        yield
+    except errors.NotFound as error:
+        raise errors.CommandFailed(
+            f"the hub does not know {kinds} yet: kubectl apply -f {crd_file}. Without them, {without}"
+        ) from error
+
+
+@contextlib.contextmanager
 def explained(who: str, remedy: str) -> Iterator[None]:
     """Say in a sentence what an API server did not do; `remedy` is for one that does not answer or know us."""
     try:
@@ -160,16 +175,8 @@ def missing(name: str) -> str:
     return f"there is no member cluster {name}. See those there are with: dispatcher clusters list"
 
 
-@contextlib.contextmanager
-def _known() -> Iterator[None]:
-    """The API server gives no reason where it does not even know the kind."""
-    try:
-        yield
-    except errors.NotFound as error:
-        raise errors.CommandFailed(
-            f"the hub does not know MemberClusters yet: kubectl apply -f {CRD_FILE}. "
-            "Without them, all AppWrappers run on the hub itself"
-        ) from error
+def _known() -> AbstractContextManager[None]:
+    return known_kind("MemberClusters", CRD_FILE, "all AppWrappers run on the hub itself")
 
 
 async def _unless_missing(client: ClusterClient, path: str) -> Json | None:

@@ -6,18 +6,17 @@ the database has only samples of queues. A queue is changed only under the uid t
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Final
 
 from dispatcher import errors
 from dispatcher.api.names import QUEUES_PATH
-from dispatcher.cli.hub_client import merge
+from dispatcher.cli.hub_client import known_kind, merge
 from dispatcher.core.queues.quota_subtrees import API_VERSIONS
 from dispatcher.kube import paths
 from dispatcher.kube.client import ClusterClient, Json
 
 CRD_FILE: Final = "crds/dispatcher.codeflare.dev_dispatchqueues.yaml"
+WITHOUT_QUEUES: Final = "all AppWrappers are in the queue default, which has no limits"
 
 
 class QueueClient:
@@ -28,7 +27,7 @@ class QueueClient:
 
     async def queues(self) -> Json:
         """The list of all DispatchQueues, as the API server gives it."""
-        with _known():
+        with known_kind("DispatchQueues", CRD_FILE, WITHOUT_QUEUES):
             return await self._client.get(QUEUES_PATH)
 
     async def quota_subtrees(self) -> list[Json] | None:
@@ -57,15 +56,3 @@ class QueueClient:
             raise errors.CommandFailed(
                 f"the DispatchQueue {metadata['name']} was deleted meanwhile"
             ) from error
-
-
-@contextlib.contextmanager
-def _known() -> Iterator[None]:
-    """Says what to do if the API server does not know the kind: it gives no reason then."""
-    try:
-        yield
-    except errors.NotFound as error:
-        raise errors.CommandFailed(
-            f"the hub does not know DispatchQueues yet: kubectl apply -f {CRD_FILE}. "
-            "Without them, all AppWrappers are in the queue default, which has no limits"
-        ) from error
