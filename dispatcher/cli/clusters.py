@@ -37,6 +37,7 @@ from dispatcher.cli.options import (
     Reserve,
     SecretName,
     Yes,
+    check_no_options,
 )
 from dispatcher.cli.output import Shape, terminal_width
 from dispatcher.cli.query import (
@@ -84,6 +85,7 @@ def clusters(
     The database is read, with capacity as of the last sample. Without a database the hub is asked, as by list.
     """
     if context.invoked_subcommand:
+        check_no_options(context, "dispatcher clusters list -o json")
         return
     if not database_url:
         _list_instead(output, again, hub_kubeconfig)

@@ -1,4 +1,4 @@
-"""Options of `dispatcher clusters`, and the checks that refuse a value before anything is done."""
+"""Options of `dispatcher clusters` and `dispatcher queues`, with checks that refuse a value before anything is done."""
 
 from __future__ import annotations
 
@@ -17,6 +17,17 @@ class Output(StrEnum):
 
     JSON = "json"
     WIDE = "wide"
+
+
+def check_no_options(context: typer.Context, example: str) -> None:
+    """Raises `BadParameter` if options were written before a command, which would drop them.
+
+    They could name the hub of a cluster to be drained, for example. `example` is a command with its options at the end.
+    """
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter(f"give options at the end, such as: {example}")
 
 
 def _checked_name(name: str) -> str:

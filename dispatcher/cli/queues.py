@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from dispatcher import errors
 from dispatcher.cli.examples import examples
-from dispatcher.cli.options import Format, HubKubeconfig, Output
+from dispatcher.cli.options import Format, HubKubeconfig, Output, check_no_options
 from dispatcher.cli.output import as_table, dumped, how_long, known, named, plain, terminal_width, value
 from dispatcher.cli.query import TIMEOUT, DatabaseUrlIfAny, ask, check_way, epilog, note, patience
 from dispatcher.cli.watching import EVERY, Every, Watch, watch
@@ -110,7 +110,7 @@ def queues(
     DispatchQueues alone.
     """
     if context.invoked_subcommand:
-        _check_no_options(context)
+        check_no_options(context, "dispatcher queues NAME -o json")
         return
 
     def look() -> str:
@@ -285,14 +285,6 @@ def _check_declared(listed: QueueList, name: str) -> None:
     raise errors.CommandFailed(
         f"there is no DispatchQueue {name}. See those there are with: dispatcher queues"
     )
-
-
-def _check_no_options(context: typer.Context) -> None:
-    """Options before a command would be dropped: the hub, for example, of a queue to be stopped."""
-    for name in context.params:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            raise typer.BadParameter("give options at the end, such as: dispatcher queues NAME -o json")
 
 
 def _shown(queues: QueueList, output: Output | None) -> str:

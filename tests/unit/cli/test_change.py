@@ -115,6 +115,13 @@ async def test_hub_without_the_definition_is_told_what_to_apply(
     assert ran.err.startswith("dispatcher: the hub does not know MemberClusters yet: kubectl apply -f crds/")
 
 
+async def test_options_before_a_command_are_refused(run: Run, hub: FakeApiServer) -> None:
+    for asked in (["-o", "json", "cordon", "east"], ["--hub-kubeconfig", "other", "drain", "east"]):
+        ran = await run(*asked)
+        assert (ran.code, ran.out, hub.asked) == (2, "", [])
+        assert "give options at the end, such as: dispatcher clusters list -o json" in ran.err
+
+
 async def test_cluster_that_was_declared_anew_meanwhile_is_not_touched(run: Run, hub: FakeApiServer) -> None:
     hub.on("GET", EAST, answer(member()))
     hub.on("PATCH", EAST, refusal(422, "Invalid", "metadata.uid: Invalid value: field is immutable"))
