@@ -15,7 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from dispatcher.core.model.gang import Assignment, Gang
 from dispatcher.core.model.preemption import Reason
@@ -52,10 +52,10 @@ class Victims:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """How the running gangs of a search differ from those of the cycle: one is `placed` and some are gone."""
+    """The running gangs of a search after a preemption: those of the cycle, with `placed` and `without` some."""
 
-    placed: ActiveGang | None = None
-    without: frozenset[str] = frozenset()
+    placed: ActiveGang
+    without: frozenset[str]
 
 
 class _Kind(NamedTuple):
@@ -68,9 +68,6 @@ class _Kind(NamedTuple):
     asked: tuple[Asked, ...]
     priority: int
     created_at: datetime | None
-
-
-_AS_IT_IS: Final = _Change()
 
 
 @dataclass(slots=True)
@@ -141,7 +138,7 @@ class VictimSearch:
         if trial.has_room() and kind in self._without_quota:
             return None
         try:
-            if not self._search(trial, _AS_IT_IS):
+            if not self._search(trial):
                 if self.remembers and not trial.lacked_room:
                     self._without_quota.add(kind)
                 return None
@@ -166,8 +163,11 @@ class VictimSearch:
             record.created_at if is_by_age else None,
         )
 
-    def _search(self, trial: Trial, change: _Change) -> bool:
-        """Remove victims until it is enough in every tree, without those that are not needed."""
+    def _search(self, trial: Trial, change: _Change | None = None) -> bool:
+        """Remove victims until it is enough in every tree, without those that are not needed.
+
+        The running gangs are those of the cycle, or those after a `change`.
+        """
         gang = trial.gang
         conditions: list[Enough] = []
         asks_room = True
@@ -214,7 +214,13 @@ class VictimSearch:
         return frozenset(found)
 
     def _prepared(
-        self, trial: Trial, place: Place, contested: frozenset[str], change: _Change, *, lacks_room: bool
+        self,
+        trial: Trial,
+        place: Place,
+        contested: frozenset[str],
+        change: _Change | None,
+        *,
+        lacks_room: bool,
     ) -> Search:
         """The search in one tree, with its candidates."""
         own: list[ActiveGang] = []
@@ -222,10 +228,10 @@ class VictimSearch:
         cluster = trial.cluster if lacks_room else ""
         is_reclaiming = place.queue.preemption.reclaim is not Reclaim.NEVER
         tree = self.later.accounts[place.root].quota.tree
-        excluded = trial.removed.keys() | change.without
+        excluded = trial.removed.keys() | (change.without if change else ())
         for name in tree.names if is_reclaiming else (place.name,):
             found = self._candidates_using(name, contested, cluster)
-            if change.placed is not None and name in change.placed.leaves:
+            if change is not None and name in change.placed.leaves:
                 found = self._with_placed(found, change.placed, name, contested, cluster)
             found = _allowed(trial.gang, place, found, name)
             if excluded:
@@ -307,7 +313,6 @@ class VictimSearch:
     ) -> bool:
         """`capacity` is that of the cluster of the placed gang."""
         again, placed = _queued_again(victim), change.placed
-        assert placed is not None  # noqa: S101  # only such a change can be undone
         record = victim.record
         capacities = {
             name: capacity if name == placed.cluster else self.rooms[name].later
@@ -371,7 +376,7 @@ def _priority(gang: ActiveGang) -> int:
 
 
 def _fill_back(trial: Trial, is_enough: Enough) -> None:
-    """Put back whoever is not needed, from the last but one to the first that was removed."""
+    """Put back each gang that is not needed, from the last but one to the first that was removed."""
     for gang, reason in list(trial.removed.values())[-2::-1]:
         trial.restore(gang)
         if not is_enough():
