@@ -27,7 +27,7 @@ DispatcherError
         └── Invalid         400, 413, 415, 422: the object itself is wrong
 
 Adapters translate and chain (`raise … from error`); the controller catches by meaning. The text of a `ClusterError`
-is mostly somebody else's: it is made one printable line here, since it goes on into rows, statuses and logs.
+comes mostly from an API server. It is made one printable line here, because it is written to rows, statuses and logs.
 """
 
 from __future__ import annotations

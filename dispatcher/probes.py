@@ -151,7 +151,7 @@ class Metrics(Collector):
         )
         yield _counter(
             "dispatcher_internal_errors",
-            "Exceptions nobody thought of, by the worker that went on after them; the log has each",
+            "Unexpected exceptions, by the worker that went on after them; the log has each",
             ["worker"],
             _by_name(now.internal_errors),
         )

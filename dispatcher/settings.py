@@ -61,8 +61,8 @@ class Settings(BaseModel):
 
     declared_demand: Literal["larger", "trusted"] = "larger"
     """How `custompodresources` are charged where the template says what its pods ask for: the larger of the two, of
-    each resource, or what is declared alone, as MCAD did. The larger, so that nobody gets what he does not declare, and
-    a kind that makes no pods holds nothing."""
+    each resource, or what is declared alone, as MCAD did. The larger, so that no gang gets more than it is charged for,
+    and a kind that makes no pods holds nothing."""
 
     kinds_file: str = ""
     """Path of a YAML file that declares further kinds of wrapped objects: where their pod templates are and what ends

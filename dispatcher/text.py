@@ -1,4 +1,4 @@
-"""Text from outside, made safe for whatever it is written to: a log, a status, a column of text or JSON.
+"""Text from outside, made safe for every place that it is written to: a log, a status, a column of text or JSON.
 
 API servers, kubelets, TLS libraries and users write what they like: a NUL, which Postgres holds in no column, half of
 a surrogate pair, which is no UTF-8, a line break, a mark that turns the reading direction, a megabyte. Each adapter

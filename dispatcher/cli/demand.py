@@ -31,7 +31,7 @@ _EXIT_CODES: Final = "\n".join(
         "\b",
         "Exit codes:",
         "  0  the demand of every object is known",
-        "  2  wrong usage, a wrong file of kinds, or an object whose demand cannot be derived; nothing is printed then",
+        "  2  wrong usage, a wrong file of kinds, or an object whose demand cannot be derived; no table is printed",
         "",
     )
 )

@@ -1,4 +1,4 @@
-"""One AppWrapper as it is told to people: what it is and was, its attempts, and what happened when."""
+"""The description of one AppWrapper for people: its state, its attempts and its events."""
 
 from __future__ import annotations
 

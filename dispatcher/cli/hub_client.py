@@ -1,7 +1,8 @@
 """The hub as the commands of `dispatcher clusters` see it: MemberClusters, and the Secrets of their kubeconfigs.
 
-All of it is what anyone with kubectl could do. Whatever exists is changed and removed only under the uid that was
-looked at. A Secret made here says so by its labels, and no other is ever removed; what a Secret holds is never told.
+Every request could also be made with kubectl. An object is changed or removed only if it still has the uid that was
+read before. Secrets that a command creates have labels that say so, and no other Secret is removed. The content of a
+Secret is never shown.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ async def merge(client: ClusterClient, path: str, patch: Json) -> Json:
     try:
         return await client.patch(path, patch, MERGE_PATCH)
     except errors.Invalid as error:
-        # What a uid that is another's comes to in a merge patch: it is taken for an attempt to change it.
+        # The API server takes the uid of another object in a merge patch for an attempt to change the uid.
         if "metadata.uid" in str(error):
             raise errors.Conflict(str(error), error.reason) from error
         raise

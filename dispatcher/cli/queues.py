@@ -231,7 +231,7 @@ def _on_hub(kubeconfig: str, act: Callable[[QueueClient], Awaitable[_Answer]]) -
 
 
 def _patiently(look: Callable[[], str]) -> str:
-    """What is looked at; raises `TryAgain` if the hub does not answer now."""
+    """The text of `look`; raises `TryAgain` if the hub does not answer now."""
     try:
         return look()
     except errors.CommandFailed as error:

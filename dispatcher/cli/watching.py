@@ -30,7 +30,7 @@ Every = Annotated[
 
 
 def watch(look: Callable[[], str], every: float, pause: Callable[[float], None] = time.sleep) -> NoReturn:
-    """Show what is looked at until Ctrl-C; a look that fails for the moment is told below what was seen last."""
+    """Show the text of `look`, refreshed until Ctrl-C; an error that may pass is shown below the last text."""
     try:
         seen = look()
         typer.echo(_drawn(seen))

@@ -244,7 +244,7 @@ def _decoded(raw: Json) -> PodView | None:
     """The pod as the watch keeps it; None if it is unreadable, in which case the watch logs it and leaves it out."""
     try:
         return decode_pod(raw)
-    except Exception:  # noqa: BLE001  # whatever is written in one pod
+    except Exception:  # noqa: BLE001  # one pod must not end the list of the others
         return None
 
 

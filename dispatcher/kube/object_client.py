@@ -224,7 +224,7 @@ class ObjectClient:
         try:
             page = await self._client.get(paths.collection("v1", "events", ref.namespace), query)
         except errors.ClusterError:
-            return ""  # a hint: whoever asks does without
+            return ""  # the message is only a hint; callers go on without it
         newest: Json = max(_events(page), key=_last_seen, default={})
         message = without_values(text_of(newest.get("message")))
         return one_line(": ".join(filter(None, (text_of(newest.get("reason")), message))))

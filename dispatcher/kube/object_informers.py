@@ -126,7 +126,7 @@ class ObjectInformers:
         """Wake the AppWrapper after each complete list that lacks one of these objects; an empty tuple ends it.
 
         The objects replace those expected before. The end of an expected object is remembered after its deletion: a Job
-        that is cleaned up at once was done all the same.
+        may be removed as soon as it is complete.
         """
         for gone in {ref.uid for ref in self._expected.get(appwrapper, ())} - {ref.uid for ref in refs}:
             self._ended.pop(gone, None)
@@ -253,7 +253,7 @@ class ObjectInformers:
         )
 
     def _changed(self, uid: str, old: _WrappedObject | None, new: _WrappedObject | None) -> None:
-        """Wake the AppWrapper if a kept part changed; a heartbeat in a status, for example, wakes nobody."""
+        """Wake the AppWrapper if a kept part changed; a heartbeat in a status, for example, wakes none."""
         if old and not new and old.state.end is not End.OPEN and old.appwrapper in self._expected:
             self._ended[uid] = old.state
         if old != new:

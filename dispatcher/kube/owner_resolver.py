@@ -181,7 +181,7 @@ class OwnerResolver:
                 return NOBODY
             appwrapper = self._appwrapper_named_by(above)
             if appwrapper is not None:
-                return appwrapper  # whatever made the AppWrapper itself is not asked about
+                return appwrapper  # the owner of the AppWrapper itself does not matter
             ref = above
         return NOBODY
 

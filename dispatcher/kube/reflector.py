@@ -310,7 +310,7 @@ class Reflector(Generic[T]):
     def _read(self, raw: Json) -> T | None:
         try:
             return self._decode(raw)
-        except Exception as error:  # noqa: BLE001  # whatever one object has caused must not end the others' watch
+        except Exception as error:  # noqa: BLE001  # one object must not end the watch of the others
             name = name_of(raw["metadata"].get("name"))
             log.count_internal_error("reflector")
             _log.error("undecodable_object", watch=self.name, name=name, error=repr(error)[:300])

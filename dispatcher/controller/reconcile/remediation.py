@@ -59,7 +59,7 @@ class Remediator:
     async def _take_as_found(self, record: Record, confirmed: ObservedState, decision: Decision) -> Result:
         """An object that seemed to be missing exists: commits its end, if it has ended; else polls the watch.
 
-        An object that cannot be given our marks is never shown by a watch, and its end must be seen all the same.
+        No watch shows an object that cannot be given our labels, so it is polled until its end.
         """
         match decision.step:
             case Step.NOTE_DONE:

@@ -128,7 +128,7 @@ class Scheduler:
             await self.cycle()
         except errors.StoreError:
             raise
-        except Exception as error:  # noqa: BLE001  # the loop's edge: running gangs need the leader all the same
+        except Exception as error:  # noqa: BLE001  # the loop's edge: running gangs still need the leader
             log.internal_error("scheduler", error)
             self._failures += 1
             self._wake.set()

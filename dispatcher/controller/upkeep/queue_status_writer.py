@@ -134,7 +134,7 @@ class QueueStatusWriter:
     async def _write(self, queue: DispatchQueue, statuses: QueueStatuses, state: QueueState) -> None:
         """Write the status of a queue if it differs from what the API server has, as far as this is known."""
         written = self._written.get(queue.uid)
-        # What the watch has not shown since it was written is not told to it again.
+        # The watch may not have shown the last written status yet; that status is not written again.
         present = written.status if written is not None and written.seen is queue else queue.status
         status = statuses.status_of(state, present, self._now())
         if status == present:

@@ -197,7 +197,7 @@ class Account:
         }
 
     def beyond_nominal(self, leaf: str, demand: Resources) -> list[str]:
-        """The limited resources of which a gang that may not be preempted has no nominal quota, because of its like."""
+        """The limited resources of which a nominal quota is too small for the demand and all gangs not preemptible."""
         return [
             name
             for name, amount in self.quota.asked(demand)

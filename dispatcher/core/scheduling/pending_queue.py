@@ -62,7 +62,7 @@ TAKEN_IN_AT_ONCE: Final = 25
 class Changes(NamedTuple):
     """The last state of each record that changed, by uid; None for one that is no longer queued.
 
-    If `are_all`, they are all records: whatever was kept of the queue is out of date.
+    If `are_all`, they are all records, and everything kept of the queue is out of date.
     """
 
     records: Mapping[str, Record | None]

@@ -80,7 +80,7 @@ from dispatcher.core.scheduling.sharing.victims import Victims, VictimSearch
 _HEADS: Final = frozenset(
     {INSUFFICIENT_QUOTA, OVER_NOMINAL_QUOTA, INSUFFICIENT, RESERVED, AWAITING_RELEASE, NO_CLUSTER}
 )
-"""The reasons of a gang that waits as the head of its queue; others block nobody."""
+"""The reasons of a gang that waits as the head of its queue; gangs with other reasons block no gang."""
 
 MOST_NAMED: Final = 10
 """Victims that the pending reason of their preemptor names."""

@@ -152,7 +152,7 @@ def _at_most(amount: int, limit: int | None) -> int:
     return amount if limit is None else min(amount, limit)
 
 
-# --- whose turn ----------------------------------------------------------------------------------------------
+# --- the next queue ------------------------------------------------------------------------------------------
 
 
 class TurnKey(NamedTuple):

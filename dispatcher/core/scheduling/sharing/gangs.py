@@ -101,7 +101,7 @@ _SILENT: Final = frozenset(
         cluster_filters.ANOTHER_CLUSTER,
     }
 )
-"""Reasons for a closed cluster whose gangs cannot be removed now: nobody preempts them, and nobody waits for them."""
+"""Reasons for a closed cluster whose gangs cannot be removed now: no gang preempts them or waits for them to end."""
 
 
 def is_silent(closed: Closed | None) -> bool:

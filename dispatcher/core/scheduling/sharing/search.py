@@ -1,4 +1,4 @@
-"""What a search for victims knows and may do, whatever the sharing of the tree.
+"""The part of a search for victims that all sharings have in common.
 
 A `Trial` is the world as it would be later without some gangs. A `Search` asks for one gang in one tree: the module of
 the tree's sharing removes candidates one by one until it is enough.
@@ -182,7 +182,7 @@ class Search:
 
 
 Enough = Callable[[], bool]
-"""True if the gang has quota and room, and whatever else its tree's sharing asks, with what is removed by now."""
+"""True if, without the gangs removed so far, the gang has quota and room, and its tree's sharing asks no more."""
 
 
 def victim_order(gang: ActiveGang, leaf: str) -> tuple[bool, int, float, str]:

@@ -1,4 +1,4 @@
-"""Whose turn is it? The next gang to decide, of the first undecided gangs of all queues.
+"""The next gang to decide, of the first undecided gangs of all queues.
 
 Each tree names one of its heads by a tournament: at each inner queue the children's winners compare by a key that the
 sharing of the tree gives, then by rank. Of the trees' winners, the rank decides. A gang for which gangs were preempted
@@ -45,7 +45,7 @@ class _Winner(NamedTuple):
 
 
 class Turns:
-    """The undecided gangs. `later` is the ledger that decides whose turn it is."""
+    """The undecided gangs. `later` is the ledger by which queues are compared."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Turns:
         self._advance(class_.key.leaves[0])
 
     def next(self) -> PendingGang | None:
-        """The gang whose turn it is; None if all are decided or dropped."""
+        """The next gang to decide; None if all are decided or dropped."""
         heads = [tree[root] for root, tree in self._trees.items() if root in tree]
         preempting = [self._winner_of(self._queues[leaf][0], {}) for leaf in self._preempting]
         return min(preempting or heads, key=lambda each: each.rank).gang if heads else None
