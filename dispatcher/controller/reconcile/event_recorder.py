@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from dispatcher import log
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import Change, Record
-from dispatcher.core.status.events import user_event_of
+from dispatcher.core.status.events import UserEvent, user_event_of
 from dispatcher.kube.events import EventAbout, EventRecorder
 from dispatcher.probes import Metrics
 
@@ -26,20 +26,8 @@ class StepRecorder:
         self._count(change, record)
         self._write_log(change, record)
         notice = user_event_of(change)
-        if notice is None:
-            return
-        self._recorder.offer(
-            EventAbout(
-                group=record.group,
-                namespace=record.namespace,
-                name=record.name,
-                uid=record.uid,
-                reason=notice.reason,
-                message=notice.message,
-                warning=notice.warning,
-                at=change.events[-1].at,
-            )
-        )
+        if notice is not None:
+            self._recorder.offer(event_about(record, notice, change.events[-1].at))
 
     def _count(self, change: Change, record: Record) -> None:
         event = change.events[-1]
@@ -60,6 +48,20 @@ class StepRecorder:
             phase=event.to_phase.value,
             **{key: value for key, value in fields.items() if value},
         )
+
+
+def event_about(record: Record, notice: UserEvent, at: datetime) -> EventAbout:
+    """The Event on the AppWrapper of a record."""
+    return EventAbout(
+        group=record.group,
+        namespace=record.namespace,
+        name=record.name,
+        uid=record.uid,
+        reason=notice.reason,
+        message=notice.message,
+        warning=notice.warning,
+        at=at,
+    )
 
 
 def _seconds(duration: timedelta) -> float:

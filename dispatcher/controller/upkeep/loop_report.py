@@ -13,12 +13,13 @@ from datetime import datetime
 from typing import Final
 
 from dispatcher import errors, log
+from dispatcher.controller.reconcile.event_recorder import event_about
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.preemption import PREEMPTIONS_WITHIN
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.scheduling.sharing.loops import Circle, Preempted, by_victim, closed_circle
 from dispatcher.core.status.events import preemption_loop
-from dispatcher.kube.events import EventAbout, EventRecorder
+from dispatcher.kube.events import EventRecorder
 from dispatcher.probes import Metrics
 
 MOST_VICTIMS: Final = 500
@@ -93,18 +94,7 @@ class LoopReport:
         keys = [each.key for each in circle]
         notice = preemption_loop(keys)
         _log.warning("preemption_loop", appwrapper=record.key, uid=record.uid, detail=notice.message)
-        self._recorder.offer(
-            EventAbout(
-                group=record.group,
-                namespace=record.namespace,
-                name=record.name,
-                uid=record.uid,
-                reason=notice.reason,
-                message=notice.message,
-                warning=notice.warning,
-                at=now,
-            )
-        )
+        self._recorder.offer(event_about(record, notice, now))
 
     def _is_news(self, circle: _Reported, now: datetime) -> bool:
         """True if this leader has not reported the circle in the time in which preemptions count."""
