@@ -20,14 +20,8 @@ RecentUse = Mapping[tuple[str, str], Fraction]
 
 
 @dataclass(frozen=True, slots=True)
-class PendingGang:
-    """A gang that waits in one leaf of each of its trees; its turn is that of the first.
-
-    `preemptions` is how often it was preempted within the last 24 hours.
-    """
-
+class _RecordedGang:
     record: Record
-    preemptions: int = 0
 
     @property
     def leaves(self) -> tuple[str, ...]:
@@ -41,28 +35,27 @@ class PendingGang:
 
 
 @dataclass(frozen=True, slots=True)
-class ActiveGang:
+class PendingGang(_RecordedGang):
+    """A gang that waits in one leaf of each of its trees; its turn is that of the first.
+
+    `preemptions` is how often it was preempted within the last 24 hours.
+    """
+
+    preemptions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveGang(_RecordedGang):
     """A gang that holds capacity of a cluster, and quota in its leaves.
 
     `is_leaving` is true while it is deleted, suspended, requeued or preempted, unless its cluster does not answer.
     `is_fixed` is true for a gang that nobody may preempt now: it is being created, or its cluster does not answer.
     """
 
-    record: Record
     cluster: str
     dispatched_at: datetime
     is_leaving: bool = False
     is_fixed: bool = False
-
-    @property
-    def leaves(self) -> tuple[str, ...]:
-        """Its queues."""
-        return self.record.leaves
-
-    @property
-    def uid(self) -> str:
-        """The uid of its AppWrapper."""
-        return self.record.uid
 
 
 class Rank(NamedTuple):
