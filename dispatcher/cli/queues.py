@@ -193,7 +193,8 @@ def _stop(name: str, policy: StopPolicy, hub_kubeconfig: str) -> None:
         listed = _listed(await hub.queues())
         if name.count("/") == 1:
             raise errors.CommandFailed(
-                f"{name} is not a DispatchQueue. A node of MCAD's trees has no stopPolicy: set its quota to 0"
+                f"{name} is not a DispatchQueue. A node of MCAD's trees has no stopPolicy: "
+                "give it requests of 0 with hardLimit"
             )
         _check_declared(listed, name)
         found = listed.items[name]

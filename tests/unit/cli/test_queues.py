@@ -482,5 +482,5 @@ async def test_node_cannot_be_stopped(ask: Run, hub: FakeApiServer) -> None:
     hub.on("GET", QUEUES, answer(listing()))
     ran = await ask("hold", "context/bronze")
     assert (ran.code, ran.out) == (1, "")
-    assert "A node of MCAD's trees has no stopPolicy: set its quota to 0" in ran.err
+    assert "A node of MCAD's trees has no stopPolicy: give it requests of 0 with hardLimit" in ran.err
     assert writes(hub) == []
