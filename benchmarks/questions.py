@@ -20,6 +20,7 @@ VIEWS: Final = (
     "usage_hourly",
     "utilisation_hourly",
     "fairness_daily",
+    "queue_specs",
     "queue_depth_5m",
     "pending_reasons",
     "evictions",

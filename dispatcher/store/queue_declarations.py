@@ -1,4 +1,7 @@
-"""The quotas of queues over time, for `history.fairness_daily`: a row for each leaf and each time it changed.
+"""The declared queues over time, for history: a row for each queue and each time that it changed.
+
+`queue_declaration` has the weight and the quota of each leaf, for `history.fairness_daily`. `queue_spec` has the spec
+of each valid queue and its position in the order of declaration: with them a decision can be planned again.
 
 A row is valid from the moment at which a leader saw the declaration to the moment at which it saw another one. The
 database compares the rows that are valid now, so no leader writes a declaration again that has not changed.
@@ -6,18 +9,20 @@ database compares the rows that are valid now, so no leader writes a declaration
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
-from sqlalchemy import text
+from sqlalchemy import Table, TextClause, text
 
+from dispatcher.core.queues.declaration import write_queue
 from dispatcher.core.queues.leaf_quota import LeafQuota
+from dispatcher.core.queues.queue import Queue
 from dispatcher.store import mapping
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Lease
-from dispatcher.store.tables import queue_declaration, recordset, types
+from dispatcher.store.tables import queue_declaration, queue_spec, recordset, types
 
 
 class QueueDeclarationStore:
@@ -33,10 +38,19 @@ class QueueDeclarationStore:
         Safe to repeat. A declaration that was valid for no time leaves no row, and those that ended in a month that
         history has dropped are deleted.
         """
+        await self._replace(_QUOTAS, list(map(_row, quotas)), now)
+
+    async def declare_specs(self, queues: Sequence[Queue], now: datetime) -> None:
+        """Note that exactly these queues, in the order of declaration, are valid from `now` on; else as `declare`."""
+        await self._replace(_SPECS, list(map(_spec_row, enumerate(queues))), now)
+
+    async def _replace(
+        self, statements: Iterable[TextClause], rows: Sequence[mapping.Row], now: datetime
+    ) -> None:
         lease = self._lease()
-        values = {"rows": mapping.to_json(list(map(_row, quotas))), "now": now}
+        values = {"rows": mapping.to_json(rows), "now": now}
         async with self._database.fenced(lease.epoch, lease.holder) as connection:
-            for statement in (_FORGET, _WITHDRAW, _END, _BEGIN):
+            for statement in statements:
                 await connection.execute(statement, values)
 
 
@@ -49,24 +63,41 @@ def _row(quota: LeafQuota) -> mapping.Row:
     }
 
 
-_DECLARED: Final = recordset(types(queue_declaration, "valid_from", "valid_to"))
-_IS_ANOTHER: Final = (
-    "d.valid_to IS NULL AND NOT EXISTS "
-    f"(SELECT FROM {_DECLARED} WHERE (t.queue, t.weight, t.nominal) = (d.queue, d.weight, d.nominal))"
-)
-_FORGET: Final = text(
-    "DELETE FROM queue_declaration WHERE valid_to < "
-    "(SELECT (to_date(nullif(history_dropped_month, ''), 'YYYY_MM') + interval '1 month') AT TIME ZONE 'UTC' FROM hub)"
-)
-_WITHDRAW: Final = text(
-    f"DELETE FROM queue_declaration AS d WHERE {_IS_ANOTHER} AND d.valid_from >= CAST(:now AS timestamptz)"
-)
-_END: Final = text(f"UPDATE queue_declaration AS d SET valid_to = :now WHERE {_IS_ANOTHER}")
-# After a clock was turned back, the next declaration begins where the last one ended.
-_BEGIN: Final = text(
-    "INSERT INTO queue_declaration (queue, weight, nominal, valid_from) "
-    "SELECT queue, weight, nominal, greatest(CAST(:now AS timestamptz), "
-    "(SELECT max(d.valid_to) FROM queue_declaration AS d WHERE d.queue = t.queue)) "
-    f"FROM {_DECLARED} WHERE NOT EXISTS "
-    "(SELECT FROM queue_declaration AS d WHERE d.queue = t.queue AND d.valid_to IS NULL)"
-)
+def _spec_row(numbered: tuple[int, Queue]) -> mapping.Row:
+    position, queue = numbered
+    return {"queue": queue.name, "position": position, "spec": write_queue(queue)}
+
+
+def _statements(table: Table) -> tuple[TextClause, ...]:
+    """Compare the rows of a table that are valid now with those of `:rows`, which become valid at `:now`."""
+    fields = types(table, "valid_from", "valid_to")
+    names, declared = ", ".join(fields), recordset(fields)
+    is_another = (
+        "d.valid_to IS NULL AND NOT EXISTS "
+        f"(SELECT FROM {declared} WHERE ({_of('t', fields)}) = ({_of('d', fields)}))"
+    )
+    return (
+        text(
+            f"DELETE FROM {table.name} WHERE valid_to < (SELECT "
+            "(to_date(nullif(history_dropped_month, ''), 'YYYY_MM') + interval '1 month') AT TIME ZONE 'UTC' FROM hub)"
+        ),
+        text(
+            f"DELETE FROM {table.name} AS d WHERE {is_another} AND d.valid_from >= CAST(:now AS timestamptz)"
+        ),
+        text(f"UPDATE {table.name} AS d SET valid_to = :now WHERE {is_another}"),
+        # After a clock was turned back, the next declaration begins where the last one ended.
+        text(
+            f"INSERT INTO {table.name} ({names}, valid_from) SELECT {names}, "
+            "greatest(CAST(:now AS timestamptz), "
+            f"(SELECT max(d.valid_to) FROM {table.name} AS d WHERE d.queue = t.queue)) FROM {declared} "
+            f"WHERE NOT EXISTS (SELECT FROM {table.name} AS d WHERE d.queue = t.queue AND d.valid_to IS NULL)"
+        ),
+    )
+
+
+def _of(alias: str, fields: Iterable[str]) -> str:
+    return ", ".join(f"{alias}.{name}" for name in fields)
+
+
+_QUOTAS: Final = _statements(queue_declaration)
+_SPECS: Final = _statements(queue_spec)

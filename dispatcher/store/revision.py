@@ -12,7 +12,7 @@ import psycopg
 from dispatcher.errors import SchemaMismatch
 from dispatcher.store.connections import STATEMENT_TIMEOUT, connection_parameters, milliseconds, translated
 
-NEWEST: Final = "0017"
+NEWEST: Final = "0018"
 """The last of `migrations/versions`; revisions are numbers of four digits."""
 
 

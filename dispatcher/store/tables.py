@@ -258,6 +258,18 @@ queue_declaration: Final = Table(
     Index("uq_queue_declaration_valid", "queue", unique=True, postgresql_where=text("valid_to IS NULL")),
 )
 
+queue_spec: Final = Table(
+    "queue_spec",
+    metadata,
+    Column("queue", Text, nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("spec", JSONB, nullable=False),
+    _moment("valid_from"),
+    _moment("valid_to", nullable=True),
+    PrimaryKeyConstraint("queue", "valid_from"),
+    Index("uq_queue_spec_valid", "queue", unique=True, postgresql_where=text("valid_to IS NULL")),
+)
+
 event: Final = Table(
     "event",
     metadata,

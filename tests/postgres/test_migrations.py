@@ -27,11 +27,13 @@ from dispatcher.core.model.record import (
     Record,
 )
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.queue import Queue
 from dispatcher.errors import DataRefused, SchemaMismatch, StoreUnavailable
 from dispatcher.store import migrate, reader, revision
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
+from dispatcher.store.queue_declarations import QueueDeclarationStore
 from testbed.postgres import drop_database, url_of
 from tests.postgres.changes import forget_replay, make_dispatch, make_submit, rows_of
 
@@ -257,6 +259,24 @@ async def test_facts_of_queues_come_to_rows_of_the_revision_before_and_go_again(
     await asyncio.to_thread(migrate.migrate, database_url)
     await asyncio.to_thread(migrate.check, database_url)
     assert [each.pending for each in await queue.load_live()] == [known]
+
+
+async def test_specs_of_queues_come_to_the_revision_before_and_go_again(
+    database_url: str, database: Database, leadership: Leadership
+) -> None:
+    forget_replay(database_url)
+    store = QueueDeclarationStore(database, lambda: leadership.lease)
+    began = datetime(2026, 11, 20, 12, tzinfo=UTC)
+    await asyncio.to_thread(migrate.downgrade, database_url, "0017")
+    await asyncio.to_thread(migrate.migrate, database_url)
+    await asyncio.to_thread(migrate.check, database_url)
+    await store.declare_specs([Queue("team")], began)
+    shown: LiteralString = "SELECT queue, spec ->> 'order', valid_from, valid_to FROM history.queue_specs"
+    assert rows_of(database_url, shown) == [("team", "Priority", began, None)]
+    await asyncio.to_thread(migrate.downgrade, database_url, "0017")
+    await asyncio.to_thread(migrate.migrate, database_url)
+    await asyncio.to_thread(migrate.check, database_url)
+    assert rows_of(database_url, shown) == []
 
 
 async def test_what_an_older_release_left_ending_before_it_began_is_mended_and_goes_up_and_down(

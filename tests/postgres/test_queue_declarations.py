@@ -1,15 +1,27 @@
-"""Declared quotas are kept over time: each change once, by whichever leader sees it first."""
+"""Declared quotas and specs are kept over time: each change once, by whichever leader sees it first."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import LiteralString
 
 import psycopg
 import pytest
 
+from dispatcher.core.queues.declaration import parse_dispatch_queue
 from dispatcher.core.queues.leaf_quota import LeafQuota
+from dispatcher.core.queues.queue import (
+    Order,
+    Preemption,
+    Queue,
+    Quota,
+    Reclaim,
+    Sharing,
+    WhileBorrowing,
+    WithinQueue,
+)
+from dispatcher.core.scheduling.scenario import parse_scenario
 from dispatcher.errors import Fenced
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
@@ -98,3 +110,55 @@ async def test_declarations_of_dropped_months_are_forgotten(
     assert [kept for _, _, kept, *_ in rows_of(database_url, KEPT)] == [
         {"nvidia.com/gpu": gpus} for gpus in ("2", "3", "4")
     ]
+
+
+SPECS: LiteralString = (
+    "SELECT queue, position, valid_from, valid_to FROM history.queue_specs ORDER BY valid_from, position"
+)
+OF_DECISION: LiteralString = """
+SELECT queue, spec FROM history.queue_specs
+WHERE valid_from <= %(decided_at)s AND (valid_to IS NULL OR valid_to > %(decided_at)s) ORDER BY position
+"""
+FULL = Queue(
+    "team",
+    "org",
+    {"nvidia.com/gpu": Quota(8, 4, 6), "cpu": Quota(1500)},
+    weight=Fraction(3, 2),
+    order=Order.USAGE,
+    preemption=Preemption(WithinQueue.LOWER_PRIORITY, Reclaim.ANY, WhileBorrowing(7)),
+)
+
+
+async def test_a_decision_finds_the_specs_that_it_was_made_with(
+    store: QueueDeclarationStore, database_url: str
+) -> None:
+    sets = [
+        [Queue("org"), FULL],
+        [Queue("org", sharing=Sharing.DOMINANT_SHARE), FULL],
+        [FULL, Queue("org", sharing=Sharing.DOMINANT_SHARE)],
+        [],
+    ]
+    for hour, queues in enumerate(sets, 1):
+        await store.declare_specs(queues, at(hour))
+        await store.declare_specs(queues, at(hour))
+    assert rows_of(database_url, SPECS) == [
+        ("org", 0, at(1), at(2)),
+        ("team", 1, at(1), at(3)),
+        ("org", 0, at(2), at(3)),
+        ("team", 0, at(3), at(4)),
+        ("org", 1, at(3), at(4)),
+    ]
+    with psycopg.connect(database_url) as connection:
+        for hour, queues in enumerate(sets, 1):
+            decided_at = at(hour) + timedelta(minutes=30)
+            found = connection.execute(OF_DECISION, {"decided_at": decided_at}).fetchall()
+            assert [
+                parse_dispatch_queue({"metadata": {"name": name}, "spec": spec}) for name, spec in found
+            ] == queues
+            entries = [{"name": name, **spec} for name, spec in found]
+            document = {"clusters": [{"name": "hub"}], "queues": entries}
+            assert [
+                each.queue
+                for each in parse_scenario(document).forest.places.values()
+                if each.name != "default"
+            ] == queues

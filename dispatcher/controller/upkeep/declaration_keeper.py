@@ -1,6 +1,6 @@
-"""Keeps the declared quotas of queues in the database, so that history knows what each queue was entitled to.
+"""Keeps the declared queues in the database: history knows each quota, and the specs by which a decision was made.
 
-The declarations are written when this leader begins, and after a change of a weight or a quota; nothing is written in
+The declarations are written when this leader begins, and after a change of a valid queue; nothing is written in
 between. A change that cannot be written is tried again, and counts from the moment at which it was written.
 """
 
@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from dispatcher import errors, log
 from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.queues.leaf_quota import LeafQuota, leaf_quotas
+from dispatcher.core.queues.queue import Queue
 
 RETRY_SECONDS: Final = 30.0
 """Seconds until declarations that could not be written are tried again."""
@@ -36,6 +37,9 @@ class Store(Protocol):
     async def declare(self, quotas: Sequence[LeafQuota], now: datetime) -> None:
         """Note that exactly these leaves are declared from `now` on."""
 
+    async def declare_specs(self, queues: Sequence[Queue], now: datetime) -> None:
+        """Note that exactly these queues, in the order of declaration, are valid from `now` on."""
+
 
 class DeclarationKeeper:
     """Writes the declarations while `run` runs."""
@@ -46,6 +50,7 @@ class DeclarationKeeper:
         self._now = now
         self._changed = asyncio.Event()
         self._written: tuple[LeafQuota, ...] | None = None
+        self._written_specs: tuple[Queue, ...] | None = None
 
     def wake(self) -> None:
         """Have the declarations compared soon: a queue was declared, changed or removed."""
@@ -75,8 +80,13 @@ class DeclarationKeeper:
         return True
 
     async def _write(self) -> None:
-        declared = self._queues.declared
-        quotas = leaf_quotas(declared.forest) if declared.is_declared else ()
+        declared, now = self._queues.declared, self._now()
+        forest = declared.forest
+        specs = tuple(each.queue for each in forest.places.values()) if declared.is_declared else ()
+        if specs != self._written_specs:
+            await self._store.declare_specs(specs, now)
+            self._written_specs = specs
+        quotas = leaf_quotas(forest) if declared.is_declared else ()
         if quotas != self._written:
-            await self._store.declare(quotas, self._now())
+            await self._store.declare(quotas, now)
             self._written = quotas

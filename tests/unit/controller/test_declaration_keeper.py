@@ -26,6 +26,7 @@ class Bench:
     def __init__(self) -> None:
         self.declared = DeclaredQueues()
         self.written: list[tuple[datetime, dict[str, int]]] = []
+        self.specs: list[tuple[datetime, list[Queue]]] = []
         self.failure: Exception | None = None
         self.keeper = DeclarationKeeper(self, self, lambda: at(monotonic()))
 
@@ -33,6 +34,11 @@ class Bench:
         if self.failure is not None:
             raise self.failure
         self.written.append((now, {each.queue: each.nominal.get("cpu", 0) for each in quotas}))
+
+    async def declare_specs(self, queues: Sequence[Queue], now: datetime) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.specs.append((now, list(queues)))
 
     def change(self, *queues: Queue) -> None:
         self.declared = DeclaredQueues(Forest.of(queues), is_declared=bool(queues))
@@ -65,6 +71,22 @@ async def test_each_change_of_a_quota_is_written_once_and_nothing_in_between() -
         (at(1), {"team": 8, "default": 0}),
         (at(1201), {"team": 4, "default": 0}),
         (at(1801), {}),
+    ]
+
+
+async def test_each_change_of_a_spec_is_written_once_in_the_order_of_declaration() -> None:
+    bench = Bench()
+    default = Queue("default")
+    async with running(bench):
+        for change in ((team(8),), (team(8, Order.USAGE),), (Queue("lost", "nobody"), default), ()):
+            bench.change(*change)
+            await asyncio.sleep(600)  # virtual
+    assert bench.specs == [
+        (at(0), []),
+        (at(1), [team(8), default]),
+        (at(601), [team(8, Order.USAGE), default]),
+        (at(1201), [default]),
+        (at(1801), []),
     ]
 
 
