@@ -126,6 +126,41 @@ async def test_a_waiting_gang_says_who_borrows_and_then_whom_it_preempts(
     assert "waiting" not in await world.until_state("large", "Running")
 
 
+@pytest.mark.parametrize("change", ["deleted", "suspended", "moved"])
+async def test_a_victim_runs_again_if_its_preemptor_goes_away_meanwhile(
+    world: World, declare: Declare, change: str
+) -> None:
+    await declare(
+        "default",
+        resources={"cpu": {"nominalQuota": 4, "borrowingLimit": 0}},
+        preemption={"withinQueue": "LowerPriority"},
+    )
+    await declare("other", resources={"cpu": {"nominalQuota": 4}}, stopPolicy="Hold")
+    await world.start_dispatcher()
+    await world.create(appwrapper("victim", item(job("victim", 3, cpu="1"))))
+    await world.until_state("victim", "Running")
+    await world.merge("Job", "victim", {"metadata": {"finalizers": ["example.com/slow"]}})
+    await world.create(appwrapper("preemptor", item(job("preemptor", cpu="2")), priority=5))
+    preempting = await world.until_history("preemptor", "preempting")
+    victim, preemptor = f"{world.namespace}/victim", f"{world.namespace}/preemptor"
+    assert victim in (await world.event("preemptor", "Preempting"))["message"]
+    assert preemptor in (await world.event("victim", "Preempted"))["message"]
+
+    match change:
+        case "deleted":
+            await world.delete("preemptor")
+        case "suspended":
+            await world.merge("AppWrapper", "preemptor", {"spec": {"suspend": True}})
+            await world.until_state("preemptor", "Suspended")
+        case _:
+            await world.merge("AppWrapper", "preemptor", {"metadata": {"labels": {QUEUE_LABEL: "other"}}})
+            await world.until_history("preemptor", "moved")
+    await world.merge("Job", "victim", {"metadata": {"finalizers": None}})
+    await world.until_history("victim", "pods-running", 2)
+    assert "dispatched" not in await world.causes("preemptor")
+    assert preempting.count("preempting") == (await world.causes("preemptor")).count("preempting") == 1
+
+
 async def test_a_circle_of_preemptions_is_an_event_of_the_gang_that_closes_it(
     world: World, declare: Declare
 ) -> None:
