@@ -161,7 +161,10 @@ class AppWrapperInformer:
 
     async def write_status(self, view: AppWrapperView, status: dict[str, Any]) -> str:
         """Replace the status of an AppWrapper; return its new resource version."""
-        self._reported[view.uid] = status  # before the write: its event may come before its answer
+        if (
+            self.view(view.uid) is not None
+        ):  # else its deletion, which would forget the status, has come already
+            self._reported[view.uid] = status  # before the write: its event may come before its answer
         return await self._groups[view.group].api.write_status(view, status)
 
     def _watch(self, client: ClusterClient, discovery: Discovery, group: str) -> _Group:
@@ -182,14 +185,18 @@ class AppWrapperInformer:
         return _Group(api, reflector)
 
     def _decode(self, raw: Json) -> AppWrapperView:
-        """The view of an AppWrapper without its spec: all specs together would be large."""
+        """The view of an AppWrapper without its spec: all specs together would be large.
+
+        A status that was written here is kept once, not beside the equal one that the API server shows: some KiB each.
+        """
         is_new = not self._is_known(raw["metadata"]["uid"])
         view = decode(raw, with_spec=is_new)
         if is_new and view.is_ours:
             self._new_specs.put(view.uid, view.spec)
         else:
             self._new_specs.drop(view.uid)
-        return replace(view, spec=b"")
+        reported = self._reported.get(view.uid)
+        return replace(view, spec=b"", status=reported if reported == view.status else view.status)
 
     def _changed(self, uid: str, old: AppWrapperView | None, new: AppWrapperView | None) -> None:
         if new is None:
@@ -206,6 +213,6 @@ class AppWrapperInformer:
 
     def _is_echo(self, old: AppWrapperView | None, new: AppWrapperView | None) -> bool:
         """True if an event only shows the status that was written last."""
-        if old is None or new is None or self._reported.get(new.uid) != new.status:
+        if old is None or new is None or self._reported.get(new.uid) is not new.status:
             return False
         return replace(old, status=new.status, resource_version=new.resource_version) == new

@@ -86,7 +86,10 @@ async def is_looked_at(world: World, appwrappers: Watched, **changes: Any) -> bo
 
 
 async def test_a_status_that_was_just_written_is_no_change(world: World, appwrappers: Watched) -> None:
-    assert not await is_looked_at(world, appwrappers, status=REPORTED)
+    assert not await is_looked_at(world, appwrappers, status=dict(REPORTED))
+    view = world.hub.view(UID)
+    assert view is not None
+    assert view.status is REPORTED, "the status is in memory once"
 
 
 @pytest.mark.parametrize(
