@@ -1,10 +1,14 @@
-"""Which outcomes of a cycle over queues change a record; a refusal of a class is looked at once for equal records."""
+"""Which outcomes of a cycle over queues change a record; a refusal of a class is looked at once for equal records.
+
+A gang that is no head lacks quota in two ways by turns, because quota that becomes free is promised before it is used:
+there is none, or what there is, is kept for gangs that go first. Between these two its record stays as it is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Final, Self
 
 from dispatcher.core.lifecycle.queue_steps import (
     PendingKey,
@@ -13,11 +17,15 @@ from dispatcher.core.lifecycle.queue_steps import (
     pending_key_of,
     says_otherwise,
 )
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Outcome, Waiting
+from dispatcher.core.scheduling.explain import RESERVED
 from dispatcher.core.scheduling.sharing.queued_gangs import QueueClass
+from dispatcher.core.scheduling.sharing.refusals import INSUFFICIENT_QUOTA
 
 Refusal = Waiting | Impossible | NotEvaluated
+
+_WITHOUT_QUOTA: Final = frozenset({INSUFFICIENT_QUOTA, RESERVED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +54,11 @@ class ClassRefused:
 def is_news(outcome: object) -> bool:
     """True if an outcome changes a record."""
     match outcome:
-        case Waiting(record, pending, is_head):
-            begins = is_head and record.blocked_since is None
-            return begins or says_otherwise(record, pending)
+        case Waiting(record, pending, is_head) if is_head:
+            return record.blocked_since is None or says_otherwise(record, pending)
+        case Waiting(record, pending):
+            is_same = _are_without_quota(pending_key(record), pending) and not record.is_preempting
+            return not is_same and says_otherwise(record, pending)
         case Impossible(record, pending):
             return says_otherwise(record, pending)
         case NotEvaluated(record):
@@ -61,4 +71,8 @@ def _says(known: PendingKey, answer: Refusal) -> bool:
     """True if records with this key say what the answer says."""
     if isinstance(answer, NotEvaluated):
         return is_known_not_evaluated(known, answer.pending)
-    return known == pending_key_of(answer.pending)
+    return known == pending_key_of(answer.pending) or _are_without_quota(known, answer.pending)
+
+
+def _are_without_quota(known: PendingKey, pending: Pending) -> bool:
+    return {known.reason, pending.reason} == _WITHOUT_QUOTA and known.queue == pending.queue
