@@ -29,7 +29,7 @@ def queue_table(world: World, shares: Mapping[str, QueueShare], width: int | Non
     declared = {queue.name for queue in world.queues or ()}
     rows: list[Sequence[str]] = []
     for root, tree in forest.trees.items():
-        if root in declared:
+        if not declared.isdisjoint(tree.names):  # `default` need not be declared to have children
             quota = TreeQuota.of(tree, forest)
             for place in _in_tree_order(forest, root):
                 rows += _rows(place, quota, shares[place.name])

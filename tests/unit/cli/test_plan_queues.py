@@ -112,6 +112,13 @@ async def test_the_fair_shares_of_a_division_are_shown(plan: Run) -> None:
     assert "org    cpu       8500m    4     24\n" in shown
 
 
+async def test_the_queue_default_is_shown_above_its_children_without_a_declaration(plan: Run) -> None:
+    queues = [{"name": "a", "parent": "default", "resources": {"cpu": {"nominalQuota": 2}}}]
+    ran = await plan("-f", "-", stdin=json.dumps({"clusters": [{"name": "hub"}], "queues": queues}))
+    shown = [line.split() for line in ran.out.splitlines()]
+    assert shown[-2:] == [["default", "cpu", "2", "0", "-"], ["a", "cpu", "2", "0", "-"]]
+
+
 async def test_a_tree_hundreds_of_queues_deep_is_planned_and_shown(plan: Run) -> None:
     queues = [{"name": "q0", "resources": {"cpu": {"nominalQuota": 1}}}]
     queues += [{"name": f"q{number}", "parent": f"q{number - 1}"} for number in range(1, 600)]
