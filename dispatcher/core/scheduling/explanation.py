@@ -15,6 +15,7 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.scheduling import ordering
 from dispatcher.core.scheduling.advice import MOST_WORK, NO_ADVICE, Advice, advise_one
 from dispatcher.core.scheduling.cycle import Outcome, Placed, Preempting
+from dispatcher.core.scheduling.explain import INSUFFICIENT, RESERVED
 from dispatcher.core.scheduling.sharing.account_report import AccountRow, QueueReport, Spared
 from dispatcher.core.scheduling.world import KnownSnapshots, World
 
@@ -85,7 +86,18 @@ def _with_queues(found: Explanation, world: World) -> Explanation:
     spared = (
         ()
         if isinstance(found.outcome, Preempting)
-        else tuple(islice(report.spared(found.record), MOST_SPARED))
+        else tuple(islice(report.spared(found.record, _closed(found.outcome)), MOST_SPARED))
     )
     accounts, borrowers = report.accounts(found.record), report.borrowers(found.record)
     return replace(found, accounts=tuple(accounts), borrowers=tuple(borrowers), spared=spared)
+
+
+def _closed(outcome: Outcome | None) -> dict[str, str]:
+    """The reason of each cluster where a gang has no room whatever is released there; empty if it lacks quota."""
+    if outcome is None or isinstance(outcome, Placed):
+        return {}
+    return {
+        each.cluster: each.reason
+        for each in outcome.pending.clusters
+        if each.reason not in {INSUFFICIENT, RESERVED}
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -15,6 +15,8 @@ from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
 from dispatcher.core.scheduling.sharing.search import uses_any
 from dispatcher.core.scheduling.sharing.victims import may_preempt
+
+NONE_CLOSED: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,12 @@ class QueueReport:
                 rows = [self._row(each, resource) for each in leaves if account.borrowed(each.name, resource)]
                 yield from sorted(rows, key=lambda row: (-row.borrows, row.queue))
 
-    def spared(self, record: Record) -> Iterator[Spared]:
-        """The gangs of its trees that hold something the gang asks for, each with why it is not preempted."""
+    def spared(self, record: Record, closed: Mapping[str, str] = NONE_CLOSED) -> Iterator[Spared]:
+        """The gangs of its trees that hold something the gang asks for, each with why it is not preempted.
+
+        `closed` has the reason of each cluster in which no release lets the gang go; empty for a gang that lacks quota,
+        which any cluster can release.
+        """
         gang = PendingGang(record)
         for place in self._forest.places_of(record.leaves):
             tree = self._ledger.accounts[place.root].quota.tree.names
@@ -83,7 +89,7 @@ class QueueReport:
                 for leaf in other.leaves:
                     if leaf in tree and uses_any(other, asked):
                         its = self._forest.places[leaf]
-                        yield Spared(other, leaf, self._why_spared(gang, place, other, its))
+                        yield Spared(other, leaf, self._why_spared(gang, place, other, its, closed))
 
     def _row(self, place: Place, resource: str) -> AccountRow:
         account = self._ledger.accounts[place.root]
@@ -100,7 +106,14 @@ class QueueReport:
             return replace(row, limit=quota.limit[resource])
         return replace(row, available=account.available(place.name, resource), most=quota.most[resource])
 
-    def _why_spared(self, gang: PendingGang, place: Place, other: ActiveGang, its: Place) -> str:
+    def _why_spared(
+        self,
+        gang: PendingGang,
+        place: Place,
+        other: ActiveGang,
+        its: Place,
+        closed: Mapping[str, str],
+    ) -> str:
         ran, priority = self._now - other.dispatched_at, other.record.priority
         if other.is_leaving:
             return "it is leaving"
@@ -120,6 +133,10 @@ class QueueReport:
             return _NOT_ALLOWED_OUTSIDE[preemption.reclaim]
         if its != place and self._is_within(place, its, gang.record):
             return f"queue {its.name}, or one above it, is within its own quota"
+        if other.cluster in closed:
+            return (
+                f"it runs in cluster {other.cluster}, which does not take this gang: {closed[other.cluster]}"
+            )
         return "preempting it would not suffice, or is not needed"
 
     def _is_within(self, place: Place, its: Place, record: Record) -> bool:

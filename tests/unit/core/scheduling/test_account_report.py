@@ -93,6 +93,48 @@ def test_each_gang_of_its_tree_is_spared_for_a_reason(preemption: str, expected:
     }
 
 
+ELSEWHERE = """
+clusters:
+- {name: east, labels: {gpu: a100}, nodes: [{name: node, allocatable: {cpu: 8}}]}
+- {name: west, labels: {gpu: h100}, nodes: [{name: node, allocatable: {cpu: 8}}]}
+- {name: edge, labels: {gpu: a100}, nodes: [{name: node, allocatable: {cpu: 4}}]}
+queues:
+- {name: a, resources: {cpu: {nominalQuota: QUOTA}}, preemption: {withinQueue: LowerPriority}}
+running:
+- {name: there, queue: a, cluster: west, ran: 9, demand: {cpu: 4}}
+- {name: small, queue: a, cluster: edge, ran: 9, demand: {cpu: 1}}
+- {name: beside, queue: a, cluster: east, ran: 9, demand: {cpu: 1}}
+- {name: firm, queue: a, cluster: east, ran: 9, priority: 9, demand: {cpu: 3}}
+pending:
+- {name: p, queue: a, priority: 5, clusterSelector: gpu=a100, demand: {cpu: 6}}
+"""
+NOT_ENOUGH = "preempting it would not suffice, or is not needed"
+
+
+@pytest.mark.parametrize(
+    ("quota", "there", "small"),
+    [
+        pytest.param(
+            "20",
+            "it runs in cluster west, which does not take this gang: ClusterNotSelected",
+            "it runs in cluster edge, which does not take this gang: LargerThanCluster",
+            id="lacks-room",
+        ),
+        pytest.param("9", NOT_ENOUGH, NOT_ENOUGH, id="lacks-quota-too"),
+    ],
+)
+def test_a_gang_elsewhere_is_spared_because_of_its_cluster_unless_quota_is_short(
+    quota: str, there: str, small: str
+) -> None:
+    found = explain(parse_scenario(yaml.safe_load(ELSEWHERE.replace("QUOTA", quota))), "p")
+    assert {each.gang.uid: each.reason for each in found.spared} == {
+        "there": there,
+        "small": small,
+        "beside": NOT_ENOUGH,
+        "firm": "its priority is not lower",
+    }
+
+
 def test_a_gang_that_preempts_has_no_list_of_gangs_that_are_spared() -> None:
     found = explained("{reclaim: Any}", "first")
     assert found.outcome is not None
