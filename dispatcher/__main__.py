@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dispatcher import errors
-from dispatcher.cli import clusters, completion, demand, explain, history, plan, queues
+from dispatcher.cli import clusters, completion, demand, explain, history, plan, queues, release
 from dispatcher.cli.query import EXIT_CODES
+from dispatcher.cli.release import Version
 from dispatcher.store.tls import check_verified
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ commands.add_typer(history.commands)
 commands.add_typer(explain.commands)
 commands.add_typer(demand.commands)
 commands.add_typer(plan.commands)
+commands.add_typer(release.commands)
 
 plugin = typer.Typer(
     name="kubectl aw",
@@ -71,6 +73,12 @@ LogFormat = Annotated[
         help="json, console or auto.  [env: DISPATCHER_LOG_FORMAT; default: auto]", show_default=False
     ),
 ]
+
+
+@commands.callback()
+@plugin.callback()
+def options(version: Version = False) -> None:
+    """Parse the options of the program itself; `--version` prints and exits."""
 
 
 @commands.command()

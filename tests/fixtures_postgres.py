@@ -13,11 +13,19 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
-from testbed.postgres import NoPostgres, clone_template, drop_database, migrated_template, postgres_server
+from testbed.postgres import (
+    NoPostgres,
+    clone_template,
+    drop_database,
+    migrated_template,
+    postgres_server,
+    url_of,
+)
 
 REPLAY = (Path(__file__).parent / "postgres" / "replay.sql").read_bytes()
 
@@ -32,6 +40,16 @@ def postgres_url() -> Iterator[str]:
         if os.environ.get("CI", "").lower() in ("1", "true"):
             raise
         pytest.skip(str(error))
+
+
+@pytest.fixture
+def empty_url(postgres_url: str) -> Iterator[str]:
+    """A database without tables."""
+    name = f"aw_test_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_url, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    yield url_of(postgres_url, name)
+    drop_database(postgres_url, name)
 
 
 @pytest.fixture(scope="session")

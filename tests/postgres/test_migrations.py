@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,20 +33,9 @@ from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
 from dispatcher.store.queue_declarations import QueueDeclarationStore
-from testbed.postgres import drop_database, url_of
 from tests.postgres.changes import forget_replay, make_dispatch, make_submit, rows_of
 
 CHECKOUT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def empty_url(postgres_url: str) -> Iterator[str]:
-    """A database with nothing in it."""
-    name = f"aw_test_{uuid.uuid4().hex}"
-    with psycopg.connect(postgres_url, autocommit=True) as admin:
-        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-    yield url_of(postgres_url, name)
-    drop_database(postgres_url, name)
 
 
 def test_every_revision_goes_up_down_and_up_again_and_agrees_with_the_tables_in_code(empty_url: str) -> None:

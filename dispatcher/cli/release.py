@@ -1,0 +1,46 @@
+"""`dispatcher crds` and `--version`: the parts of a release that are in the installed package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from dispatcher.cli.examples import examples
+
+DISTRIBUTION: Final = "appwrapper-dispatcher"
+"""The name of the wheel."""
+
+commands = typer.Typer()
+
+
+def _shown_version(asked: bool) -> None:
+    if not asked:
+        return
+    from importlib import metadata  # no other command needs it
+
+    typer.echo(metadata.version(DISTRIBUTION))
+    raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option("--version", callback=_shown_version, is_eager=True, help="Print the version and exit."),
+]
+
+
+@commands.command(epilog=examples("dispatcher crds | kubectl apply --server-side -f -"))
+def crds() -> None:
+    """Print the CustomResourceDefinitions of this version, as YAML for kubectl.
+
+    The command contacts neither a cluster nor the database.
+    """
+    typer.echo("---\n".join(path.read_text(encoding="utf-8") for path in definitions()), nl=False)
+
+
+def definitions() -> list[Path]:
+    """The files of the CustomResourceDefinitions: of the installed package, or of the checkout."""
+    package = Path(__file__).resolve().parent.parent
+    installed = package / "crds"
+    return sorted((installed if installed.is_dir() else package.parent / "crds").glob("*.yaml"))

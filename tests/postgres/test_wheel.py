@@ -1,0 +1,70 @@
+"""The wheel is installable by itself: without a checkout it has its migrations and its CustomResourceDefinitions."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dispatcher.store import migrate, revision
+
+CHECKOUT = Path(__file__).parents[2]
+PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+VERSION = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["version"]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the installed wheel; it was built without network."""
+    wheels, target = tmp_path_factory.mktemp("wheels"), tmp_path_factory.mktemp("installed")
+    offline = ("--no-index", "--no-deps")
+    build = (*PIP, "wheel", *offline, "--no-build-isolation", "--wheel-dir", str(wheels), str(CHECKOUT))
+    subprocess.run(build, check=True)  # noqa: S603
+    [wheel] = wheels.glob("*.whl")
+    subprocess.run((*PIP, "install", *offline, "--target", str(target), str(wheel)), check=True)  # noqa: S603
+    return target
+
+
+def run(installed: Path, program: str, *arguments: str, **environment: str) -> str:
+    """What a console script of the wheel prints, run in its own folder."""
+    command = [str(installed / "bin" / program), *arguments]
+    variables = {"PATH": os.environ["PATH"], "PYTHONPATH": str(installed), **environment}
+    ran = subprocess.run(  # noqa: S603
+        command, cwd=installed, env=variables, check=True, capture_output=True, text=True
+    )
+    return ran.stdout
+
+
+@pytest.mark.parametrize("program", ["dispatcher", "kubectl-aw"])
+def test_console_scripts_print_the_version(installed: Path, program: str) -> None:
+    assert run(installed, program, "--version") == f"{VERSION}\n"
+
+
+def test_command_line_of_the_wheel_has_migrate(installed: Path) -> None:
+    assert "Migrate the database to the schema of this version." in run(
+        installed, "dispatcher", "migrate", "--help"
+    )
+
+
+def test_wheel_migrates_an_empty_database_with_its_own_migrations(installed: Path, empty_url: str) -> None:
+    assert (installed / "dispatcher" / "migrations" / "env.py").is_file()
+
+    said = run(installed, "dispatcher", "migrate", DISPATCHER_DATABASE_URL=empty_url)
+
+    assert said == f"the database is at revision {revision.NEWEST}\n"
+    migrate.check(empty_url)
+
+
+def test_wheel_prints_the_definitions_of_the_checkout(installed: Path) -> None:
+    printed = run(installed, "dispatcher", "crds")
+
+    files = sorted((CHECKOUT / "crds").glob("*.yaml"))
+    assert len(files) == 4
+    assert list(yaml.safe_load_all(printed)) == [
+        document for file in files for document in yaml.safe_load_all(file.read_text())
+    ]
