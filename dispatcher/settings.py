@@ -146,9 +146,9 @@ class Settings(BaseModel):
 
     author_check: Literal["policy", "review", "off"] = "policy"
     """Who makes sure that authors may create what their AppWrappers wrap: the API server, by
-    `manifests/author-policy.yaml`; the dispatcher, which asks by SubjectAccessReview for the user whom the annotation
-    names, and refuses an AppWrapper that names none; or nobody. The policy, because its refusal reaches the author at
-    once and costs the dispatcher nothing."""
+    `manifests/policies/author-policy.yaml`; the dispatcher, which asks by SubjectAccessReview for the user whom the
+    annotation names, and refuses an AppWrapper that names none; or nobody. The policy, because its refusal reaches the
+    author at once and costs the dispatcher nothing."""
 
     denied_namespaces: str = "kube-system,kube-public,kube-node-lease"
     """Namespaces, separated by commas, whose AppWrappers are Failed at once, beside the dispatcher's own where that is

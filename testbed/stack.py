@@ -31,7 +31,9 @@ from testbed.processes import Ending, Process, ProcessDied, Supervisor
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CRDS: Final = (*sorted((ROOT / "crds").glob("*.yaml")), *sorted((ROOT / "testbed" / "crds").glob("*.yaml")))
-POLICIES: Final = tuple(ROOT / "manifests" / f"{each}-policy.yaml" for each in ("admission", "author"))
+POLICIES: Final = tuple(
+    ROOT / "manifests" / "policies" / f"{each}-policy.yaml" for each in ("admission", "author")
+)
 """The policies that an operator applies on the hub; the API server enforces them some seconds later."""
 NAMESPACE: Final = "appwrapper-dispatcher"
 """The dispatcher's own namespace in these policies: it has the kubeconfigs of members, and no AppWrappers."""

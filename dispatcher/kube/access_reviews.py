@@ -15,7 +15,7 @@ PATH: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 BINDING: Final = (
     "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/author.dispatcher.codeflare.dev"
 )
-"""The path of the binding of the policy in `manifests/author-policy.yaml`."""
+"""The path of the binding of the policy in `manifests/policies/author-policy.yaml`."""
 
 
 async def is_allowed(client: ClusterClient, access: Access) -> bool:

@@ -25,7 +25,9 @@ from tests.cluster.world import CHECKOUT, World
 
 Json = dict[str, Any]
 
-DOCUMENTS: list[Json] = [*yaml.safe_load_all((CHECKOUT / "manifests" / "author-policy.yaml").read_text())]
+DOCUMENTS: list[Json] = [
+    *yaml.safe_load_all((CHECKOUT / "manifests" / "policies" / "author-policy.yaml").read_text())
+]
 OWN_NAMESPACE = "appwrapper-dispatcher"
 CONFIG_MAPS = f"/api/v1/namespaces/{OWN_NAMESPACE}/configmaps"
 PATHS = {
@@ -362,7 +364,7 @@ KEPT = (
 
 @pytest.fixture
 async def dispatcher(plane: Plane, world: World) -> AsyncIterator[Api]:
-    """Who has the rights of `manifests/hub.yaml`."""
+    """Who has the rights of `manifests/base/hub.yaml`."""
     await identities.apply(plane, identities.HUB)
     token = await identities.dispatchers_token(world)
     content = identities.kubeconfig(plane, token).decode()

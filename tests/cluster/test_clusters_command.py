@@ -185,7 +185,7 @@ async def at_member(plane: Plane, tmp_path: Path) -> AsyncIterator[Path]:
     (tmp_path / "manifests").symlink_to(CHECKOUT / "manifests")
     await shell(script())
     yield tmp_path
-    await shell("kubectl delete --ignore-not-found --wait=false -f manifests/member.yaml")
+    await shell("kubectl delete --ignore-not-found --wait=false -f manifests/overlays/member/member.yaml")
 
 
 async def test_identity_that_the_page_makes_is_enough_to_be_added(

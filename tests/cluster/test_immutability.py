@@ -26,7 +26,7 @@ from tests.cluster.definitions import (
 )
 
 POLICY, BINDING = yaml.safe_load_all(
-    (Path(__file__).parents[2] / "manifests" / "admission-policy.yaml").read_text()
+    (Path(__file__).parents[2] / "manifests" / "policies" / "admission-policy.yaml").read_text()
 )
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"

@@ -47,8 +47,8 @@ async def test_demand_of_the_example_is_as_shown(demand: Run, monkeypatch: pytes
 
 
 def test_rule_of_rights_is_in_both_manifests() -> None:
-    for name in ("hub", "member"):
-        manifest = (CHECKOUT / "manifests" / f"{name}.yaml").read_text()
+    for path in ("base/hub.yaml", "overlays/member/member.yaml"):
+        manifest = (CHECKOUT / "manifests" / path).read_text()
         assert f"# {RIGHTS}" in manifest
 
 

@@ -205,7 +205,7 @@ async def watch_policy(is_bound: Callable[[], Awaitable[bool]], note_missing: Ca
                 _log.warning(
                     "author_policy_missing",
                     consequence="whoever may create AppWrappers gets pods with any Secret of the namespace",
-                    remedy="apply manifests/author-policy.yaml, or set DISPATCHER_AUTHOR_CHECK",
+                    remedy="apply manifests/policies/author-policy.yaml, or set DISPATCHER_AUTHOR_CHECK",
                 )
             was_missing = is_missing
         await asyncio.sleep(POLICY_SECONDS)

@@ -68,7 +68,9 @@ class Namespaces:
         """Return once namespaces were listed, or the API server has refused the list."""
         await self._reflector.heard.wait()
         if self._reflector.is_forbidden:
-            _log.warning("ceilings_unknown", remedy="apply manifests/hub.yaml: namespaces cannot be listed")
+            _log.warning(
+                "ceilings_unknown", remedy="apply manifests/base/hub.yaml: namespaces cannot be listed"
+            )
 
     @property
     def first_lists(self) -> FirstLists:

@@ -87,7 +87,7 @@ class PriorityClassWatch(KindWatch):
 
 
 def _warn(watch: str) -> None:
-    _log.warning("priority_classes_unknown", watch=watch, remedy="apply manifests/hub.yaml")
+    _log.warning("priority_classes_unknown", watch=watch, remedy="apply manifests/base/hub.yaml")
 
 
 async def _path() -> str:

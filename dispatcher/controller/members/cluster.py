@@ -81,7 +81,7 @@ class Cluster:
         self.discovery = Discovery(client)
         self.object_client = ObjectClient(client, self.discovery, kinds)
         self.anchors = Anchors(client, self._anchor_found)
-        manifest = "manifests/member.yaml" if self.is_member else "manifests/hub.yaml"
+        manifest = "manifests/overlays/member/member.yaml" if self.is_member else "manifests/base/hub.yaml"
         self.pod_defaults = PodDefaultsReader(client, name, manifest, monotonic)
         self.may_create_namespaces = False
         self.is_loaded = True

@@ -118,7 +118,7 @@ class QueueWatch(KindWatch):
 
 
 def _warn(watch: str) -> None:
-    _log.warning("queues_unknown", watch=watch, remedy="apply manifests/hub.yaml")
+    _log.warning("queues_unknown", watch=watch, remedy="apply manifests/base/hub.yaml")
 
 
 def _dispatch_queue(raw: Json) -> DispatchQueue:

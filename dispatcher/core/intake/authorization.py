@@ -1,7 +1,7 @@
 """The rights that the author of an AppWrapper needs for its dispatch.
 
 The dispatcher creates wrapped objects with its own rights, so it checks the author's rights first. The policies in
-`manifests/author-policy.yaml` hold the same rules at the API server.
+`manifests/policies/author-policy.yaml` hold the same rules at the API server.
 """
 
 from __future__ import annotations

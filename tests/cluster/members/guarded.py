@@ -41,14 +41,14 @@ class Guarded:
         self._folder = folder
 
     async def start_dispatcher(self, **settings: str) -> Process:
-        """Run a dispatcher as the account of `manifests/hub.yaml`."""
+        """Run a dispatcher as the account of `manifests/base/hub.yaml`."""
         token = await identities.dispatchers_token(self.hub)
         content = identities.kubeconfig(self.hub.plane, token, self.proxies["hub"].url)
         path = write_private(self._folder / "hub.kubeconfig", content.decode())
         return await self.fleet.start_dispatcher(kubeconfig=str(path), **settings)
 
     async def declare(self, name: str, **spec: object) -> None:
-        """Make a member known, to be spoken to as the account of `manifests/member.yaml`."""
+        """Make a member known, to be spoken to as the account of `manifests/overlays/member/member.yaml`."""
         token = await identities.token_in(self.fleet.members[name])
         await self.fleet.declare(name, kubeconfig=self.kubeconfig(name, token), labels={AT: name}, **spec)
 

@@ -18,8 +18,8 @@ from tests.cluster.world import CHECKOUT, World
 Json = dict[str, Any]
 
 MANIFESTS = CHECKOUT / "manifests"
-HUB = MANIFESTS / "hub.yaml"
-MEMBER = MANIFESTS / "member.yaml"
+HUB = MANIFESTS / "base" / "hub.yaml"
+MEMBER = MANIFESTS / "overlays" / "member" / "member.yaml"
 NAMESPACE = "appwrapper-dispatcher"
 """Of both manifests."""
 ACCOUNTS = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"

@@ -260,7 +260,7 @@ async def test_gang_of_a_lost_database_is_taken_in_without_rights_for_gangs_on_t
 
 
 async def without_rights_for_gangs(hub: World) -> None:
-    """Leave out of `manifests/hub.yaml` what it says can be left out."""
+    """Leave out of `manifests/base/hub.yaml` what it says can be left out."""
     await identities.revoke(hub, f"{RBAC}/clusterrolebindings/appwrapper-dispatcher-gangs")
 
 

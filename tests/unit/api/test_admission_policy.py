@@ -8,7 +8,7 @@ import yaml
 from tests.crds import load_crds
 
 POLICY, BINDING = yaml.safe_load_all(
-    (Path(__file__).parents[3] / "manifests" / "admission-policy.yaml").read_text()
+    (Path(__file__).parents[3] / "manifests" / "policies" / "admission-policy.yaml").read_text()
 )
 CRDS = [crd for crd in load_crds() if crd["spec"]["names"]["kind"] == "AppWrapper"]
 MCADS_OWN = {"mcad.ibm.com": ["appwrappers"]}

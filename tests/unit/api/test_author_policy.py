@@ -11,7 +11,9 @@ from dispatcher.core.kinds.built_in import ROWS
 from tests.unit.api.test_submitter_policy import DOORS
 
 DOCUMENTS: list[dict[str, Any]] = [
-    *yaml.safe_load_all((Path(__file__).parents[3] / "manifests" / "author-policy.yaml").read_text())
+    *yaml.safe_load_all(
+        (Path(__file__).parents[3] / "manifests" / "policies" / "author-policy.yaml").read_text()
+    )
 ]
 NAMESPACE, LIST, AUTHOR, AUTHORS_BINDING, KEEPER, KEEPERS_BINDING = DOCUMENTS
 
@@ -52,7 +54,7 @@ def test_every_kind_that_the_dispatcher_knows_is_listed() -> None:
 
 
 def test_list_is_in_the_namespace_that_the_hub_manifest_gives_the_dispatcher() -> None:
-    hub = (Path(__file__).parents[3] / "manifests" / "hub.yaml").read_text()
+    hub = (Path(__file__).parents[3] / "manifests" / "base" / "hub.yaml").read_text()
     own = next(each for each in yaml.safe_load_all(hub) if each["kind"] == "Namespace")
 
     assert own == NAMESPACE
@@ -78,7 +80,7 @@ def test_finalizer_is_the_dispatchers_and_so_is_the_right_that_tells_who_that_is
     (condition,) = KEEPER["spec"]["matchConditions"]
     (validation,) = KEEPER["spec"]["validations"]
     group, _, resource = MEMBERS_PATH.split("/")[2:]
-    hub = (Path(__file__).parents[3] / "manifests" / "hub.yaml").read_text()
+    hub = (Path(__file__).parents[3] / "manifests" / "base" / "hub.yaml").read_text()
 
     assert condition["expression"].count(f"'{FINALIZER}'") == 2
     assert (

@@ -34,7 +34,7 @@ def time() -> Time:
 
 @pytest.fixture
 def reader(client: ClusterClient, time: Time) -> PodDefaultsReader:
-    return PodDefaultsReader(client, "west", "manifests/member.yaml", time)
+    return PodDefaultsReader(client, "west", "manifests/overlays/member/member.yaml", time)
 
 
 async def test_defaults_and_overheads_are_read(server: FakeApiServer, reader: PodDefaultsReader) -> None:
@@ -63,7 +63,7 @@ async def test_defaults_are_unknown_after_a_refusal_which_is_logged_once(
         assert await reader.read("team", frozenset({"kata"})) is None
         assert await reader.read("team", frozenset({"kata"})) is None
     (line,) = logs
-    assert (line["cluster"], line["remedy"]) == ("west", "apply manifests/member.yaml")
+    assert (line["cluster"], line["remedy"]) == ("west", "apply manifests/overlays/member/member.yaml")
 
 
 async def test_defaults_are_unknown_if_only_the_runtime_class_is_refused(
