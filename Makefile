@@ -71,6 +71,11 @@ test-postgres: $(READY) ## The tests that need Postgres
 test-cluster: control-plane codeflare-sdk ## The tests that need a control plane
 	$(PYTEST) tests/cluster
 
+.PHONY: test-image
+test-image: control-plane ## Build the image, and have it dispatch the example on the testbed (needs a Docker engine)
+	docker build --network host --tag appwrapper-dispatcher:test .
+	DISPATCHER_TEST_IMAGE=appwrapper-dispatcher:test $(BIN)/pytest tests/cluster/test_image.py
+
 .PHONY: demo
 demo: $(READY) ## Two gangs, GPUs for one: watch the second wait and go (cold: about six minutes)
 	@$(BIN)/python -m testbed.demo

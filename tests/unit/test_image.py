@@ -1,0 +1,143 @@
+"""The image and the compose file agree with the program and with the Deployment, and hold no secret."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dispatcher.probes import Health, Metrics, serve
+from dispatcher.settings import PREFIX, Settings
+from tests.unit.test_kustomizations import DEPLOYMENT, VERSION
+
+Json = dict[str, Any]
+
+CHECKOUT = Path(__file__).parents[2]
+DOCKERFILE = (CHECKOUT / "Dockerfile").read_text()
+BUILDER, RUNTIME = re.split(r"^FROM .*\n", DOCKERFILE, flags=re.MULTILINE)[1:]
+SERVICES: Json = yaml.safe_load((CHECKOUT / "docker-compose.yml").read_text())["services"]
+SECURITY: Json = DEPLOYMENT["spec"]["template"]["spec"]["securityContext"]
+GIVEN = "${POSTGRES_PASSWORD:?write POSTGRES_PASSWORD into .env, docs/install.md has the command}"
+
+
+def names_of_definitions() -> set[str]:
+    """The names of the CustomResourceDefinitions in `crds/`."""
+    return {yaml.safe_load(each.read_text())["metadata"]["name"] for each in CHECKOUT.glob("crds/*.yaml")}
+
+
+def test_every_file_names_the_version_of_the_package() -> None:
+    assert f"ARG VERSION={VERSION}\n" in RUNTIME
+    assert {SERVICES[name]["image"] for name in ("migrate", "dispatcher")} == {
+        f"${{DISPATCHER_IMAGE:-appwrapper-dispatcher:{VERSION}}}"
+    }
+
+
+def test_every_setting_in_these_files_is_one_of_the_dispatcher() -> None:
+    written = {
+        *re.findall(rf"{PREFIX}\w+(?==)", RUNTIME),
+        *(name for each in SERVICES.values() for name in each.get("environment", {})),
+    }
+    settings = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
+    assert {name for name in written if name.startswith(PREFIX)} <= settings
+
+
+# --- the image ---------------------------------------------------------------------------------------
+
+
+def test_image_takes_only_pinned_packages_and_leaves_the_tools_in_the_builder() -> None:
+    assert "--require-hashes --only-binary :all: --requirement requirements.lock" in BUILDER
+    installs = [line for line in DOCKERFILE.splitlines() if re.search(r"\b(install|wheel) --", line)]
+    assert [line for line in installs if "--no-index" not in line] == []
+    assert "pip" not in RUNTIME.replace("pipefail", "")
+
+
+def test_image_runs_as_the_user_of_the_deployment() -> None:
+    assert f"USER {SECURITY['runAsUser']}:{SECURITY['runAsGroup']}\n" in RUNTIME
+
+
+def test_build_reads_only_what_the_wheel_is_made_of() -> None:
+    ignored, *taken = (
+        line for line in (CHECKOUT / ".dockerignore").read_text().splitlines() if not line.startswith("#")
+    )
+    assert ignored == "*"
+    wheel = {
+        "LICENSE",
+        "README.md",
+        "crds",
+        "dispatcher",
+        "migrations",
+        "pyproject.toml",
+        "requirements.lock",
+    }
+    assert set(taken) == {f"!{each}" for each in wheel} | {"**/__pycache__"}
+
+
+async def health_check(port: int) -> int:
+    """The exit code of the image's HEALTHCHECK for a dispatcher at this port, with a proxy in the environment."""
+    [command] = re.findall(r"^HEALTHCHECK .*\\\n +CMD (\[.*\])$", RUNTIME, re.MULTILINE)
+    program, *arguments = json.loads(command)
+    assert program == "python"
+    environment = {
+        "PATH": os.environ["PATH"],
+        "DISPATCHER_LISTEN_PORT": str(port),
+        "http_proxy": "http://localhost:1",
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, env=environment, stderr=asyncio.subprocess.DEVNULL
+    )
+    return await process.wait()
+
+
+async def test_health_check_of_the_image_asks_the_dispatchers_own_endpoint() -> None:
+    async with serve("127.0.0.1", 0, Health(), Metrics()) as port:
+        assert await health_check(port) == 0
+    assert await health_check(port) != 0
+
+
+# --- compose -----------------------------------------------------------------------------------------
+
+
+def test_services_start_one_after_the_other() -> None:
+    healthy, done = {"condition": "service_healthy"}, {"condition": "service_completed_successfully"}
+    assert {name: each.get("depends_on", {}) for name, each in SERVICES.items()} == {
+        "postgres": {},
+        "cluster": {},
+        "migrate": {"postgres": healthy},
+        "dispatcher": {"postgres": healthy, "cluster": healthy, "migrate": done},
+    }
+    assert {name for name, each in SERVICES.items() if "healthcheck" in each} == {"postgres", "cluster"}
+
+
+def test_password_is_in_no_file() -> None:
+    values = {
+        name: value
+        for each in SERVICES.values()
+        for name, value in each.get("environment", {}).items()
+        if re.search("PASSWORD|TOKEN|SECRET", name)
+    }
+    assert values == {"POSTGRES_PASSWORD": GIVEN, "PGPASSWORD": GIVEN}
+    assert ".env" in (CHECKOUT / ".gitignore").read_text().splitlines()
+
+
+def test_trial_cluster_installs_all_definitions_and_waits_for_them() -> None:
+    waited = {each for each in SERVICES["cluster"]["healthcheck"]["test"] if each.startswith("crd/")}
+    assert waited == {f"crd/{name}" for name in names_of_definitions()}
+    mounted = [each.split(":") for each in SERVICES["cluster"]["volumes"] if "manifests" in each]
+    assert [source for source, *_ in mounted] == ["./crds", "./manifests/policies"]
+
+
+@pytest.mark.parametrize("name", ["migrate", "dispatcher"])
+def test_containers_of_the_dispatcher_have_the_least_rights(name: str) -> None:
+    service = SERVICES[name]
+    assert (service["read_only"], service["cap_drop"], service["security_opt"]) == (
+        True,
+        ["ALL"],
+        ["no-new-privileges:true"],
+    )
