@@ -205,3 +205,12 @@ def test_pod_template_of_a_fresh_installation_dispatches_the_example(
     assert '"event": "dispatched"' in log
     assert '"level": "warning"' not in log
     assert '"level": "error"' not in log
+
+
+def test_removing_the_overlay_leaves_nothing(kubectl: Kubectl) -> None:
+    apply(kubectl)
+
+    kubectl("delete", "--kustomize", str(OVERLAYS / "single"), "--timeout=100s")
+
+    left = kubectl("get", "--kustomize", str(OVERLAYS / "single"), "--ignore-not-found", "--output=name")
+    assert left == ""
