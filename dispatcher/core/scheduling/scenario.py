@@ -28,7 +28,7 @@ from dispatcher.core.queues.declaration import FIELDS, read_queue
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, is_silent
 from dispatcher.core.scheduling.world import (
     SOME_TIME,
     Cluster,
@@ -196,13 +196,16 @@ def _running(
     entries: Entry, clusters: Collection[Cluster], names: set[str], forest: Forest
 ) -> tuple[RunningGang, ...]:
     nodes = {cluster.name: {node.name for node in cluster.nodes} for cluster in clusters}
-    gangs = tuple(_running_gang(entry, nodes, forest) for entry in entries.unique_elements(names))
+    silent = {cluster.name for cluster in clusters if is_silent(cluster.closed)}
+    gangs = tuple(_running_gang(entry, nodes, silent, forest) for entry in entries.unique_elements(names))
     if sum(each.pods.count for gang in gangs for each in gang.pods) > MOST:
         entries.fail(f"there are more than {MOST} pods")
     return gangs
 
 
-def _running_gang(entry: Entry, nodes: Mapping[str, Collection[str]], forest: Forest) -> RunningGang:
+def _running_gang(
+    entry: Entry, nodes: Mapping[str, Collection[str]], silent: Collection[str], forest: Forest
+) -> RunningGang:
     entry.check_keys(_RUNNING)
     leaves = _leaves(entry, forest)
     for each in leaves:
@@ -218,7 +221,14 @@ def _running_gang(entry: Entry, nodes: Mapping[str, Collection[str]], forest: Fo
     pods = written or tuple(map(RunningPods, gang.pod_sets))
     record = _record(entry, 0, gang, Phase.RUNNING, leaves)
     ran, is_leaving = entry.child("ran").seconds(), entry.child("ending").flag()
-    active = ActiveGang(record, cluster.name(), SOME_TIME - ran, is_leaving=is_leaving)
+    does_not_answer = cluster.name() in silent
+    active = ActiveGang(
+        record,
+        cluster.name(),
+        SOME_TIME - ran,
+        is_leaving=is_leaving and not does_not_answer,
+        is_fixed=does_not_answer,
+    )
     return RunningGang(record.uid, cluster.name(), gang.demand, pods, active=active)
 
 

@@ -117,6 +117,56 @@ pending:
     assert answer["decisions"] == [{"dispatch": "p", "cluster": "hub"}]
 
 
+# --- a member that does not answer -------------------------------------------------------------------------------
+
+SILENT = """
+clusters:
+- {{name: east, nodes: [{{name: n, allocatable: {{gpu: 8}}}}]}}
+- {{name: west, closed: {closed}, nodes: [{{name: n, allocatable: {{gpu: 8}}}}]}}
+queues:
+- {{name: org}}
+- {{name: a, parent: org, resources: {{gpu: {{nominalQuota: 4}}}}, preemption: {{reclaim: Any}}}}
+- {{name: b, parent: org, resources: {{gpu: {{nominalQuota: 4}}}}, stopPolicy: {stop}}}
+running:
+- {{name: there, queue: b, cluster: west, ran: 90, ending: {ending}, demand: {{gpu: 6}}}}
+pending:
+- {{name: p, queue: a, demand: {{gpu: 4}}}}
+"""
+
+
+@SHARINGS
+@pytest.mark.parametrize(
+    ("fields", "answers"),
+    [
+        pytest.param(
+            {},
+            [{"preempt": ["there"], "for": "p", "cluster": "east", "reasons": {"there": "QuotaReclaimed"}}],
+            id="victim",
+        ),
+        pytest.param({"ending": "true"}, [{"waiting": "p", "reason": "AwaitingRelease"}], id="leaving"),
+        pytest.param(
+            {"stop": "HoldAndDrain"},
+            [
+                {"preempt": ["there"], "for": "", "reasons": {"there": "QueueStopped"}},
+                {"waiting": "p", "reason": "AwaitingRelease"},
+            ],
+            id="drained",
+        ),
+    ],
+)
+def test_gang_of_a_member_that_does_not_answer_stays_charged_and_is_neither_taken_nor_waited_for(
+    sharing: str, fields: dict[str, str], answers: list[Json]
+) -> None:
+    found = {"ending": "false", "stop": "None", **fields}
+    text = SILENT.replace("{{name: org}}", f"{{{{name: org, sharing: {sharing}, resources: ALL}}}}")
+    text = text.replace("ALL", "{{gpu: {{nominalQuota: 8}}}}")
+    assert decisions(text.format(closed="ClusterCordoned", **found)) == answers
+    silent = text.format(closed="ClusterUnreachable", **found)
+    assert decisions(silent) == [{"waiting": "p", "reason": "InsufficientQuota"}]
+    borrowers = () if sharing == "Division" else (Borrower("b", "2"),)
+    assert pending_of(silent, "p").quota == QuotaSummary("4", "0", "2", "8", borrowers)
+
+
 # --- several trees -----------------------------------------------------------------------------------------------
 
 
