@@ -6,6 +6,7 @@ one, and nothing names its namespace, which is another one in each test. QuotaSu
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -83,7 +84,8 @@ async def trees_of(plane: Plane, version: str) -> AsyncIterator[Trees]:
 
 @pytest.fixture
 def run(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run `dispatcher …` on the queue of this world."""
+    """Run `dispatcher …` on the hub and the queue of this world."""
+    monkeypatch.setenv("KUBECONFIG", str(world.plane.kubeconfig))
     monkeypatch.setenv("DISPATCHER_DATABASE_URL", world.database_url)
     return runner(monkeypatch, capsys)
 
@@ -367,3 +369,8 @@ async def test_what_is_said_of_a_gang_in_trees_comes_true(
         ["quota_service/gold", "cpu", "1075m", "900m", "0", "175m", "1075m"],
         ["quota_service/service-root", "cpu", "1075m", "900m", "0", "175m", "1075m"],
     ]
+
+    shown = [line.split() for line in (await run("queues")).out.splitlines()]
+    assert ["quota_context/bronze", "nvidia.com/gpu", "8", "0", "0", "8", "1", "1", "-", "Active"] in shown
+    told = json.loads((await run("queues", "quota_context/bronze", "-o", "json")).out)
+    assert [each["name"] for each in told["gangs"]] == ["of-bronze"]
