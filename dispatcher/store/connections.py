@@ -113,7 +113,9 @@ def connection_parameters(url: str, **settings: str) -> dict[str, str]:
     options = " ".join(f"-c {name}={value}" for name, value in server.items())
     ours = {"application_name": APPLICATION_NAME, "connect_timeout": str(CONNECT_SECONDS), **KEEPALIVE}
     theirs = {name: str(value) for name, value in given.items() if value is not None}
-    return {**ours, **theirs, "options": f"{options} {given.get('options') or ''}".strip()}
+    # Text comes as text also from a database without an encoding, which `migrate` then refuses in words.
+    always = {"client_encoding": "UTF8", "options": f"{options} {given.get('options') or ''}".strip()}
+    return {**ours, **theirs, **always}
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, text
 
+from dispatcher.errors import DataRefused
 from dispatcher.store import reader
 from dispatcher.store.database import sync_engine, translated
 
@@ -32,9 +33,10 @@ def migrate(url: str, target: str = "head") -> tuple[str, ...]:
     """Upgrade to revision `target`. Safe to repeat, also from several places at once.
 
     At the newest revision this also sets up the reader roles and returns, as SQL, the statements that this account may
-    not run.
+    not run. Raises `DataRefused`, with nothing changed, if the database does not store text as UTF-8.
     """
     with _locked(url) as connection:
+        _check_encoding(connection)
         command.upgrade(_config(connection), target)
         if target != "head":
             return ()
@@ -86,6 +88,16 @@ def _locked(url: str) -> Iterator[Connection]:
         connection.commit()
         yield connection
         connection.commit()
+
+
+def _check_encoding(connection: Connection) -> None:
+    encoding = connection.execute(text("SHOW server_encoding")).scalar_one()
+    connection.commit()
+    if encoding != "UTF8":
+        raise DataRefused(
+            f"the database stores text as {encoding}, not UTF8: "
+            "create it with ENCODING 'UTF8' TEMPLATE template0"
+        )
 
 
 def _config(connection: Connection | None = None) -> Config:

@@ -33,6 +33,7 @@ from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
 from dispatcher.store.queue_declarations import QueueDeclarationStore
+from testbed.postgres import drop_database, url_of
 from tests.postgres.changes import forget_replay, make_dispatch, make_submit, rows_of
 
 CHECKOUT = Path(__file__).parents[2]
@@ -339,6 +340,23 @@ def test_an_empty_database_names_the_command_that_makes_its_tables(empty_url: st
         revision.check_revision(empty_url)
     migrate.migrate(empty_url)
     revision.check_revision(empty_url)
+
+
+def test_a_database_that_does_not_store_utf8_is_refused_before_anything_is_made(postgres_url: str) -> None:
+    name = f"aw_test_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_url, autocommit=True) as admin:
+        admin.execute(
+            sql.SQL("CREATE DATABASE {} ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0").format(
+                sql.Identifier(name)
+            )
+        )
+    url = url_of(postgres_url, name)
+    try:
+        with pytest.raises(DataRefused, match="stores text as SQL_ASCII, not UTF8: create it with ENCODING"):
+            migrate.migrate(url)
+        assert rows_of(url, "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == [(0,)]
+    finally:
+        drop_database(postgres_url, name)
 
 
 def test_newest_revision_is_that_of_the_last_migration() -> None:
