@@ -240,9 +240,10 @@ class Scheduler:
 
     def _note_committed(self, records: Iterable[Record]) -> None:
         """With queues, a dispatch and a preemption may let a class go that was refused before in the same cycle."""
+        has_queues = self._queues() is not None
         for record in records:
             self._on_decided(record.uid)
-            self._is_next_due |= record.phase is not Phase.QUEUED and self._queues() is not None
+            self._is_next_due |= has_queues and record.phase is not Phase.QUEUED
 
     def _still_placed(self, placed: Sequence[Placed], slices: Slices) -> Sequence[Placed]:
         """The placed gangs that their users have not changed, and that still fit their clusters.

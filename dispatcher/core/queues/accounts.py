@@ -180,7 +180,7 @@ class Account:
         return {name: short for name, amount in asked if (short := amount - self.available(leaf, name)) > 0}
 
     def left_of_limits(self, leaf: str, resource: str) -> int | None:
-        """What is left of the tightest limit on the way to the root, under Division; None without any limit."""
+        """The rest of the tightest limit on the way to the root, under Division; None without any limit."""
         left = (
             limit - self.plain[each][resource]
             for each in self.quota.paths[leaf]

@@ -1,4 +1,4 @@
-"""What each leaf is entitled to by the declarations: its weight, and its nominal quota of each limited resource."""
+"""The entitlement of each leaf by the declarations: its weight, and its nominal quota of each limited resource."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dispatcher.core.model.resources import is_device
-from dispatcher.core.queues.accounts import TreeQuota
+from dispatcher.core.queues.accounts import tree_quotas
 from dispatcher.core.queues.forest import Forest
 
 
@@ -30,12 +30,9 @@ class LeafQuota:
 
 def leaf_quotas(forest: Forest) -> tuple[LeafQuota, ...]:
     """The quota of each valid leaf, by name."""
-    found = []
-    for tree in forest.trees.values():
-        quota = TreeQuota.of(tree, forest)
-        found += [
-            LeafQuota(name, forest.places[name].queue.weight, quota.queues[name].total)
-            for name in tree.names
-            if forest.places[name].is_leaf
-        ]
+    quotas = tree_quotas(forest)
+    found = (
+        LeafQuota(place.name, place.queue.weight, quotas[place.root].queues[place.name].total)
+        for place in forest.leaves
+    )
     return tuple(sorted(found, key=lambda each: each.queue))

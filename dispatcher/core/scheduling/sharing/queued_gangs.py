@@ -17,7 +17,7 @@ from dispatcher.core.scheduling.sharing.gangs import PendingGang, count_preempti
 
 
 class QueueClassKey(NamedTuple):
-    """What decides about a gang in a cycle over queues, but for its age."""
+    """The facts that decide about a gang in a cycle over queues, but for its age."""
 
     leaves: tuple[str, ...]
     shape: Shape

@@ -85,11 +85,10 @@ class Refusals:
         record, demand = gang.record, gang.record.gang.demand
         for place in self.forest.places_of(gang.leaves):
             asked = self.ledger.accounts[place.root].quota.asked(demand)
-            bounds = {name: self._bound(place, name, record.priority) for name, _ in asked}
             exceeded = {
                 name: bound
                 for name, amount in asked
-                if (bound := bounds[name]) is not None and amount > bound
+                if (bound := self._bound(place, name, record.priority)) is not None and amount > bound
             }
             if exceeded:
                 name = _shortest(demand, exceeded)
@@ -107,7 +106,7 @@ class Refusals:
         return min(bounds, default=None)
 
     def _most(self, place: Place, resource: str) -> int | None:
-        """What a queue could use if no gang used anything; None if nothing limits it."""
+        """The most that a queue could use if no gang used anything; None if nothing limits it."""
         queues = self.ledger.accounts[place.root].quota.queues
         if place.sharing is not Sharing.DIVISION:
             return queues[place.name].most[resource]
@@ -115,7 +114,7 @@ class Refusals:
         return min((limit for limit in limits if limit is not None), default=None)
 
     def _available(self, place: Place, resource: str) -> int | None:
-        """What a queue may use now; None if nothing limits it."""
+        """The amount that a queue may still use now; None if nothing limits it."""
         account = self.ledger.accounts[place.root]
         if place.sharing is Sharing.DIVISION:
             return account.left_of_limits(place.name, resource)
