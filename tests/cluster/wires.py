@@ -160,9 +160,9 @@ MORE_THAN_HALF = "7"
 """Of the eight cpus of a node, for two pods on three nodes: where one such gang is, no other fits."""
 
 
-def gang(name: str, cpu: str = "100m", pods: int = 1) -> Json:
-    """An AppWrapper of two objects."""
-    return appwrapper(name, item(config_map(name)), item(job(name, pods, cpu)))
+def gang(name: str, cpu: str = "100m", pods: int = 1, **annotations: str) -> Json:
+    """An AppWrapper of two objects, whose pods live as their annotations say."""
+    return appwrapper(name, item(config_map(name)), item(job(name, pods, cpu, **annotations)))
 
 
 async def assert_whole(world: World, name: str, pods: int = 1) -> None:

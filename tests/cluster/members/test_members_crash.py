@@ -11,9 +11,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from dispatcher.api.names import MEMBERS_PATH
+from dispatcher.api.names import MEMBERS_PATH, UID_LABEL
 from dispatcher.core.model.record import Phase
 from testbed.proxy import ApiProxy, Exchange
+from tests.cluster.manifests import POD_LIFE
 from tests.cluster.members.fleet import Fleet
 from tests.cluster.members.wires import (
     PATIENT,
@@ -74,7 +75,10 @@ class Story:
         """
         name = f"gang-{self._told:03}"
         self._told += 1
-        uid = (await self._world.create(gang(name)))["metadata"]["uid"]
+        # Were its pod to run at once, the status might pass over Dispatched.
+        uid = (await self._world.create(gang(name, never_start="true")))["metadata"]["uid"]
+        await self._world.until_state(name, "Dispatched")
+        await self._let_start(uid)
         await self._world.until_state(name, "Running")
         await self._until_counted(1)
         assert await assert_whole(self._wires.fleet, name) == "east"
@@ -86,6 +90,17 @@ class Story:
         assert await found_of(self._wires.fleet, uid) == []
         assert set(self._wires.created().values()) == {1}
         return await self._steps(name, Phase.DELETED, GONE)
+
+    async def _let_start(self, uid: str) -> None:
+        """Have the node start the gang's pod, once the pod exists."""
+        east = self._wires.fleet.members["east"]
+
+        async def pod() -> str | None:
+            found = [each["metadata"] for each in await east.every("Pod")]
+            return next((each["name"] for each in found if each["labels"].get(UID_LABEL) == uid), None)
+
+        name = await east.until(pod, f"the pod of {uid} exists in east")
+        await east.merge("Pod", name, {"metadata": {"annotations": {f"{POD_LIFE}/never-start": None}}})
 
     async def _steps(self, name: str, phase: Phase, expected: tuple[str, ...]) -> tuple[str, ...]:
         life = (await lives(self._world.database_url))[name]
