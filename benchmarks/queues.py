@@ -32,6 +32,7 @@ from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Placed, Preempting
 from dispatcher.core.scheduling.pending_queue import PendingQueue
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts, QueueOutcome
+from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
@@ -64,7 +65,7 @@ def _report(name: str, build: Callable[[], tuple[QueueFacts, Mapping[str, Cluste
     for _ in range(3):
         facts, snapshots = build()
         began = process_time()
-        outcomes = QueueCycle(facts, snapshots).run()
+        outcomes = QueueCycle(facts, snapshots, FailedSearches()).run()
         took = process_time() - began
         best = took if best is None else min(best, took)
         found = Counter(map(_kind, outcomes))
@@ -72,7 +73,7 @@ def _report(name: str, build: Callable[[], tuple[QueueFacts, Mapping[str, Cluste
     if "--profile" in sys.argv:
         facts, snapshots = build()
         with cProfile.Profile() as profile:
-            QueueCycle(facts, snapshots).run()
+            QueueCycle(facts, snapshots, FailedSearches()).run()
         pstats.Stats(profile).sort_stats("cumulative").print_stats(35)
 
 

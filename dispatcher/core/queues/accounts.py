@@ -174,10 +174,17 @@ class Account:
             found += max(0, kept - used)
         return found
 
-    def missing(self, leaf: str, demand: Resources) -> Amounts:
-        """The amounts of quota that a gang of a leaf lacks, under Priority and DominantShare."""
-        asked = self.quota.asked(demand)
-        return {name: short for name, amount in asked if (short := amount - self.available(leaf, name)) > 0}
+    def missing(self, leaf: str, demand: Resources, *, is_counted: bool = False) -> Amounts:
+        """The amounts of quota that a gang of a leaf lacks, under Priority and DominantShare.
+
+        If it `is_counted`, its demand is charged already. To charge an amount makes exactly as much less available.
+        """
+        found = {}
+        for name, amount in self.quota.asked(demand):
+            short = (0 if is_counted else amount) - self.available(leaf, name)
+            if short > 0:
+                found[name] = short
+        return found
 
     def left_of_limits(self, leaf: str, resource: str) -> int | None:
         """The rest of the tightest limit on the way to the root, under Division; None without any limit."""
@@ -188,13 +195,15 @@ class Account:
         )
         return min(left, default=None)
 
-    def missing_of_limits(self, leaf: str, demand: Resources) -> Amounts:
-        """The amounts of quota that a gang of a leaf lacks at the tightest queue on the way, under Division."""
-        return {
-            name: amount - left
-            for name, amount in self.quota.asked(demand)
-            if (left := self.left_of_limits(leaf, name)) is not None and amount > left
-        }
+    def missing_of_limits(self, leaf: str, demand: Resources, *, is_counted: bool = False) -> Amounts:
+        """The same under Division, where the tightest queue on the way to the root decides."""
+        found = {}
+        for name, amount in self.quota.asked(demand):
+            left = self.left_of_limits(leaf, name)
+            short = 0 if left is None else (0 if is_counted else amount) - left
+            if short > 0:
+                found[name] = short
+        return found
 
     def beyond_nominal(self, leaf: str, demand: Resources) -> list[str]:
         """The limited resources of which a nominal quota is too small for the demand and all gangs not preemptible."""

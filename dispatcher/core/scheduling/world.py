@@ -40,6 +40,7 @@ from dispatcher.core.scheduling.sharing.cycle import (
     QueueOutcome,
     QueueShare,
 )
+from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, RecentUse
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 
@@ -169,7 +170,7 @@ class World:
     ) -> tuple[Mapping[str, QueueShare], tuple[QueueOutcome, ...]]:
         """The use of each valid queue before, and all outcomes in the order of the decisions. Raises `NoNode`.
 
-        `remembers` is that of `QueueCycle`.
+        If it `remembers`, no search for victims is made again after an equal one failed.
         """
         if not self.has_queues:
             return {DEFAULT_QUEUE: QueueShare({})}, self._plan_one_queue(known)
@@ -184,7 +185,7 @@ class World:
             usage=self.usage,
             reservations=self.reservations,
         )
-        cycle_over_queues = QueueCycle(facts, snapshots, remembers=remembers)
+        cycle_over_queues = QueueCycle(facts, snapshots, FailedSearches() if remembers else None)
         shares = cycle_over_queues.shares()
         outcomes = cycle_over_queues.run()
         return shares, tuple(each if isinstance(each, Drained) else _timeless(each) for each in outcomes)

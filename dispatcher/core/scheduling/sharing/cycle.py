@@ -62,6 +62,7 @@ from dispatcher.core.scheduling.explain import (
 from dispatcher.core.scheduling.fit import shortfall_in_empty
 from dispatcher.core.scheduling.sharing import division, dominant_share
 from dispatcher.core.scheduling.sharing.division import Shares
+from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang, RecentUse, rank
 from dispatcher.core.scheduling.sharing.news import ClassRefused, is_news
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
@@ -132,11 +133,14 @@ class QueueShare:
 class QueueCycle:
     """One cycle. Only one of `run`, `run_in_steps` and `news_in_steps` may be called, once.
 
-    With `remembers` false no search for victims is spared because an equal one failed, which gives the same outcomes.
+    With `failed`, a search for victims is not made again if an equal one failed, which gives the same outcomes.
     """
 
     def __init__(
-        self, facts: QueueFacts, snapshots: Mapping[str, ClusterSnapshot], *, remembers: bool = True
+        self,
+        facts: QueueFacts,
+        snapshots: Mapping[str, ClusterSnapshot],
+        failed: FailedSearches | None = None,
     ) -> None:
         self._facts = facts
         self._forest = facts.forest
@@ -158,9 +162,9 @@ class QueueCycle:
             name: ClusterRoom(snapshots[name], leaving.get(name, ())) for name in sorted(snapshots)
         }
         self._shares = self._divided()
-        self._search = VictimSearch(
-            self._later, self._rooms, self._active, self._shares, facts.now, remembers
-        )
+        if failed is not None:
+            failed.begin(facts.forest, self._active)
+        self._search = VictimSearch(self._later, self._rooms, self._active, self._shares, facts.now, failed)
         self._turns = Turns(facts.queued, self._later, self._shares, facts.usage, facts.now)
         self._heads: dict[str, Record] = {}
         self._answers = Refusals(
@@ -282,7 +286,7 @@ class QueueCycle:
 
     def _changed(self, leaves: Iterable[str]) -> None:
         """The use of these leaves' trees and the room of a cluster have changed."""
-        self._search.changed()
+        self._search.changed(leaves)
         self._turns.changed(leaves)
 
     def _decide(self, gang: PendingGang) -> Outcome:
@@ -464,8 +468,6 @@ class QueueCycle:
         self, gang: PendingGang, outcome: Waiting | Preempting, *, is_starved: bool
     ) -> Waiting | Preempting:
         record, reason = gang.record, outcome.pending.reason
-        if any(place.name not in self._heads for place in self._forest.places_of(gang.leaves)) or is_starved:
-            self._search.changed()  # it may hold back quota
         if is_starved and reason in {INSUFFICIENT, RESERVED}:
             reservation = self._keep_cluster(gang)
             if reservation is not None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import lru_cache
+from itertools import takewhile
 from math import ceil
 from typing import NamedTuple
 
@@ -17,7 +19,7 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.accounts import Account, Asked, below_common_ancestor
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
-from dispatcher.core.scheduling.sharing.search import Enough, Search
+from dispatcher.core.scheduling.sharing.search import Enough, Search, VictimOrder
 
 THOUSAND = 1000
 """The unit of shares: thousandths of what the parent could lend at most."""
@@ -44,18 +46,19 @@ def share(account: Account, forest: Forest, name: str) -> Share:
     if place.parent is None:
         return _NOTHING
     most = account.quota.queues[place.parent].most
-    borrowed = {each: account.borrowed(name, each) for each in account.quota.limited}
-    found = [
-        Share(most[each] == 0, Fraction(amount * THOUSAND, most[each] or 1))
-        for each, amount in borrowed.items()
-        if amount
-    ]
-    if not found:
-        return _NOTHING
-    highest = max(found)
-    if highest.is_infinite or not place.queue.weight:
+    borrowed = tuple(
+        (amount, most[each]) for each in account.quota.limited if (amount := account.borrowed(name, each))
+    )
+    return _share_of(borrowed, place.queue.weight) if borrowed else _NOTHING
+
+
+@lru_cache(maxsize=10_000)  # one search asks for the same shares again and again
+def _share_of(borrowed: tuple[tuple[int, int], ...], weight: Fraction) -> Share:
+    """The share of a queue by what it borrows of each resource, each with the most that the parent could lend."""
+    highest = max(Share(most == 0, Fraction(amount * THOUSAND, most or 1)) for amount, most in borrowed)
+    if highest.is_infinite or not weight:
         return Share(is_infinite=True, amount=highest.amount)
-    return Share(is_infinite=False, amount=highest.amount / place.queue.weight)
+    return Share(is_infinite=False, amount=highest.amount / weight)
 
 
 class TurnKey(NamedTuple):
@@ -99,9 +102,11 @@ class _FairSearch:
             self._left[self._leaf] = list(search.own)
         self._aside: dict[str, list[ActiveGang]] = {}
         self._removed: list[ActiveGang] = []
-        # They hold until a gang below the queue is removed.
+        # Shares hold until a gang below the queue is removed, the others until some queue does not borrow any more.
         self._shares: dict[str, Share] = {}
         self._borrows: dict[str, bool] = {}
+        self._givers: dict[str, tuple[str, ...]] = {}
+        self._orders: dict[str, VictimOrder] = {}
 
     def run(self) -> bool:
         """Both rounds; True if it is enough."""
@@ -150,7 +155,9 @@ class _FairSearch:
         for leaf in gang.leaves:
             for name in self._account.quota.paths.get(leaf, ()):
                 self._shares.pop(name, None)
-                self._borrows.pop(name, None)
+                if self._borrows.get(name) and not self._account.borrows(name):
+                    self._borrows[name] = False
+                    self._givers.clear()
 
     def _remove_fairly(self, leaf: str) -> bool:
         """Remove the first gang of a leaf without which its side still has no lower share; put the others aside."""
@@ -206,16 +213,30 @@ class _FairSearch:
             at = min(tied, key=lambda name: (places[name].is_leaf, yielding[name]))
         return at
 
-    def _yielding(self, lists: Mapping[str, list[ActiveGang]]) -> dict[str, tuple[bool, int, float, str]]:
+    def _yielding(self, lists: Mapping[str, list[ActiveGang]]) -> dict[str, VictimOrder]:
         """The queues that can yield a gang, with the order of the best victim below each."""
-        found: dict[str, tuple[bool, int, float, str]] = {}
-        own_path = self._search.place.path
+        found: dict[str, VictimOrder] = {}
         for leaf, gangs in lists.items():
             if not gangs:
                 continue
-            best = self._search.victim_order(gangs[0])
-            for name in self._account.quota.paths[leaf]:
-                if name not in own_path and not self._is_borrowing(name):
-                    break
-                found[name] = min(best, found.get(name, best))
+            best = self._order(gangs[0])
+            for name in self._giving(leaf):
+                known = found.get(name)
+                if known is None or best < known:
+                    found[name] = best
         return found
+
+    def _giving(self, leaf: str) -> tuple[str, ...]:
+        """The queues from a leaf up that give its gangs: those that borrow, and those above the gang's own leaf."""
+        known = self._givers.get(leaf)
+        if known is None:
+            path, own_path = self._account.quota.paths[leaf], self._search.place.path
+            giving = takewhile(lambda name: name in own_path or self._is_borrowing(name), path)
+            known = self._givers[leaf] = tuple(giving)
+        return known
+
+    def _order(self, gang: ActiveGang) -> VictimOrder:
+        known = self._orders.get(gang.uid)
+        if known is None:
+            known = self._orders[gang.uid] = self._search.victim_order(gang)
+        return known

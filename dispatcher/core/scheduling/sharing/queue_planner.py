@@ -1,7 +1,8 @@
-"""Cycles over queues, with what is kept between them: the queued gangs by class, and the input of a cycle without news.
+"""Cycles over queues, with what is kept between them: queued gangs by class, failed searches, input without news.
 
 `QueueCycle` is the definition, from scratch. A `QueuePlanner` makes the same decisions, but sorts only the gangs that
-changed, and plans nothing if nothing changed since a cycle that changed no record.
+changed, searches for victims only in trees that changed since an equal search failed, and plans nothing if nothing
+changed since a cycle that changed no record.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.ordering import is_eligible
 from dispatcher.core.scheduling.pending_queue import TAKEN_IN_AT_ONCE, Changes
 from dispatcher.core.scheduling.sharing.cycle import QueueCycle, QueueFacts, QueueOutcome
+from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, RecentUse
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 
@@ -52,6 +54,7 @@ class QueuePlanner:
 
     def __init__(self) -> None:
         self._queued = QueuedGangs()
+        self._failed = FailedSearches()
         self._quiet: _Quiet | None = None
 
     def news_in_steps(
@@ -73,7 +76,7 @@ class QueuePlanner:
             return []
         self._quiet = None
         facts = QueueFacts(rules.forest, self._queued, active, now, known.namespaces, rules.usage)
-        news = yield from QueueCycle(facts, snapshots).news_in_steps()
+        news = yield from QueueCycle(facts, snapshots, self._failed).news_in_steps()
         if not news and not self._queued.has_slopes:
             self._quiet = _Quiet(known, active, snapshots, next_change(facts))
         return news

@@ -56,14 +56,27 @@ class QuotaLedger:
         """Hold back quota from now on."""
         self._holds.setdefault(self.forest.places[hold.leaf].root, []).append(hold)
 
+    def holds(self, root: str) -> tuple[Hold, ...]:
+        """The quota that is held back in a tree."""
+        return tuple(self._holds.get(root, ()))
+
     def lacking(
-        self, leaf: str, demand: Resources, priority: int, *, but_for_holds: bool = False
+        self,
+        leaf: str,
+        demand: Resources,
+        priority: int,
+        *,
+        but_for_holds: bool = False,
+        is_counted: bool = False,
     ) -> list[str]:
-        """The limited resources of which a gang lacks quota in one leaf; with or without what is held back."""
+        """The limited resources of which a gang lacks quota in one leaf; with or without what is held back.
+
+        If it `is_counted`, its demand is charged in the leaf already.
+        """
         place = self.forest.places[leaf]
         account = self.accounts[place.root]
         with self._holding(account, leaf, [] if but_for_holds else self._holds.get(place.root, [])):
-            found = list(_missing(account, place, demand))
+            found = list(_missing(account, place, demand, is_counted=is_counted))
             if not place.is_preemptible(priority):
                 found = sorted({*found, *account.beyond_nominal(leaf, demand)})
         return found
@@ -100,10 +113,12 @@ class QuotaLedger:
                 account.charge(held, amounts, -1)
 
 
-def _missing(account: Account, place: Place, demand: Resources) -> dict[str, int]:
+def _missing(
+    account: Account, place: Place, demand: Resources, *, is_counted: bool = False
+) -> dict[str, int]:
     if place.sharing is Sharing.DIVISION:
-        return account.missing_of_limits(place.name, demand)
-    return account.missing(place.name, demand)
+        return account.missing_of_limits(place.name, demand, is_counted=is_counted)
+    return account.missing(place.name, demand, is_counted=is_counted)
 
 
 def _left_of(account: Account, hold: Hold) -> Resources:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.resources import Resources
@@ -17,6 +18,9 @@ from dispatcher.core.scheduling.capacity import CapacitySnapshot
 from dispatcher.core.scheduling.fit import fits
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
+
+VictimOrder = tuple[bool, int, float, str]
+"""By whether the victim is in the gang's own leaf, by its priority, how recently it was dispatched, and its name."""
 
 
 class Trial:
@@ -71,10 +75,10 @@ class Trial:
         for gang, _ in list(self.removed.values()):
             self.restore(gang)
 
-    def has_quota(self, leaf: str) -> bool:
-        """True if the gang has quota in that leaf."""
+    def has_quota(self, leaf: str, *, is_counted: bool = False) -> bool:
+        """True if the gang has quota in that leaf, in which it may be counted as used."""
         record = self.gang.record
-        return not self.ledger.lacking(leaf, record.gang.demand, record.priority)
+        return not self.ledger.lacking(leaf, record.gang.demand, record.priority, is_counted=is_counted)
 
     def has_room(self) -> bool:
         """True if the gang has room on the cluster."""
@@ -158,12 +162,8 @@ class Search:
 
     def is_enough(self) -> bool:
         """True if the gang has quota in this tree and, if that is asked here, room."""
-        was_counted = self.is_counted
-        self.count_gang(is_counted=False)
-        try:
-            return self.trial.has_quota(self.leaf) and (not self.asks_room or self.trial.has_room())
-        finally:
-            self.count_gang(is_counted=was_counted)
+        has_quota = self.trial.has_quota(self.leaf, is_counted=self.is_counted)
+        return has_quota and (not self.asks_room or self.trial.has_room())
 
     def may_be_enough(self, gangs: Iterable[ActiveGang]) -> bool:
         """False if the gang would lack quota in this tree even without all of these gangs.
@@ -174,18 +174,22 @@ class Search:
         if not missing:
             return True
         demands = [gang.record.gang.demand for gang in gangs]
-        return all(sum(demand[name] for demand in demands) >= amount for name, amount in missing.items())
+        return all(_reaches((demand[name] for demand in demands), amount) for name, amount in missing.items())
 
-    def victim_order(self, gang: ActiveGang) -> tuple[bool, int, float, str]:
+    def victim_order(self, gang: ActiveGang) -> VictimOrder:
         """The order of victims: of other queues, of lower priority, dispatched more recently, by name."""
         return victim_order(gang, self.leaf)
+
+
+def _reaches(amounts: Iterable[int], wanted: int) -> bool:
+    return any(total >= wanted for total in accumulate(amounts))
 
 
 Enough = Callable[[], bool]
 """True if, without the gangs removed so far, the gang has quota and room, and its tree's sharing asks no more."""
 
 
-def victim_order(gang: ActiveGang, leaf: str) -> tuple[bool, int, float, str]:
+def victim_order(gang: ActiveGang, leaf: str) -> VictimOrder:
     """The order in which gangs are compared as victims of a gang of `leaf`."""
     return leaf in gang.leaves, gang.record.priority, -gang.dispatched_at.timestamp(), gang.record.name
 

@@ -15,12 +15,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
 
 from dispatcher.core.model.gang import Assignment, Gang
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.resources import is_device
-from dispatcher.core.queues.accounts import Asked
 from dispatcher.core.queues.forest import Place
 from dispatcher.core.queues.queue import Reclaim, Sharing, WithinQueue
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
@@ -28,6 +26,7 @@ from dispatcher.core.scheduling.cluster_room import ClusterRoom
 from dispatcher.core.scheduling.fit import fit, fits
 from dispatcher.core.scheduling.sharing import division, dominant_share, priority
 from dispatcher.core.scheduling.sharing.division import Shares
+from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches, SearchKind
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
 from dispatcher.core.scheduling.sharing.search import Enough, Search, Trial, uses_any, victim_order
@@ -58,24 +57,12 @@ class _Change:
     without: frozenset[str]
 
 
-class _Kind(NamedTuple):
-    """What decides a search for a gang that has room on a cluster and lacks only quota: it fails for all of a kind.
-
-    `asked` is the limited part of the demand in each tree. `created_at` is None where age decides nothing.
-    """
-
-    leaves: tuple[str, ...]
-    asked: tuple[Asked, ...]
-    priority: int
-    created_at: datetime | None
-
-
 @dataclass(slots=True)
 class VictimSearch:
     """Searches for victims in one cycle. `later` is the ledger without the gangs that leave.
 
     `active` are the gangs that held capacity when the cycle began, by leaf; those in `gone` leave. `shares` are those
-    of the trees with the sharing Division, by root. With `remembers` false, each search is made anew.
+    of the trees with the sharing Division, by root. Without `failed`, each search is made anew.
     """
 
     later: QuotaLedger
@@ -83,9 +70,8 @@ class VictimSearch:
     active: Mapping[str, Sequence[ActiveGang]]
     shares: Mapping[str, Shares]
     now: datetime
-    remembers: bool = True
+    failed: FailedSearches | None
     gone: set[str] = field(default_factory=set)
-    _without_quota: set[_Kind] = field(default_factory=set, init=False)
     _known_room: dict[tuple[str, int, Gang], bool] = field(default_factory=dict, init=False)
     _ready: dict[str, list[ActiveGang]] = field(default_factory=dict, init=False)
     _using: dict[tuple[str, frozenset[str], str], list[ActiveGang]] = field(default_factory=dict, init=False)
@@ -120,9 +106,10 @@ class VictimSearch:
             for place in places
         )
 
-    def changed(self) -> None:
-        """The ledger has changed: searches that failed for lack of quota may succeed now."""
-        self._without_quota.clear()
+    def changed(self, leaves: Iterable[str]) -> None:
+        """The use of these leaves' trees has changed: searches that failed for lack of quota may succeed now."""
+        if self.failed is not None:
+            self.failed.changed(place.root for place in self._places(leaves))
 
     def leave(self, uids: Iterable[str]) -> None:
         """These gangs leave from now on: they are no candidates any more."""
@@ -134,13 +121,12 @@ class VictimSearch:
         trial = Trial(gang, room.name, self.later, room.later, known)
         if known is None:
             self._known_room[room.name, room.version, gang.record.gang] = trial.has_room()
-        kind = self._kind_of(gang)
-        if trial.has_room() and kind in self._without_quota:
+        if trial.has_room() and self._has_failed(gang):
             return None
         try:
             if not self._search(trial):
-                if self.remembers and not trial.lacked_room:
-                    self._without_quota.add(kind)
+                if not trial.lacked_room:
+                    self._note_failed(gang)
                 return None
             if self._could_be_undone(trial, accepting_of):
                 return None
@@ -148,19 +134,31 @@ class VictimSearch:
         finally:
             trial.close()
 
-    def _kind_of(self, gang: PendingGang) -> _Kind:
-        record = gang.record
+    def _has_failed(self, gang: PendingGang) -> bool:
+        place = self._only_place(gang)
+        if self.failed is None or place is None:
+            return False
+        return self.failed.has(place.root, self._kind_of(gang, place))
+
+    def _note_failed(self, gang: PendingGang) -> None:
+        place = self._only_place(gang)
+        if self.failed is not None and place is not None:
+            self.failed.add(place.root, self._kind_of(gang, place))
+
+    def _only_place(self, gang: PendingGang) -> Place | None:
+        """The leaf of a gang; None if it has several, where the changes of several trees would count."""
         places = self._places(gang.leaves)
-        quotas = [self.later.accounts[place.root].quota for place in places]
-        is_by_age = any(
-            place.queue.preemption.within_queue is WithinQueue.LOWER_OR_NEWER_EQUAL_PRIORITY
-            for place in places
-        )
-        return _Kind(
-            gang.leaves,
-            tuple(quota.asked(record.gang.demand) for quota in quotas),
+        return places[0] if len(places) == 1 else None
+
+    def _kind_of(self, gang: PendingGang, place: Place) -> SearchKind:
+        record, within_queue = gang.record, place.queue.preemption.within_queue
+        is_by_age = within_queue is WithinQueue.LOWER_OR_NEWER_EQUAL_PRIORITY
+        return SearchKind(
+            place.name,
+            self.later.accounts[place.root].quota.asked(record.gang.demand),
             record.priority,
             record.created_at if is_by_age else None,
+            self.later.holds(place.root),
         )
 
     def _search(self, trial: Trial, change: _Change | None = None) -> bool:
@@ -250,7 +248,7 @@ class VictimSearch:
             found = self._using[key] = [
                 each
                 for each in self._candidates(leaf)
-                if uses_any(each, contested) and cluster in {"", each.cluster} and each.uid not in self.gone
+                if cluster in {"", each.cluster} and uses_any(each, contested) and each.uid not in self.gone
             ]
         return found
 

@@ -1,0 +1,91 @@
+"""The searches for victims that failed for lack of quota, so that an equal search is not made again.
+
+What such a search finds follows from the running gangs of its tree, from what is held back there and from the gang that
+it is for. So a failure holds until the tree changes: for the rest of the cycle, and in later cycles for as long as the
+same gangs run. It does not hold in later cycles where more than the running gangs decides: the fair shares of the
+sharing Division follow from the queued gangs, and a gang that is shielded for some time may be preempted after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from operator import is_
+from typing import NamedTuple
+
+from dispatcher.core.model.record import Record
+from dispatcher.core.queues.accounts import Asked
+from dispatcher.core.queues.forest import Forest, Tree
+from dispatcher.core.queues.queue import Sharing
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang
+from dispatcher.core.scheduling.sharing.quota_ledger import Hold
+
+
+class SearchKind(NamedTuple):
+    """What decides a search for a gang of one queue that has room on a cluster and lacks only quota.
+
+    `asked` is the limited part of the demand. `created_at` is None where age decides nothing. `holds` is the quota that
+    is held back in the tree.
+    """
+
+    leaf: str
+    asked: Asked
+    priority: int
+    created_at: datetime | None
+    holds: tuple[Hold, ...]
+
+
+@dataclass(slots=True)
+class _Failed:
+    """The failures in one tree with these running gangs."""
+
+    records: list[Record]
+    fixed: list[bool]
+    kinds: set[SearchKind] = field(default_factory=set)
+
+    def is_for(self, other: _Failed) -> bool:
+        """True if the same gangs run in the other, unchanged."""
+        is_as_long = len(self.records) == len(other.records)
+        return is_as_long and all(map(is_, self.records, other.records)) and self.fixed == other.fixed
+
+
+class FailedSearches:
+    """The failures of all trees by root; each cycle begins with `begin`."""
+
+    def __init__(self) -> None:
+        self._forest: Forest | None = None
+        self._kept: dict[str, _Failed] = {}
+        self._current: dict[str, set[SearchKind]] = {}
+
+    def begin(self, forest: Forest, active: Mapping[str, Sequence[ActiveGang]]) -> None:
+        """A cycle begins with these gangs, by leaf, which hold capacity and do not leave."""
+        known = self._kept if forest is self._forest else {}
+        self._forest, self._kept, self._current = forest, {}, {}
+        for root, tree in forest.trees.items():
+            if tree.sharing is Sharing.DIVISION or any(
+                forest.places[name].min_runtime for name in tree.names
+            ):
+                continue
+            found = _running(tree, active)
+            before = known.get(root)
+            self._kept[root] = before if before is not None and before.is_for(found) else found
+            self._current[root] = self._kept[root].kinds
+
+    def has(self, root: str, kind: SearchKind) -> bool:
+        """True if a search of this kind failed, and the tree has not changed since."""
+        return kind in self._current.get(root, ())
+
+    def add(self, root: str, kind: SearchKind) -> None:
+        """A search of this kind has failed."""
+        self._current.setdefault(root, set()).add(kind)
+
+    def changed(self, roots: Iterable[str]) -> None:
+        """The running gangs of these trees differ from now on from those that the cycle began with."""
+        for root in roots:
+            self._current[root] = set()
+
+
+def _running(tree: Tree, active: Mapping[str, Sequence[ActiveGang]]) -> _Failed:
+    gangs = [gang for name in tree.names for gang in active.get(name, ())]
+    return _Failed([gang.record for gang in gangs], [gang.is_fixed for gang in gangs])

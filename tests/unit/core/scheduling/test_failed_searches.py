@@ -1,0 +1,103 @@
+"""A search for victims that failed is not made again, and is made again once it may succeed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+import pytest
+import yaml
+
+from dispatcher.core.model.incremental import run
+from dispatcher.core.scheduling.cycle import Preempting
+from dispatcher.core.scheduling.pending_queue import Changes
+from dispatcher.core.scheduling.scenario import parse_scenario
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang
+from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
+from dispatcher.core.scheduling.sharing.search import Search
+from dispatcher.core.scheduling.world import KnownSnapshots, World
+
+CLUSTER = "clusters: [{name: hub, nodes: [{name: n, allocatable: {gpu: 100, memory: 1}}]}]"
+ONE_QUEUE = f"""
+{CLUSTER}
+queues: [{{name: a, resources: {{gpu: {{nominalQuota: 10}}}}, preemption: {{withinQueue: LowerPriority}}}}]
+running:
+- {{name: low, queue: a, cluster: hub, ran: 40, demand: {{gpu: 4}}}}
+- {{name: high, queue: a, cluster: hub, ran: 9, priority: 9, demand: {{gpu: 4}}}}
+pending:
+- {{name: waits, queue: a, priority: 5, age: 1, demand: {{gpu: 8}}}}
+"""
+SHIELDED = ONE_QUEUE.replace("{name: a, ", "{name: a, minRuntimeSeconds: 60, ").replace(
+    "priority: 9, demand", "demand"
+)
+DISPATCHING = ONE_QUEUE.replace("- {name: high, queue: a, cluster: hub, ran: 9,", "").replace(
+    " priority: 9, demand: {gpu: 4}}\npending:",
+    "pending:\n- {name: comes, queue: a, priority: 9, demand: {gpu: 4}}",
+)
+DIVIDED = f"""
+{CLUSTER}
+queues:
+- {{name: org, sharing: Division, resources: {{gpu: {{nominalQuota: 12}}}}}}
+- {{name: a, parent: org, preemption: {{reclaim: Any}}}}
+- {{name: b, parent: org}}
+- {{name: c, parent: org}}
+running:
+- {{name: r1, queue: b, cluster: hub, ran: 9, demand: {{gpu: 4}}}}
+- {{name: r2, queue: b, cluster: hub, ran: 8, demand: {{gpu: 4}}}}
+pending:
+- {{name: waits, queue: a, demand: {{gpu: 6}}}}
+- {{name: too-large, queue: c, demand: {{gpu: 6, memory: 99}}}}
+"""
+
+
+class Leader:
+    """One planner in the world of a scenario."""
+
+    def __init__(self, text: str) -> None:
+        self.world: World = parse_scenario(yaml.safe_load(text))
+        self.rules, self.planner = QueueRules(self.world.forest), QueuePlanner()
+
+    def preempted(self, *absent: str, seconds: float = 0) -> list[str]:
+        """The victims of a cycle so long after the first, without some gangs."""
+        active = [each.active for each in self.world.running if each.active and each.name not in absent]
+        queued = {each.uid: each for each in self.world.pending if each.name not in absent}
+        news = run(
+            self.planner.news_in_steps(
+                Changes(queued, are_all=True),
+                self.rules,
+                active,
+                KnownSnapshots().of(self.world),
+                self.world.now + timedelta(seconds=seconds),
+            )
+        )
+        return [gang.record.name for each in news if isinstance(each, Preempting) for gang, _ in each.victims]
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "after", "seconds"),
+    [
+        pytest.param(ONE_QUEUE, (), ("high",), 0, id="another-gang-ended"),
+        pytest.param(DISPATCHING, (), ("comes",), 0, id="a-gang-dispatched-in-that-cycle-is-gone"),
+        pytest.param(SHIELDED, (), (), 60, id="a-gang-is-shielded-no-more"),
+        pytest.param(DIVIDED, (), ("too-large",), 0, id="another-queue-wants-less"),
+    ],
+)
+def test_a_search_is_made_again_once_it_may_succeed(
+    text: str, before: tuple[str, ...], after: tuple[str, ...], seconds: float
+) -> None:
+    leader = Leader(text)
+    assert leader.preempted(*before) == []
+    assert leader.preempted(*after, seconds=seconds) == Leader(text).preempted(*after, seconds=seconds) != []
+
+
+def test_a_search_is_not_made_again_while_the_same_gangs_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, search = list[str](), Search.may_be_enough
+
+    def counted(self: Search, gangs: Iterable[ActiveGang]) -> bool:
+        made.append(self.leaf)
+        return search(self, gangs)
+
+    monkeypatch.setattr(Search, "may_be_enough", counted)
+    leader = Leader(ONE_QUEUE)
+    assert [leader.preempted(), leader.preempted()] == [[], []]
+    assert made == ["a"]
