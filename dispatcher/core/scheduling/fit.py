@@ -82,7 +82,7 @@ def fits(gang: Gang, capacity: CapacitySnapshot) -> bool:
         return False
     if capacity.nodes is None or not gang.pod_sets:
         return True
-    return not isinstance(capacity.nodes.free.assign(gang), Unplaceable)
+    return capacity.nodes.free.takes(gang)
 
 
 def fits_in_empty(gang: Gang, capacity: CapacitySnapshot) -> bool:

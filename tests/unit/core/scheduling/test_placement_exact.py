@@ -9,7 +9,7 @@ from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
 from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleration
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode
-from dispatcher.core.scheduling.fit import fit
+from dispatcher.core.scheduling.fit import fit, fits
 from tests.unit.core.scheduling.exact import FreeNode, can_place, free_node, is_placement
 
 INSTANCES = 1500
@@ -98,7 +98,11 @@ def test_placements_hold_and_at_most_one_in_a_hundred_is_missed() -> None:
         for node in nodes:
             ledger.set_node(node)
         demand = sum((each.requests * each.count for each in pod_sets), start=NOTHING)
-        found = fit(Gang(demand, 0, pod_sets), ledger.snapshot())
+        gang, changed = Gang(demand, 0, pod_sets), ledger.snapshot()
+        found = fit(gang, ledger.snapshot())
+        changed.take(Gang(NOTHING, 1, (PodSet(1, NOTHING),)), Assignment((((nodes[0].name, 0),),)))
+        for capacity in (ledger.snapshot(), changed):  # before and after a change, of nothing
+            assert fits(gang, capacity) is isinstance(found, Assignment)
         free = [free_node(node) if node.most_pods is None else limited(node) for node in nodes]
         if isinstance(found, Assignment):
             placement = [tuple(name for name, pods in places for _ in range(pods)) for places in found.places]
