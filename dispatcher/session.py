@@ -171,7 +171,9 @@ class Session:
             self._queues, QueueDeclarationStore(process.database, self._lease), now
         )
         self._usage = UsageKeeper(self._queues, RecentUseStore(process.database), now, time.monotonic)
-        self._queue_statuses = QueueStatusWriter(self._queues, self._cache, self._fleet, process.client, now)
+        self._queue_statuses = QueueStatusWriter(
+            self._queues, self._cache, self._fleet, process.client, now, settings.queue_status_seconds
+        )
         self._priority_classes = PriorityClassWatch(
             process.client, self._cluster.discovery, self._classes_changed
         )

@@ -136,6 +136,10 @@ class Settings(BaseModel):
     """Least seconds between two writes of the snapshot of clusters that `kubectl aw explain` and `would` read; written
     only when a cluster has changed. Ten: an explanation is about the present, and 5,000 nodes are a megabyte."""
 
+    queue_status_seconds: Annotated[float, Field(ge=0.1, le=3600)] = 10.0
+    """Seconds between two rounds that count all queues and write the DispatchQueues' statuses that differ. Ten: the
+    counts of a queue of many short gangs change with each of them, and each change would be a write."""
+
     concurrency: Annotated[int, Field(ge=1, le=1024)] = 32
     """AppWrappers of one cluster that are reconciled at once, which bounds the connections to its API server. Each
     cluster has its own limit: a cluster that does not answer delays no other."""

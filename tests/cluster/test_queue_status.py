@@ -17,6 +17,7 @@ from tests.commands import Ran, Run, runner
 
 Json = dict[str, Any]
 CPU = {"cpu": {"nominalQuota": 4}}
+OFTEN = {"queue_status_seconds": "0.1"}
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ async def test_status_shows_quota_and_use_and_is_written_only_where_it_differs(
     await declare("default", parent="company", resources=CPU)
     await declare("lender", parent="company", resources=CPU, sharing="Division")
     await declare("lost", parent="nobody", resources=CPU)
-    await world.start_dispatcher()
+    await world.start_dispatcher(**OFTEN)
     await world.create(appwrapper("borrower", item(job("borrower", 6, cpu="1"))))
     await world.create(appwrapper("large", item(job("large", 3, cpu="1"))))
 
@@ -92,7 +93,7 @@ async def test_nothing_is_written_while_nothing_changes(world: World, declare: D
         await declare(f"{name}-leaf", parent=name, resources=CPU, order="Usage", weight=2)
     await declare("held", resources=CPU, stopPolicy="Hold")
     await declare("lost", parent="nobody", resources=CPU)
-    process = await world.start_dispatcher(poll_seconds="0.1")
+    process = await world.start_dispatcher(poll_seconds="0.1", **OFTEN)
     waiting = {
         **dict.fromkeys(("company-leaf", "shared-leaf"), "InsufficientQuota"),
         "held": "QueueStopped",
@@ -111,9 +112,9 @@ async def test_nothing_is_written_while_nothing_changes(world: World, declare: D
         writes, cycles = await writes_of(process), await cycles_of(process)
 
         async def passed() -> bool:
-            return await cycles_of(process) >= cycles + 110  # more than ten seconds: a round of the statuses
+            return await cycles_of(process) >= cycles + 20  # two seconds: some rounds of the statuses
 
-        await world.until(passed, "110 cycles more")
+        await world.until(passed, "20 cycles more")
         return await writes_of(process) == writes
 
     await world.until(is_quiet, "a round of the statuses without a write")
@@ -125,7 +126,7 @@ async def test_held_queue_dispatches_again_once_it_is_resumed(
 ) -> None:
     await declare("company", resources=CPU)
     await declare("default", parent="company", minRuntimeSeconds=7)
-    await world.start_dispatcher()
+    await world.start_dispatcher(**OFTEN)
     await world.create(appwrapper("first", item(job("first", cpu="1"))))
     await world.until_state("first", "Running")
 
@@ -159,7 +160,7 @@ async def test_held_queue_dispatches_again_once_it_is_resumed(
 
 async def test_drained_queue_gives_up_what_runs(world: World, declare: Declare, run: Run) -> None:
     await declare("default", resources=CPU)
-    await world.start_dispatcher()
+    await world.start_dispatcher(**OFTEN)
     await world.create(appwrapper("gang", item(job("gang", 2, cpu="1"))))
     await world.until_state("gang", "Running")
     assert (await run("drain", "default")).code == 0

@@ -8,7 +8,7 @@ from dispatcher.api.names import QUEUE_LABEL, QUEUES_PATH
 from dispatcher.kube.client import MERGE_PATCH
 from tests.cluster.dispatch_queues import Declare, declaring
 from tests.cluster.manifests import appwrapper, item, job
-from tests.cluster.test_queue_status import until_status
+from tests.cluster.test_queue_status import OFTEN, until_status
 from tests.cluster.world import World
 
 Json = dict[str, Any]
@@ -40,7 +40,7 @@ async def test_queue_that_is_deleted_while_its_gang_runs(world: World, declare: 
     short = "quota of team: cpu: needs 3, 1 available; nominal 4, 3 used"
     async with declaring(world.client) as declare_again:
         await declare_again("team", resources=CPU)
-        await world.start_dispatcher()
+        await world.start_dispatcher(**OFTEN)
         await submit(world, "runs", "team")
         await world.until_state("runs", "Running")
         await submit(world, "waits", "team")
@@ -61,7 +61,7 @@ async def test_queues_that_become_a_circle_and_are_repaired(world: World, declar
     await declare("company", resources=CPU)
     await declare("team", parent="company", resources=CPU)
     await declare("other", resources=CPU)
-    await world.start_dispatcher()
+    await world.start_dispatcher(**OFTEN)
     await submit(world, "runs", "team")
     await world.until_state("runs", "Running")
 
@@ -80,7 +80,7 @@ async def test_queues_that_become_a_circle_and_are_repaired(world: World, declar
 
 async def test_queue_that_gets_children_and_a_lower_quota(world: World, declare: Declare) -> None:
     await declare("team", resources=NOT_BORROWING)
-    await world.start_dispatcher()
+    await world.start_dispatcher(**OFTEN)
     await submit(world, "runs", "team")
     await world.until_state("runs", "Running")
     await submit(world, "waits", "team", cpu="1500m")
@@ -106,7 +106,7 @@ async def test_default_queue_with_settings_is_that_of_appwrappers_without_a_labe
     """A platform team that closes `default` for GPUs, and then hangs it below a parent that does not exist."""
     await declare("default", resources={"cpu": {"nominalQuota": 0}})
     await declare("team", resources=CPU)
-    await world.start_dispatcher()
+    await world.start_dispatcher(**OFTEN)
     await world.create(appwrapper("stray", item(job("stray", cpu="1"))))
     most = "quota of default: cpu: needs 1, at most 0 is ever available"
     await until_waits(world, "stray", "LargerThanQuota", most)

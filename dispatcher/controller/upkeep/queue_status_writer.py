@@ -1,6 +1,6 @@
 """Writes the status of each DispatchQueue, and keeps the state of all queues for metrics.
 
-Every `PERIOD_SECONDS` at most, all states are counted anew from the cache, in slices, and the status of each queue is
+Once in each period, all states are counted anew from the cache, in slices, and the status of each queue is
 compared with what the API server has: an idle dispatcher writes nothing. A status that cannot be written is
 written in a later round; the failure is logged once, until a round succeeds or fails otherwise.
 """
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from dispatcher import errors, log
 from dispatcher.api.names import QUEUES_PATH
@@ -28,9 +28,6 @@ from dispatcher.core.scheduling.sharing import division
 from dispatcher.core.status.queue_status import QueueCounter, QueueGangs, QueueState, QueueStatuses
 from dispatcher.kube import paths
 from dispatcher.kube.client import ClusterClient
-
-PERIOD_SECONDS: Final = 10.0
-"""Seconds between two rounds: a queue of many short gangs changes with each of them."""
 
 _log = log.get("queue-status")
 
@@ -63,7 +60,7 @@ class _Written:
 
 
 class QueueStatusWriter:
-    """Writes statuses while `run` runs."""
+    """Writes statuses while `run` runs, with `period` seconds between two rounds."""
 
     def __init__(
         self,
@@ -72,6 +69,7 @@ class QueueStatusWriter:
         clusters: Clusters,
         client: ClusterClient,
         now: Callable[[], datetime],
+        period: float,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.states: Mapping[str, QueueState] = {}
@@ -81,6 +79,7 @@ class QueueStatusWriter:
         self._clusters = clusters
         self._client = client
         self._now = now
+        self._period = period
         self._monotonic = monotonic
         self._counter = QueueCounter(Forest())
         self._counted: Forest | None = None
@@ -96,7 +95,7 @@ class QueueStatusWriter:
                 raise
             except Exception as error:  # noqa: BLE001  # the loop's edge: statuses are old, no more
                 log.internal_error("queue-status", error)
-            await asyncio.sleep(PERIOD_SECONDS)
+            await asyncio.sleep(self._period)
 
     async def write(self) -> None:
         """Count all queues and write the statuses that differ."""

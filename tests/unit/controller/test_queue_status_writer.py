@@ -29,6 +29,7 @@ Json = dict[str, Any]
 QUEUES = "/apis/dispatcher.codeflare.dev/v1alpha1/dispatchqueues"
 CREATED = "2026-11-20T08:58:06Z"
 CPU = {"cpu": {"nominalQuota": 4}}
+PERIOD_SECONDS = 10.0
 
 
 def status_path(name: str) -> str:
@@ -46,7 +47,7 @@ class Bench:
         self.asked_for_snapshots = 0
         self.declared = DeclaredQueues()
         self.writer = QueueStatusWriter(
-            self, self.cache, self, client, lambda: at(int(monotonic())), monotonic
+            self, self.cache, self, client, lambda: at(int(monotonic())), PERIOD_SECONDS, monotonic
         )
 
     @property
