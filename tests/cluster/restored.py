@@ -9,6 +9,7 @@ import psycopg
 
 from testbed import backup
 from testbed.processes import Process
+from tests.cluster.wires import expire_lease
 from tests.cluster.world import World
 
 
@@ -30,6 +31,7 @@ class Backup:
         name = self._world.database_url.partition("?")[0].rpartition("/")[2]
         url = await asyncio.to_thread(backup.restore, self._server_url, name, self._file)
         assert url == self._world.database_url
+        await expire_lease(url)  # the backup holds the lease of a dispatcher that is dead
 
 
 async def has_said(world: World, process: Process, event: str) -> str:

@@ -19,6 +19,7 @@ from testbed.nodes import Shape, name_of
 from testbed.processes import Process
 from tests.cluster.accounts import Accounts, Amounts, amounts, is_usable
 from tests.cluster.figures import free_in
+from tests.cluster.lives import crash
 from tests.cluster.manifests import appwrapper, deployment, item, job, never_starting, pod, renamed
 from tests.cluster.outcomes import delete_all, reason_of, rows
 from tests.cluster.world import World, example
@@ -250,7 +251,7 @@ async def test_restarted_dispatcher_counts_as_before(world: World) -> None:
         for _ in range(15):
             await run.step()
         await until_equal(world, process, accounts, "fifteen steps at once")
-        await world.kill_dispatcher(process)
+        await crash(world, process)
         process = await world.start_dispatcher()
         await until_equal(world, process, accounts, "a restart")
 

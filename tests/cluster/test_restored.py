@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.lives import crash_all
 from tests.cluster.manifests import appwrapper, item, job, small_job
 from tests.cluster.restored import Backup, attempts, has_said, incarnation, is_told_in_order
 from tests.cluster.world import World
@@ -130,7 +131,7 @@ async def test_after_a_restore_attempts_go_on_behind_those_that_were_found_and_n
     await backup.restore()
     await world.start_dispatcher()
     await world.until_history("moves", "pods-running", times=2)
-    await world.kill_dispatchers()
+    await crash_all(world)
     await world.start_dispatcher()
     await world.merge("AppWrapper", "moves", SUSPEND)
     await world.until_state("moves", "Suspended")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from testbed.stack import crash, recover
+from tests.cluster.lives import crash_all
 from tests.cluster.members.fleet import Fleet
 from tests.cluster.members.test_members_choice import gang
 from tests.cluster.members.test_members_loss import until_told
@@ -41,7 +42,7 @@ async def until_sampled(fleet: Fleet, expected: Rows) -> None:
 
 async def test_member_that_is_cordoned_lost_and_back_is_told_of_by_whoever_leads(fleet: Fleet) -> None:
     await fleet.declare("west")
-    first = await fleet.start_dispatcher(sample_seconds="1")
+    await fleet.start_dispatcher(sample_seconds="1")
     await fleet.hub.create(gang("two", 2))
     await fleet.hub.until_state("two", "Running")
     await until_sampled(fleet, [(8000, 2000, 0, 6000, True)])
@@ -51,7 +52,7 @@ async def test_member_that_is_cordoned_lost_and_back_is_told_of_by_whoever_leads
     await crash(west)
     try:
         await until_happened(fleet, "west", "unreachable")
-        await fleet.hub.kill_dispatcher(first)
+        await crash_all(fleet.hub)
         await fleet.start_dispatcher(sample_seconds="1")
         await until_sampled(fleet, [(8000, 2000, 0, 6000, False)])
         await fleet.change("west", cordoned=False)

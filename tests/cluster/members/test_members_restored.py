@@ -8,6 +8,7 @@ import pytest
 
 from dispatcher.api.names import ANCHOR_PREFIX
 from testbed.stack import crash, recover
+from tests.cluster.lives import crash_all
 from tests.cluster.manifests import appwrapper, item, job
 from tests.cluster.members.fleet import Fleet
 from tests.cluster.members.test_members_choice import anchors, gang
@@ -113,7 +114,7 @@ async def test_gang_that_may_run_in_a_member_that_is_away_goes_nowhere_until_tha
         assert await incarnation(hub) == (2, False)
 
         # Whoever leads next knows as little.
-        await hub.kill_dispatchers()
+        await crash_all(hub)
         await fleet.start_dispatcher()
         await hub.create(gang("fresh-too", 1))
         assert (await hub.until_state("fresh-too", "Running"))["cluster"] == "east"

@@ -9,6 +9,7 @@ import pytest
 
 from testbed.processes import Process
 from tests.cluster.figures import readiness_of
+from tests.cluster.lives import crash_all
 from tests.cluster.members.fleet import Fleet
 from tests.cluster.members.guarded import Guarded
 from tests.cluster.members.test_members_choice import gang
@@ -69,7 +70,7 @@ async def test_gangs_on_members_run_once_though_the_members_could_not_be_listed(
     await guarded.start_dispatcher()
     await hub.create(gang("runs", 1))
     assert (await hub.until_state("runs", "Running"))["cluster"] == "east"
-    await hub.kill_dispatchers()
+    await crash_all(hub)
     before = await fleet.objects("Job")
     await forbid_members(fleet)
 
