@@ -70,6 +70,7 @@ def removes_job(exchange: Exchange) -> bool:
     return exchange.method == "DELETE" and "/jobs/" in exchange.path
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "point",
     [

@@ -26,7 +26,13 @@ GIVEN_UP_SOON = {"policy": "requeue", "graceSeconds": 1}
 TOKEN = f"{identities.SECRETS}/hub"
 
 
-@pytest.mark.parametrize("revoked", [TOKEN, f"{identities.ACCOUNTS}/hub"], ids=["token", "account"])
+@pytest.mark.parametrize(
+    "revoked",
+    [
+        pytest.param(TOKEN, id="token"),
+        pytest.param(f"{identities.ACCOUNTS}/hub", id="account", marks=pytest.mark.sweep),
+    ],
+)
 async def test_member_that_refuses_us_is_not_lost_and_goes_on_with_a_new_token(
     guarded: Guarded, revoked: str
 ) -> None:

@@ -130,6 +130,7 @@ def gates(reach: Reach, matches: Matches, befalls: Befalls) -> dict[str, Gate]:
     return held
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("matches", "befalls"),
     [
