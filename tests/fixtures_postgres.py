@@ -58,17 +58,24 @@ def database_template(postgres_url: str) -> str:
     return migrated_template(postgres_url)
 
 
+@pytest.fixture(scope="session")
+def replaying_template(postgres_url: str, database_template: str) -> Iterator[str]:
+    """The name of a database, to be cloned, that refuses a row that is not what its events come to."""
+    name = f"aw_test_{uuid.uuid4().hex}"
+    with psycopg.connect(clone_template(postgres_url, database_template, name)) as connection:
+        connection.execute(REPLAY)
+    yield name
+    drop_database(postgres_url, name)
+
+
 @pytest.fixture
-def make_database(postgres_url: str, database_template: str) -> Iterator[Callable[[], str]]:
+def make_database(postgres_url: str, replaying_template: str) -> Iterator[Callable[[], str]]:
     """Makes URLs of fresh, migrated databases, each of which refuses a row that is not what its events come to."""
     made: list[str] = []
 
     def make() -> str:
         made.append(f"aw_test_{uuid.uuid4().hex}")
-        url = clone_template(postgres_url, database_template, made[-1])
-        with psycopg.connect(url) as connection:
-            connection.execute(REPLAY)
-        return url
+        return clone_template(postgres_url, replaying_template, made[-1])
 
     yield make
     for name in made:

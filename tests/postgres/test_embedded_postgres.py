@@ -23,6 +23,8 @@ from testbed.postgres import (
 )
 from tests.postgres.changes import rows_of
 
+pytestmark = pytest.mark.exhaustive
+
 OWNER = """
 import sys, time
 from testbed.postgres import EmbeddedPostgres

@@ -44,7 +44,7 @@ from tests.postgres.leader import CLUSTERS, Leader, Luck, Wish
 T = TypeVar("T")
 Outside: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
-EXAMPLES, STEPS = 130, 30
+STEPS = 30
 MOST_APPWRAPPERS = 9
 SOON = timedelta(seconds=30)
 ENDS = CompletionRule(ends=True, holds=True, pods=1)
@@ -399,8 +399,9 @@ def rivals(record: Record, now: datetime) -> tuple[Change, Change]:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.parametrize("examples", [60, pytest.param(130, marks=pytest.mark.exhaustive)])
 def test_lives_in_any_order_are_the_same_in_memory_database_and_history(
-    make_database: Callable[[], str],
+    make_database: Callable[[], str], examples: int
 ) -> None:
     url, seen = make_database(), Seen()
     with asyncio.Runner() as runner, psycopg.connect(url, autocommit=True) as outside:
@@ -408,7 +409,7 @@ def test_lives_in_any_order_are_the_same_in_memory_database_and_history(
         try:
             run_state_machine_as_test(
                 lambda: Lives(outside, database, runner, seen),  # type: ignore[arg-type]  # any callable will do
-                settings=settings(max_examples=EXAMPLES, stateful_step_count=STEPS),
+                settings=settings(max_examples=examples, stateful_step_count=STEPS),
             )
         finally:
             runner.run(database.close())

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -22,8 +21,6 @@ from dispatcher.store.queue_declarations import QueueDeclarationStore
 from testbed.postgres import clone_template, drop_database
 from tests.postgres.history.facts import Life
 from tests.postgres.history.walk import Walk
-
-REPLAY = (Path(__file__).parent.parent / "replay.sql").read_bytes()
 
 MOVE = """
 CREATE TEMPORARY TABLE gone AS SELECT uid FROM appwrapper WHERE phase = 'Deleted';
@@ -61,13 +58,11 @@ class Past:
         pytest.param((48, True), id="what-was-deleted-is-moved"),
     ],
 )
-def past(request: pytest.FixtureRequest, postgres_url: str, database_template: str) -> Iterator[Past]:
+def past(request: pytest.FixtureRequest, postgres_url: str, replaying_template: str) -> Iterator[Past]:
     """Some eighty lives; once with all of their rows where they were made, once as they are days later."""
     seed, is_moved = request.param
     name = f"aw_test_{uuid.uuid4().hex}"
-    url = clone_template(postgres_url, database_template, name)
-    with psycopg.connect(url) as connection:
-        connection.execute(REPLAY)
+    url = clone_template(postgres_url, replaying_template, name)
     lives, declared = asyncio.run(walked(url, seed))
     if is_moved:
         with psycopg.connect(url) as connection:
