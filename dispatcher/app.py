@@ -56,6 +56,7 @@ class Application:
         self._kinds = kinds
         self._health = Health()
         self._metrics = Metrics()
+        self._metrics.is_ready = lambda: self._health.verdict()[0]
         self._clock = Clock(time.monotonic, lambda: datetime.now(UTC))
         self._fence = WriteFence(settings.write_timeout_seconds, time.monotonic)
         lease = timedelta(seconds=settings.lease_seconds)
@@ -105,6 +106,7 @@ class Application:
                 await asyncio.to_thread(revision.check_revision, url)
             except errors.StoreUnavailable as error:
                 self._health.problem = str(error)
+                self._metrics.database_up.set(0)
                 _log.warning("store_unavailable", error=str(error), kind=type(error).__name__)
                 await asyncio.sleep(RETRY_SECONDS)
             else:

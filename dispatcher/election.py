@@ -111,8 +111,10 @@ class Candidate:
         try:
             lease = await self._leadership.acquire()
         except errors.StoreError as error:
+            self._metrics.database_up.set(0)
             self._note_problem("store_unavailable", error)
         else:
+            self._metrics.database_up.set(1)
             if lease is None:
                 self._health.role, self._health.problem = Role.STANDBY, ""
             else:
@@ -149,6 +151,7 @@ class Candidate:
             try:
                 self._note_lease(asked_at, await self._leadership.renew())
             except errors.StoreUnavailable as error:
+                self._metrics.database_up.set(0)
                 # The lease may well outlive a short absence; the fence closes by itself if it does not.
                 _log.warning("renewal_failed", error=str(error))
                 if not self._fence.is_open():
@@ -156,6 +159,7 @@ class Candidate:
 
     def _note_lease(self, asked_at: float, lease: Lease) -> None:
         was_followed = not self._clock.problem
+        self._metrics.database_up.set(1)
         self._clock.set(lease.database_now)
         self._fence.extend(asked_at, lease.duration)
         self._metrics.clock_off_seconds.set(self._clock.off.total_seconds())

@@ -72,9 +72,15 @@ class Figures:
 
     phases: Mapping[str, int] = field(default_factory=dict)
     waiting: Mapping[str, int] = field(default_factory=dict)
+    oldest: Mapping[str, float] = field(default_factory=dict)
+    head_blocked: float = 0.0
     free: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    total: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    reachable: Mapping[str, bool] = field(default_factory=dict)
+    failing: Mapping[tuple[str, ...], bool] = field(default_factory=dict)
     reconnects: Mapping[tuple[str, ...], int] = field(default_factory=dict)
     writes: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    write_errors: Mapping[tuple[str, ...], int] = field(default_factory=dict)
     events_dropped: int = 0
     internal_errors: Mapping[str, int] = field(default_factory=dict)
     queues: QueueFigures = field(default_factory=QueueFigures)
@@ -86,7 +92,13 @@ class Metrics(Collector):
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.figures: Callable[[], Figures] = Figures
+        self.is_ready: Callable[[], bool] = lambda: False
         self.leading = Gauge("dispatcher_leading", "1 while this process leads", registry=self.registry)
+        self.database_up = Gauge(
+            "dispatcher_database_up",
+            "1 if the database answered the last time that this process asked for the lease",
+            registry=self.registry,
+        )
         self.author_policy_missing = Gauge(
             "dispatcher_author_policy_missing",
             "1 if authors are to be checked by a policy of the API server that is not installed",
@@ -131,21 +143,24 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the current figures, for one scrape."""
         now = self.figures()
+        yield GaugeMetricFamily("dispatcher_ready", "1 while /readyz is 200", value=self.is_ready())
         yield _gauge("dispatcher_appwrappers", "AppWrappers by phase", ["phase"], _by_name(now.phases))
         yield _gauge(
             "dispatcher_queue_depth", "Queued AppWrappers by why they wait", ["reason"], _by_name(now.waiting)
         )
         yield _gauge(
-            "dispatcher_capacity_free",
-            "Free amount in base units (cpu in milli), outstanding demand taken off; negative is a debt",
-            ["cluster", "resource"],
-            now.free,
+            "dispatcher_queue_oldest_seconds",
+            "Age of the oldest queued AppWrapper by why it waits",
+            ["reason"],
+            _by_name(now.oldest),
         )
+        yield GaugeMetricFamily(
+            "dispatcher_head_blocked_seconds",
+            "Longest time since a queued gang was first blocked at the head",
+            value=now.head_blocked,
+        )
+        yield from _of_clusters(now)
         yield from _of_queues(now.queues)
-        yield _counter("dispatcher_watch_reconnects", "Broken watches", ["cluster", "watch"], now.reconnects)
-        yield _counter(
-            "dispatcher_api_writes", "Writes sent to API servers", ["verb", "resource"], now.writes
-        )
         yield _counter(
             "dispatcher_events_dropped", "Kubernetes Events not written", [], {(): now.events_dropped}
         )
@@ -155,6 +170,41 @@ class Metrics(Collector):
             ["worker"],
             _by_name(now.internal_errors),
         )
+
+
+def _of_clusters(now: Figures) -> Iterator[Metric]:
+    yield _gauge(
+        "dispatcher_cluster_reachable",
+        "1 while the cluster's API server answers and its capacity is known",
+        ["cluster"],
+        _by_name(now.reachable),
+    )
+    yield _gauge(
+        "dispatcher_capacity_total",
+        "Allocatable amount of the usable nodes in base units (cpu in milli)",
+        ["cluster", "resource"],
+        now.total,
+    )
+    yield _gauge(
+        "dispatcher_capacity_free",
+        "Free amount in base units (cpu in milli), outstanding demand taken off; negative is a debt",
+        ["cluster", "resource"],
+        now.free,
+    )
+    yield _gauge(
+        "dispatcher_watch_failing",
+        "1 from a failed list or watch until the watch works again",
+        ["cluster", "watch"],
+        now.failing,
+    )
+    yield _counter("dispatcher_watch_reconnects", "Broken watches", ["cluster", "watch"], now.reconnects)
+    yield _counter("dispatcher_api_writes", "Writes sent to API servers", ["verb", "resource"], now.writes)
+    yield _counter(
+        "dispatcher_api_write_errors",
+        "Writes to API servers that failed",
+        ["verb", "resource", "error"],
+        now.write_errors,
+    )
 
 
 def _of_queues(queues: QueueFigures) -> Iterator[Metric]:
@@ -183,7 +233,7 @@ def _of_queues(queues: QueueFigures) -> Iterator[Metric]:
     )
 
 
-def _by_name(amounts: Mapping[str, int]) -> dict[tuple[str, ...], int]:
+def _by_name(amounts: Mapping[str, float]) -> dict[tuple[str, ...], float]:
     return {(name,): amount for name, amount in amounts.items()}
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from dispatcher import log
 from dispatcher.api.names import HUB_CLUSTER
@@ -47,7 +48,7 @@ from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.declaration_keeper import DeclarationKeeper
 from dispatcher.controller.upkeep.housekeeping import Housekeeping
 from dispatcher.controller.upkeep.loop_report import LoopReport
-from dispatcher.controller.upkeep.metrics import gather
+from dispatcher.controller.upkeep.metrics import Sources, gather
 from dispatcher.controller.upkeep.orphan_gc import OrphanCollector
 from dispatcher.controller.upkeep.queue_status_writer import QueueStatusWriter
 from dispatcher.controller.upkeep.restore_recovery import RestoreRecovery
@@ -74,6 +75,7 @@ from dispatcher.kube.access_reviews import is_allowed, is_author_policy_bound
 from dispatcher.kube.client import POD_NAMESPACE, ClusterClient, own_namespace, pod_namespace
 from dispatcher.kube.events import EventRecorder
 from dispatcher.kube.kubeconfig import Connection
+from dispatcher.kube.reflector import Reflector
 from dispatcher.probes import Figures, Metrics
 from dispatcher.settings import Settings
 from dispatcher.store import restore_detection
@@ -437,10 +439,25 @@ class Session:
 
     def figures(self) -> Figures:
         """The metrics of this moment."""
-        queues = self._queue_statuses.states.values()
-        return gather(
-            self._cache, self._clusters, self._informer, self._process.client, self._recorder, queues
+        sources = Sources(
+            self._cache,
+            self._clusters,
+            self._fleet.reachable,
+            self._informer,
+            self._watches,
+            self._process.client,
+            self._recorder,
+            self._queue_statuses.states.values,
         )
+        return gather(sources, self._process.clock.now())
+
+    def _watches(self) -> Iterator[tuple[str, Reflector[Any]]]:
+        """Every watch, with the name of its cluster; those of the hub's nodes and pods come twice."""
+        for each in self._first_lists:
+            yield from ((HUB_CLUSTER, watch) for watch, _ in each.first_lists)
+        yield HUB_CLUSTER, self._fleet.declared
+        for name, cluster in self._clusters.items():
+            yield from ((name, watch) for watch in cluster.watches)
 
     def watches_ready(self) -> bool:
         """True once every watch has its first complete answer."""
@@ -462,6 +479,7 @@ class Session:
             read_timeout=settings.read_timeout_seconds,
             write_timeout=settings.write_timeout_seconds,
             may_write=self._process.may_write,
+            writes=self._process.client.writes,
         )
 
     def _announce(self, change: Change, record: Record) -> None:

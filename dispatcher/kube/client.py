@@ -14,6 +14,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import urlencode
@@ -62,6 +63,17 @@ def pod_namespace(path: Path = POD_NAMESPACE) -> str:
     return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
 
 
+@dataclass(frozen=True, slots=True)
+class WriteCounts:
+    """Writes to API servers: those sent, by verb and resource, and those that failed, by the error as well.
+
+    One value counts the writes of all clients of a process, so no count is lost when a member is connected anew.
+    """
+
+    sent: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    failed: Counter[tuple[str, ...]] = field(default_factory=Counter)
+
+
 def always() -> bool:
     """The write fence for tests, and for tools that no other process competes with."""
     return True
@@ -81,17 +93,17 @@ class ClusterClient:
         read_timeout: float = 10.0,
         write_timeout: float = 5.0,
         may_write: Callable[[], bool] = always,
+        writes: WriteCounts | None = None,
     ) -> None:
         self._api = api
         self._read_timeout = read_timeout
         self._write_timeout = write_timeout
         self._base = str(api.configuration.host).rstrip("/")
         self._tls_server_name: str | None = api.configuration.tls_server_name
-        self.writes: Counter[tuple[str, ...]] = Counter()
-        """Writes that were sent, by verb and resource; a metric reads it."""
+        self.writes = writes or WriteCounts()
         self._is_closed = False
         self._allowance = Allowance()
-        self._session = _session(api, may_write, self.writes)
+        self._session = _session(api, may_write, self.writes.sent)
 
     @classmethod
     async def connect(
@@ -115,10 +127,16 @@ class ClusterClient:
         read_timeout: float = 10.0,
         write_timeout: float = 5.0,
         may_write: Callable[[], bool] = always,
+        writes: WriteCounts | None = None,
     ) -> Self:
         """A client for a member, in a running loop; raises `SettingsError` if its certificates cannot be used."""
-        api = api_client(connection)
-        return cls(api, read_timeout=read_timeout, write_timeout=write_timeout, may_write=may_write)
+        return cls(
+            api_client(connection),
+            read_timeout=read_timeout,
+            write_timeout=write_timeout,
+            may_write=may_write,
+            writes=writes,
+        )
 
     async def close(self) -> None:
         """Close every connection without waiting for the server, which may be gone."""
@@ -249,7 +267,7 @@ class ClusterClient:
     ) -> Json:
         encoded = None if body is None else orjson.dumps(body)
         what = f"{method} {path}"
-        with self._translated(what):
+        with self._failures_counted(method, path), self._translated(what):
             headers = await self._headers(accept)
             if encoded is not None:
                 headers["Content-Type"] = content_type
@@ -284,6 +302,18 @@ class ClusterClient:
                 buffer.add(chunk[:left])
                 left -= len(chunk)
             return buffer.take()
+
+    @contextlib.contextmanager
+    def _failures_counted(self, method: str, path: str) -> Iterator[None]:
+        """Counts a write that fails; the fence of a process that no longer leads is no failure."""
+        try:
+            yield
+        except errors.WriteForbiddenByFence:
+            raise
+        except errors.ClusterError as error:
+            if method in _WRITES:
+                self.writes.failed[method.lower(), resource_of(path), type(error).__name__] += 1
+            raise
 
     @contextlib.contextmanager
     def _translated(self, what: str) -> Iterator[None]:

@@ -108,6 +108,7 @@ class Reflector(Generic[T]):
         self._versions: dict[str, str] = {}
         self._latest = ""
         self._followed = False
+        self._is_broken = False
         self.trouble: errors.ClusterError | None = None
         """The failure of the last list or watch; None once a watch works."""
 
@@ -115,6 +116,12 @@ class Reflector(Generic[T]):
     def is_forbidden(self) -> bool:
         """True while the API server refuses access."""
         return type(self.trouble) is errors.Forbidden
+
+    @property
+    def is_failing(self) -> bool:
+        """True from a failure of a list or watch until a watch works again; a kind that is not served is no failure."""
+        is_served = not isinstance(self.trouble, errors.NotFound)
+        return self._is_broken or (self.trouble is not None and is_served)
 
     @property
     def reason(self) -> str:
@@ -176,6 +183,7 @@ class Reflector(Generic[T]):
 
     def _mark_followed(self) -> None:
         self._followed = True
+        self._is_broken = False
         if self.trouble is not None:
             self.trouble = None
             _log.info("watch_works_again", watch=self.name)
@@ -224,6 +232,7 @@ class Reflector(Generic[T]):
                 raise
             except errors.ClusterError as error:
                 self.reconnects += 1
+                self._is_broken = True
                 failures = failures + 1 if self._latest == before else 1
                 version = self._latest or version
                 _log.info("watch_broken", watch=self.name, error=str(error), failures=failures)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from math import inf
-
 import aiohttp
 import pytest
 
-from dispatcher.probes import Figures, Health, Metrics, QueueFigures, Role, serve
+from dispatcher.probes import Health, Metrics, Role, serve
+from tests.metrics import full_metrics
 
 LISTS = "leader: waiting for the first complete lists of AppWrappers, nodes, pods, namespaces and queues"
 
@@ -43,35 +42,20 @@ async def test_alive_as_long_as_it_answers_whatever_its_troubles() -> None:
 
 
 async def test_metrics_are_those_of_the_moment() -> None:
-    metrics = Metrics()
-    metrics.leading.set(1)
-    metrics.figures = lambda: Figures(
-        phases={"Queued": 2, "Running": 1},
-        waiting={"InsufficientResources": 2},
-        free={("hub", "cpu"): -500},
-        reconnects={("hub", "pods"): 3},
-        writes={("post", "rayclusters"): 4},
-        events_dropped=5,
-        internal_errors={"owners": 6},
-        queues=QueueFigures(
-            nominal={("team", "cpu"): 4000},
-            used={("team", "cpu"): 5500},
-            borrowed={("team", "cpu"): 1500},
-            pending={("team",): 7},
-            share={("team",): inf},
-        ),
-    )
-    metrics.preemptions.labels("FairShare").inc()
-    status, text = await get("metrics", Health(), metrics)
+    status, text = await get("metrics", Health(), full_metrics())
 
     assert status == 200
     lines = [line for line in text.splitlines() if not line.startswith("#") and "_seconds" not in line]
     assert sorted(line for line in lines if "_created" not in line) == [
+        'dispatcher_api_write_errors_total{error="Unavailable",resource="rayclusters",verb="post"} 1.0',
         'dispatcher_api_writes_total{resource="rayclusters",verb="post"} 4.0',
         'dispatcher_appwrappers{phase="Queued"} 2.0',
         'dispatcher_appwrappers{phase="Running"} 1.0',
         "dispatcher_author_policy_missing 0.0",
         'dispatcher_capacity_free{cluster="hub",resource="cpu"} -500.0',
+        'dispatcher_capacity_total{cluster="hub",resource="cpu"} 8000.0',
+        'dispatcher_cluster_reachable{cluster="hub"} 1.0',
+        "dispatcher_database_up 1.0",
         "dispatcher_events_dropped_total 5.0",
         'dispatcher_internal_errors_total{worker="owners"} 6.0',
         "dispatcher_leading 1.0",
@@ -83,6 +67,8 @@ async def test_metrics_are_those_of_the_moment() -> None:
         'dispatcher_queue_pending{queue="team"} 7.0',
         'dispatcher_queue_share{queue="team"} +Inf',
         'dispatcher_queue_used{queue="team",resource="cpu"} 5500.0',
+        "dispatcher_ready 1.0",
+        'dispatcher_watch_failing{cluster="hub",watch="pods"} 0.0',
         'dispatcher_watch_reconnects_total{cluster="hub",watch="pods"} 3.0',
     ]
 

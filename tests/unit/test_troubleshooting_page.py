@@ -17,7 +17,7 @@ from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Phase
 from dispatcher.core.scheduling import cluster_filters, explain
 from dispatcher.core.scheduling.sharing import refusals
-from dispatcher.probes import Metrics, Role
+from dispatcher.probes import Role
 from tests.builders import NOW, make_evicted, make_record
 
 CHECKOUT = Path(__file__).parents[2]
@@ -117,13 +117,6 @@ def test_every_column_is_told() -> None:
         for column in version["additionalPrinterColumns"]
     }
     assert missing(columns - {"Age"}) == []
-
-
-def test_every_metric_is_told_and_no_other() -> None:
-    metrics = Metrics()
-    families = {family.name: family.type for family in metrics.registry.collect()}
-    named = {f"{name}_total" if type_ == "counter" else name for name, type_ in families.items()}
-    assert set(re.findall(r"dispatcher_[a-z_]+", PAGE)) == named
 
 
 def test_every_log_event_is_told() -> None:

@@ -132,6 +132,16 @@ class Cluster:
         return [(each, each.synced) for each in self._needed]
 
     @property
+    def is_answering(self) -> bool:
+        """True while the watches that a dispatch needs work."""
+        return not any(each.is_failing for each in self._needed)
+
+    @property
+    def watches(self) -> list[Reflector[Any]]:
+        """Every watch of the cluster."""
+        return [*self._needed, *self.objects.watches]
+
+    @property
     def forbidden(self) -> list[str]:
         """The needed watches that the API server refuses."""
         return [each.name for each in self._needed if each.is_forbidden]
@@ -139,8 +149,7 @@ class Cluster:
     @property
     def excess(self) -> str:
         """A sentence about an answer of the API server beyond the size limits; empty if there is none."""
-        watches = [*self._needed, *self.objects.watches]
-        return next((each.excess for each in watches if each.excess), "")
+        return next((each.excess for each in self.watches if each.excess), "")
 
     def missing_kinds(self, kinds: frozenset[Kind]) -> frozenset[Kind]:
         """The kinds that the cluster does not serve, or may not serve; it is asked about these. See `KindSurvey`."""

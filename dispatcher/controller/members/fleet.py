@@ -216,6 +216,11 @@ class Fleet:
             readings[HUB_CLUSTER] = reading_of(self._hub.ledger) if self._hub.is_ready else None
         return readings | {name: member.reading() for name, member in self._members.items()}
 
+    def reachable(self) -> dict[str, bool]:
+        """Whether each cluster that can have gangs answers, and the hub; false while a member is being connected."""
+        members = {name: member.closed is None for name, member in self._members.items()}
+        return {**dict.fromkeys(self._invalid, False), **members, HUB_CLUSTER: self._hub.is_answering}
+
     def has_no_cluster_left(self, requirements: ClusterRequirements) -> bool:
         """True if no declared cluster can ever meet the requirements; false while the members are unknown."""
         if not self._membership.is_known:

@@ -1,20 +1,27 @@
-"""The current metrics, gathered from memory at each scrape: they cost nothing in between."""
+"""The current metrics, gathered from memory at each scrape: they cost nothing in between.
+
+No label has the name of an AppWrapper, a namespace or a node, so the number of series has a bound (docs/metrics.md).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import islice
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from dispatcher import log
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.core.model.record import Record
 from dispatcher.core.status.queue_status import QueueState
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.events import EventRecorder
+from dispatcher.kube.reflector import Reflector
 from dispatcher.probes import Figures, QueueFigures
 
 MOST_QUEUES: Final = 1000
@@ -25,37 +32,79 @@ Labels have names of declared queues only, never a name that an AppWrapper asks 
 """
 
 
-def gather(
-    cache: Cache,
-    clusters: Mapping[str, Cluster],
-    informer: AppWrapperInformer,
-    client: ClusterClient,
-    recorder: EventRecorder,
-    queues: Collection[QueueState] = (),
-) -> Figures:
-    """The metrics of this moment; `queues` are the states of the declared queues in the order of declaration."""
-    reasons: Counter[str] = Counter()
-    for record in cache.queued():
-        reasons[record.pending.reason if record.pending else ""] += 1
-    return Figures(
-        phases=Counter(record.phase.value for record in cache.records()),
-        waiting=reasons,
-        free={
-            (name, resource): amount
-            for name, cluster in clusters.items()
-            for resource, amount in _free(cluster).items()
-        },
-        reconnects=informer.reconnects
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where a leader's metrics are gathered.
+
+    `clusters` are the connected ones. `reachable` says of each declared cluster whether it answers. `watches` returns
+    every watch with the name of its cluster. `queues` are the states of the declared queues, in their order.
+    """
+
+    cache: Cache
+    clusters: Mapping[str, Cluster]
+    reachable: Callable[[], Mapping[str, bool]]
+    informer: AppWrapperInformer
+    watches: Callable[[], Iterable[tuple[str, Reflector[Any]]]]
+    client: ClusterClient
+    recorder: EventRecorder
+    queues: Callable[[], Collection[QueueState]]
+
+
+def gather(sources: Sources, now: datetime) -> Figures:
+    """The metrics of this moment."""
+    clusters, writes = sources.clusters, sources.client.writes
+    figures = Figures(
+        phases=Counter(record.phase.value for record in sources.cache.records()),
+        free=_of_each(clusters, _free),
+        total=_of_each(clusters, lambda cluster: cluster.ledger.total()),
+        reachable=sources.reachable(),
+        failing=_failing(sources.watches()),
+        reconnects=sources.informer.reconnects
         | {
             (name, watch): count
             for name, cluster in clusters.items()
             for watch, count in cluster.reconnects.items()
         },
-        writes=dict(client.writes),
-        events_dropped=recorder.dropped,
+        writes=dict(writes.sent),
+        write_errors=dict(writes.failed),
+        events_dropped=sources.recorder.dropped,
         internal_errors=log.internal_errors(),
-        queues=figures_of(queues),
+        queues=figures_of(sources.queues()),
     )
+    return with_queued(figures, sources.cache.queued(), now)
+
+
+def with_queued(figures: Figures, queued: Iterable[Record], now: datetime) -> Figures:
+    """The same figures with those of the queued AppWrappers; an empty reason means not evaluated yet."""
+    waiting: Counter[str] = Counter()
+    oldest: dict[str, float] = {}
+    head_blocked = 0.0
+    for record in queued:
+        reason = record.pending.reason if record.pending else ""
+        waiting[reason] += 1
+        oldest[reason] = max(oldest.get(reason, 0.0), (now - record.created_at).total_seconds())
+        if record.blocked_since is not None:
+            head_blocked = max(head_blocked, (now - record.blocked_since).total_seconds())
+    return replace(figures, waiting=waiting, oldest=oldest, head_blocked=head_blocked)
+
+
+def _failing(watches: Iterable[tuple[str, Reflector[Any]]]) -> dict[tuple[str, ...], bool]:
+    """Whether each watch fails; two versions of one kind are one watch."""
+    failing: dict[tuple[str, ...], bool] = {}
+    for cluster, watch in watches:
+        key = cluster, watch.name
+        failing[key] = failing.get(key, False) or watch.is_failing
+    return failing
+
+
+def _of_each(
+    clusters: Mapping[str, Cluster], amounts: Callable[[Cluster], Mapping[str, int]]
+) -> dict[tuple[str, ...], int]:
+    return {
+        (name, resource): amount
+        for name, cluster in clusters.items()
+        for resource, amount in amounts(cluster).items()
+    }
 
 
 def figures_of(queues: Collection[QueueState]) -> QueueFigures:

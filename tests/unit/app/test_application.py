@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from dispatcher.app import Application
 from dispatcher.controller.members.first_lists import NotListed
 from dispatcher.controller.members.membership import MembersUnknown
-from dispatcher.errors import ClusterError, Forbidden
+from dispatcher.errors import ClusterError, Forbidden, StoreUnavailable
 from dispatcher.kube.client import ClusterClient
 from dispatcher.probes import Figures
 from dispatcher.session import Identity
@@ -38,6 +38,7 @@ class Process:
         self.clock_off = FOLLOWED
         """How far the database's clock is ahead of the host's."""
         self.concern = ""
+        self.is_away = False
         self.failure: ClusterError | None = None
         self.leads_at: list[float] = []
         self.has_begun = False
@@ -54,6 +55,8 @@ class Process:
 
     async def renew(self) -> Lease:
         await self.may_renew.wait()
+        if self.is_away:
+            raise StoreUnavailable("the database is away")
         self.renewals += 1
         return self.lease
 
@@ -90,8 +93,12 @@ class Process:
 
     async def clock_metric(self) -> float:
         """How far the database's clock is off by its metrics."""
+        return await self.metric("clock_off_seconds")
+
+    async def metric(self, name: str) -> float:
+        """The value of a metric without labels."""
         _, text = await self._get("metrics")
-        (line,) = [each for each in text.splitlines() if each.startswith("dispatcher_clock_off_seconds ")]
+        (line,) = [each for each in text.splitlines() if each.startswith(f"dispatcher_{name} ")]
         return float(line.partition(" ")[2])
 
     async def _get(self, path: str) -> tuple[int, str]:
@@ -156,6 +163,16 @@ async def test_leader_that_is_kept_from_its_work_is_not_ready_and_says_why(proce
             assert await process.readiness() == (200, "leader")
             process.concern = "the MemberClusters cannot be listed"
             assert await process.readiness() == (503, "leader: the MemberClusters cannot be listed")
+
+
+async def test_metrics_say_whether_the_process_is_ready_and_the_database_answers(process: Process) -> None:
+    with capture_logs() as logs:
+        async with running(process, logs):
+            await process.has_renewed()
+            assert (await process.metric("ready"), await process.metric("database_up")) == (1, 1)
+            process.concern, process.is_away = "the MemberClusters cannot be listed", True
+            await until(lambda: "renewal_failed" in [each["event"] for each in logs])
+            assert (await process.metric("ready"), await process.metric("database_up")) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from dispatcher import log
 from dispatcher.controller.reconcile.event_recorder import StepRecorder
-from dispatcher.controller.upkeep.metrics import MOST_AMOUNTS, MOST_QUEUES, figures_of, gather
+from dispatcher.controller.upkeep.metrics import MOST_AMOUNTS, MOST_QUEUES, Sources, figures_of, gather
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Phase
@@ -169,15 +169,34 @@ async def test_figures_of_queues_are_bounded() -> None:
 
 
 async def test_figures_are_those_of_the_moment(world: World) -> None:
-    world.cache.put(make_record(name="new"))
-    world.cache.put(make_blocked(make_record(name="blocked")))
+    world.cache.put(make_record(name="new", created_at=at(-60)))
+    world.cache.put(make_blocked(make_record(name="blocked", created_at=at(0), blocked_since=at(20))))
     world.cache.put(make_record(Phase.RUNNING, name="runs"))
     recorder = EventRecorder(world.client, lambda: 0.0)
 
-    assert gather(world.cache, world.clusters, world.hub, world.client, recorder) == Figures(
+    watches = [("hub", watch) for watch in world.hub.reflectors]
+    sources = Sources(
+        world.cache,
+        world.clusters,
+        lambda: {"hub": True},
+        world.hub,
+        lambda: watches,
+        world.client,
+        recorder,
+        list,
+    )
+    assert gather(sources, at(60)) == Figures(
         phases={"Queued": 2, "Running": 1},
         waiting={"": 1, WAITS.reason: 1},
+        oldest={"": 120.0, WAITS.reason: 60.0},
+        head_blocked=40.0,
         free={("hub", "cpu"): 7000},
+        total={("hub", "cpu"): 8000},
+        reachable={"hub": True},
+        failing={
+            ("hub", "appwrappers.workload.codeflare.dev"): False,
+            ("hub", "appwrappers.mcad.ibm.com"): False,
+        },
         reconnects={
             ("hub", "appwrappers.workload.codeflare.dev"): 0,
             ("hub", "appwrappers.mcad.ibm.com"): 0,

@@ -358,6 +358,16 @@ async def test_connected_or_connecting_member_is_not_lost(bench: Bench) -> None:
     assert [bench.fleet.loss_of(name) for name in ("hub", "east", "west")] == [None, None, None]
 
 
+async def test_member_is_reachable_while_its_connection_is_open(bench: Bench) -> None:
+    bench.members["west"].on("GET", NODES, never)
+    bench.has("west")
+    await bench.connected("east")
+    assert bench.fleet.reachable() == {"hub": True, "east": True, "west": False}
+    bench.members["east"].on("GET", KUBE_SYSTEM, FAILS)
+    await until(lambda: not bench.fleet.reachable()["east"])
+    assert bench.fleet.reachable() == {"hub": True, "east": False, "west": False}
+
+
 async def test_unreachable_member_is_lost_after_the_declared_grace(bench: Bench) -> None:
     since = await bench.lost(onClusterLost={"policy": "requeue", "graceSeconds": 60})
     said = f"cluster east has not answered since {since:%Y-%m-%d %H:%M:%S} UTC"

@@ -256,7 +256,7 @@ async def test_write_is_not_sent_if_the_fence_closes_before_its_first_byte_is_wr
     async with client_of(server, may_write=may_write) as client:
         with pytest.raises(errors.WriteForbiddenByFence, match=f"{method} /x was not sent"):
             await WRITES[method](client)  # type: ignore[misc]
-        assert not client.writes
+        assert not client.writes.sent
     assert server.asked == []
 
 
@@ -282,7 +282,21 @@ async def test_only_writes_that_were_sent_are_counted(server: FakeApiServer) -> 
         is_open = False
         with pytest.raises(errors.WriteForbiddenByFence):
             await client.create(RAYCLUSTERS, {})
-        assert client.writes == {("post", "rayclusters"): 1}
+        assert client.writes.sent == {("post", "rayclusters"): 1}
+        assert not client.writes.failed
+
+
+async def test_failed_writes_are_counted_by_their_error(server: FakeApiServer) -> None:
+    server.on("POST", RAYCLUSTERS, answer({}, status=503), answer({}, status=403))
+    server.on("GET", RAYCLUSTERS, answer({}, status=503))
+    async with client_of(server) as client:
+        for call in (client.create(RAYCLUSTERS, {}), client.create(RAYCLUSTERS, {}), client.get(RAYCLUSTERS)):
+            with pytest.raises(errors.ClusterError):
+                await call
+        assert client.writes.failed == {
+            ("post", "rayclusters", "Unavailable"): 1,
+            ("post", "rayclusters", "Forbidden"): 1,
+        }
 
 
 @pytest.mark.parametrize(

@@ -255,6 +255,32 @@ async def test_watch_that_is_cut_goes_on_where_it_was(
     assert it.reflector.reconnects == 1
 
 
+async def test_watch_fails_from_a_cut_until_it_is_resumed(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    cut, away = watch(then=hang_up), refusal(503, "Away")
+    script(server, lists=[answer(page(10))], watches=[cut, away, away, away, away, away])
+    async with watched(client) as it:
+        await until(lambda: it.reflector.reconnects > 1)
+        assert it.reflector.is_failing
+        script(server, lists=[], watches=[watch(event("ADDED", thing("a", 11)), then=never)])
+        await until(lambda: bool(it.told))
+        assert not it.reflector.is_failing
+
+
+async def test_refused_list_is_a_failing_watch_and_a_kind_that_is_not_served_is_none(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    script(server, lists=[refusal(403, "Forbidden")], watches=[never])
+    async with watched(client) as it:
+        await it.reflector.heard.wait()
+        assert it.reflector.is_failing
+    script(server, lists=[text("404 page not found", 404)], watches=[never])
+    async with watched(client) as it:
+        await it.reflector.answered.wait()
+        assert not it.reflector.is_failing
+
+
 async def test_watch_that_is_cut_again_and_again_but_gets_on_is_resumed_soon_each_time(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
