@@ -55,7 +55,7 @@ test: control-plane codeflare-sdk ## The tests, and today's part of the sweeps, 
 	$(PYTEST) -m "not exhaustive" --sweeps today --durations=30
 
 .PHONY: test-all
-test-all: control-plane codeflare-sdk ## All tests, also the exhaustive ones; run it once before an issue is called resolved
+test-all: control-plane prometheus codeflare-sdk ## All tests, also the exhaustive ones; run it once before an issue is called resolved
 	$(PYTEST) -m "not alone" --durations=30
 	$(BIN)/pytest -m alone
 
@@ -143,6 +143,10 @@ bench-packing: $(READY) ## Measure how well large gangs fit mixed nodes that are
 .PHONY: control-plane
 control-plane: $(READY)
 	@$(BIN)/python -m testbed build >/dev/null
+
+.PHONY: prometheus
+prometheus: $(READY) ## Build Prometheus and promtool for the tests of alarms (once: four minutes; test-all does it)
+	@$(BIN)/python -m testbed build --prometheus >/dev/null
 
 .PHONY: codeflare-sdk
 codeflare-sdk: $(READY) $(SDK)/ready ## Install MCAD's client for its tests (once: 370 MB, half a minute; other targets do it)

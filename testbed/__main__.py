@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from testbed import build
+from testbed import build, monitoring
 from testbed.client import ApiError
 from testbed.nodes import Shape
 from testbed.plane import NotReady, Plane, Wanted, up_all
@@ -61,9 +61,11 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = top.add_subparsers(required=True, metavar="{build,up,down}")
-    commands.add_parser("build", help="only build the binaries, or say where they are").set_defaults(
-        run=run_build
+    building = commands.add_parser("build", help="only build the binaries, or say where they are")
+    building.add_argument(
+        "--prometheus", action="store_true", help="Prometheus and promtool, in place of the control plane"
     )
+    building.set_defaults(run=run_build)
     add_up(commands.add_parser("up", help="start clusters and keep them until interrupted"))
     down = commands.add_parser("down", help="end everything that was started in a state folder")
     add_state(down)
@@ -105,9 +107,9 @@ def add_state(command: argparse.ArgumentParser) -> None:
     )
 
 
-def run_build(_: argparse.Namespace) -> int:
+def run_build(options: argparse.Namespace) -> int:
     """Builds the binaries and prints their folder."""
-    print(build.ensure().kcp.parent)
+    print(monitoring.ensure().prometheus.parent if options.prometheus else build.ensure().kcp.parent)
     return 0
 
 

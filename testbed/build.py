@@ -1,4 +1,4 @@
-"""Builds the control plane from Go modules, once, and finds it again.
+"""Builds programs from Go modules, once, and finds them again: the control plane here, others by a recipe of theirs.
 
 The name of a build is a hash of all its inputs. Builds are in the user's cache folder beside Go's own module and
 compiler caches; deleting that folder costs the next run some minutes and nothing else. Modules come from the source
@@ -28,6 +28,7 @@ VERSION = "v1.36.3"
 MODULE = Path(__file__).parent / "kcp"
 GO_LOCK = Path(__file__).parent / "go.lock"
 SOURCES = ("go.mod", "go.sum", "main.go")
+"""The files of a module that decide what is built; a module that only names programs of others has no `main.go`."""
 OLDEST_GO = (1, 26)
 KWOK = "sigs.k8s.io/kwok/cmd/kwok"
 # kubectl and other programs that compare versions cannot parse the version of an unstamped build.
@@ -61,6 +62,43 @@ class Binaries:
 
 
 @dataclass(frozen=True, slots=True)
+class Recipe:
+    """What one build compiles: packages of the module in a folder, with flags of the linker and build tags.
+
+    `links` are further names of programs, each with the name of its program.
+    """
+
+    title: str
+    module: Path
+    packages: tuple[str, ...]
+    ldflags: str
+    tags: str = ""
+    links: tuple[tuple[str, str], ...] = ()
+
+    def content_hash(self, go_version: str) -> str:
+        """The name of a build: a hash of everything that decides its content."""
+        digest = hashlib.sha256()
+        for part in (go_version, self.ldflags, platform.system(), platform.machine(), *self._tag_flags()):
+            digest.update(part.encode() + b"\0")
+        for name in SOURCES:
+            if (self.module / name).exists():
+                digest.update(hashlib.sha256((self.module / name).read_bytes()).digest())
+        return digest.hexdigest()[:16]
+
+    def list_command(self, go: Path) -> list[str]:
+        """The command that downloads the modules. With the packages named, Go fetches only the modules of these."""
+        return [str(go), "list", *self._tag_flags(), "-deps", *self.packages]
+
+    def build_command(self, go: Path, made: Path) -> list[str]:
+        """The command that compiles the programs into a folder."""
+        flags = ["-trimpath", "-v", *self._tag_flags(), f"-ldflags={self.ldflags}", "-o", f"{made}/"]
+        return [str(go), "build", *flags, *self.packages]
+
+    def _tag_flags(self) -> list[str]:
+        return [f"-tags={self.tags}"] if self.tags else []
+
+
+@dataclass(frozen=True, slots=True)
 class Toolchain:
     """A Go that is new enough: on PATH, or pinned by `go.lock` and installed on first use."""
 
@@ -74,15 +112,36 @@ def ensure(say: Say | None = None) -> Binaries:
 
     Raises `BuildFailed`. `say` gets each change of progress; by default it goes to stderr.
     """
+    return Binaries.of(ensure_built(control_plane(), say))
+
+
+def control_plane() -> Recipe:
+    """The control plane, KWOK and kubectl."""
+    return Recipe("control plane", MODULE, (".", KWOK), LDFLAGS, links=(("kubectl", "kcp"),))
+
+
+def ensure_built(recipe: Recipe, say: Say | None = None) -> Path:
+    """The folder of the programs of a recipe, built first if necessary; raises `BuildFailed`."""
     cache = cache_folder()
     toolchain = find_toolchain(cache)
-    finished = cache / "bin" / content_hash(toolchain.version)
-    if finished.exists():
-        return Binaries.of(finished)
-    with one_at_a_time(cache, say or print_progress):
-        if not finished.exists():
-            Build(cache, toolchain, say or print_progress).run(finished)
-    return Binaries.of(finished)
+    finished = folder_of(recipe, cache, toolchain)
+    if not finished.exists():
+        with one_at_a_time(cache, say or print_progress, recipe.title):
+            if not finished.exists():
+                Build(cache, toolchain, say or print_progress, recipe).run(finished)
+    return finished
+
+
+def find_built(recipe: Recipe) -> Path | None:
+    """The folder of the programs of a recipe if they were built; None if not."""
+    cache = cache_folder()
+    finished = folder_of(recipe, cache, find_toolchain(cache))
+    return finished if finished.exists() else None
+
+
+def folder_of(recipe: Recipe, cache: Path, toolchain: Toolchain) -> Path:
+    """The folder in which the programs of a recipe are, or would be."""
+    return cache / "bin" / recipe.content_hash(toolchain.version)
 
 
 def cache_folder() -> Path:
@@ -91,16 +150,6 @@ def cache_folder() -> Path:
     # The XDG specification ignores a relative path.
     root = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
     return root / "appwrapper-dispatcher"
-
-
-def content_hash(go_version: str, module: Path = MODULE) -> str:
-    """The name of a build: a hash of everything that decides its content."""
-    digest = hashlib.sha256()
-    for part in (go_version, LDFLAGS, platform.system(), platform.machine()):
-        digest.update(part.encode() + b"\0")
-    for name in SOURCES:
-        digest.update(hashlib.sha256((module / name).read_bytes()).digest())
-    return digest.hexdigest()[:16]
 
 
 def find_toolchain(cache: Path) -> Toolchain:
@@ -138,14 +187,14 @@ def pinned_version(lock: str) -> str:
 
 
 @contextmanager
-def one_at_a_time(cache: Path, say: Say) -> Iterator[None]:
+def one_at_a_time(cache: Path, say: Say, title: str) -> Iterator[None]:
     """Holds the build lock, which ends with this process however that ends."""
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "build.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("another process is building the control plane; waiting for it\n")
+            say(f"another process is building; the {title} waits for it\n")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -153,7 +202,8 @@ def one_at_a_time(cache: Path, say: Say) -> Iterator[None]:
 class Build:
     """One build, from nothing to a finished folder."""
 
-    def __init__(self, cache: Path, toolchain: Toolchain, say: Say) -> None:
+    def __init__(self, cache: Path, toolchain: Toolchain, say: Say, recipe: Recipe) -> None:
+        self._recipe = recipe
         self._cache = cache
         self._toolchain = toolchain
         self._say = say
@@ -169,7 +219,8 @@ class Build:
             self._install_go(supervisor)
             packages = self._download(supervisor)
             self._compile(supervisor, made, packages)
-        (made / "kubectl").symlink_to("kcp")
+        for name, program in self._recipe.links:
+            (made / name).symlink_to(program)
         finished.parent.mkdir(parents=True, exist_ok=True)
         made.rename(finished)
         shutil.rmtree(self._folder)
@@ -195,16 +246,14 @@ class Build:
         target.rename(home)
 
     def _download(self, supervisor: Supervisor) -> int:
-        # With the packages named, Go fetches only their modules.
-        argv = [str(self._toolchain.program), "list", "-deps", ".", KWOK]
-        process = supervisor.start("download", argv, env=self._environment(), cwd=MODULE)
+        argv = self._recipe.list_command(self._toolchain.program)
+        process = supervisor.start("download", argv, env=self._environment(), cwd=self._recipe.module)
         self._follow(process, "2/3 downloading modules", lambda: "")
         return sum(not line.startswith("go: ") for line in process.log.read_text().splitlines())
 
     def _compile(self, supervisor: Supervisor, made: Path, packages: int) -> None:
-        flags = ["-trimpath", "-v", f"-ldflags={LDFLAGS}", "-o", f"{made}/"]
-        argv = [str(self._toolchain.program), "build", *flags, ".", KWOK]
-        process = supervisor.start("compile", argv, env=self._environment(), cwd=MODULE)
+        argv = self._recipe.build_command(self._toolchain.program, made)
+        process = supervisor.start("compile", argv, env=self._environment(), cwd=self._recipe.module)
 
         def done() -> str:
             # Go does not list packages from the compiler cache, so the last count may be too low.

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import build
+from testbed import build, monitoring
 
 # Says it is new, lists two packages, builds two empty files, and notes that it did.
 GO = """#!/bin/sh
@@ -44,24 +44,38 @@ def module(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def name_of(module: Path, go: str = "go1.26.6", **fields: str) -> str:
+    recipe = build.Recipe("programs", module, (".",), ldflags=fields.pop("ldflags", "-w"), **fields)  # type: ignore[arg-type]
+    return recipe.content_hash(go)
+
+
 def test_same_sources_and_go_name_the_same_build(module: Path) -> None:
-    assert build.content_hash("go1.26.6", module) == build.content_hash("go1.26.6", module)
+    assert name_of(module) == name_of(module)
 
 
 @pytest.mark.parametrize("name", build.SOURCES)
 def test_change_of_any_source_names_another_build(module: Path, name: str) -> None:
-    before = build.content_hash("go1.26.6", module)
+    before = name_of(module)
     (module / name).write_text("another text")
 
-    assert build.content_hash("go1.26.6", module) != before
+    assert name_of(module) != before
 
 
-def test_another_go_or_other_flags_name_another_build(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = build.content_hash("go1.26.6", module)
-    with_another_go = build.content_hash("go1.26.7", module)
-    monkeypatch.setattr(build, "LDFLAGS", "-s")
+def test_another_go_or_other_flags_name_another_build(module: Path) -> None:
+    names = {
+        name_of(module),
+        name_of(module, "go1.26.7"),
+        name_of(module, ldflags="-s"),
+        name_of(module, tags="small"),
+    }
+    assert len(names) == 4
 
-    assert len({before, with_another_go, build.content_hash("go1.26.6", module)}) == 3
+
+def test_module_without_a_program_of_its_own_can_be_built(module: Path) -> None:
+    before = name_of(module)
+    (module / "main.go").unlink()
+
+    assert name_of(module) != before
 
 
 @pytest.mark.parametrize(
@@ -172,3 +186,15 @@ def test_progress_names_the_step_and_the_time(cache: Path) -> None:
         "built in 0",
     ]
     assert str(cache) in finished[-1]
+
+
+def test_programs_are_found_once_they_are_built(cache: Path) -> None:
+    assert build.find_built(build.control_plane()) is None
+    built = build.ensure(ignore)
+    assert build.find_built(build.control_plane()) == built.kcp.parent
+    assert build.find_built(monitoring.RECIPE) is None
+
+
+def test_module_of_prometheus_names_the_programs_that_are_built() -> None:
+    text = (monitoring.RECIPE.module / "go.mod").read_text()
+    assert all(f"\t{package}\n" in text for package in monitoring.RECIPE.packages)
