@@ -145,7 +145,7 @@ control-plane: $(READY)
 	@$(BIN)/python -m testbed build >/dev/null
 
 .PHONY: prometheus
-prometheus: $(READY) ## Build Prometheus and promtool for the tests of alarms (once: four minutes; test-all does it)
+prometheus: $(READY) ## Build Prometheus and promtool for the tests of alerts (once: four minutes; test-all does it)
 	@$(BIN)/python -m testbed build --prometheus >/dev/null
 
 .PHONY: codeflare-sdk

@@ -1,7 +1,7 @@
 """A real Prometheus and promtool for tests, compiled from Go modules as the control plane is.
 
 They are a build of their own, without the discovery of cloud providers, which takes most of the compilation. Only tests
-that are about alarms and the dashboard need it, so nothing here is built unless it is asked for.
+that are about alerts and the dashboard need it, so nothing here is built unless it is asked for.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def kubectl(fresh: Plane) -> Kubectl:
 
 
 def rendered(kubectl: Kubectl, overlay: str) -> set[tuple[str, str]]:
-    """The kinds and names of the objects of an overlay."""
+    """The kinds and names of the objects of an overlay, by its name or path."""
     documents = yaml.safe_load_all(kubectl("kustomize", str(OVERLAYS / overlay)))
     return {(each["kind"], each["metadata"]["name"]) for each in documents}
 
@@ -170,6 +170,20 @@ def test_overlay_of_a_hub_gives_no_rights_to_create_gangs_on_the_hub(kubectl: Ku
 
     assert single >= NO_GANGS
     assert rendered(kubectl, "hub") == single - NO_GANGS
+
+
+def test_component_for_monitoring_only_adds_its_objects(kubectl: Kubectl, tmp_path: Path) -> None:
+    overlay = {
+        "resources": [os.path.relpath(OVERLAYS / "single", tmp_path)],
+        "components": [os.path.relpath(CHECKOUT / "manifests" / "components" / "monitoring", tmp_path)],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    assert rendered(kubectl, str(tmp_path)) - rendered(kubectl, "single") == {
+        ("Service", "dispatcher-metrics"),
+        ("ServiceMonitor", "dispatcher"),
+        ("PrometheusRule", "dispatcher"),
+        ("ConfigMap", "dispatcher-dashboard"),
+    }
 
 
 def test_overlay_of_a_member_is_its_account_and_its_rights(kubectl: Kubectl) -> None:
