@@ -10,7 +10,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -67,8 +67,9 @@ def _in(folder: Path) -> Binaries:
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """How often Prometheus scrapes each target and evaluates its rules, as Prometheus writes durations."""
+    """The targets (`host:port`) by their label `pod`, and how often they are scraped and rules are evaluated."""
 
+    targets: Mapping[str, str]
     interval: str = "200ms"
     timeout: str = "200ms"
 
@@ -80,13 +81,11 @@ class Prometheus:
         self._supervisor = supervisor
         self._folder = supervisor.folder / "prometheus"
         self._folder.mkdir()
-        self._targets = self._folder / "targets.json"
         self._ports = Ports("web")
         supervisor.afterwards(self._ports.release)
         self.url = f"http://127.0.0.1:{self._ports['web']}"
-        self.set_targets({})
         config = self._folder / "prometheus.yml"
-        config.write_text(yaml.safe_dump(self._config(rules, scrape)))
+        config.write_text(yaml.safe_dump(configuration(rules, scrape)))
         flags = [
             f"--config.file={config}",
             f"--storage.tsdb.path={self._folder / 'data'}",
@@ -104,13 +103,6 @@ class Prometheus:
         """Ends it."""
         self._supervisor.stop(self._process)
         self._ports.release()
-
-    def set_targets(self, targets: Mapping[str, str]) -> None:
-        """Scrapes these addresses (`host:port`) from now on, each with its name as label `pod`."""
-        groups = [{"targets": [address], "labels": {"pod": name}} for name, address in targets.items()]
-        fresh = self._targets.with_suffix(".new")
-        fresh.write_text(json.dumps(groups))
-        fresh.rename(self._targets)
 
     def query(self, expression: str) -> list[Json]:
         """The series that an expression has now; raises `QueryRefused`."""
@@ -147,14 +139,16 @@ class Prometheus:
             raise QueryRefused(error.read().decode()) from error
         return data
 
-    def _config(self, rules: Path, scrape: Scrape) -> Json:
-        discovery: Sequence[Json] = [{"files": [str(self._targets)], "refresh_interval": "1s"}]
-        return {
-            "global": {
-                "scrape_interval": scrape.interval,
-                "scrape_timeout": scrape.timeout,
-                "evaluation_interval": scrape.interval,
-            },
-            "rule_files": [str(rules)],
-            "scrape_configs": [{"job_name": "dispatcher", "file_sd_configs": discovery}],
-        }
+
+def configuration(rules: Path, scrape: Scrape) -> Json:
+    """The configuration of a server."""
+    targets = [{"targets": [address], "labels": {"pod": name}} for name, address in scrape.targets.items()]
+    return {
+        "global": {
+            "scrape_interval": scrape.interval,
+            "scrape_timeout": scrape.timeout,
+            "evaluation_interval": scrape.interval,
+        },
+        "rule_files": [str(rules)],
+        "scrape_configs": [{"job_name": "dispatcher", "static_configs": targets}],
+    }
