@@ -24,10 +24,10 @@ from testbed.postgres import EmbeddedPostgres
 from testbed.processes import Process, Supervisor
 from testbed.proxy import ApiProxy, Exchange, Fault, Reply
 from tests import dashboard
+from tests.alerts import COMPONENT, read_rules
 from tests.cluster.dispatch_queues import Declare
 from tests.cluster.manifests import Json, appwrapper, changed, item, job, pod
 from tests.cluster.world import World
-from tests.unit.monitoring.conftest import COMPONENT, read_rules
 
 pytestmark = pytest.mark.exhaustive
 
@@ -84,8 +84,8 @@ class Watch:
         )
 
     async def until_quiet(self, alert: str) -> None:
-        """Return once a leader is scraped and the alert does not fire."""
-        await self.until_series("sum(dispatcher_leading)", lambda values: values == [1.0])
+        """Return once a leader with all its lists is scraped and the alert does not fire."""
+        await self.until_series("sum(dispatcher_leading * dispatcher_ready)", lambda values: values == [1.0])
         await self._until(lambda: alert not in self._names(), f"{alert} does not fire")
 
     async def until_fires(self, alert: str, **labels: str) -> None:

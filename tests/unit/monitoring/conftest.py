@@ -1,19 +1,14 @@
-"""The folder of scrape, alerts and dashboard, and promtool if it was built."""
+"""The alerts, and promtool if it was built."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
-import yaml
 
 from testbed import monitoring
-
-CHECKOUT: Final = Path(__file__).parents[3]
-COMPONENT: Final = CHECKOUT / "manifests" / "components" / "monitoring"
-
-Json = dict[str, Any]
+from tests.alerts import read_rules
 
 
 @pytest.fixture(scope="session")
@@ -26,12 +21,6 @@ def promtool() -> Path:
 
 
 @pytest.fixture(scope="session")
-def rules() -> dict[str, Json]:
+def rules() -> dict[str, dict[str, Any]]:
     """The alerts by name."""
     return read_rules()
-
-
-def read_rules() -> dict[str, Json]:
-    """The alerts of rules.yaml by name."""
-    (group,) = yaml.safe_load((COMPONENT / "rules.yaml").read_text())["groups"]
-    return {each["alert"]: each for each in group["rules"]}

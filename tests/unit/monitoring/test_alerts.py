@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from tests.alerts import COMPONENT
 from tests.metrics import described, series_names
-from tests.unit.monitoring.conftest import CHECKOUT, COMPONENT, Json
 
+Json = dict[str, Any]
+
+CHECKOUT = Path(__file__).parents[3]
 CASES = Path(__file__).parent / "rules_test.yaml"
 OPERATIONS = (CHECKOUT / "docs" / "operations.md").read_text(encoding="utf-8")
 

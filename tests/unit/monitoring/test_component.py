@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tests.unit.monitoring.conftest import CHECKOUT, COMPONENT
+from tests.alerts import COMPONENT
 
 Json = dict[str, Any]
+
+CHECKOUT = Path(__file__).parents[3]
 
 
 def test_component_has_every_file_of_its_folder_and_no_overlay_has_the_component() -> None:
