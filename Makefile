@@ -55,7 +55,7 @@ test: control-plane codeflare-sdk ## The tests, and today's part of the sweeps, 
 	$(PYTEST) -m "not exhaustive" --sweeps today --durations=30
 
 .PHONY: test-all
-test-all: control-plane prometheus codeflare-sdk ## All tests, also the exhaustive ones; run it once before an issue is called resolved
+test-all: control-plane prometheus helm codeflare-sdk ## All tests, also the exhaustive ones; run it once before an issue is called resolved
 	$(PYTEST) -m "not alone" --durations=30
 	$(BIN)/pytest -m alone
 
@@ -74,7 +74,7 @@ test-cluster: control-plane codeflare-sdk ## The tests that need a control plane
 .PHONY: test-image
 test-image: control-plane ## Build the image, and have it dispatch the example on the testbed (needs a Docker engine)
 	docker build --network host --tag appwrapper-dispatcher:test .
-	DISPATCHER_TEST_IMAGE=appwrapper-dispatcher:test $(BIN)/pytest tests/cluster/test_image.py
+	DISPATCHER_TEST_IMAGE=appwrapper-dispatcher:test $(BIN)/pytest tests/cluster/install/test_image.py
 
 .PHONY: demo
 demo: $(READY) ## Two gangs, GPUs for one: watch the second wait and go (cold: about six minutes)
@@ -147,6 +147,11 @@ control-plane: $(READY)
 .PHONY: prometheus
 prometheus: $(READY) ## Build Prometheus and promtool for the tests of alerts (once: four minutes; test-all does it)
 	@$(BIN)/python -m testbed build --prometheus >/dev/null
+
+# After the control plane, with which it shares most of what is compiled.
+.PHONY: helm
+helm: control-plane
+	@$(BIN)/python -m testbed build --helm >/dev/null
 
 .PHONY: codeflare-sdk
 codeflare-sdk: $(READY) $(SDK)/ready ## Install MCAD's client for its tests (once: 370 MB, half a minute; other targets do it)

@@ -65,6 +65,7 @@ def parser() -> argparse.ArgumentParser:
     building.add_argument(
         "--prometheus", action="store_true", help="Prometheus and promtool, in place of the control plane"
     )
+    building.add_argument("--helm", action="store_true", help="Helm, in place of the control plane")
     building.set_defaults(run=run_build)
     add_up(commands.add_parser("up", help="start clusters and keep them until interrupted"))
     down = commands.add_parser("down", help="end everything that was started in a state folder")
@@ -109,7 +110,12 @@ def add_state(command: argparse.ArgumentParser) -> None:
 
 def run_build(options: argparse.Namespace) -> int:
     """Builds the binaries and prints their folder."""
-    print(monitoring.ensure().prometheus.parent if options.prometheus else build.ensure().kcp.parent)
+    if options.prometheus:
+        print(monitoring.ensure().prometheus.parent)
+    elif options.helm:
+        print(build.ensure_helm().parent)
+    else:
+        print(build.ensure().kcp.parent)
     return 0
 
 

@@ -26,6 +26,7 @@ from testbed.processes import Process, Supervisor
 
 VERSION = "v1.36.3"
 MODULE = Path(__file__).parent / "kcp"
+HELM_VERSION = "v4.2.4"
 GO_LOCK = Path(__file__).parent / "go.lock"
 SOURCES = ("go.mod", "go.sum", "main.go")
 """The files of a module that decide what is built; a module that only names programs of others has no `main.go`."""
@@ -37,6 +38,7 @@ LDFLAGS = (
     f"-s -w -X {STAMP}.gitVersion={VERSION} -X {STAMP}.gitMajor=1 -X {STAMP}.gitMinor=36"
     f" -X {STAMP}.gitTreeState=clean -X {STAMP}.buildDate=1970-01-01T00:00:00Z"
 )
+HELM_LDFLAGS = f"-s -w -X helm.sh/helm/v4/internal/version.version={HELM_VERSION}"
 LOOK_SECONDS = 0.2
 LOOKS_PER_LINE = 150
 
@@ -118,6 +120,19 @@ def ensure(say: Say | None = None) -> Binaries:
 def control_plane() -> Recipe:
     """The control plane, KWOK and kubectl."""
     return Recipe("control plane", MODULE, (".", KWOK), LDFLAGS, links=(("kubectl", "kcp"),))
+
+
+def helm() -> Recipe:
+    """Helm, for the tests of the chart."""
+    return Recipe("Helm", Path(__file__).parent / "helm", ("helm.sh/helm/v4/cmd/helm",), HELM_LDFLAGS)
+
+
+def ensure_helm(say: Say | None = None) -> Path:
+    """The program `helm`, built first if necessary: about a minute after the control plane was built, once.
+
+    Raises `BuildFailed`.
+    """
+    return ensure_built(helm(), say) / "helm"
 
 
 def ensure_built(recipe: Recipe, say: Say | None = None) -> Path:

@@ -13,7 +13,7 @@ list) echo one; echo two ;;
 build)
     echo built >> "$XDG_CACHE_HOME/built"
     for word; do case $previous in -o) made=$word ;; esac; previous=$word; done
-    touch "$made/kcp" "$made/kwok"
+    touch "$made/kcp" "$made/kwok" "$made/helm"
     {ending} ;;
 esac
 """
@@ -149,6 +149,22 @@ def test_kubernetes_modules_are_all_of_one_version() -> None:
     assert {(target, version) for _, _, target, version in staged} == {
         (module, f"v0.{minor}") for module, *_ in staged
     }
+
+
+def test_helm_is_built_once_and_is_not_the_control_plane(cache: Path) -> None:
+    plane = build.ensure(ignore)
+    helm = build.ensure_helm(ignore)
+
+    assert (build.ensure_helm(ignore), build.ensure(ignore)) == (helm, plane)
+    assert helm.is_file()
+    assert helm.parent != plane.kcp.parent
+    assert (cache / "built").read_text().split() == ["built", "built"]
+
+
+def test_helm_compiles_the_version_that_it_names() -> None:
+    lines = (build.helm().module / "go.mod").read_text().splitlines()
+
+    assert f"\thelm.sh/helm/v4 {build.HELM_VERSION} // indirect" in lines
 
 
 def test_concurrent_callers_share_one_build(cache: Path) -> None:
