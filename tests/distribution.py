@@ -12,7 +12,12 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-TOGETHER: Final = ("tests/cluster/members/", "tests/cluster/mcad/", "tests/postgres/history/")
+TOGETHER: Final = (
+    "tests/cluster/members/",
+    "tests/cluster/mcad/",
+    "tests/cluster/install/",
+    "tests/postgres/history/",
+)
 """Folders that stay on one worker, the longest first."""
 
 

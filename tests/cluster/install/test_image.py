@@ -17,9 +17,14 @@ from testbed.plane import Plane
 from testbed.ports import Ports
 from testbed.processes import Ending, Process, Supervisor
 from testbed.proxy_postgres import PostgresProxy
-from tests.cluster.test_install import Kubectl, Pod, apply, fresh, kubectl, run_example, write_secret
-
-__all__ = ["fresh", "kubectl"]
+from tests.cluster.install.installation import (
+    OVERLAYS,
+    Kubectl,
+    Pod,
+    apply,
+    run_example,
+    write_secret,
+)
 
 pytestmark = pytest.mark.exhaustive
 
@@ -134,6 +139,7 @@ def containers(
     containers = Containers(supervisor, fresh, kubectl, image, tmp_path)
     yield containers
     containers.close()
+    kubectl("delete", "--kustomize", str(OVERLAYS / "single"), "--timeout=100s")
 
 
 @pytest.mark.timeout(600)

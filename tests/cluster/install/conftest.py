@@ -1,0 +1,47 @@
+"""One fresh control plane for the tests of installations. Each leaves it without anything of the dispatcher."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from testbed import build
+from testbed.nodes import Shape
+from testbed.plane import Plane, Wanted
+from testbed.processes import Supervisor
+from tests.cluster.install.installation import CHECKOUT, Helm, Kubectl
+
+BLOG_NODES = Wanted(
+    nodes=3,
+    shape=Shape(cpu="8", memory="61Gi", gpu=1),
+    crds=sorted(CHECKOUT.glob("testbed/crds/*.yaml")),
+)
+"""The cluster knows RayClusters, and nothing of the dispatcher."""
+
+
+@pytest.fixture(scope="package")
+def fresh(supervisor: Supervisor) -> Iterator[Plane]:
+    """A cluster on which nothing of the dispatcher was installed, with the stand-in for KubeRay's operator."""
+    plane = Plane(supervisor, build.ensure(), "fresh", BLOG_NODES)
+    plane.up()
+    operator = supervisor.start(
+        "kuberay-stand-in-fresh",
+        [sys.executable, "-m", "testbed.kuberay", "--kubeconfig", str(plane.kubeconfig)],
+        cwd=CHECKOUT,
+    )
+    yield plane
+    supervisor.stop(operator)
+    plane.down()
+
+
+@pytest.fixture(scope="package")
+def kubectl(fresh: Plane) -> Kubectl:
+    return Kubectl(fresh)
+
+
+@pytest.fixture(scope="package")
+def helm(fresh: Plane, tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """Helm at the fresh cluster."""
+    return Helm(build.ensure_helm(), tmp_path_factory.mktemp("helm"), fresh)

@@ -1,0 +1,145 @@
+"""An installation as docs/install.md has it: the operator's kubectl and Helm, and the pod template run by hand.
+
+The tests run the containers' arguments and environment as processes, with a token of the pod's ServiceAccount. KWOK
+plays the kubelets of the Deployment's own pods, so these prove only that the cluster admits them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from testbed.plane import Plane, write_private
+from testbed.processes import Ending, Process, Supervisor
+from tests.cluster.members import identities
+from tests.cluster.members.identities import NAMESPACE
+
+Json = dict[str, Any]
+
+CHECKOUT = Path(__file__).parents[3]
+OVERLAYS = CHECKOUT / "manifests" / "overlays"
+CHART = CHECKOUT / "manifests" / "chart"
+
+
+class Kubectl:
+    """The operator's kubectl at one cluster."""
+
+    def __init__(self, plane: Plane) -> None:
+        self._program = str(plane.kubectl)
+
+    def __call__(self, *arguments: str, stdin: str = "") -> str:
+        ran = subprocess.run(  # noqa: S603
+            [self._program, *arguments], input=stdin, capture_output=True, text=True, check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    def get(self, *arguments: str) -> Json:
+        found: Json = json.loads(self("get", *arguments, "--output", "json"))
+        return found
+
+
+class Helm:
+    """The operator's Helm; its own files are in `folder`. Without a cluster it only renders."""
+
+    def __init__(self, program: Path, folder: Path, plane: Plane | None = None) -> None:
+        self._program = str(program)
+        self._environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            **({"KUBECONFIG": str(plane.kubeconfig)} if plane else {}),
+        }
+
+    def run(self, *arguments: str, values: Json | None = None) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end; `values` are given to it as a file."""
+        given = ("--values", "-") if values is not None else ()
+        return subprocess.run(  # noqa: S603
+            [self._program, *arguments, *given],
+            input=json.dumps(values),  # which is YAML
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def __call__(self, *arguments: str, values: Json | None = None) -> str:
+        """The output of a command that has to succeed."""
+        ran = self.run(*arguments, values=values)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+
+def apply(kubectl: Kubectl) -> None:
+    """Apply the overlay for one cluster as docs/install.md has it."""
+    kubectl("apply", "--server-side", "--kustomize", str(OVERLAYS / "single"))
+
+
+def write_secret(kubectl: Kubectl, url: str) -> None:
+    """Create or replace the Secret with the database's URL."""
+    secret = kubectl(
+        *("create", "secret", "generic", "database", "--namespace", NAMESPACE),
+        *(f"--from-literal=url={url}", "--dry-run=client", "--output=yaml"),
+    )
+    kubectl("apply", "--server-side", "-f", "-", stdin=secret)
+
+
+def run_example(kubectl: Kubectl) -> None:
+    """Apply the example, wait until it runs, and delete it."""
+    path = str(CHECKOUT / "examples" / "aw-raycluster-glue.yaml")
+    kubectl("apply", "-f", path)
+    kubectl("wait", "aw/raycluster-glue", "--for=condition=Running", "--timeout=60s")
+    kubectl("delete", "-f", path, "--timeout=60s")
+
+
+class Pod:
+    """The pod template of the Deployment, whose containers run on this machine."""
+
+    def __init__(self, supervisor: Supervisor, plane: Plane, kubectl: Kubectl) -> None:
+        self.supervisor = supervisor
+        self.plane = plane
+        self._kubectl = kubectl
+        deployment = kubectl.get("deployment", "dispatcher", "--namespace", NAMESPACE)
+        self.spec = deployment["spec"]["template"]["spec"]
+        account = self.spec["serviceAccountName"]
+        self.token = kubectl("create", "token", account, "--namespace", NAMESPACE).strip()
+
+    def container(self, name: str) -> Json:
+        """A container of the template, init container or not."""
+        containers = (*self.spec["initContainers"], *self.spec["containers"])
+        return next(each for each in containers if each["name"] == name)
+
+    def environment(self, container: Json) -> dict[str, str]:
+        """The variables of a container, those of Secrets included."""
+        return {each["name"]: self._value(each) for each in container["env"]}
+
+    def run(self, name: str) -> Process:
+        """Start a container's process; a kubeconfig takes the place of the mounted token and namespace."""
+        container = self.container(name)
+        content = identities.kubeconfig(self.plane, self.token).decode()
+        kubeconfig = write_private(self.plane.folder / "pod.kubeconfig", content)
+        environment = {
+            **self.environment(container),
+            "PATH": os.environ["PATH"],
+            "KUBECONFIG": str(kubeconfig),
+            "DISPATCHER_NAMESPACE": NAMESPACE,
+            "DISPATCHER_LISTEN_PORT": "0",  # this machine is not the pod's own
+        }
+        return self.supervisor.start(
+            f"pod-{name}",
+            [sys.executable, "-m", "dispatcher", *container["args"]],
+            env=environment,
+            cwd=CHECKOUT,
+            ending=Ending(grace=10),
+        )
+
+    def _value(self, variable: Json) -> str:
+        if "value" in variable:
+            return str(variable["value"])
+        source = variable["valueFrom"]["secretKeyRef"]
+        secret = self._kubectl.get("secret", source["name"], "--namespace", NAMESPACE)
+        return base64.b64decode(secret["data"][source["key"]]).decode()
