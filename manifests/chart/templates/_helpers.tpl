@@ -1,0 +1,40 @@
+{{/* The labels of the dispatcher's pods. */}}
+{{- define "dispatcher.labels" -}}
+app.kubernetes.io/name: appwrapper-dispatcher
+{{- end }}
+
+{{/* The image of the dispatcher. */}}
+{{- define "dispatcher.image" -}}
+{{ .Values.image.name }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* What both containers have in common. */}}
+{{- define "dispatcher.container" -}}
+image: {{ include "dispatcher.image" . }}
+{{- with .Values.image.pullPolicy }}
+imagePullPolicy: {{ . }}
+{{- end }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* The variables of a container: a list of the context and the container's own defaults, which settings replace. */}}
+{{- define "dispatcher.environment" -}}
+{{- $context := index . 0 -}}
+- name: DISPATCHER_DATABASE_URL
+  valueFrom:
+    secretKeyRef: {name: {{ $context.Values.database.secretName }}, key: url}
+{{- range $name, $value := merge (dict) $context.Values.settings (index . 1) }}
+- {name: {{ $name }}, value: {{ $value | quote }}}
+{{- end }}
+{{- end }}
+
+{{/* The rule for a wrapped kind: a list of the entry and of the plurals of the core group that only need some verbs. */}}
+{{- define "dispatcher.wrapped" -}}
+{{- $kind := index . 0 -}}
+{{- $known := dict "verbs" "[create, get, list, watch, patch, delete]" -}}
+{{- if eq $kind.group "" }}{{ $known = dict "verbs" (get (index . 1) $kind.resource | default $known.verbs) }}{{ end -}}
+- {apiGroups: [{{ $kind.group | quote }}], resources: [{{ $kind.resource }}], verbs: {{ $known.verbs }}}
+{{- end }}
