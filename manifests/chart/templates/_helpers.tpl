@@ -26,7 +26,8 @@ securityContext:
 - name: DISPATCHER_DATABASE_URL
   valueFrom:
     secretKeyRef: {name: {{ $context.Values.database.secretName }}, key: url}
-{{- range $name, $value := merge (dict) $context.Values.settings (index . 1) }}
+{{- $trial := ternary (dict "DISPATCHER_DATABASE_TLS" "unverified") (dict) $context.Values.trialPostgres.enabled }}
+{{- range $name, $value := merge (dict) $context.Values.settings $trial (index . 1) }}
 - {name: {{ $name }}, value: {{ $value | quote }}}
 {{- end }}
 {{- end }}

@@ -1,4 +1,7 @@
-"""The chart on a fresh API server: installed, upgraded with another kind, removed, and installed again."""
+"""The chart on a fresh API server: installed, upgraded with another kind, removed, and installed again.
+
+Exhaustive, because the daily tests apply the overlay, and compare what the chart renders with it.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,8 @@ def of_appwrappers(kubectl: Kubectl) -> Json:
     return metadata
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.exhaustive
+@pytest.mark.timeout(300)
 def test_chart_is_installed_upgraded_removed_and_installed_again(
     supervisor: Supervisor, fresh: Plane, kubectl: Kubectl, helm: Helm, empty_url: str, removed: None
 ) -> None:
@@ -89,6 +93,13 @@ def test_chart_is_installed_upgraded_removed_and_installed_again(
     assert of_appwrappers(kubectl)["uid"] == definition
     assert kubectl.get("aw", "kept")["metadata"]["uid"] == appwrapper
 
-    helm("install", "dispatcher", str(CHART))
+    trial = {"trialPostgres": {"enabled": True}}
+    helm("install", "dispatcher", str(CHART), values=trial)
     assert of_appwrappers(kubectl)["uid"] == definition
     assert kubectl.get("aw", "kept")["metadata"]["uid"] == appwrapper
+    # The namespace admits the pod of Postgres; the testbed has no volumes, so it gets no node.
+    kubectl("wait", "pod/trial-postgres-0", "--for=create", "--namespace", NAMESPACE, "--timeout=60s")
+    password = kubectl.get("secret", "database", "--namespace", NAMESPACE)["data"]
+    helm("upgrade", "dispatcher", str(CHART), values=trial)
+    assert kubectl.get("secret", "database", "--namespace", NAMESPACE)["data"] == password
+    assert set(password) == {"url", "password"}

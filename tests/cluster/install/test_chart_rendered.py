@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import subprocess
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -29,30 +30,41 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 
 
 def rendered(helm: Helm, *arguments: str, **values: Any) -> dict[Key, Json]:  # noqa: ANN401
-    """The objects of the chart by kind and name; the rules of roles are compared as rights."""
+    """The objects of the chart by kind and name, as `comparable` has them."""
     return objects(helm("template", "dispatcher", str(CHART), *arguments, values=values))
 
 
 def objects(text: str) -> dict[Key, Json]:
-    """Objects by kind and name, with the rights of a role in place of its rules."""
+    """Objects by kind and name, as `comparable` has them."""
     found = [each for each in yaml.safe_load_all(text) if each]
-    named = {(each["kind"], each["metadata"]["name"]): with_rights(each) for each in found}
+    named = {(each["kind"], each["metadata"]["name"]): comparable(each) for each in found}
     assert len(named) == len(found)
     return named
 
 
-def with_rights(manifest: Json) -> Json:
-    """A role with each right once, in place of rules that may spread the same rights differently."""
-    if "rules" not in manifest:
-        return manifest
-    rights = {
+def comparable(manifest: Json) -> Json:
+    """A role with a set of rights in place of rules, and containers with their variables in order of the names.
+
+    Rules may spread the same rights differently, and no variable refers to another one.
+    """
+    if "rules" in manifest:
+        return {**manifest, "rules": rights(manifest["rules"])}
+    if manifest["kind"] == "Deployment":
+        pod = manifest["spec"]["template"]["spec"]
+        for container in (*pod["initContainers"], *pod["containers"]):
+            container["env"].sort(key=itemgetter("name"))
+    return manifest
+
+
+def rights(rules: list[Json]) -> set[tuple[str, ...]]:
+    """Verb, group, resource and names of each right."""
+    return {
         (verb, group, resource, *rule.get("resourceNames", []))
-        for rule in manifest["rules"]
+        for rule in rules
         for verb in rule["verbs"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
-    return {**manifest, "rules": rights}
 
 
 def without_helms_own(found: dict[Key, Json]) -> dict[Key, Json]:
@@ -70,15 +82,25 @@ def kustomized(folder: Path) -> dict[Key, Json]:
     return objects(subprocess.run(command, check=True, capture_output=True, text=True).stdout)  # noqa: S603
 
 
-@pytest.mark.parametrize("mode", ["single", "hub", "member"])
-def test_chart_gives_the_objects_of_the_overlay(helm: Helm, tmp_path: Path, mode: str) -> None:
+@pytest.mark.parametrize(
+    ("overlay", "values"),
+    [
+        pytest.param("single", {"mode": "single"}, id="single"),
+        pytest.param("hub", {"mode": "hub"}, id="hub"),
+        pytest.param("member", {"mode": "member"}, id="member"),
+        pytest.param("trial", {"trialPostgres": {"enabled": True, "createSecret": False}}, id="trial"),
+    ],
+)
+def test_chart_gives_the_objects_of_the_overlay(
+    helm: Helm, tmp_path: Path, overlay: str, values: Json
+) -> None:
     # Through kustomize, too, because it writes a folded text with other line breaks than it reads.
-    text = helm("template", "dispatcher", str(CHART), values={"mode": mode})
+    text = helm("template", "dispatcher", str(CHART), values=values)
     (tmp_path / "chart.yaml").write_text(text)
     (tmp_path / "kustomization.yaml").write_text("resources: [chart.yaml]")
     chart = without_helms_own(kustomized(tmp_path))
 
-    expected = kustomized(OVERLAYS / mode)
+    expected = kustomized(OVERLAYS / overlay)
     assert set(chart) == set(expected)
     assert {key: chart[key] for key in expected if chart[key] != expected[key]} == {}
 
@@ -103,8 +125,8 @@ def test_wrapped_kind_becomes_a_right_and_may_be_submitted(helm: Helm) -> None:
     training = {"group": "platform.example.com", "kind": "Training", "resource": "trainings"}
     found = rendered(helm, wrappedKinds=[training])
 
-    rights = found["ClusterRole", "appwrapper-dispatcher-gangs"]["rules"]
-    assert {right for right in rights if right[0] == "create"} == {
+    given = found["ClusterRole", "appwrapper-dispatcher-gangs"]["rules"]
+    assert {right for right in given if right[0] == "create"} == {
         ("create", "platform.example.com", "trainings")
     }
     kinds = found["ConfigMap", "appwrapper-kinds"]["data"]
@@ -201,6 +223,31 @@ def test_parts_can_be_left_out(helm: Helm, values: Json, left: set[str]) -> None
 
     assert {kind for kind, name in whole if (kind, name) not in part} == left
     assert {kind for kind, _ in part} & left == set()
+
+
+def test_trial_postgres_and_its_secret_take_the_values(helm: Helm) -> None:
+    wanted = {
+        "enabled": True,
+        "image": "mirror.example/postgres:17",
+        "storage": "5Gi",
+        "storageClass": "fast",
+    }
+    found = rendered(helm, trialPostgres=wanted, database={"secretName": "ours"}, namespace="trial")
+
+    postgres = found["StatefulSet", "trial-postgres"]["spec"]
+    [container] = postgres["template"]["spec"]["containers"]
+    [claim] = postgres["volumeClaimTemplates"]
+    assert container["image"] == "mirror.example/postgres:17"
+    assert claim["spec"]["resources"] == {"requests": {"storage": "5Gi"}}
+    assert claim["spec"]["storageClassName"] == "fast"
+    [password] = [each["valueFrom"] for each in container["env"] if "valueFrom" in each]
+    assert password == {"secretKeyRef": {"name": "ours", "key": "password"}}
+    secret = found["Secret", "ours"]["stringData"]
+    assert secret["url"] == f"postgresql://dispatcher:{secret['password']}@trial-postgres:5432/dispatcher"
+    assert re.fullmatch("[A-Za-z0-9]{32}", secret["password"])
+    assert {each["metadata"]["namespace"] for key, each in found.items() if key[1] == "trial-postgres"} == {
+        "trial"
+    }
 
 
 @pytest.mark.parametrize("mode", ["single", "hub", "member"])
