@@ -165,6 +165,26 @@ def test_rights_for_special_cases_are_those_that_the_manifests_have_as_comments(
     assert {key: chart[key]["rules"] for key in roles} == roles
 
 
+def test_member_without_the_secret_of_a_token_is_the_overlay_with_the_component(
+    helm: Helm, tmp_path: Path
+) -> None:
+    (tmp_path / "manifests").symlink_to(OVERLAYS.parent)
+    written = {
+        "resources": ["manifests/overlays/member"],
+        "components": ["manifests/components/short-lived-token"],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(written))
+
+    expected = kustomized(tmp_path)
+    assert rendered(helm, mode="member", memberTokenSecret=False) == expected
+    assert {kind for kind, _ in expected} == {
+        "Namespace",
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+    }
+
+
 def test_settings_reach_both_containers_and_replace_defaults(helm: Helm) -> None:
     settings = {"DISPATCHER_DATABASE_TLS": "unverified", "DISPATCHER_LOG_FORMAT": "console"}
     pod = rendered(helm, settings=settings)["Deployment", "dispatcher"]["spec"]["template"]["spec"]

@@ -72,6 +72,13 @@ async def another_token(member: World) -> str:
     return await token_in(member, secret)
 
 
+async def short_lived_token(member: World) -> str:
+    """A token of the hub's account on a member that expires, as `kubectl create token --duration` makes one."""
+    made = await member.client.create(f"{ACCOUNTS}/hub/token", {"spec": {"expirationSeconds": 600}})
+    token: str = made["status"]["token"]
+    return token
+
+
 async def revoke(member: World, path: str) -> None:
     """Delete a Secret with a token, or the account itself, if it is there."""
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from tests.cluster.members import identities
 from tests.cluster.members.guarded import Guarded, at
 from tests.cluster.members.test_members_choice import anchors, gang
 from tests.cluster.members.test_members_loss import until_healthy, until_told
+from tests.cluster.world import World
 
 Json = dict[str, Any]
 
@@ -76,9 +77,15 @@ async def test_member_that_refuses_us_is_not_lost_and_goes_on_with_a_new_token(
     assert await uids(guarded, "east", "Pod") == pods
 
 
-@pytest.mark.parametrize("is_late", [False, True], ids=["before-it-is-revoked", "after-it-was-revoked"])
+@pytest.mark.parametrize(
+    ("is_late", "renew"),
+    [
+        pytest.param(False, identities.short_lived_token, id="before-it-is-revoked-to-one-that-expires"),
+        pytest.param(True, identities.another_token, id="after-it-was-revoked-to-one-of-a-secret"),
+    ],
+)
 async def test_token_is_rotated_under_gangs_that_run_and_one_that_is_being_made(
-    guarded: Guarded, *, is_late: bool
+    guarded: Guarded, is_late: bool, renew: Callable[[World], Awaitable[str]]
 ) -> None:
     """A write that was begun with the old token arrives when the member is spoken to with the new one already."""
     hub, fleet, east = guarded.hub, guarded.fleet, guarded.fleet.members["east"]
@@ -86,7 +93,7 @@ async def test_token_is_rotated_under_gangs_that_run_and_one_that_is_being_made(
     await guarded.start_dispatcher()
     await hub.create(gang("runs", 1))
     await hub.until_state("runs", "Running")
-    old, new = await identities.token_in(east), await identities.another_token(east)
+    old, new = await identities.token_in(east), await renew(east)
     async with ApiProxy.of(east.plane) as another_way:
         guarded.proxies["east, anew"] = another_way
         gate = Gate()
