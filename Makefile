@@ -127,6 +127,10 @@ bench-canary: control-plane ## Measure the wait of one that fits after 1000 that
 bench-start: control-plane ## Measure the processor time of commands, and of a dispatcher until it leads (a minute)
 	$(BIN)/python -m benchmarks.start
 
+.PHONY: bench-handover
+bench-handover: control-plane ## Measure for how long nothing is dispatched while the leader is stopped or killed (two minutes)
+	$(BIN)/python -m benchmarks.handover
+
 .PHONY: bench-members
 bench-members: control-plane ## Measure 1, 2 and 4 members, and what one that hangs costs the others (six minutes)
 	$(BIN)/python -m benchmarks.members

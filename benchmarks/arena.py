@@ -89,7 +89,8 @@ async def fresh_arena(
 def wanted(room_for: int) -> Wanted:
     """The contents of a control plane with room for `room_for` gangs."""
     pods = gangs.PODS * -(-room_for // NODES)
-    shape = Shape(cpu=str(gangs.CPU * pods), memory=f"{gangs.MEMORY_GI * pods}Gi", gpu=gangs.GPU * pods)
+    cpu, memory, gpu = gangs.CPU * pods, gangs.MEMORY_GI * pods, gangs.GPU * pods
+    shape = Shape(cpu=str(cpu), memory=f"{memory}Gi", gpu=gpu, pods=pods)
     crds = sorted([*CHECKOUT.glob("crds/*.yaml"), *CHECKOUT.glob("testbed/crds/*.yaml")])
     return Wanted(nodes=NODES, shape=shape, crds=crds)
 

@@ -35,14 +35,16 @@ def running_dispatcher(
     *,
     settings: Mapping[str, str] = {},
     module: str = "dispatcher",
+    name: str = DISPATCHER,
 ) -> Iterator[Process]:
     """A dispatcher that was just started; `profile` is the file for cProfile, empty for none.
 
-    `settings` are further ones, by the names of their variables; `module` is run instead of the dispatcher's own.
+    `settings` are further ones, by the names of their variables; `module` is run instead of the dispatcher's own;
+    `name` is that of the process, which must differ from those of other running ones.
     """
     profiler = ["-m", "cProfile", "-o", str(Path(profile).absolute())] if profile else []
     process = supervisor.start(
-        DISPATCHER,
+        name,
         [sys.executable, *profiler, "-m", module, "run"],
         env={
             "PATH": os.environ.get("PATH", os.defpath),
@@ -62,9 +64,14 @@ def running_dispatcher(
 
 async def wait_until_ready(process: Process) -> None:
     """Returns when its readiness probe says that it leads and sees the cluster."""
+    await wait_for_role(process, "leader")
+
+
+async def wait_for_role(process: Process, role: str) -> None:
+    """Returns when its readiness probe says that it is ready as `leader` or as `standby`."""
     deadline = time.monotonic() + READY_SECONDS
     async with aiohttp.ClientSession() as session:
-        while not await _says_it_leads(session, process):
+        while not await _is_ready_as(role, session, process):
             process.check()
             if time.monotonic() > deadline:
                 raise BenchmarkFailed(f"the dispatcher is not ready; it said:\n{process.log_tail()}")
@@ -122,12 +129,12 @@ class Watcher:
             raise BenchmarkFailed(f"{what}, and nothing more within {STALLED_SECONDS:g} s") from None
 
 
-async def _says_it_leads(session: aiohttp.ClientSession, process: Process) -> bool:
+async def _is_ready_as(role: str, session: aiohttp.ClientSession, process: Process) -> bool:
     address = _probes(process)
     if address is None:
         return False
     async with session.get(f"{address}/readyz") as response:
-        return response.status == 200 and (await response.text()).strip() == "leader"
+        return response.status == 200 and (await response.text()).strip() == role
 
 
 def _probes(process: Process) -> str | None:
