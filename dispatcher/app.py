@@ -25,7 +25,7 @@ from dispatcher.settings import Settings
 from dispatcher.store import revision
 from dispatcher.store.clusters import ClusterStore
 from dispatcher.store.database import Database
-from dispatcher.store.leadership import Leadership
+from dispatcher.store.leadership import Leadership, holder_name
 
 _log = log.get("app")
 
@@ -63,7 +63,9 @@ class Application:
         self._database = Database(settings.database_url.get_secret_value(), idle_timeout=lease)
         self._leadership = Leadership(
             self._database,
-            holder=f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}",
+            holder=holder_name(
+                f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}", revision.NEWEST
+            ),
             lease=lease,
         )
         self._candidate = Candidate(
@@ -93,17 +95,16 @@ class Application:
         async with self._client, probes as port:
             _log.info("started", probes=f"http://{settings.listen_address}:{port}")
             try:
-                await self._check_revision()
+                await self._wait_for_revision()
                 await self._candidate.run()
             finally:
                 await self._database.close()
 
-    async def _check_revision(self) -> None:
+    async def _wait_for_revision(self) -> None:
         """Wait for the database, but not for a migration that somebody has to run."""
-        url = self._settings.database_url.get_secret_value()
         while True:
             try:
-                await asyncio.to_thread(revision.check_revision, url)
+                await self._check_revision()
             except errors.StoreUnavailable as error:
                 self._health.problem = str(error)
                 self._metrics.database_up.set(0)
@@ -112,8 +113,16 @@ class Application:
             else:
                 return
 
+    async def _check_revision(self) -> None:
+        url = self._settings.database_url.get_secret_value()
+        found = await asyncio.to_thread(revision.check_revision, url)
+        if found != revision.NEWEST:
+            _log.info("schema_newer", revision=found, own=revision.NEWEST)
+
     async def _begin_term(self) -> Session:
         """Compose the session of a leader. Raises `StoreError`, and `ClusterError` if the hub does not answer."""
+        # The database may have been migrated since the start of this process, which stood by meanwhile.
+        await self._check_revision()
         process = Process(
             self._settings,
             self._client,

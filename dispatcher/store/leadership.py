@@ -56,6 +56,16 @@ _RELEASE: Final = text(
 )
 
 
+def holder_name(process: str, revision: str) -> str:
+    """The holder of a lease: a process, and the schema revision of its code."""
+    return f"{process}@{revision}"
+
+
+def revision_of(holder: str) -> str:
+    """The schema revision of a holder's code; empty for a release that did not say it."""
+    return holder.rpartition("@")[2] if "@" in holder else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """The right to write, as granted or renewed.

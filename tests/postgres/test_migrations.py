@@ -303,7 +303,7 @@ async def test_there_is_no_way_back_past_a_phase_that_the_older_code_cannot_load
     told = "no such phases: 2 Completed, 1 RunningHoldCompletion, 1 Suspended, 1 Suspending: delete these"
     with pytest.raises(DataRefused, match=told):
         await asyncio.to_thread(migrate.downgrade, database_url, "0001")
-    assert revision.current_revision(database_url) == "0002"
+    assert revision.current_revision(database_url) == revision.NEWEST
     with psycopg.connect(database_url) as connection:
         connection.execute("UPDATE appwrapper SET phase = 'Deleted' WHERE phase = ANY (%s)", [phases])
     await asyncio.to_thread(migrate.downgrade, database_url, "0001")
@@ -374,11 +374,30 @@ def test_a_database_of_an_older_dispatcher_is_to_be_migrated(database_url: str) 
         revision.check_revision(database_url)
 
 
-def test_a_database_of_a_newer_dispatcher_is_not_to_be_migrated(database_url: str) -> None:
+NEWER: LiteralString = "UPDATE alembic_version SET version_num = '9999'"
+
+
+@pytest.mark.parametrize(
+    "said", ["NULL", f"'{revision.OLDEST_CODE}9998'", "'by somebody else'"], ids=["nothing", "newer", "other"]
+)
+def test_schema_of_a_newer_dispatcher_that_took_something_away_is_refused(
+    database_url: str, said: LiteralString
+) -> None:
     with psycopg.connect(database_url) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
-    with pytest.raises(SchemaMismatch, match="newer dispatcher"):
+        connection.execute(NEWER)
+        connection.execute(f"COMMENT ON TABLE alembic_version IS {said}")
+    with pytest.raises(SchemaMismatch, match="on which this version does not run"):
         revision.check_revision(database_url)
+    with pytest.raises(SchemaMismatch, match="on which this version does not run"):
+        migrate.migrate(database_url)
+
+
+def test_schema_that_a_newer_dispatcher_only_expanded_is_run_on(database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute(NEWER)
+    assert revision.check_revision(database_url) == "9999"
+    assert migrate.migrate(database_url) == ()
+    assert revision.current_revision(database_url) == "9999"
 
 
 def test_migrating_twice_keeps_the_identity_of_the_hub(database_url: str) -> None:
