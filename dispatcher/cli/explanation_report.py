@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from dispatcher.cli.output import text
-from dispatcher.cli.repairs import in_words, listed
 from dispatcher.cli.tables import span, table
 from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.quantity import in_words as amount_in_words
@@ -18,6 +17,7 @@ from dispatcher.core.scheduling.advice import NEVER_ON_A_CLUSTER
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed
 from dispatcher.core.scheduling.explanation import Explanation
 from dispatcher.core.scheduling.repair import AddNodes, RemoveGangs, Repair
+from dispatcher.core.scheduling.repair_words import in_words, listed
 from dispatcher.core.scheduling.sharing.account_report import AccountRow
 from dispatcher.core.scheduling.world import World
 from dispatcher.text import one_line

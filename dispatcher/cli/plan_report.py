@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dispatcher.cli.plan_queues import queue_table
-from dispatcher.cli.repairs import in_words, listed
 from dispatcher.cli.tables import table
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Pending
 from dispatcher.core.scheduling.advice import NO_ADVICE, Advice
 from dispatcher.core.scheduling.cycle import Placed, Preempting
+from dispatcher.core.scheduling.repair_words import in_words, listed
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome, QueueShare
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.world import World

@@ -8,55 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from dispatcher import errors, log
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import Slices
-from dispatcher.core.model.requirements import ClusterRequirements
-from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.backfill import Reservation
-from dispatcher.core.scheduling.capacity import CapacityLedger
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.leader_snapshot import (
-    ClusterFacts,
-    OwnedPods,
-    SchedulingRules,
-    count_pods_by_place,
-)
-from dispatcher.core.scheduling.node_snapshot import Use
-from dispatcher.core.scheduling.world import Cluster
+from dispatcher.controller.upkeep.cluster_facts import Clusters, ClusterState, facts_of, states_of
+from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 from dispatcher.store import snapshot_document
 from dispatcher.store.snapshots import SnapshotStore
 
 _log = log.get("snapshot")
-
-
-class Clusters(Protocol):
-    """The clusters of the snapshot."""
-
-    @property
-    def ledgers(self) -> Mapping[str, CapacityLedger]:
-        """The ledger of each connected cluster."""
-
-    def snapshots(self, requirements: Iterable[ClusterRequirements]) -> Mapping[str, ClusterSnapshot]:
-        """A snapshot of each cluster, for a cycle over gangs with these requirements."""
-
-    def reserve_of(self, cluster: str) -> Resources:
-        """The reserve of a cluster."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """The last written facts of a cluster; `uses` differ where a pod was bound as planned, which frees nothing."""
-
-    snapshot: ClusterSnapshot
-    reservations: Mapping[str, Reservation]
-    uses: Mapping[str, Use]
-    rules: SchedulingRules
 
 
 class SnapshotKeeper:
@@ -77,7 +40,7 @@ class SnapshotKeeper:
         self._rules = rules
         self._now = now
         self._period = period
-        self._written: dict[str, _Written] | None = None
+        self._written: dict[str, ClusterState] | None = None
 
     async def run(self) -> None:
         """Write what has changed once in each period, until cancelled; a failed write is made up for by the next."""
@@ -96,18 +59,7 @@ class SnapshotKeeper:
 
     async def write(self) -> None:
         """Write the clusters that have changed since the last call, and delete those that are gone."""
-        pending = self._cache.pending_queue
-        snapshots, now = self._clusters.snapshots(pending.requirements()), self._now()
-        rules = self._rules()
-        by_cluster: dict[str, dict[str, Reservation]] = {name: {} for name in snapshots}
-        for uid, reservation in pending.reservations.items():
-            by_cluster.get(reservation.cluster, {})[uid] = reservation
-        found = {
-            name: _Written(
-                each, by_cluster[name], each.capacity.nodes.uses if each.capacity.nodes else {}, rules
-            )
-            for name, each in snapshots.items()
-        }
+        found, now = states_of(self._cache, self._clusters, self._rules()), self._now()
         if found == self._written:
             return
         written = self._written or {}
@@ -118,15 +70,8 @@ class SnapshotKeeper:
         await self._store.write(documents, found.keys(), now)
         self._written = found
 
-    async def _document(self, written: _Written, now: datetime) -> bytes:
-        snapshot, slices = written.snapshot, Slices(time.monotonic)
-        ledger = self._clusters.ledgers.get(snapshot.name)
-        if ledger is None:
-            cluster, pods = Cluster.of(snapshot, (), NOTHING), tuple[OwnedPods, ...]()
-        else:
-            reserve = self._clusters.reserve_of(snapshot.name)
-            cluster = Cluster.of(snapshot, ledger.nodes(), reserve)
-            pods = await slices.run(count_pods_by_place(ledger.pods()))
-        facts = ClusterFacts(cluster, pods, written.rules, written.reservations, now)
+    async def _document(self, state: ClusterState, now: datetime) -> bytes:
+        slices = Slices(time.monotonic)
+        facts = await facts_of(state, self._clusters, now, slices)
         lines = await slices.run(snapshot_document.lines_of(facts))
         return await asyncio.to_thread(snapshot_document.compressed, lines)

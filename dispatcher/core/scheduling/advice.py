@@ -20,7 +20,7 @@ and the advice says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -133,18 +133,34 @@ def advise_one(
     most_work: int = MOST_WORK,
     known: KnownSnapshots | None = None,
 ) -> Advice:
-    """The advice for one waiting gang; `outcomes` are those of `world.plan(known)`, and `most_work` bounds the search.
+    """The advice for one gang, as in `advise_some`; empty if it does not wait."""
+    return advise_some(world, outcomes, [uid], most_work, known).get(uid, NO_ADVICE)
 
-    Without queues the gangs that are decided after it cannot change its outcome, so the search leaves them out.
+
+def advise_some(
+    world: World,
+    outcomes: Sequence[Outcome],
+    uids: Collection[str],
+    most_work: int = MOST_WORK,
+    known: KnownSnapshots | None = None,
+) -> dict[str, Advice]:
+    """The advice for these gangs by uid; none for a gang that is placed, or for which others are preempted.
+
+    `outcomes` are those of `world.plan(known)`. `most_work` bounds the search for all of them together. Without queues
+    the gangs that are decided after the last of them cannot change their outcomes, so the search leaves them out.
     """
-    index = next(index for index, each in enumerate(outcomes) if each.record.uid == uid)
-    if isinstance(outcomes[index], Preempting):
-        return NO_ADVICE
+    chosen = [
+        index
+        for index, each in enumerate(outcomes)
+        if each.record.uid in uids and not isinstance(each, Placed | Preempting)
+    ]
+    if not chosen:
+        return {}
     if world.has_queues:  # a repair may change the order of the decisions
-        return _advise(world, outcomes, [index], most_work, known)[uid]
-    served = outcomes[: index + 1]
+        return _advise(world, outcomes, chosen, most_work, known)
+    served = outcomes[: chosen[-1] + 1]
     smaller = replace(world, pending=tuple(each.record for each in served))
-    return _advise(smaller, served, [index], most_work, known)[uid]
+    return _advise(smaller, served, chosen, most_work, known)
 
 
 def _advise(

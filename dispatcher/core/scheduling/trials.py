@@ -40,7 +40,7 @@ class Trials:
     @property
     def size(self) -> int:
         """The size of the world: a plan costs about so much."""
-        return _size(self.world)
+        return size_of(self.world)
 
     def begin_kind(self) -> None:
         """Allows plans of the most work from now on."""
@@ -65,7 +65,7 @@ class Trials:
 
     def _plan(self, world: World) -> frozenset[str]:
         self._plans += 1
-        self._work += _size(world)
+        self._work += size_of(world)
         if self._plans > MOST_PLANS or self._work > self._most_work:
             raise Spent
         try:
@@ -74,8 +74,8 @@ class Trials:
             return frozenset()  # without named nodes, the pods of another running gang would have no place
 
 
-def _size(world: World) -> int:
-    """The cost of a plan: a snapshot copies its nodes, and a gang is compared with the nodes, group by group.
+def size_of(world: World) -> int:
+    """The cost of a plan, in nodes: a snapshot copies its nodes, and a gang is compared with the nodes, group by group.
 
     With queues that preempt, a gang is also compared with the running gangs as its victims.
     """

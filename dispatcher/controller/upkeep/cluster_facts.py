@@ -1,0 +1,81 @@
+"""Gathers the facts of each cluster from the leader's memory: those that explanations of its decisions start from.
+
+The work grows with the nodes and pods of a cluster and runs in slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.controller.scheduling.slices import Slices
+from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling.backfill import Reservation
+from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.leader_snapshot import (
+    ClusterFacts,
+    OwnedPods,
+    SchedulingRules,
+    count_pods_by_place,
+)
+from dispatcher.core.scheduling.node_snapshot import Use
+from dispatcher.core.scheduling.world import Cluster
+
+
+class Clusters(Protocol):
+    """The clusters of the snapshot."""
+
+    @property
+    def ledgers(self) -> Mapping[str, CapacityLedger]:
+        """The ledger of each connected cluster."""
+
+    def snapshots(self, requirements: Iterable[ClusterRequirements]) -> Mapping[str, ClusterSnapshot]:
+        """A snapshot of each cluster, for a cycle over gangs with these requirements."""
+
+    def reserve_of(self, cluster: str) -> Resources:
+        """The reserve of a cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """The facts of a cluster at one moment, to be compared with those of another moment.
+
+    `uses` differ where a pod was bound as planned, which frees nothing.
+    """
+
+    snapshot: ClusterSnapshot
+    reservations: Mapping[str, Reservation]
+    uses: Mapping[str, Use]
+    rules: SchedulingRules
+
+
+def states_of(cache: Cache, clusters: Clusters, rules: SchedulingRules) -> dict[str, ClusterState]:
+    """The state of each cluster now, by name."""
+    pending = cache.pending_queue
+    snapshots = clusters.snapshots(pending.requirements())
+    by_cluster: dict[str, dict[str, Reservation]] = {name: {} for name in snapshots}
+    for uid, reservation in pending.reservations.items():
+        by_cluster.get(reservation.cluster, {})[uid] = reservation
+    return {
+        name: ClusterState(
+            each, by_cluster[name], each.capacity.nodes.uses if each.capacity.nodes else {}, rules
+        )
+        for name, each in snapshots.items()
+    }
+
+
+async def facts_of(state: ClusterState, clusters: Clusters, now: datetime, slices: Slices) -> ClusterFacts:
+    """The facts of a cluster; its nodes and pods are those of the time of the call."""
+    snapshot = state.snapshot
+    ledger = clusters.ledgers.get(snapshot.name)
+    if ledger is None:
+        cluster, pods = Cluster.of(snapshot, (), NOTHING), tuple[OwnedPods, ...]()
+    else:
+        cluster = Cluster.of(snapshot, ledger.nodes(), clusters.reserve_of(snapshot.name))
+        pods = await slices.run(count_pods_by_place(ledger.pods()))
+    return ClusterFacts(cluster, pods, state.rules, state.reservations, now)
