@@ -50,6 +50,7 @@ from dispatcher.controller.upkeep.housekeeping import Housekeeping
 from dispatcher.controller.upkeep.loop_report import LoopReport
 from dispatcher.controller.upkeep.metrics import Sources, gather
 from dispatcher.controller.upkeep.orphan_gc import OrphanCollector
+from dispatcher.controller.upkeep.outlook_keeper import OutlookKeeper
 from dispatcher.controller.upkeep.queue_status_writer import QueueStatusWriter
 from dispatcher.controller.upkeep.restore_recovery import RestoreRecovery
 from dispatcher.controller.upkeep.sampler import Sampler
@@ -71,6 +72,7 @@ from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 from dispatcher.core.scheduling.sharing.loops import Preempted
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
+from dispatcher.core.status.outlook import Outlook, outlook_in
 from dispatcher.kube.access_reviews import is_allowed, is_author_policy_bound
 from dispatcher.kube.client import POD_NAMESPACE, ClusterClient, own_namespace, pod_namespace
 from dispatcher.kube.events import EventRecorder
@@ -224,6 +226,7 @@ class Session:
             self._restore_recovery.is_in_doubt,
         )
         self._scheduler = self._make_scheduler()
+        self._outlooks = self._make_outlook_keeper()
         self._reconciler = self._make_reconciler()
 
     # --- its parts ---------------------------------------------------------------------------------------------
@@ -326,10 +329,28 @@ class Session:
             self._process.clock.now,
         )
         status_writer = StatusWriter(
-            self._informer, self._cache, self._clusters, self._queue, time.monotonic, self._limits.bound
+            self._informer,
+            self._cache,
+            self._clusters,
+            self._queue,
+            time.monotonic,
+            self._limits.bound,
+            self._outlooks.outlook_of,
         )
         acts = Acts(self._attempts, self._intake, creator, self._limits, self._pacing)
         return Reconciler(self._observer, acts, results, status_writer, self._queue)
+
+    def _make_outlook_keeper(self) -> OutlookKeeper:
+        process = self._process
+        return OutlookKeeper(
+            self._cache,
+            self._fleet,
+            self._scheduling_rules,
+            process.clock.now,
+            self._shown_outlook,
+            self._queue.add,
+            timedelta(seconds=process.settings.snapshot_seconds),
+        )
 
     def _make_snapshot_keeper(self) -> SnapshotKeeper:
         process = self._process
@@ -383,6 +404,7 @@ class Session:
         tasks.create_task(self._housekeeping.run_readers(), name="readers")
         tasks.create_task(self._make_sampler().run(), name="sampler")
         tasks.create_task(self._make_snapshot_keeper().run(), name="snapshot")
+        tasks.create_task(self._outlooks.run(), name="outlooks")
         tasks.create_task(self._queue_statuses.run(), name="queue-status")
         tasks.create_task(self._declarations.run(), name="queue-declarations")
         tasks.create_task(self._usage.run(), name="recent-use")
@@ -497,6 +519,11 @@ class Session:
 
     def _is_taken_in(self, uid: str) -> bool:
         return self._cache.get(uid) is not None
+
+    def _shown_outlook(self, uid: str) -> Outlook:
+        """The outlook in the status of an AppWrapper, as the watch shows it."""
+        view = self._informer.view(uid)
+        return {} if view is None else outlook_in(view.status)
 
     def _count_running(self, cluster: str) -> int:
         return self._cache.count_holders(cluster)

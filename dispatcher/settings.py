@@ -133,8 +133,9 @@ class Settings(BaseModel):
     cluster and resource. At most ten: for longer no sample stands, and utilisation would have gaps."""
 
     snapshot_seconds: Annotated[float, Field(ge=0.1, le=3600)] = 10.0
-    """Least seconds between two writes of the snapshot of clusters that `kubectl aw explain` and `would` read; written
-    only when a cluster has changed. Ten: an explanation is about the present, and 5,000 nodes are a megabyte."""
+    """Least seconds between two writes of the snapshot of clusters that `kubectl aw explain` and `would` read, written
+    only when a cluster has changed; and between two updates of positions and repairs in statuses. Ten: an explanation
+    is about the present, and 5,000 nodes are a megabyte."""
 
     queue_status_seconds: Annotated[float, Field(ge=0.1, le=3600)] = 10.0
     """Seconds between two rounds that count all queues and write the DispatchQueues' statuses that differ. Ten: the

@@ -77,6 +77,59 @@ async def test_explanation_is_that_of_the_cluster(world: World, run: Run) -> Non
     assert (await run("explain", "one")).out == f"{world.namespace}/one is Running on hub.\n"
 
 
+async def test_repair_in_the_status_comes_true_and_one_node_less_does_not_suffice(world: World) -> None:
+    await world.start_dispatcher(**SETTINGS)
+    for name in ("one", "two", "three"):
+        await world.create(appwrapper(name, item(job(name, cpu="5"))))
+        await world.until_state(name, "Running")
+    await world.create(appwrapper("wide", item(job("wide", 2, cpu="6"))))
+    await world.create(appwrapper("small", item(job("small", cpu="4"))))
+    await until_settled(world, BASE_NODES)
+    wide, small = await until_advised(world, "wide", 2), await until_advised(world, "small", 2)
+
+    assert (wide["position"], small["position"]) == (1, 2)
+    assert {each["name"] for each in wide["holders"]} < {"one", "two", "three"}
+    assert len(wide["holders"]) == 2
+    added = wide["repair"]["add_nodes"]
+    assert (added["cluster"], added["count"]) == ("hub", 2)
+    assert "with 2 more nodes in hub (cpu 8, " in wide["repair"]["message"]
+
+    shape = shape_of(added["allocatable"])
+    new = [FIRST_NODE, FIRST_NODE + 1]
+    try:
+        await nodes.add(world.plane.client, shape, new[:1])
+        canary = job("canary", cpu="1m")
+        on_it = {"kubernetes.io/hostname": nodes.name_of(FIRST_NODE)}
+        canary["spec"]["template"]["spec"]["nodeSelector"] = on_it
+        await world.create(appwrapper("canary", item(canary), priority=-1))
+        await world.until_state("canary", "Running")  # a cycle has seen the node
+        assert (await world.until_state("wide", "Backoff"))["waiting"]["repair"]
+
+        await world.delete("small")  # nodes that come one by one are also taken by gangs behind
+        await nodes.add(world.plane.client, shape, new[1:])
+        assert "waiting" not in await world.until_state("wide", "Running")
+    finally:
+        await delete_all(world)
+        for index in new:
+            await nodes.remove(world.plane.client, nodes.name_of(index))
+
+
+async def until_advised(world: World, name: str, length: int) -> Json:
+    """The `waiting` of an AppWrapper in a queue of that length, once it has a repair."""
+
+    async def look() -> Json | None:
+        status = (await world.get("AppWrapper", name) or {}).get("status") or {}
+        waiting: Json = status.get("waiting") or {}
+        return waiting if "repair" in waiting and waiting["queueLength"] == length else None
+
+    return await world.until(look, f"the status of {name} has a repair")
+
+
+def shape_of(has: Json) -> Shape:
+    """The shape of a node with this allocatable."""
+    return Shape(has["cpu"], has["memory"], int(has.get("nvidia.com/gpu", 0)), int(has["pods"]))
+
+
 @pytest.mark.parametrize("seed", range(3))
 async def test_explanation_comes_true(world: World, run: Run, seed: int) -> None:
     state = State(world, run, Random(seed))  # noqa: S311  # a test
@@ -232,8 +285,7 @@ class State:
         for has in parts:
             index = FIRST_NODE + len(self.added)
             self.added.append(index)
-            shape = Shape(has["cpu"], has["memory"], int(has["nvidia.com/gpu"]), int(has["pods"]))
-            await nodes.add(self.world.plane.client, shape, [index])
+            await nodes.add(self.world.plane.client, shape_of(has), [index])
 
     async def _is_dispatched(self, name: str) -> bool:
         return await self._decided(name) in DISPATCHED

@@ -27,6 +27,7 @@ from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake import deferral
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.status.conditions import POD_COUNTS, Shown, project
+from dispatcher.core.status.outlook import Outlook, outlook_in
 from dispatcher.kube.appwrappers import AppWrapperView
 
 SECONDS_BETWEEN_COUNTS: Final = 1.0
@@ -50,7 +51,11 @@ class _Written:
 
 
 class StatusWriter:
-    """Writes the status of one AppWrapper at a time; `monotonic` is in seconds."""
+    """Writes the status of one AppWrapper at a time; `monotonic` is in seconds.
+
+    `outlook_of` returns the outlook of a queued AppWrapper by uid; None while this leader has none yet. The outlook in
+    the status then stays, so that a new leader does not remove it and write it again.
+    """
 
     def __init__(
         self,
@@ -60,6 +65,7 @@ class StatusWriter:
         queue: WorkQueue,
         monotonic: Callable[[], float],
         bound: QueueBound | None = None,
+        outlook_of: Callable[[str], Outlook | None] = lambda _uid: None,
     ) -> None:
         self._informer = informer
         self._cache = cache
@@ -67,6 +73,7 @@ class StatusWriter:
         self._queue = queue
         self._monotonic = monotonic
         self._bound = QueueBound() if bound is None else bound
+        self._outlook_of = outlook_of
         self._written: dict[str, _Written] = {}
         self._changing_since: dict[str, tuple[Phase, float]] = {}
         self._one_large = asyncio.Semaphore(1)
@@ -132,7 +139,10 @@ class StatusWriter:
         attempt = record.attempt
         cluster = self._clusters.get(attempt.cluster) if attempt and record.has_objects else None
         if cluster is None:
-            return project(record, Shown(has_components=view.has_components))
+            outlook = self._outlook_of(record.uid)
+            if outlook is None:
+                outlook = outlook_in(self._shown(view))
+            return project(record, Shown(has_components=view.has_components, outlook=outlook))
         pods, waiting = cluster.pod_counts(record.uid), cluster.pending_pods(record.uid)
         return project(record, Shown(pods, tuple(waiting), view.has_components))
 

@@ -2,13 +2,13 @@
 
 MCAD's words keep their spelling, each in one place: `state`, `queuejobstate`, `canrun`, the conditions with micro
 times, and the internal `sender` and `filterignore` that old clients print. The dispatcher adds `cluster` and `waiting`
-(the pending reason, structured). MCAD's `pending` remains a count of pods.
+(the pending reason, structured, and the outlook of `core.status.outlook`). MCAD's `pending` remains a count of pods.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, assert_never
 
@@ -30,15 +30,17 @@ MOST_CLUSTERS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The parts of the status that are not in the record: the pods, and whether the AppWrapper has components.
+    """The parts of the status that are not in the record: the pods, whether the AppWrapper has components, the outlook.
 
-    `pending_pods` are a few of the pods that cannot be scheduled, as MCAD lists them.
+    `pending_pods` are a few of the pods that cannot be scheduled, as MCAD lists them. `outlook` are fields of `waiting`
+    (`core.status.outlook`), for a queued AppWrapper.
     """
 
     pods: PodCounts = NO_PODS
     pending_pods: tuple[Mapping[str, Any], ...] = ()
     has_components: bool = False
 
+    outlook: Mapping[str, Any] = field(default_factory=dict)
 
 NOTHING_BESIDE: Final = Shown()
 
@@ -62,7 +64,8 @@ def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
     if record.attempt and (record.holds_capacity or record.phase in _ENDED):
         status["cluster"] = record.attempt.cluster
     if record.pending:
-        status["waiting"] = _waiting(record.pending)
+        outlook = shown.outlook if record.phase is Phase.QUEUED else {}
+        status["waiting"] = {**_waiting(record.pending), **outlook}
     if record.requeuings:
         status["numberOfRequeueings"] = record.requeuings
         status["requeueingTimeInSeconds"] = record.requeuing_seconds

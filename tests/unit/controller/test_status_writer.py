@@ -14,7 +14,7 @@ from dispatcher.core.lifecycle import creation_steps, queue_steps, run_steps
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING
 from dispatcher.core.scheduling.capacity import Pod, PodPhase, PodReason, Unscheduled
-from dispatcher.core.status.conditions import project
+from dispatcher.core.status.conditions import Shown, project
 from tests.builders import WAITS, at, make_appwrapper, make_blocked, make_record
 from tests.fakes import refusal
 from tests.unit.controller.wire import APPWRAPPERS
@@ -52,6 +52,19 @@ async def test_new_appwrapper_is_reported_after_its_first_evaluation(world: Worl
     assert world.statuses() == []
     await report(world, make_record(pending=WAITS))
     assert [status["queuejobstate"] for status in world.statuses()] == ["Queueing"]
+
+
+async def test_outlook_stays_in_the_status_until_the_leader_has_one(world: World) -> None:
+    record = make_blocked()
+    world.show(make_appwrapper(status=project(record, Shown(outlook={"position": 7}))))
+    await report(world, record)
+    assert world.statuses() == []
+
+    world.outlooks[UID] = {"position": 6}
+    await report(world, record)
+    world.outlooks[UID] = {}
+    await report(world, record)
+    assert [status["waiting"].get("position") for status in world.statuses()] == [6, None]
 
 
 async def test_restart_writes_nothing_where_the_api_server_shows_the_same(world: World) -> None:

@@ -35,6 +35,7 @@ from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.status.outlook import Outlook
 from dispatcher.kube.appwrappers import AppWrapperView, decode
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_core_node
@@ -97,8 +98,9 @@ class World:
         self.taken_in: list[str] = []
         self.failed: list[str] = []
         self.intake = self.make_intake()
+        self.outlooks: dict[str, Outlook] = {}
         self.status_writer = StatusWriter(
-            self.hub, self.cache, self.clusters, self.queue, monotonic, self.bound
+            self.hub, self.cache, self.clusters, self.queue, monotonic, self.bound, self.outlooks.get
         )
         self.pacing = Pacing()
         self.results = Results(

@@ -503,8 +503,9 @@ def fits(value: object, schema: dict[str, Any], path: str) -> None:
     assert isinstance(value, bool) is (schema["type"] == "boolean"), path
     if isinstance(value, dict):
         for key, part in value.items():
-            assert key in schema["properties"], f"{path}.{key}"
-            fits(part, schema["properties"][key], f"{path}.{key}")
+            known = schema.get("properties", {}).get(key, schema.get("additionalProperties"))
+            assert known is not None, f"{path}.{key}"
+            fits(part, known, f"{path}.{key}")
     if isinstance(value, list):
         for index, part in enumerate(value):
             fits(part, schema["items"], f"{path}[{index}]")

@@ -1,0 +1,141 @@
+"""Keeps the outlook of each waiting gang for its status: position, holders and the least repair.
+
+Nothing of it is committed: an outlook is derived from the leader's memory, and a new leader derives it again. Once in
+`period`, all positions are counted in slices. The advice for the first gangs is sought in a thread if anything has
+changed since the last search, and the searches take at most 1 / `PAUSE_FACTOR` of the time. So advice in large clusters
+is some minutes old. A search cannot be cancelled: a process that ends waits for it, seconds in the largest clusters.
+
+A round changes at most `MOST_WRITES` statuses of gangs with an exact position, and as many of the others, each group in
+the order in which they fell behind. Nothing is written for a gang whose status shows the same already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from dispatcher import errors, log
+from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.controller.scheduling.slices import Slices
+from dispatcher.controller.upkeep.cluster_facts import Clusters, ClusterState, facts_of, states_of
+from dispatcher.core.model.record import Record
+from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
+from dispatcher.core.status.outlook import Outlook, Positions, advise_first, positions
+
+MOST_WRITES: Final = 100
+"""Statuses of one kind that a round changes: 20 writes per second of both kinds, with a round in ten seconds."""
+PAUSE_FACTOR: Final = 20
+"""A search is followed by a pause of at least so many times its duration."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Searched:
+    """All that the advice of a search depends on."""
+
+    first: tuple[str, ...]
+    queued: tuple[Record, ...]
+    holders_version: int
+    states: Mapping[str, ClusterState]
+
+
+class OutlookKeeper:
+    """Renews the outlooks while `run` runs.
+
+    `shown` returns the outlook in the status of an AppWrapper by uid. `on_changed` is called with the uid of each
+    AppWrapper whose status has to be written. `monotonic` is in seconds.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        clusters: Clusters,
+        rules: Callable[[], SchedulingRules],
+        now: Callable[[], datetime],
+        shown: Callable[[str], Outlook],
+        on_changed: Callable[[str], None],
+        period: timedelta,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cache = cache
+        self._clusters = clusters
+        self._rules = rules
+        self._now = now
+        self._shown = shown
+        self._on_changed = on_changed
+        self._period = period
+        self._monotonic = monotonic
+        self._outlooks: dict[str, Outlook] = {}
+        self._behind: dict[str, None] = {}
+        self._is_counted = False
+        self._advice: Mapping[str, Outlook] = {}
+        self._searched: _Searched | None = None
+        self._next_search = monotonic()
+
+    def outlook_of(self, uid: str) -> Outlook | None:
+        """The outlook of a queued gang for its status, empty if it has no position; None while that is not known."""
+        is_known = self._is_counted and uid not in self._behind
+        return self._outlooks.get(uid, {} if is_known else None)
+
+    async def run(self) -> None:
+        """Renew all outlooks once in each period, until cancelled."""
+        while True:
+            try:
+                await self.renew()
+            except errors.StoreError:
+                raise
+            except Exception as error:  # noqa: BLE001  # the loop's edge: statuses have an old outlook, no more
+                log.internal_error("outlook", error)
+            await asyncio.sleep(self._period.total_seconds())
+
+    async def renew(self) -> None:
+        """Count the positions, seek advice if that is due, and have a bounded number of statuses written."""
+        queued, rules = tuple(self._cache.queued()), self._rules()
+        slices = Slices(self._monotonic)
+        found = await slices.run(positions(queued, self._now(), has_queues=rules.has_queues))
+        await self._seek_advice(found.first, queued, rules, slices)
+        await self._publish(found, slices)
+
+    async def _seek_advice(
+        self, first: tuple[str, ...], queued: tuple[Record, ...], rules: SchedulingRules, slices: Slices
+    ) -> None:
+        if not first:
+            self._advice, self._searched = {}, None
+            return
+        begun = self._monotonic()
+        if begun < self._next_search:
+            return
+        states = states_of(self._cache, self._clusters, rules)
+        search = _Searched(first, queued, self._cache.holders_version, states)
+        if search == self._searched:
+            return
+        now, records = self._now(), list(self._cache.records())
+        facts = [await facts_of(each, self._clusters, now, slices) for each in states.values()]
+        self._advice = await asyncio.to_thread(advise_first, facts, records, first, now)
+        self._searched = search
+        self._next_search = begun + PAUSE_FACTOR * (self._monotonic() - begun)
+
+    async def _publish(self, found: Positions, slices: Slices) -> None:
+        """Take the new outlooks of gangs whose status shows them already, and of a bounded number of others."""
+        changed: dict[str, Outlook] = {}
+        for uid, position in found.outlooks.items():
+            outlook = {**position, **self._advice[uid]} if uid in self._advice else position
+            before = self._outlooks.get(uid)
+            if outlook == (self._shown(uid) if before is None else before):
+                self._outlooks[uid] = outlook
+            else:
+                changed[uid] = outlook
+            await slices.give_way()
+        self._outlooks = {uid: each for uid, each in self._outlooks.items() if uid in found.outlooks}
+        still_behind = [uid for uid in self._behind if uid in changed]
+        self._behind = dict.fromkeys([*still_behind, *changed])
+        self._is_counted = True
+        exact = [uid for uid in self._behind if "queueLength" in changed[uid]]
+        others = [uid for uid in self._behind if "queueLength" not in changed[uid]]
+        for uid in (*exact[:MOST_WRITES], *others[:MOST_WRITES]):
+            self._outlooks[uid] = changed[uid]
+            del self._behind[uid]
+            self._on_changed(uid)

@@ -1,0 +1,186 @@
+"""The outlook of a waiting gang, as fields of `status.waiting`: its position, its holders and the least repair.
+
+An outlook is no part of the record: it changes with other gangs, and no decision depends on it. Few statuses may change
+when one gang leaves the queue. So only the first `MOST_EXACT` gangs of a queue have their exact position, and the
+length of the queue; a later position is rounded down. Holders and repairs are searched for the first gangs only.
+
+The reader of a status may be a user of one namespace. So holders and gangs to remove are named only if they are in the
+namespace of the gang, and nodes are not named. Of a node to add, the status has the labels that pods of the gang ask
+for, and no others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.incremental import Steps, in_order, in_parts
+from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.record import Record
+from dispatcher.core.scheduling import ordering
+from dispatcher.core.scheduling.advice import Advice, advise_some
+from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, world_of
+from dispatcher.core.scheduling.repair import AddNodes, AddQuota, RemoveGangs, RemoveTaints, Repair
+from dispatcher.core.scheduling.repair_words import in_words
+from dispatcher.core.scheduling.trials import size_of
+from dispatcher.core.scheduling.world import KnownSnapshots
+
+Outlook = Mapping[str, Any]
+"""Fields of `status.waiting`, as JSON; absent fields are unknown or empty."""
+
+FIELDS: Final = frozenset({"position", "queueLength", "holders", "otherHolders", "repair"})
+"""The fields of `status.waiting` that are the outlook."""
+
+MOST_EXACT: Final = 20
+"""The last exact position in a queue."""
+MOST_HOLDERS: Final = 5
+"""Holders that are named."""
+MOST_REMOVED: Final = 10
+"""Gangs to remove that are named."""
+MOST_ADVISED: Final = 20
+"""Gangs with advice: of all queues the first, then the second ones, up to `MOST_ADVISED_OF_A_QUEUE`."""
+MOST_ADVISED_OF_A_QUEUE: Final = 5
+MOST_WORK: Final = 100_000
+"""Bounds the search for the advice of all gangs, as `advice.MOST_WORK` does: some seconds in the largest clusters."""
+
+
+def outlook_in(status: Mapping[str, Any]) -> Outlook:
+    """The outlook that a status has; empty if it has none."""
+    waiting = status.get("waiting")
+    if not isinstance(waiting, Mapping):
+        return {}
+    return {field: value for field, value in waiting.items() if field in FIELDS}
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """The outlooks by position alone, by uid, and the uids of the first gangs, for which advice is sought."""
+
+    outlooks: Mapping[str, Outlook]
+    first: tuple[str, ...]
+
+
+def rounded(position: int) -> int:
+    """The position as it is shown: exact up to `MOST_EXACT`, else rounded down to 1, 2 or 5 times a power of ten."""
+    if position <= MOST_EXACT:
+        return position
+    power = int(10 ** (len(str(position)) - 1))
+    return max(step * power for step in (1, 2, 5) if step * power <= position)
+
+
+def positions(queued: Iterable[Record], now: datetime, *, has_queues: bool) -> Steps[Positions]:
+    """The positions of the queued gangs that may be dispatched now; without queues, all are in one queue."""
+    eligible: list[Record] = []
+    lengths: Counter[str] = Counter()
+    for part in in_parts(queued):
+        for record in part:
+            if ordering.is_eligible(record, now):
+                eligible.append(record)
+                lengths[record.queue if has_queues else ""] += 1
+        yield
+    passed: Counter[str] = Counter()
+    shown: dict[int, Outlook] = {}
+    outlooks: dict[str, Outlook] = {}
+    first: list[tuple[int, str]] = []
+    ordered = yield from in_order(eligible, lambda record: ordering.rank(record, now))
+    for part in in_parts(ordered):
+        for record in part:
+            queue = record.queue if has_queues else ""
+            passed[queue] += 1
+            position = passed[queue]
+            if position <= MOST_EXACT:
+                outlooks[record.uid] = {"position": position, "queueLength": lengths[queue]}
+            else:
+                far = rounded(position)
+                outlooks[record.uid] = shown.setdefault(far, {"position": far})
+            if position <= MOST_ADVISED_OF_A_QUEUE:
+                first.append((position, record.uid))
+        yield
+    first.sort(key=lambda each: each[0])
+    return Positions(outlooks, tuple(uid for _, uid in first[:MOST_ADVISED]))
+
+
+def advise_first(
+    facts: Sequence[ClusterFacts], records: Sequence[Record], uids: Collection[str], now: datetime
+) -> dict[str, Outlook]:
+    """The holders and the least repair of these queued gangs, by uid; none for a gang that is about to be dispatched.
+
+    With queues, there are none in a world in which a single plan is more than `MOST_WORK`. The time grows with the
+    nodes and pods of all clusters: seconds for 20,000 nodes.
+    """
+    world, known = world_of(facts, records, (), now), KnownSnapshots()
+    if world.has_queues and size_of(world) > MOST_WORK:
+        return {}  # each search would be cut short
+    found = advise_some(world, world.plan(known), uids, MOST_WORK, known)
+    by_uid = {each.uid: each for each in records}
+    return {uid: shown_advice(by_uid[uid], advice, by_uid) for uid, advice in found.items()}
+
+
+def shown_advice(record: Record, advice: Advice, records: Mapping[str, Record]) -> Outlook:
+    """The advice for a gang as users of its namespace may see it; `records` has all named gangs."""
+    beside = [each for uid in advice.holders if (each := records[uid]).namespace == record.namespace]
+    named = beside[:MOST_HOLDERS]
+    others = len(advice.holders) - len(named)
+    return {
+        **({"holders": [_holder(each) for each in named]} if named else {}),
+        **({"otherHolders": others} if others else {}),
+        **({"repair": _repair(record, advice.repairs[0], records)} if advice.repairs else {}),
+    }
+
+
+def _holder(record: Record) -> dict[str, str]:
+    since = record.attempt.decided_at if record.attempt else None
+    found = {
+        "name": record.name,
+        "namespace": record.namespace,
+        "user": record.user,
+        "since": since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if since else "",
+    }
+    return {word: value for word, value in found.items() if value}
+
+
+def _repair(record: Record, repair: Repair, records: Mapping[str, Record]) -> dict[str, Any]:
+    """The repair in words and in the terms of a scenario file, without names of others."""
+    match repair:
+        case AddNodes(_, _, node):
+            known = replace(repair, node=replace(node, labels=_asked_labels(record.gang, node)))
+            return _written(in_words(known), known.as_document())
+        case RemoveTaints(cluster, nodes):
+            words = f"without the taints of {_count(len(nodes), 'node')} in {cluster}"
+            return _written(words, {"untaint": {"cluster": cluster, "count": len(nodes)}})
+        case RemoveGangs(gangs):
+            beside = [records[uid].name for uid in gangs if records[uid].namespace == record.namespace]
+            named = beside[:MOST_REMOVED]
+            others = len(gangs) - len(named)
+            parts = [", ".join(named)] if named else []
+            parts += [f"{_count(others, 'gang')} not named here"] if others else []
+            document = {
+                **({"remove": named} if named else {}),
+                **({"removeOthers": others} if others else {}),
+            }
+            return _written(f"without {' and '.join(parts)}", document)
+        case AddQuota():
+            return _written(in_words(repair), repair.as_document())
+
+
+def _written(words: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    return {"message": f"it would be dispatched {words}", **document}
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'s' * (number > 1)}"
+
+
+def _asked_labels(gang: Gang, node: Node) -> dict[str, str]:
+    """The labels of a node that pods of the gang ask for."""
+    asked: set[str] = set()
+    for each in gang.pod_sets:
+        asked.update(key for key, _ in each.nodes.selector)
+        asked.update(condition.key for term in each.nodes.terms for condition in term.labels)
+        asked.update(each.apart, each.together, (spread.topology for spread in each.spread))
+        asked.update(key for key, _ in (*each.away, *each.near))
+    return {key: value for key, value in node.labels.items() if key in asked}

@@ -1,0 +1,173 @@
+"""The keeper of outlooks: when statuses are written, and when advice is sought."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.controller.upkeep import outlook_keeper
+from dispatcher.controller.upkeep.outlook_keeper import OutlookKeeper
+from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
+from dispatcher.core.status.outlook import MOST_EXACT, Outlook
+from tests.builders import at, make_core_node, make_gang, make_record
+from tests.unit.virtual_time import monotonic
+
+
+def queued(number: int) -> Record:
+    gang = make_gang(cpu=2000)
+    return make_record(uid=f"q{number}", name=f"q{number}", created_at=at(number), gang=gang)
+
+
+class Bench:
+    """A hub with a node of 4 CPUs, a gang that holds 3 of them, and a keeper of the outlooks in `statuses`."""
+
+    def __init__(self) -> None:
+        self.ledger = CapacityLedger()
+        self.ledger.set_node(make_core_node("n1", cpu=4000))
+        self.ledgers = {"hub": self.ledger}
+        self.cache = Cache(self.ledgers)
+        self.cache.put(make_record(Phase.RUNNING, uid="holder", name="holder", gang=make_gang(cpu=3000)))
+        self.statuses: dict[str, Outlook] = {}
+        self.written: list[str] = []
+        self.keeper = self.make_keeper()
+
+    def make_keeper(self) -> OutlookKeeper:
+        """The keeper of this leader, or of the next one."""
+        return OutlookKeeper(
+            self.cache,
+            self,
+            SchedulingRules,
+            lambda: at(monotonic()),
+            lambda uid: self.statuses.get(uid, {}),
+            self.written.append,
+            timedelta(seconds=10),
+            monotonic,
+        )
+
+    def snapshots(self, _requirements: Iterable[ClusterRequirements]) -> Mapping[str, ClusterSnapshot]:
+        return {"hub": ClusterSnapshot("hub", self.ledger.snapshot())}
+
+    def reserve_of(self, _cluster: str) -> Resources:
+        return NOTHING
+
+    def put(self, *numbers: int) -> None:
+        for number in numbers:
+            self.cache.put(queued(number))
+
+    def remove(self, number: int) -> None:
+        self.cache.put(replace(queued(number), phase=Phase.SUSPENDED))
+
+    async def renewed(self) -> list[str]:
+        """Run a round; return the AppWrappers whose statuses it has written."""
+        self.written.clear()
+        await self.keeper.renew()
+        for uid in self.written:
+            found = self.keeper.outlook_of(uid)
+            assert found is not None
+            self.statuses[uid] = found
+        return list(self.written)
+
+
+async def test_first_gangs_get_position_holder_and_repair() -> None:
+    bench = Bench()
+    bench.put(1, 2)
+    assert await bench.renewed() == ["q1", "q2"]
+    assert bench.statuses["q1"]["holders"][0]["name"] == "holder"
+    assert bench.statuses["q1"]["repair"]["add_nodes"]["count"] == 1
+    assert [bench.statuses[uid]["position"] for uid in ("q1", "q2")] == [1, 2]
+
+
+async def test_nothing_is_written_and_nothing_sought_while_nothing_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    bench.put(*range(50))
+    await bench.renewed()
+    monkeypatch.setattr(outlook_keeper, "PAUSE_FACTOR", 0)
+    assert await bench.renewed() == []
+    monkeypatch.delattr(outlook_keeper, "advise_first")  # a search would raise
+    assert await bench.renewed() == []
+
+
+async def test_new_leader_writes_nothing_where_the_statuses_show_the_same() -> None:
+    bench = Bench()
+    bench.put(*range(50))
+    await bench.renewed()
+    bench.keeper = bench.make_keeper()
+    assert bench.keeper.outlook_of("q1") is None
+    assert await bench.renewed() == []
+    assert bench.keeper.outlook_of("q1") == bench.statuses["q1"]
+
+
+async def test_gang_without_a_position_has_an_empty_outlook_once_positions_are_counted() -> None:
+    bench = Bench()
+    assert bench.keeper.outlook_of("q1") is None
+    await bench.renewed()
+    bench.put(1)
+    assert bench.keeper.outlook_of("q1") == {}
+
+
+async def test_round_writes_a_bounded_number_of_statuses_of_late_gangs_in_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outlook_keeper, "MOST_WRITES", 30)
+    bench = Bench()
+    bench.put(*range(100))
+    first, second, third, fourth = [await bench.renewed() for _ in range(4)]
+    assert first == [f"q{number}" for number in range(MOST_EXACT + 30)]
+    assert second == [f"q{number}" for number in range(50, 80)]
+    assert third == [f"q{number}" for number in range(80, 100)]
+    assert fourth == []
+
+
+async def test_status_that_falls_behind_keeps_its_outlook_until_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    bench.put(*range(10))
+    await bench.renewed()
+    monkeypatch.setattr(outlook_keeper, "MOST_WRITES", 3)
+    bench.remove(0)
+    assert await bench.renewed() == ["q1", "q2", "q3"]
+    behind = bench.keeper.outlook_of("q4")
+    assert behind is not None
+    assert behind["position"] == 5
+    bench.remove(1)  # q2 and q3 change again, but the others have fallen behind before
+    assert await bench.renewed() == ["q4", "q5", "q6"]
+    assert await bench.renewed() == ["q7", "q8", "q9"]
+    assert await bench.renewed() == ["q2", "q3"]
+
+
+async def test_advice_follows_the_cluster() -> None:
+    bench = Bench()
+    bench.put(1, 2)
+    await bench.renewed()
+    bench.cache.put(make_record(Phase.SUSPENDED, uid="holder", name="holder"))
+    bench.keeper = bench.make_keeper()
+    assert await bench.renewed() == ["q1", "q2"]
+    assert bench.statuses == {
+        "q1": {"position": 1, "queueLength": 2},
+        "q2": {"position": 2, "queueLength": 2},
+    }
+
+
+async def test_long_search_is_followed_by_a_longer_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter(range(0, 1000, 2))
+    bench = Bench()
+    bench.put(1)
+    keeper = bench.keeper
+    monkeypatch.setattr(keeper, "_monotonic", lambda: float(next(seconds)))
+    await keeper.renew()
+    before = keeper.outlook_of("q1")
+    bench.cache.put(make_record(Phase.SUSPENDED, uid="holder", name="holder"))
+    await keeper.renew()
+    assert keeper.outlook_of("q1") == before
