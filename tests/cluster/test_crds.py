@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from dispatcher.api.appwrapper import Requeuing, WrappedObject, parse_spec
+from dispatcher.kube.client import ClusterClient
 from testbed.kuberay import Api, RefusedError
 from testbed.plane import Plane
 from tests.cluster.definitions import appwrapper, collection, install
@@ -279,6 +280,26 @@ async def test_status_keeps_all_we_and_mcad_write(api: Api, namespace: str) -> N
             "resource": "nvidia.com/gpu",
             "message": "needs 2, free 0",
             "clusters": [{"cluster": "hub", "reason": "Insufficient", "resource": "nvidia.com/gpu"}],
+            "position": 1,
+            "queueLength": 2,
+            "holders": [
+                {"name": "a", "namespace": namespace, "user": "alice", "since": "2026-11-20T08:58:06Z"}
+            ],
+            "otherHolders": 1,
+            "repair": {
+                "message": "it would be dispatched with 1 more node in hub",
+                "add_nodes": {
+                    "cluster": "hub",
+                    "count": 1,
+                    "allocatable": {"nvidia.com/gpu": "2"},
+                    "labels": {"pool": "a"},
+                    "taints": [{"key": "only", "effect": "NoSchedule"}],
+                },
+                "remove": ["a"],
+                "removeOthers": 1,
+                "untaint": {"cluster": "hub", "count": 1},
+                "add_quota": {"queue": "a", "resource": "cpu", "amount": "1500m"},
+            },
         },
         "conditions": [
             {"type": "Init", "status": "True", **times},
@@ -297,6 +318,43 @@ async def test_status_keeps_all_we_and_mcad_write(api: Api, namespace: str) -> N
     stored = await api.request("PATCH", f"{collection(namespace)}/t/status", {"status": status})
 
     assert stored["status"] == status
+
+
+@pytest.mark.parametrize("group", ["workload.codeflare.dev/v1beta1", "mcad.ibm.com/v1beta1"])
+async def test_kubectl_get_shows_demand_position_and_reason(
+    api: Api, plane: Plane, namespace: str, group: str
+) -> None:
+    path = f"{collection(namespace, group)}/t"
+    await api.request("POST", collection(namespace, group), appwrapper({"resources": {}}, group))
+    status = {
+        "queuejobstate": "Backoff",
+        "systempriority": 9,
+        "gpus": 2,
+        "reason": "InsufficientResources",
+        "queue": "research",
+        "user": "alice",
+        "waiting": {"reason": "InsufficientResources", "position": 3},
+    }
+    await api.request("PATCH", f"{path}/status", {"status": status})
+
+    async with await ClusterClient.connect(str(plane.kubeconfig)) as client:
+        table = await client.get(path, accept="application/json;as=Table;g=meta.k8s.io;v=v1")
+
+    columns = {column["name"]: column["priority"] for column in table["columnDefinitions"]}
+    shown = dict(zip(columns, table["rows"][0]["cells"], strict=True))
+    assert shown.pop("Age")
+    assert shown == {
+        "Name": "t",
+        "State": "Backoff",
+        "Priority": 9,
+        "GPUs": 2,
+        "Position": 3,
+        "Cluster": None,
+        "Reason": "InsufficientResources",
+        "Queue": "research",
+        "User": "alice",
+    }
+    assert {name for name, priority in columns.items() if priority} == {"Queue", "User"}  # only with -o wide
 
 
 async def test_condition_type_may_be_there_only_once(api: Api, namespace: str) -> None:

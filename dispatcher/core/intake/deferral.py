@@ -33,6 +33,7 @@ def status(namespace: str, most: int, *, has_components: bool = False) -> dict[s
         "state": State.PENDING.value,
         "queuejobstate": ConditionType.INIT.value,
         "canrun": False,
+        "reason": words.NAMESPACE_QUEUE_FULL,
         "waiting": {"reason": words.NAMESPACE_QUEUE_FULL, "message": message},
         **({"phase": PHASES[Phase.QUEUED].value} if has_components else {}),
     }

@@ -21,6 +21,11 @@ def is_device(resource: str) -> bool:
     return "/" in resource
 
 
+def is_gpu(resource: str) -> bool:
+    """True for a resource that counts GPUs, of any vendor; the SQL function `gpus` has the same rule."""
+    return resource.endswith("/gpu") or resource.startswith("gpu.intel.com/")
+
+
 class Resources(Mapping[str, int]):
     """An immutable, hashable vector of amounts by resource name; without zeros."""
 

@@ -17,6 +17,7 @@ from dispatcher.api.conditions import ConditionType, State
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ACTIVE, Condition, NotedIssue, Pending, Phase, QuotaSummary, Record
 from dispatcher.core.model.requirements import Rejection
+from dispatcher.core.model.resources import is_gpu
 from dispatcher.core.status import components
 
 NO_PODS: Final = PodCounts()
@@ -39,8 +40,8 @@ class Shown:
     pods: PodCounts = NO_PODS
     pending_pods: tuple[Mapping[str, Any], ...] = ()
     has_components: bool = False
-
     outlook: Mapping[str, Any] = field(default_factory=dict)
+
 
 NOTHING_BESIDE: Final = Shown()
 
@@ -60,6 +61,7 @@ def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
         "state": state(record).value,
         "systempriority": record.priority,
     }
+    status.update(_columns(record))
     status.update(_times(record))
     if record.attempt and (record.holds_capacity or record.phase in _ENDED):
         status["cluster"] = record.attempt.cluster
@@ -79,6 +81,25 @@ def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
     if shown.has_components:
         _add_components(status, record)
     return status
+
+
+def _columns(record: Record) -> dict[str, Any]:
+    """The fields that only the columns of `kubectl get` have in this form."""
+    found = {
+        "reason": reason(record),
+        "gpus": sum(amount for name, amount in record.gang.demand.items() if is_gpu(name)),
+        "queue": record.queue,
+        "user": record.user,
+    }
+    return {word: value for word, value in found.items() if value}
+
+
+def reason(record: Record) -> str:
+    """Why an AppWrapper waits or has failed, in a word; empty otherwise."""
+    failed = record.condition(ConditionType.FAILED)
+    if record.phase is Phase.FAILED and failed is not None:
+        return failed.reason
+    return record.pending.reason if record.pending else ""
 
 
 def state(record: Record) -> State:

@@ -37,7 +37,7 @@ TESTS = Path(__file__).parents[3]
 GOLDEN = yaml.safe_load((TESTS / "golden" / "mcad-conditions.yaml").read_text())
 CRD = yaml.safe_load((TESTS.parent / "crds" / "workload.codeflare.dev_appwrappers.yaml").read_text())
 TIMES = {"lastTransitionMicroTime", "lastUpdateMicroTime", "lastTransitionTime"}
-OURS = {"cluster", "waiting"}
+OURS = {"cluster", "waiting", "reason", "gpus", "queue", "user"}
 STUCK = {
     "podname": "aw-0",
     "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}],
@@ -105,6 +105,7 @@ def test_whole_status_of_one_that_was_blocked_and_then_ran() -> None:
         "canrun": True,
         "cluster": "hub",
         "filterignore": True,
+        "queue": "default",
         "queuejobstate": "Running",
         "sender": "before manageQueueJob - afterEtcdDispatching",
         "state": "Running",
@@ -456,6 +457,43 @@ def test_schema_has_room_for_as_many_borrowers_and_victims_as_an_answer_names() 
     waiting = schema["properties"]["waiting"]["properties"]
     bounds = waiting["quota"]["properties"]["borrowers"]["maxItems"], waiting["preempting"]["maxItems"]
     assert bounds == (MOST_BORROWERS, MOST_NAMED)
+
+
+COLUMNS = ("reason", "gpus", "queue", "user")
+
+
+@pytest.mark.parametrize(
+    ("record", "shown"),
+    [
+        pytest.param(make_blocked(), {"reason": "InsufficientResources", "queue": "default"}, id="waits"),
+        pytest.param(
+            make_record(Phase.RUNNING, user="alice"), {"queue": "default", "user": "alice"}, id="runs"
+        ),
+        pytest.param(
+            make_record(Phase.FAILED, queue="a", more_queues=("b",)),
+            {"reason": "ItemCreationFailure.", "queue": "a"},
+            id="failed",
+        ),
+        pytest.param(
+            make_record(
+                gang=make_gang(
+                    **{"nvidia.com/gpu": 2, "amd.com/gpu": 1, "gpu.intel.com/i915": 4, "rdma/hca": 8}
+                )
+            ),
+            {"gpus": 7, "queue": "default"},
+            id="gpus-of-all-vendors",
+        ),
+    ],
+)
+def test_status_has_what_the_columns_show(record: Record, shown: dict[str, Any]) -> None:
+    status = project(record)
+    assert {word: status[word] for word in COLUMNS if word in status} == shown
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_only_a_queued_appwrapper_has_an_outlook(phase: Phase) -> None:
+    status = project(make_record(phase, pending=WAITS), Shown(outlook={"position": 1}))
+    assert status.get("waiting", {}).get("position") == (1 if phase is Phase.QUEUED else None)
 
 
 def test_failed_appwrapper_says_why() -> None:
