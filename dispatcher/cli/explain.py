@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dispatcher.cli.options import Format, Output
+from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.cli.options import Format, HubKubeconfig, Output
 from dispatcher.cli.output import dumped, terminal_width
 from dispatcher.cli.query import DatabaseUrl, Namespace, check_way, epilog, note, patience
 from dispatcher.core.model.record import Phase
-from dispatcher.errors import CommandFailed, InvalidFile
+from dispatcher.errors import ClusterError, CommandFailed, InvalidFile, SettingsError
 from dispatcher.text import one_line
 
 if TYPE_CHECKING:
+    from dispatcher.cli.author_facts import AuthorFacts
     from dispatcher.cli.explanation_report import Report
+    from dispatcher.core.intake.proposal import Proposal
     from dispatcher.core.model.record import Record
     from dispatcher.core.scheduling.world import World
     from dispatcher.store.snapshot_reader import Snapshot
@@ -31,6 +34,8 @@ commands = typer.Typer()
 MOST_WORK: Final = 100_000
 """Bounds the search for repairs: a third of `repair.MOST_WORK`, some seconds."""
 TIMEOUT: Final = timedelta(seconds=30)
+HUB_SECONDS: Final = 20.0
+"""Seconds for all questions to the hub."""
 DEFAULT_NAMESPACE: Final = "default"
 
 _NO_SNAPSHOT: Final = (
@@ -149,11 +154,13 @@ def would(
     without: Without = None,
     output: Format = None,
     database_url: DatabaseUrl = "",
+    hub_kubeconfig: HubKubeconfig = "",
 ) -> None:
     """Say what would happen if the AppWrappers of a file were submitted now: nothing is submitted.
 
-    The AppWrappers of the file are decided together, in their order. The author's rights, the priority ceiling of the
-    namespace and the namespace's bound on queued AppWrappers are not checked.
+    The AppWrappers of the file are decided together, in their order. With a kubeconfig of the hub, its user is the
+    author: the answer says what the author may not create, and counts the defaults of pods that the hub adds. The
+    priority ceiling of the namespace and the namespace's bound on queued AppWrappers are not checked.
     """
     from dispatcher.cli.documents import LARGEST_FILE
     from dispatcher.cli.manifests import objects_in
@@ -161,7 +168,8 @@ def would(
     files = [(getattr(each, "name", "<stdin>"), each.read(LARGEST_FILE + 1)) for each in filename]
     written = [(name, raw) for name, content in files for raw in objects_in(name, content)]
     snapshot = _read(database_url)
-    proposals = _proposals(snapshot, written, namespace)
+    proposed, facts = _with_facts(snapshot, _proposals(snapshot, written, namespace), hub_kubeconfig)
+    proposals = [each.record for each in proposed]
     queued = [each for each in proposals if each.phase is Phase.QUEUED]
     world = snapshot.world.with_pending(queued)
     asked = WhatIf(changes or (), gone or (), priority, without or ())
@@ -169,12 +177,64 @@ def would(
     for each in proposals:
         if each.phase is not Phase.QUEUED:
             note(f"{each.key} is suspended: it would not be queued before it is resumed.")
-    _show(_explained(snapshot, world, [each.uid for each in queued]), output)
+            for line in facts[each.uid].lines() if each.uid in facts else ():
+                note(f"{each.key}: {line.strip()}.")
+    reports = _explained(snapshot, world, [each.uid for each in queued])
+    _show([replace(each, author=facts.get(each.explanation.record.uid)) for each in reports], output)
+
+
+def _with_facts(
+    snapshot: Snapshot, proposals: list[Proposal], hub_kubeconfig: str
+) -> tuple[list[Proposal], dict[str, AuthorFacts]]:
+    """The proposals with the defaults of their pods, and what the hub says about each, by uid."""
+    from dispatcher.core.intake.proposal import with_pod_defaults
+    from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS
+
+    found = _ask_hub(proposals, hub_kubeconfig)
+    changed, facts = [], {}
+    for proposal in proposals:
+        uid = proposal.record.uid
+        if uid in found:
+            facts[uid] = found[uid]
+            defaulted = with_pod_defaults(proposal, found[uid].defaults, snapshot.rules)
+            if defaulted is proposal:
+                facts[uid] = replace(found[uid], defaults=NO_DEFAULTS)
+            changed.append(defaulted)
+        else:
+            changed.append(proposal)
+    unknown = list(dict.fromkeys(sentence for each in facts.values() for sentence in each.unknown))
+    if facts and any(each.name != HUB_CLUSTER for each in snapshot.world.clusters):
+        unknown.append("the defaults of pods in member clusters are not known here")
+    for sentence in unknown:
+        note(f"{sentence[0].upper()}{sentence[1:]}: this does not count.")
+    return changed, facts
+
+
+def _ask_hub(proposals: list[Proposal], hub_kubeconfig: str) -> dict[str, AuthorFacts]:
+    """What the hub says about each proposal, by uid; empty, with a note, if it does not answer or is not named."""
+    from dispatcher.cli.author_client import AuthorClient
+    from dispatcher.kube.client import ClusterClient
+    from dispatcher.kube.discovery import Discovery
+
+    async def ask() -> dict[str, AuthorFacts]:
+        async with asyncio.timeout(HUB_SECONDS), await ClusterClient.connect(hub_kubeconfig) as client:
+            hub = AuthorClient(client, Discovery(client))
+            return {each.record.uid: await hub.facts_of(each) for each in proposals}
+
+    if not hub_kubeconfig:
+        note("Without --hub-kubeconfig or KUBECONFIG, rights and the defaults of pods do not count.")
+        return {}
+    try:
+        return asyncio.run(ask())
+    except (ClusterError, SettingsError, TimeoutError) as error:
+        why = one_line(str(error)) or "no answer in time"
+        note(f"The hub does not say it, so rights and the defaults of pods do not count: {why}")
+        return {}
 
 
 def _proposals(
     snapshot: Snapshot, written: list[tuple[str, dict[str, object]]], namespace: str
-) -> list[Record]:
+) -> list[Proposal]:
     from dispatcher.api.spec_errors import SpecError
     from dispatcher.core.intake.proposal import propose
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from dispatcher.cli.author_facts import AuthorFacts
 from dispatcher.cli.output import text
 from dispatcher.cli.tables import span, table
 from dispatcher.core.model.gang import Assignment
@@ -34,12 +35,13 @@ _MOST_NEIGHBOURS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An explanation with the records and the world that it is about."""
+    """An explanation with the records and the world that it is about; `author` is for one that is not submitted."""
 
     explanation: Explanation
     world: World
     records: Mapping[str, Record]
     taken_at: datetime | None = None
+    author: AuthorFacts | None = None
 
     def as_value(self) -> dict[str, Any]:
         """The explanation as a JSON document; docs/explain.md has its fields."""
@@ -58,6 +60,7 @@ class Report:
             "holders": [self._holder(uid) for uid in found.advice.holders],
             "repair": [self._named(each).as_document() for each in found.advice.repairs],
             **self._queues(),
+            **(self.author.as_value() if self.author else {}),
             "takenAt": _time(self.taken_at),
         }
 
@@ -138,14 +141,20 @@ class Report:
         if isinstance(outcome, Placed):
             where = f"{outcome.cluster}{_on(outcome.assignment)}"
             yield f"{record.key} fits: the next cycle dispatches it to {where}."
+            yield from self._facts_of_author()
             yield from self._place_in_queue()
             return
         verb = "does not fit any cluster" if _fits_nowhere(outcome) else "waits"
         yield f"{record.key} {verb}: {outcome.pending.reason}"
+        yield from self._facts_of_author()
         yield from self._place_in_queue()
         yield from self._why(outcome, width)
         yield from self._accounts(width)
         yield from self._help(width)
+
+    def _facts_of_author(self) -> Iterator[str]:
+        if self.author:
+            yield from self.author.lines()
 
     def _place_in_queue(self) -> Iterator[str]:
         found = self.explanation

@@ -5,13 +5,15 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/authorization/#c
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from dispatcher import errors
 from dispatcher.core.intake.authorization import Access
 from dispatcher.kube.client import ClusterClient
 
 PATH: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+SELF_PATH: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 BINDING: Final = (
     "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/author.dispatcher.codeflare.dev"
 )
@@ -23,24 +25,34 @@ async def is_allowed(client: ClusterClient, access: Access) -> bool:
 
     A `ClusterError` leaves it open; `Forbidden` means that the dispatcher may not ask.
     """
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {
-            "user": access.submitter.user,
-            "groups": list(access.groups),
-            "resourceAttributes": {
-                "namespace": access.namespace,
-                "group": access.group,
-                "resource": access.resource,
-                "verb": access.verb,
-            },
-        },
+    spec = {"user": access.submitter.user, "groups": list(access.groups), **_attributes(access)}
+    return await _answer(client, PATH, "SubjectAccessReview", spec)
+
+
+async def am_i_allowed(client: ClusterClient, access: Access) -> bool:
+    """True if the API server allows the user of `client` the access, whoever the submitter in it is.
+
+    A `ClusterError` leaves it open. Nothing is stored.
+    """
+    return await _answer(client, SELF_PATH, "SelfSubjectAccessReview", _attributes(access))
+
+
+def _attributes(access: Access) -> dict[str, Any]:
+    attributes = {
+        "namespace": access.namespace,
+        "group": access.group,
+        "resource": access.resource,
+        "verb": access.verb,
     }
-    match await client.create(PATH, review):
+    return {"resourceAttributes": attributes}
+
+
+async def _answer(client: ClusterClient, path: str, kind: str, spec: Mapping[str, Any]) -> bool:
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+    match await client.create(path, review):
         case {"status": {"allowed": bool(allowed)}}:
             return allowed
-    raise errors.Unavailable(f"POST {PATH}: the answer makes no sense")
+    raise errors.Unavailable(f"POST {path}: the answer makes no sense")
 
 
 async def is_author_policy_bound(client: ClusterClient) -> bool:

@@ -24,6 +24,22 @@ _Read = TypeVar("_Read")
 _log = log.get("pod_defaults")
 
 
+async def read_default_requests(client: ClusterClient, namespace: str) -> dict[str, object]:
+    """The default requests of containers in a namespace. Raises `ClusterError`, of which `Refused` is final."""
+    match await client.get(paths.collection("v1", "limitranges", namespace)):
+        case {"items": list(items)}:
+            return default_requests(items)
+    return {}
+
+
+async def read_overhead(client: ClusterClient, name: str) -> dict[str, object]:
+    """The overhead of a RuntimeClass, empty if there is none. Raises `ClusterError`, of which `Refused` is final."""
+    try:
+        return overhead(await client.get(paths.item("node.k8s.io/v1", "runtimeclasses", "", name)))
+    except errors.NotFound:
+        return {}  # the API server refuses the pods until the RuntimeClass is there
+
+
 class PodDefaultsReader:
     """The defaults of one cluster, whose rights are in the file `manifest`; `monotonic` is in seconds."""
 
@@ -50,24 +66,17 @@ class PodDefaultsReader:
 
     async def _read_requests(self, namespace: str) -> Mapping[str, object] | None:
         try:
-            found = await self._client.get(paths.collection("v1", "limitranges", namespace))
+            return await read_default_requests(self._client, namespace)
         except errors.Refused as error:
             self._warn_once(error)
             return None
-        match found:
-            case {"items": list(items)}:
-                return default_requests(items)
-        return {}
 
     async def _read_overhead(self, name: str) -> Mapping[str, object] | None:
         try:
-            found = await self._client.get(paths.item("node.k8s.io/v1", "runtimeclasses", "", name))
-        except errors.NotFound:
-            return {}  # the API server refuses the pods until the RuntimeClass is there
+            return await read_overhead(self._client, name)
         except errors.Refused as error:
             self._warn_once(error)
             return None
-        return overhead(found)
 
     def _warn_once(self, error: errors.Refused) -> None:
         if not self._has_warned:

@@ -10,6 +10,7 @@ that fits any node, shows when that cycle has been.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -40,8 +41,9 @@ DISPATCHED = ("Dispatched", "Running")
 
 @pytest.fixture
 def run(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run `dispatcher …` on the queue of this world."""
+    """Run `dispatcher …` on the queue and the hub of this world."""
     monkeypatch.setenv("DISPATCHER_DATABASE_URL", world.database_url)
+    monkeypatch.setenv("KUBECONFIG", str(world.plane.kubeconfig))
     return runner(monkeypatch, capsys)
 
 
@@ -112,6 +114,42 @@ async def test_repair_in_the_status_comes_true_and_one_node_less_does_not_suffic
         await delete_all(world)
         for index in new:
             await nodes.remove(world.plane.client, nodes.name_of(index))
+
+
+async def test_would_names_missing_rights_and_counts_defaults_of_pods(world: World, run: Run) -> None:
+    """The author may create AppWrappers, and no Jobs; a container without requests gets those of the LimitRange."""
+    await world.start_dispatcher(**SETTINGS)
+    await until_settled(world, BASE_NODES)
+    limit = {"type": "Container", "defaultRequest": {"cpu": "9"}}
+    body = {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": "large"},
+        "spec": {"limits": [limit]},
+    }
+    await world.client.create(f"/api/v1/namespaces/{world.namespace}/limitranges", body)
+    rules = [
+        {"apiGroups": ["workload.codeflare.dev"], "resources": ["appwrappers"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["limitranges"], "verbs": ["list"]},
+    ]
+    author = await asyncio.to_thread(world.plane.service_account_kubeconfig, world.namespace, "author", rules)
+    plain = job("plain")
+    plain["spec"]["template"]["spec"]["containers"][0]["resources"] = {}
+    manifest = appwrapper("plain", item(plain))
+    asked = ["would", "-f", "-", "-n", world.namespace, "-o", "json", "--hub-kubeconfig", str(author)]
+
+    ran = await run(*asked, stdin=yaml.safe_dump(manifest))
+
+    assert (ran.code, ran.err) == (0, "")
+    (said,) = json.loads(ran.out)
+    assert said["denied"] == [f"you may not create jobs.batch in namespace {world.namespace}"]
+    assert said["podDefaults"] == {"requests": {"cpu": "9"}, "overheads": {}}
+    assert (said["verdict"], said["reason"]) == ("DoesNotFit", "LargerThanCluster")
+    assert await world.names("AppWrapper") == set()
+
+    await world.create(manifest)
+    status = await world.until_state("plain", "Backoff")
+    assert status["waiting"]["reason"] == "LargerThanCluster"
 
 
 async def until_advised(world: World, name: str, length: int) -> Json:

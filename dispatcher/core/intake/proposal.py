@@ -1,23 +1,24 @@
 """An AppWrapper that was not submitted, as the record that intake would make of it: for the question what would happen.
 
-Author checks, priority ceilings and bounds on the queue of a namespace are facts of the hub, and are left out; so are
-priority classes.
+The rights of the author and the defaults of pods are facts of the hub, and are given by the caller. Priority ceilings,
+priority classes and the bound on the queue of a namespace are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from dispatcher.api.appwrapper import parse_spec
+from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
 from dispatcher.api.names import APPWRAPPER_KIND, APPWRAPPER_VERSION, PLURALS
 from dispatcher.api.spec_errors import SpecError, joined, quoted
 from dispatcher.core.intake.queue_labels import kept_labels, queues_of
 from dispatcher.core.intake.scheduling_fields import expected_seconds, requirements_of
 from dispatcher.core.kinds.breakdown import is_appwrapper, object_of
 from dispatcher.core.kinds.demand import charge_of
+from dispatcher.core.kinds.pod_defaults import PodDefaults, with_defaults
 from dispatcher.core.lifecycle import first_steps
 from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.core.model.record import Record
@@ -27,10 +28,18 @@ LAST: Final = 2**62
 """The `enqueue_seq` of proposals: behind every AppWrapper that was submitted at the same time."""
 
 
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """An AppWrapper that was not submitted: its record, and its spec as written."""
+
+    record: Record
+    spec: AppWrapperSpec
+
+
 def propose(
     raw: Mapping[str, Any], namespace: str, rules: SchedulingRules, now: datetime, number: int = 0
-) -> Record:
-    """The record of the AppWrapper `raw` if it were submitted at `now`; `namespace` counts if it names none.
+) -> Proposal:
+    """The AppWrapper `raw` as if it were submitted at `now`; `namespace` counts if it names none.
 
     The demand is charged, and the queues are resolved, by the `rules` of the leader. `number` tells apart the proposals
     of one question, and is their order. Raises `SpecError` for an AppWrapper that intake would reject, and for an
@@ -59,7 +68,19 @@ def propose(
     )
     gang = charge_of(parsed, rules.declared_demand, rules.kinds).gang
     submitted = first_steps.submit(submission, gang, now).after
-    return replace(submitted, enqueue_seq=LAST + number)
+    return Proposal(replace(submitted, enqueue_seq=LAST + number), parsed)
+
+
+def with_pod_defaults(proposal: Proposal, defaults: PodDefaults, rules: SchedulingRules) -> Proposal:
+    """The proposal with the demand of its pods after these defaults; the same value if they change nothing.
+
+    Raises `SpecError` if the demand with them is not valid.
+    """
+    defaulted = with_defaults(proposal.spec, defaults)
+    if defaulted is proposal.spec or defaulted == proposal.spec:
+        return proposal
+    gang = charge_of(defaulted, rules.declared_demand, rules.kinds).gang
+    return replace(proposal, record=replace(proposal.record, gang=gang))
 
 
 def _check_kind(raw: Mapping[str, Any]) -> None:

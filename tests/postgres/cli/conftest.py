@@ -21,6 +21,8 @@ STRANGER: Final = "aw_test_stranger"
 def run(database_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run `dispatcher …` on the fresh database, as its owner."""
     monkeypatch.setenv("DISPATCHER_DATABASE_URL", database_url)
+    for name in ("DISPATCHER_KUBECONFIG", "KUBECONFIG"):
+        monkeypatch.delenv(name, raising=False)  # there is no hub
     return runner(monkeypatch, capsys)
 
 

@@ -374,6 +374,7 @@ def manifest(name: str = "a", cpu: str = "4", **spec: object) -> Json:
 
 
 SUSPENDED = "default/s is suspended: it would not be queued before it is resumed.\n"
+NO_HUB = "Without --hub-kubeconfig or KUBECONFIG, rights and the defaults of pods do not count.\n"
 
 
 async def test_appwrappers_of_a_file_are_decided_together(run: Run, queues: Queues) -> None:
@@ -392,7 +393,7 @@ async def test_appwrappers_of_a_file_are_decided_together(run: Run, queues: Queu
         "\n"
         "It would be dispatched\n"
         "  with 1 more node like t1 in east (cpu 8, memory 16Gi)\n",
-        SUSPENDED,
+        NO_HUB + SUSPENDED,
     )
 
 
@@ -446,9 +447,16 @@ async def test_nothing_is_submitted(run: Run, queues: Queues) -> None:
     assert {each["uid"] for each in waiting} == {LARGE, SMALL}
 
 
+async def test_without_an_answer_of_the_hub_it_says_so_and_answers(run: Run, queues: Queues) -> None:
+    asked = ["would", "-f", "-", "--hub-kubeconfig", "/nowhere"]
+    ran = await run(*asked, stdin=yaml.safe_dump(manifest()))
+    assert ran.out.startswith("default/a fits")
+    assert ran.err.startswith("The hub does not say it, so rights and the defaults of pods do not count: ")
+
+
 async def test_a_file_with_only_suspended_appwrappers_has_no_decision(run: Run, queues: Queues) -> None:
     ran = await run("would", "-f", "-", stdin=yaml.safe_dump(manifest("s", suspend=True)))
-    assert ran == Ran(0, "", SUSPENDED)
+    assert ran == Ran(0, "", NO_HUB + SUSPENDED)
 
 
 @pytest.mark.parametrize(

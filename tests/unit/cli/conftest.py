@@ -23,9 +23,9 @@ from tests.unit.cli.wire import (
     members,
     plain_kubeconfig,
 )
-from tests.unit.scripted import no_proxies
+from tests.unit.scripted import client, no_proxies, server
 
-__all__ = ["no_proxies"]
+__all__ = ["client", "no_proxies", "server"]
 
 
 @pytest.fixture(scope="session")

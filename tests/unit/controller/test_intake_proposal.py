@@ -71,7 +71,8 @@ def deciding(record: Record) -> dict[str, object]:
 async def test_a_proposal_is_the_record_that_intake_makes(world: World, raw: Json) -> None:
     record = await world.admit(raw)
     assert record.phase in {Phase.QUEUED, Phase.SUSPENDED}
-    assert deciding(propose(raw, "default", SchedulingRules(), record.phase_since)) == deciding(record)
+    proposal = propose(raw, "default", SchedulingRules(), record.phase_since)
+    assert deciding(proposal.record) == deciding(record)
 
 
 @pytest.mark.parametrize(

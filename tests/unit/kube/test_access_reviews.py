@@ -7,7 +7,14 @@ import pytest
 from dispatcher import errors
 from dispatcher.api.submitter import Submitter
 from dispatcher.core.intake.authorization import Access
-from dispatcher.kube.access_reviews import BINDING, PATH, is_allowed, is_author_policy_bound
+from dispatcher.kube.access_reviews import (
+    BINDING,
+    PATH,
+    SELF_PATH,
+    am_i_allowed,
+    is_allowed,
+    is_author_policy_bound,
+)
 from dispatcher.kube.client import ClusterClient
 from tests.fakes import FakeApiServer, answer, refusal
 
@@ -31,6 +38,18 @@ async def test_api_server_says_what_a_user_may_do(
             "verb": "create",
         },
     }
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_api_server_says_what_its_client_may_do(
+    server: FakeApiServer, client: ClusterClient, allowed: bool
+) -> None:
+    server.on("POST", SELF_PATH, answer({"status": {"allowed": allowed}}, status=201))
+    assert await am_i_allowed(client, ACCESS) is allowed
+    (asked,) = server.requests("POST")
+    assert asked.body["kind"] == "SelfSubjectAccessReview"
+    assert asked.body["spec"].keys() == {"resourceAttributes"}
+    assert asked.body["spec"]["resourceAttributes"]["resource"] == "rayclusters"
 
 
 @pytest.mark.parametrize(

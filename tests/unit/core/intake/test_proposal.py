@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,9 +16,10 @@ from dispatcher.api.names import (
     WORKLOAD_GROUP,
 )
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.core.intake.proposal import LAST, propose
+from dispatcher.core.intake.proposal import LAST, propose, with_pod_defaults
 from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
 from dispatcher.core.kinds.demand import Rule
+from dispatcher.core.kinds.pod_defaults import PodDefaults
 from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources
@@ -43,7 +45,16 @@ def manifest(**fields: object) -> Json:
 def proposed(
     raw: Json, namespace: str = "default", rules: SchedulingRules = DEFAULT, number: int = 0
 ) -> Record:
-    return propose(raw, namespace, rules, NOW, number)
+    return propose(raw, namespace, rules, NOW, number).record
+
+
+def test_defaults_of_pods_raise_the_demand_where_a_container_requests_nothing() -> None:
+    proposal = propose(manifest(), "default", DEFAULT, NOW)
+    defaults = PodDefaults({"memory": "1Gi", "cpu": "7"}, {"kata": {"cpu": "1"}})
+    changed = with_pod_defaults(proposal, defaults, DEFAULT)
+    assert changed.record.gang.demand == Resources({"cpu": 1000, "memory": 2**30})
+    assert replace(changed.record, gang=proposal.record.gang) == proposal.record
+    assert with_pod_defaults(proposal, PodDefaults({"cpu": "7"}), DEFAULT) is proposal
 
 
 def test_a_proposal_is_queued_now_behind_all_that_was_submitted() -> None:

@@ -1,0 +1,82 @@
+"""Asks the hub about an AppWrapper that is not submitted: what its author may not create, and defaults of its pods.
+
+The author is the user of the kubeconfig. Access reviews store nothing, and everything else is read. A fact that the hub
+does not give is named, and taken for absent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from dispatcher import errors
+from dispatcher.api.appwrapper import AppWrapperSpec
+from dispatcher.api.names import PLURALS
+from dispatcher.api.spec_errors import SpecError
+from dispatcher.api.submitter import Submitter
+from dispatcher.cli.author_facts import AuthorFacts
+from dispatcher.core.intake.authorization import Access, WrappedKind, wrapped_kinds
+from dispatcher.core.intake.proposal import Proposal
+from dispatcher.core.kinds.pod_defaults import PodDefaults, runtime_classes
+from dispatcher.kube.access_reviews import am_i_allowed
+from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.discovery import Discovery
+from dispatcher.kube.pod_defaults_reader import MOST_CLASSES, read_default_requests, read_overhead
+
+YOU: Final = Submitter("you")
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorClient:
+    """The hub as the author of AppWrappers sees it; each question is asked once."""
+
+    client: ClusterClient
+    discovery: Discovery
+    _allowed: dict[Access, bool] = field(default_factory=dict)
+
+    async def facts_of(self, proposal: Proposal) -> AuthorFacts:
+        """The facts about an AppWrapper. Raises `ClusterError` if the hub does not answer."""
+        record, spec = proposal.record, proposal.spec
+        denied, unknown = list[str](), list[str]()
+        access = Access(YOU, record.namespace, record.group, PLURALS[record.group], "create")
+        if not await self._is_allowed(access):
+            denied.append(access.denial())
+        try:
+            kinds = wrapped_kinds(spec)
+        except SpecError as error:
+            denied.append(str(error))
+            kinds = ()
+        for kind in kinds:
+            asked = await self._access(kind, record.namespace)
+            if asked is None:
+                unknown.append(f"the hub does not serve {kind.kind} in version {kind.api_version}")
+            elif not await self._is_allowed(asked):
+                denied.append(asked.denial())
+        defaults = await self._defaults(spec, record.namespace, unknown)
+        return AuthorFacts(tuple(denied), defaults, tuple(unknown))
+
+    async def _access(self, kind: WrappedKind, namespace: str) -> Access | None:
+        try:
+            found = await self.discovery.find(kind.api_version, kind.kind)
+        except errors.NotFound:
+            return None
+        return Access(YOU, namespace if found.namespaced else "", kind.group, found.plural, kind.verb)
+
+    async def _is_allowed(self, access: Access) -> bool:
+        if access not in self._allowed:
+            self._allowed[access] = await am_i_allowed(self.client, access)
+        return self._allowed[access]
+
+    async def _defaults(self, spec: AppWrapperSpec, namespace: str, unknown: list[str]) -> PodDefaults:
+        requests: dict[str, object] = {}
+        try:
+            requests = await read_default_requests(self.client, namespace)
+        except errors.Refused:
+            unknown.append(f"you may not read the LimitRanges of namespace {namespace}")
+        overheads: dict[str, dict[str, object]] = {}
+        for name in sorted(runtime_classes(spec))[:MOST_CLASSES]:
+            try:
+                overheads[name] = await read_overhead(self.client, name)
+            except errors.Refused:
+                unknown.append(f"you may not read RuntimeClass {name}")
+        return PodDefaults(requests, {name: each for name, each in overheads.items() if each})
