@@ -31,11 +31,11 @@ from dispatcher.core.model.requirements import ANYWHERE
 from dispatcher.kube.anchors import _found as anchor_found
 from dispatcher.kube.answers import one_object
 from dispatcher.kube.appwrappers import decode
-from dispatcher.kube.client import _refusal as refusal_of
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.kubeconfig import connection
 from dispatcher.kube.nodes import decode_node, decode_pod
 from dispatcher.kube.object_client import ObjectClient
+from dispatcher.kube.refusals import refusal
 from tests.builders import make_appwrapper, make_metadata, make_pod, make_ref
 
 Json = dict[str, Any]
@@ -55,7 +55,7 @@ def _page_of_a_proxy(text: str) -> list[str]:
 
 
 def _refused(status: int, body: bytes) -> errors.ClusterError:
-    return refusal_of("GET", "/api", Mock(status=status, reason="Bad", headers={}), body)
+    return refusal(("GET", "/api"), status, "Bad", {}, body)
 
 
 def _error_of_tls_or_the_system(text: str) -> list[str]:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dispatcher import errors
 from dispatcher.api.membercluster import DEFAULT_SECRET_KEY, SecretKey, parse_member_cluster
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.api.spec_errors import SpecError, one_line
 from dispatcher.cli.hub_client import HubClient, explained
-from dispatcher.kube.client import ClusterClient, Json
-from dispatcher.kube.discovery import cluster_uid
-from dispatcher.kube.kubeconfig import Connection, connection
+from dispatcher.kube.api_calls import Json
+
+if TYPE_CHECKING:
+    from dispatcher.kube.kubeconfig import Connection
 
 Say = Callable[[str], None]
 
@@ -43,6 +44,10 @@ async def join(hub: HubClient, wanted: Wanted, say: Say) -> None:
     spec = {**wanted.spec, **({"kubeconfigSecretRef": {"name": at.name, "key": at.key}} if at else {})}
     _check(wanted.name, spec, found)
     if wanted.kubeconfig is not None and at is not None:
+        from dispatcher.kube.kubeconfig import (
+            connection,
+        )  # cordon and drain use this module, and do not need it
+
         await _try_out(hub, wanted, connection(wanted.kubeconfig), say)
         is_declared = found is not None and declared_secret(found) == at
         outcome = await hub.store(wanted.name, at, wanted.kubeconfig, is_declared=is_declared)
@@ -118,6 +123,9 @@ async def _try_out(hub: HubClient, wanted: Wanted, to: Connection, say: Say) -> 
 
 
 async def _doubts_of(hub: HubClient, name: str, to: Connection, say: Say) -> list[str]:
+    from dispatcher.kube.client import ClusterClient
+    from dispatcher.kube.discovery import cluster_uid
+
     async with ClusterClient.of(to) as client:
         with explained(to.server, _RIGHTS):
             try:

@@ -55,7 +55,7 @@ from dispatcher.store.reports import Report
 
 if TYPE_CHECKING:
     from dispatcher.cli.hub_client import HubClient
-    from dispatcher.kube.client import Json
+    from dispatcher.kube.api_calls import Json
 
 DEFAULT_NAMESPACE: Final = "default"
 POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -253,15 +253,9 @@ def own_namespace(pod_namespace: Path = POD_NAMESPACE) -> str:
 
 
 def _on_hub(kubeconfig: str, namespace: str, act: Callable[[HubClient], Awaitable[None]]) -> None:
-    from dispatcher.cli.hub_client import HubClient, explained
-    from dispatcher.kube.client import ClusterClient
+    from dispatcher.cli.hub_client import HubClient, on_hub
 
-    async def connected() -> None:
-        async with await ClusterClient.connect(kubeconfig) as client:
-            with explained("the hub", "Is --hub-kubeconfig, or KUBECONFIG, the hub's?"):
-                await act(HubClient(client, namespace))
-
-    asyncio.run(connected())
+    asyncio.run(on_hub(kubeconfig, lambda api: act(HubClient(api, namespace))))
 
 
 def _shown(listed: Json, output: Output | None) -> str:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from dispatcher import errors
-from dispatcher.api.membercluster import SecretKey
 from dispatcher.api.names import (
     CLUSTER_LABEL,
     FIELD_MANAGER,
@@ -25,7 +24,15 @@ from dispatcher.api.names import (
 )
 from dispatcher.api.spec_errors import one_line
 from dispatcher.kube import paths
-from dispatcher.kube.client import MERGE_PATCH, METADATA_LIST, ClusterClient, Json
+from dispatcher.kube.api_calls import ApiCalls, Json
+from dispatcher.kube.media_types import MERGE_PATCH, METADATA_LIST
+from dispatcher.kube.user_client import AsyncUserClient, UserClient
+from dispatcher.kube.user_kubeconfig import access_of
+
+if TYPE_CHECKING:
+    from dispatcher.api.membercluster import SecretKey
+
+_Answer = TypeVar("_Answer")
 
 CRD_FILE: Final = "crds/dispatcher.codeflare.dev_memberclusters.yaml"
 
@@ -41,7 +48,7 @@ _MEANINGS: Final = (
 class HubClient:
     """Reads and writes what declares a cluster; `namespace` is the dispatcher's own."""
 
-    def __init__(self, client: ClusterClient, namespace: str) -> None:
+    def __init__(self, client: ApiCalls, namespace: str) -> None:
         self.client = client
         self.namespace = namespace
 
@@ -129,7 +136,7 @@ class HubClient:
         return f"{collection}/{paths.segment(name)}" if name else collection
 
 
-async def merge(client: ClusterClient, path: str, patch: Json) -> Json:
+async def merge(client: ApiCalls, path: str, patch: Json) -> Json:
     """Send a merge patch; raises `Conflict` if the object has another uid than the patch."""
     try:
         return await client.patch(path, patch, MERGE_PATCH)
@@ -138,6 +145,13 @@ async def merge(client: ClusterClient, path: str, patch: Json) -> Json:
         if "metadata.uid" in str(error):
             raise errors.Conflict(str(error), error.reason) from error
         raise
+
+
+async def on_hub(kubeconfig: str, act: Callable[[ApiCalls], Awaitable[_Answer]]) -> _Answer:
+    """Run `act` with the hub of a kubeconfig; raises `CommandFailed` where the hub does not do what it should."""
+    access = access_of(kubeconfig)
+    with UserClient(access) as client, explained("the hub", "Is --hub-kubeconfig, or KUBECONFIG, the hub's?"):
+        return await act(AsyncUserClient(client))
 
 
 @contextlib.contextmanager
@@ -180,7 +194,7 @@ def _known() -> AbstractContextManager[None]:
     return known_kind("MemberClusters", CRD_FILE, "all AppWrappers run on the hub itself")
 
 
-async def _unless_missing(client: ClusterClient, path: str) -> Json | None:
+async def _unless_missing(client: ApiCalls, path: str) -> Json | None:
     try:
         return await client.get(path)
     except errors.NotFound as error:

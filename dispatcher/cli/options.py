@@ -63,7 +63,7 @@ HubKubeconfig = Annotated[
         "--hub-kubeconfig",
         envvar=["DISPATCHER_KUBECONFIG", "KUBECONFIG"],
         metavar="FILE",
-        help="Kubeconfig of the hub; without one, the account of the pod this runs in.",
+        help="Kubeconfig of the hub.  [default: ~/.kube/config, else the account of the pod this runs in]",
         show_default=False,
     ),
 ]

@@ -13,7 +13,7 @@ from dispatcher.api.names import QUEUES_PATH
 from dispatcher.cli.hub_client import known_kind, merge
 from dispatcher.core.queues.quota_subtrees import API_VERSIONS
 from dispatcher.kube import paths
-from dispatcher.kube.client import ClusterClient, Json
+from dispatcher.kube.api_calls import ApiCalls, Json
 
 CRD_FILE: Final = "crds/dispatcher.codeflare.dev_dispatchqueues.yaml"
 WITHOUT_QUEUES: Final = "all AppWrappers are in the queue default, which has no limits"
@@ -22,7 +22,7 @@ WITHOUT_QUEUES: Final = "all AppWrappers are in the queue default, which has no 
 class QueueClient:
     """Reads DispatchQueues and stops them."""
 
-    def __init__(self, client: ClusterClient) -> None:
+    def __init__(self, client: ApiCalls) -> None:
         self._client = client
 
     async def queues(self) -> Json:

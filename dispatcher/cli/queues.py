@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dispatcher.cli.queue_client import QueueClient
     from dispatcher.cli.queue_tree import QueueList
     from dispatcher.core.status.queue_status import QueueGangs
-    from dispatcher.kube.client import Json
+    from dispatcher.kube.api_calls import Json
 
 SHOW: Final = "show"
 """The command that `queues NAME` stands for."""
@@ -219,16 +219,10 @@ def _stopped_above(listed: QueueList, name: str) -> str:
 
 
 def _on_hub(kubeconfig: str, act: Callable[[QueueClient], Awaitable[_Answer]]) -> _Answer:
-    from dispatcher.cli.hub_client import explained
+    from dispatcher.cli.hub_client import on_hub
     from dispatcher.cli.queue_client import QueueClient
-    from dispatcher.kube.client import ClusterClient
 
-    async def connected() -> _Answer:
-        async with await ClusterClient.connect(kubeconfig) as client:
-            with explained("the hub", "Is --hub-kubeconfig, or KUBECONFIG, the hub's?"):
-                return await act(QueueClient(client))
-
-    return asyncio.run(connected())
+    return asyncio.run(on_hub(kubeconfig, lambda api: act(QueueClient(api))))
 
 
 def _patiently(look: Callable[[], str]) -> str:

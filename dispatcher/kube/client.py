@@ -31,18 +31,13 @@ from kubernetes_asyncio.config.config_exception import ConfigException
 from yarl import URL
 
 from dispatcher import errors
-from dispatcher.api.redaction import without_values
 from dispatcher.kube import bounds, paths
 from dispatcher.kube.bounds import LARGEST_REFUSAL, Allowance, Buffer
 from dispatcher.kube.kubeconfig import Connection, api_client
+from dispatcher.kube.media_types import JSON, JSON_PATCH, MERGE_PATCH, METADATA, METADATA_LIST
+from dispatcher.kube.refusals import refusal
 
-JSON: Final = "application/json"
-JSON_PATCH: Final = "application/json-patch+json"
-MERGE_PATCH: Final = "application/merge-patch+json"
-METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-"""The Accept header for the metadata of an object, or of the objects of a watch."""
-METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""The Accept header for the metadata of the objects of a list."""
+__all__ = ["JSON", "JSON_PATCH", "MERGE_PATCH", "METADATA", "METADATA_LIST", "ClusterClient", "Json"]
 
 _READ_BUFFER: Final = 2**18
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -248,7 +243,7 @@ class ClusterClient:
                 allow_redirects=False,
             ) as response:
                 if response.status != 200:
-                    raise _refusal("WATCH", path, response, await self._refusal_of(response, what))
+                    raise _refusal(("WATCH", path), response, await self._refusal_of(response, what))
                 _check_plain(response, what)
                 async for line in _lines(response.content, buffer):
                     yield line
@@ -281,7 +276,7 @@ class ClusterClient:
                 allow_redirects=False,
             ) as response:
                 if not 200 <= response.status <= 299:
-                    raise _refusal(method, path, response, await self._refusal_of(response, what))
+                    raise _refusal((method, path), response, await self._refusal_of(response, what))
                 answer = await self._body(response, what)
             decoded: Json = loads(answer)
             return decoded
@@ -469,47 +464,5 @@ def _check_plain(response: aiohttp.ClientResponse, what: str) -> None:
         raise errors.TooLarge(f"{what}: the answer is compressed, which was not asked for")
 
 
-_BY_STATUS: Final[dict[int, type[errors.Refused]]] = {
-    400: errors.Invalid,
-    401: errors.Unauthorized,
-    403: errors.Forbidden,
-    404: errors.NotFound,
-    405: errors.Invalid,
-    409: errors.Conflict,
-    410: errors.Expired,
-    413: errors.Invalid,
-    415: errors.Invalid,
-    422: errors.Invalid,
-}
-
-
-def _refusal(method: str, path: str, response: aiohttp.ClientResponse, body: bytes) -> errors.ClusterError:
-    """The error for an answer other than 2xx, with the API server's message, without values of fields."""
-    status = _status_object(body)
-    message = without_values(
-        str(status.get("message") or body[:300].decode(errors="replace") or response.reason)
-    )
-    reason = str(status.get("reason") or "")
-    if response.status == 429:
-        return errors.Throttled(message, _retry_after(response))
-    if response.status == 409 and method == "POST" and reason in {"AlreadyExists", ""}:
-        return errors.AlreadyExists(message, reason)
-    error_type = _BY_STATUS.get(response.status)
-    if error_type is None:
-        return errors.Unavailable(f"{method} {path}: {response.status} {message}")
-    return error_type(message, reason)
-
-
-def _status_object(body: bytes) -> Json:
-    try:
-        decoded = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return {}
-    return decoded if isinstance(decoded, dict) else {}
-
-
-def _retry_after(response: aiohttp.ClientResponse) -> float:
-    try:
-        return max(0.1, float(response.headers.get("Retry-After", "1")))
-    except ValueError:
-        return 1.0
+def _refusal(request: tuple[str, str], response: aiohttp.ClientResponse, body: bytes) -> errors.ClusterError:
+    return refusal(request, response.status, response.reason or "", response.headers, body)

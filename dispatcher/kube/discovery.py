@@ -14,6 +14,7 @@ from dispatcher import errors
 from dispatcher.api.syntax import LABEL, LONGEST_LABEL
 from dispatcher.kube import paths
 from dispatcher.kube.answers import one_object
+from dispatcher.kube.api_calls import ApiCalls
 from dispatcher.kube.client import ClusterClient
 
 _KEPT: Final = frozenset({"create", "get", "delete"})
@@ -46,7 +47,7 @@ class Kind:
         return collection if name is None else f"{collection}/{paths.segment(name)}"
 
 
-async def cluster_uid(client: ClusterClient) -> str:
+async def cluster_uid(client: ApiCalls) -> str:
     """The uid of the kube-system namespace, which identifies a cluster at any address."""
     path = "/api/v1/namespaces/kube-system"
     uid: str = one_object(await client.get(path), f"GET {path}")["metadata"]["uid"]

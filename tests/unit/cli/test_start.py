@@ -59,6 +59,19 @@ def test_command_that_needs_no_cluster_imports_nothing_for_one(words: list[str])
     assert imported(PARSED.format(words=", ".join(map(repr, words)))) == TYPER
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["clusters", "list", "--hub-kubeconfig", "/dev/null"],
+        ["clusters", "cordon", "east", "--hub-kubeconfig", "/dev/null"],
+        ["queues", "hold", "team-a", "--hub-kubeconfig", "/dev/null"],
+    ],
+    ids=" ".join,
+)
+def test_command_over_a_cluster_imports_no_library_of_kubernetes(words: list[str]) -> None:
+    assert imported(PARSED.format(words=", ".join(map(repr, words)))) == {*TYPER, "yaml"}
+
+
 def test_demand_imports_only_what_reads_a_file() -> None:
     words = ["demand", "-f", "/dev/null"]
     assert imported(PARSED.format(words=", ".join(map(repr, words)))) == {*TYPER, "yaml"}

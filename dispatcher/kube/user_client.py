@@ -1,0 +1,241 @@
+"""One API server, asked with the rights of the person who runs a command.
+
+The dispatcher's own client (`kube.client`) imports a library that takes longer than most commands; this one is built on
+the standard library. A client is for one thread. Errors are those of `dispatcher.errors`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any, Final, Self, TypeVar
+from urllib.parse import SplitResult, urlencode, urlsplit
+
+import orjson
+
+from dispatcher import errors
+from dispatcher.kube import bounds, paths
+from dispatcher.kube.bounds import LARGEST_ANSWER, LARGEST_REFUSAL
+from dispatcher.kube.media_types import JSON, JSON_PATCH
+from dispatcher.kube.refusals import refusal
+from dispatcher.kube.user_kubeconfig import Access
+
+SECONDS: Final = 10.0
+"""Seconds without a byte after which a call fails."""
+PAGE: Final = 500
+"""Objects in one page of a list."""
+
+Json = dict[str, Any]
+_Answer = TypeVar("_Answer")
+
+
+class UserClient:
+    """Calls one API server, one call after the other, on a connection that is kept."""
+
+    def __init__(self, access: Access, seconds: float = SECONDS) -> None:
+        self.namespace = access.namespace
+        self._access = access
+        self._seconds = seconds
+        self._url = urlsplit(access.server)
+        self._connection: HTTPConnection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; a later call opens another one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def get(self, path: str, query: Mapping[str, str] | None = None, *, accept: str = JSON) -> Json:
+        """Read one object, or a list as one page."""
+        return self._call("GET", path, query, accept=accept)
+
+    def items(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[Json]:
+        """The objects of a complete list, read in pages."""
+        token = ""
+        while True:
+            asked = {**(query or {}), "limit": str(PAGE), **({"continue": token} if token else {})}
+            page = self._call("GET", path, asked)
+            yield from page.get("items") or ()
+            token = (page.get("metadata") or {}).get("continue") or ""
+            if not token:
+                return
+
+    def create(self, path: str, body: Json, query: Mapping[str, str] | None = None) -> Json:
+        """POST; raises `AlreadyExists` if the name is taken."""
+        return self._call("POST", path, query, body=body)
+
+    def patch(
+        self,
+        path: str,
+        body: Json | list[Json],
+        content_type: str = JSON_PATCH,
+        query: Mapping[str, str] | None = None,
+    ) -> Json:
+        """PATCH, by default a JSON patch."""
+        return self._call("PATCH", path, query, body=body, content_type=content_type)
+
+    def delete(
+        self,
+        path: str,
+        uid: str,
+        propagation: str = "Background",
+        query: Mapping[str, str] | None = None,
+    ) -> Json:
+        """DELETE with a uid precondition; raises `Conflict` if another object has the name."""
+        options: Json = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid},
+            "propagationPolicy": propagation,
+        }
+        return self._call("DELETE", path, query, body=options)
+
+    def lines(self, path: str, query: Mapping[str, str], idle: float | None) -> Iterator[bytes]:
+        """The lines of an answer without an end, such as a watch or a log, until the server ends it.
+
+        Raises `Unavailable` after `idle` seconds of silence; None waits without a bound. The connection is the
+        stream's own.
+        """
+        with self._translated("GET", path):
+            connection = self._connect(idle)
+            try:
+                response = self._sent(connection, "GET", path, query, None, JSON, JSON)
+                if response.status != 200:
+                    raise self._refused("GET", path, response)
+                while line := response.readline(LARGEST_ANSWER + 1):
+                    if len(line) > LARGEST_ANSWER:
+                        raise errors.TooLarge(f"GET {path}: a line is larger than {LARGEST_ANSWER} bytes")
+                    yield line
+            finally:
+                connection.close()
+
+    # --- the wire --------------------------------------------------------------------------------------------
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        body: Json | list[Json] | None = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+    ) -> Json:
+        encoded = None if body is None else orjson.dumps(body)
+        with self._translated(method, path):
+            if self._connection is None:
+                self._connection = self._connect(self._seconds)
+            response = self._sent(self._connection, method, path, query, encoded, content_type, accept)
+            if not 200 <= response.status <= 299:
+                raise self._refused(method, path, response)
+            answer = response.read(LARGEST_ANSWER + 1)
+            if len(answer) > LARGEST_ANSWER:
+                raise errors.TooLarge(f"{method} {path}: the answer is larger than {LARGEST_ANSWER} bytes")
+            decoded: Json = bounds.loads(answer)
+            return decoded
+
+    def _sent(
+        self,
+        connection: HTTPConnection,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: bytes | None,
+        content_type: str,
+        accept: str,
+    ) -> HTTPResponse:
+        headers = {"Accept": accept, "User-Agent": "kubectl-aw", **self._access.headers}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        suffix = f"?{urlencode(query, errors='replace')}" if query else ""
+        connection.request(method, f"{self._url.path}{paths.checked(path)}{suffix}", body, headers)
+        return connection.getresponse()
+
+    def _refused(self, method: str, path: str, response: HTTPResponse) -> errors.ClusterError:
+        body = response.read(LARGEST_REFUSAL)
+        self.close()  # the rest of a long answer would be in the way of the next one
+        return refusal((method, path), response.status, response.reason, dict(response.headers), body)
+
+    @contextmanager
+    def _translated(self, method: str, path: str) -> Iterator[None]:
+        try:
+            yield
+        except errors.ClusterError:
+            raise
+        except (OSError, HTTPException, orjson.JSONDecodeError) as error:
+            self.close()
+            said = f"{method} {path}: {type(error).__name__}: {error}".rstrip(": ")
+            raise errors.Unavailable(said) from error
+
+    def _connect(self, seconds: float | None) -> HTTPConnection:
+        to = urlsplit(self._access.proxy or _proxy_for(self._url))
+        host, port = self._url.hostname or "", self._url.port
+        at, through = ((to.hostname or "", to.port) if to.hostname else (host, port)), bool(to.hostname)
+        tls = self._access.tls
+        connection: HTTPConnection
+        if tls is None:
+            connection = HTTPConnection(*at, timeout=seconds)
+        else:
+            connection = _TlsConnection(*at, timeout=seconds, context=tls)
+            connection.server_name = self._access.tls_server_name
+        if through:
+            connection.set_tunnel(host, port)
+        return connection
+
+
+class _TlsConnection(HTTPSConnection):
+    """HTTPS to a server that is verified by another name than its address, if `server_name` is set."""
+
+    server_name = ""
+
+    def connect(self) -> None:
+        if not self.server_name:
+            super().connect()
+            return
+        HTTPConnection.connect(self)
+        self.sock = self._context.wrap_socket(self.sock, server_hostname=self.server_name)  # type: ignore[attr-defined]
+
+
+def _proxy_for(server: SplitResult) -> str:
+    """The environment's proxy for an API server; empty without one."""
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
+        return ""
+    from urllib.request import getproxies, proxy_bypass  # which takes 20 ms to import
+
+    return "" if proxy_bypass(server.hostname or "") else getproxies().get(server.scheme, "")
+
+
+class AsyncUserClient:
+    """The calls of a `UserClient` as coroutines, for commands that also talk to a `ClusterClient`."""
+
+    def __init__(self, client: UserClient) -> None:
+        self._client = client
+
+    async def get(self, path: str, query: Mapping[str, str] | None = None, *, accept: str = JSON) -> Json:
+        """As `UserClient.get`."""
+        return await _in_thread(lambda: self._client.get(path, query, accept=accept))
+
+    async def create(self, path: str, body: Json) -> Json:
+        """As `UserClient.create`."""
+        return await _in_thread(lambda: self._client.create(path, body))
+
+    async def patch(self, path: str, body: Json | list[Json], content_type: str = JSON_PATCH) -> Json:
+        """As `UserClient.patch`."""
+        return await _in_thread(lambda: self._client.patch(path, body, content_type))
+
+    async def delete(self, path: str, uid: str) -> Json:
+        """As `UserClient.delete`."""
+        return await _in_thread(lambda: self._client.delete(path, uid))
+
+
+async def _in_thread(call: Callable[[], _Answer]) -> _Answer:
+    return await asyncio.to_thread(call)
