@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dispatcher import errors
-from dispatcher.cli import clusters, completion, demand, explain, history, plan, queues, release
+from dispatcher.cli import clusters, completion, demand, explain, history, plan, queues, release, running
 from dispatcher.cli.query import EXIT_CODES
 from dispatcher.cli.release import Version
 from dispatcher.store.tls import check_verified
@@ -32,6 +32,7 @@ commands = typer.Typer(
 commands.add_typer(clusters.commands)
 commands.add_typer(queues.commands)
 commands.add_typer(history.commands)
+commands.add_typer(running.commands)
 commands.add_typer(explain.commands)
 commands.add_typer(demand.commands)
 commands.add_typer(plan.commands)
@@ -39,7 +40,7 @@ commands.add_typer(release.commands)
 
 plugin = typer.Typer(
     name="kubectl aw",
-    help="Reads the dispatcher's database: the pending queue, AppWrappers and their history, and usage.",
+    help="Shows AppWrappers: the pending queue, running gangs, nodes, history and usage.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     add_completion=False,
@@ -47,6 +48,7 @@ plugin = typer.Typer(
     rich_markup_mode=None,
 )
 plugin.add_typer(history.commands)
+plugin.add_typer(running.commands)
 plugin.add_typer(clusters.commands)
 plugin.add_typer(queues.commands)
 plugin.add_typer(explain.commands)

@@ -91,6 +91,15 @@ def dumped(shown: object) -> str:
     return json.dumps(shown, indent=2, allow_nan=False)
 
 
+def shown_as(shown: object, form: str | None) -> str:
+    """The value as JSON, or as YAML if the form is `yaml`."""
+    if form != "yaml":
+        return dumped(shown)
+    import yaml  # only this form needs it
+
+    return yaml.safe_dump(json.loads(dumped(shown)), sort_keys=False, allow_unicode=True).removesuffix("\n")
+
+
 def terminal_width() -> int | None:
     """The columns of the terminal; None if stdout is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -22,8 +22,13 @@ def is_device(resource: str) -> bool:
 
 
 def is_gpu(resource: str) -> bool:
-    """True for a resource that counts GPUs, of any vendor; the SQL function `gpus` has the same rule."""
+    """True for a resource that counts as GPUs, as in the views of history: `nvidia.com/gpu`, `gpu.intel.com/i915`."""
     return resource.endswith("/gpu") or resource.startswith("gpu.intel.com/")
+
+
+def gpus(amounts: Mapping[str, int]) -> int:
+    """The GPUs among amounts of resources."""
+    return sum(amount for resource, amount in amounts.items() if is_gpu(resource))
 
 
 class Resources(Mapping[str, int]):

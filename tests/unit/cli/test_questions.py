@@ -11,8 +11,9 @@ from tests.commands import Ran, Run, runner
 from tests.fakes import FakeApiServer
 from tests.unit.cli.wire import MEMBERS, member, members
 
-COMMANDS = ["queue", "show", "history", "usage", "waits", "sql", "clusters", "queues"]
-ALL_COMMANDS = [*COMMANDS, "explain", "would", "demand", "plan"]
+HISTORY = ["queue", "show", "history", "usage", "waits", "sql"]
+COMMANDS = [*HISTORY, "clusters", "queues", "running", "nodes"]
+ALL_COMMANDS = [*HISTORY, "running", "nodes", "clusters", "queues", "explain", "would", "demand", "plan"]
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
 NO_DATABASE = (
     "no database: set DISPATCHER_DATABASE_URL or --database-url to a libpq URL, such as "

@@ -1,0 +1,163 @@
+"""The gangs that hold capacity, from AppWrappers and pods alone: what each holds, and what its pods really have.
+
+A pod belongs to the AppWrapper of its namespace that its labels name: by uid, as the dispatcher writes it into pod
+templates, else by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
+from dispatcher.api.names import MCAD_NAME_LABEL, NAME_LABEL, UID_LABEL, USER_ANNOTATION
+from dispatcher.api.spec_errors import SpecError
+from dispatcher.core.intake.queue_labels import queues_of
+from dispatcher.core.kinds.demand import charge_of
+from dispatcher.core.kinds.pod_requests import PodSpecError, live_pod_requests
+from dispatcher.core.model.quantity import QuantityError
+from dispatcher.core.model.resources import Resources, gpus
+from dispatcher.text import name_of, one_line
+
+Json = dict[str, Any]
+
+_ENDED: Final = frozenset({"Completed", "Failed"})
+_DISPATCHED: Final = ("Dispatched", "QuotaReserved")
+"""Conditions that begin with the dispatch, the first one that is there counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundPod:
+    """A live pod with its requests; `node` is empty while it waits for one."""
+
+    namespace: str
+    name: str
+    node: str
+    requests: Resources
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldGang:
+    """A gang that holds capacity of a cluster. `held` is None if its demand cannot be derived here."""
+
+    namespace: str
+    name: str
+    uid: str
+    state: str
+    user: str
+    queue: str
+    cluster: str
+    held: Resources | None
+    since: datetime | None
+    limit: timedelta | None
+
+    @property
+    def key(self) -> str:
+        """Namespace and name in one word."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def ends_by(self) -> datetime | None:
+        """When `dispatchDuration.limit` ends it; None without a limit, or before it is dispatched."""
+        return self.since + self.limit if self.since and self.limit else None
+
+
+def held_gangs(
+    appwrappers: Iterable[Json], namespace_labels: Mapping[str, Mapping[str, str]]
+) -> list[HeldGang]:
+    """The gangs that hold capacity now, by cluster, namespace and name."""
+    found = [_gang(each, namespace_labels) for each in appwrappers if holds_capacity(each)]
+    return sorted(found, key=lambda gang: (gang.cluster, gang.namespace, gang.name))
+
+
+def holds_capacity(appwrapper: Json) -> bool:
+    """True from the dispatch of an AppWrapper until its capacity is free again."""
+    status = appwrapper.get("status") or {}
+    return bool(status.get("cluster")) and status.get("state") not in _ENDED
+
+
+def pods_of(raw: Iterable[Json]) -> list[BoundPod]:
+    """The pods of an API server's answer."""
+    return [_pod(each) for each in raw]
+
+
+class Owners:
+    """Finds the gang of a pod by its labels."""
+
+    def __init__(self, gangs: Sequence[HeldGang]) -> None:
+        self._by_uid = {(each.namespace, each.uid): each for each in gangs}
+        self._by_name = {(each.namespace, each.name): each for each in gangs}
+
+    def of(self, pod: BoundPod) -> HeldGang | None:
+        """The gang of a pod; None if no gang that holds capacity has it."""
+        uid = pod.labels.get(UID_LABEL)
+        if uid:
+            return self._by_uid.get((pod.namespace, uid))
+        name = pod.labels.get(NAME_LABEL) or pod.labels.get(MCAD_NAME_LABEL)
+        return self._by_name.get((pod.namespace, name)) if name else None
+
+
+def _gang(raw: Json, namespace_labels: Mapping[str, Mapping[str, str]]) -> HeldGang:
+    metadata, status = raw["metadata"], raw["status"]
+    namespace = metadata["namespace"]
+    labels = metadata.get("labels") or {}
+    spec = _spec(raw)
+    return HeldGang(
+        namespace,
+        metadata["name"],
+        metadata["uid"],
+        name_of(status.get("queuejobstate") or status.get("state")),
+        one_line(str((metadata.get("annotations") or {}).get(USER_ANNOTATION, ""))),
+        queues_of(labels, namespace_labels.get(namespace, {}), ())[0],
+        name_of(status["cluster"]),
+        None if spec is None else _demand(spec),
+        _since(status.get("conditions") or ()),
+        None if spec is None else spec.scheduling.dispatch_duration.limit,
+    )
+
+
+def _spec(raw: Json) -> AppWrapperSpec | None:
+    try:
+        return parse_spec(raw.get("spec") or {}, namespace=raw["metadata"]["namespace"])
+    except SpecError:
+        return None
+
+
+def _demand(spec: AppWrapperSpec) -> Resources | None:
+    try:
+        return charge_of(spec).gang.demand
+    except SpecError:
+        return None
+
+
+def _since(conditions: Iterable[Json]) -> datetime | None:
+    times = {
+        each.get("type"): each.get("lastTransitionTime")
+        for each in conditions
+        if each.get("status") == "True"
+    }
+    written = next((times[type_] for type_ in _DISPATCHED if times.get(type_)), None)
+    return datetime.fromisoformat(written) if written else None
+
+
+def _pod(raw: Json) -> BoundPod:
+    metadata, spec = raw["metadata"], raw.get("spec") or {}
+    try:
+        requests = live_pod_requests(spec, raw.get("status") or {})
+    except (PodSpecError, QuantityError):
+        requests = Resources()
+    return BoundPod(
+        metadata["namespace"],
+        metadata["name"],
+        name_of(spec.get("nodeName")),
+        requests,
+        metadata.get("labels") or {},
+    )
+
+
+def gpus_of(pods: Iterable[BoundPod]) -> int:
+    """The GPUs that these pods have on nodes."""
+    return sum(gpus(each.requests) for each in pods if each.node)

@@ -1,0 +1,158 @@
+"""`running` and `nodes`: the gangs that hold capacity, and who has the GPUs of each node; from a kubeconfig alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from dispatcher.cli.examples import examples
+from dispatcher.cli.output import shown_as, terminal_width
+from dispatcher.cli.query import note
+from dispatcher.cli.user_options import (
+    ALL_NAMESPACES,
+    AllNamespaces,
+    Context,
+    Form,
+    Format,
+    Kubeconfig,
+    Namespace,
+    Selector,
+)
+
+if TYPE_CHECKING:
+    from dispatcher.cli.held_gangs import BoundPod, HeldGang
+    from dispatcher.cli.user_hub import UserHub
+
+Json = dict[str, Any]
+
+commands = typer.Typer()
+
+EXIT_CODES: Final = "\n".join(
+    ("\b", "Exit codes:", "  0  answered, even if the result is empty", "  1  failed", "  2  wrong usage", "")
+)
+NOTHING_RUNS: Final = "No gang holds capacity{}."
+
+
+@commands.command(
+    epilog="\n".join(
+        (
+            examples(
+                "kubectl aw running",
+                "kubectl aw running -A -o wide",
+                "kubectl aw running -n team-a -l app=train -o json | jq '.[] | {name, gpus}'",
+            ),
+            EXIT_CODES,
+        )
+    )
+)
+def running(
+    output: Format = None,
+    namespace: Namespace = "",
+    everywhere: AllNamespaces = False,
+    selector: Selector = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Show the gangs that hold capacity: where, since when, and how many GPUs each holds and really has.
+
+    GPU is the demand that the dispatcher charges, BOUND the GPUs of the pods that have nodes now. ENDS BY is the end by
+    dispatchDuration.limit. A gang is here from its dispatch until its capacity is free again.
+
+    Only the kubeconfig is needed. The pods in a member cluster are read through the context of the kubeconfig that has
+    the member's name; without one, NODES and BOUND are unknown. Demand counts as for kubectl aw demand.
+    """
+    from dispatcher.cli.held_gangs import held_gangs
+    from dispatcher.cli.running_report import RunningReport
+    from dispatcher.cli.user_hub import UserHub
+
+    with UserHub(kubeconfig, context) as hub:
+        where = ALL_NAMESPACES if everywhere else namespace or hub.namespace
+        raw = hub.appwrappers(where, selector)
+        gangs = held_gangs(raw, _namespace_labels(hub, where))
+        pods = _pods(hub, gangs)
+    report = RunningReport.of(gangs, pods, datetime.now(UTC))
+    if output in {Form.JSON, Form.YAML}:
+        typer.echo(shown_as(report.as_value(), output))
+    elif gangs:
+        typer.echo(report.as_wide_table() if output is Form.WIDE else report.as_table(terminal_width()))
+    else:
+        note(NOTHING_RUNS.format("" if everywhere else f" in namespace {where}"))
+
+
+@commands.command(
+    epilog="\n".join(
+        (
+            examples(
+                "kubectl aw nodes",
+                "kubectl aw nodes -l gpu=a100 -o wide",
+                "kubectl aw nodes -o json | jq '.[] | select(.gpus.free > 0) | .name'",
+            ),
+            EXIT_CODES,
+        )
+    )
+)
+def nodes(
+    output: Format = None,
+    namespace: Namespace = "",
+    selector: Selector = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Show who has the GPUs of each node, what is free, and whether the node is cordoned or tainted.
+
+    Pods that belong to no AppWrapper are counted as "no AppWrapper"; -o wide names them. FREE is what pods could still
+    request of a node, whether or not it takes any. -l selects nodes.
+
+    Only the kubeconfig is needed, with the right to list nodes. Where it may not list the pods of all namespaces, those
+    of one namespace are counted, and FREE is unknown. Member clusters are read through the contexts of their names.
+    """
+    from dispatcher.cli.node_report import NodeReport
+    from dispatcher.cli.user_hub import UserHub
+
+    with UserHub(kubeconfig, context) as hub:
+        report, sentences = NodeReport.read(hub, namespace or hub.namespace, selector)
+    if output in {Form.JSON, Form.YAML}:
+        typer.echo(shown_as(report.as_value(), output))
+    elif report.nodes:
+        typer.echo(report.as_wide_table() if output is Form.WIDE else report.as_table(terminal_width()))
+    else:
+        note("No node is seen.")
+    for sentence in sentences:
+        note(sentence)
+
+
+def _namespace_labels(hub: UserHub, namespace: str) -> Mapping[str, Mapping[str, str]]:
+    """The labels that name queues, by namespace, as far as the kubeconfig may read namespaces."""
+    from dispatcher import errors
+    from dispatcher.kube import paths
+
+    path = "/api/v1/namespaces"
+    try:
+        if namespace:
+            listed: Iterable[Json] = [hub.client.get(f"{path}/{paths.segment(namespace)}")]
+        else:
+            listed = list(hub.client.items(path))
+    except (errors.Forbidden, errors.NotFound):
+        note("Namespaces cannot be read, so a queue that a label of the namespace names is shown as default.")
+        return {}
+    return {each["metadata"]["name"]: each["metadata"].get("labels") or {} for each in listed}
+
+
+def _pods(hub: UserHub, gangs: Iterable[HeldGang]) -> dict[str, list[BoundPod]]:
+    """The pods by cluster; a cluster that cannot be seen is absent, and named on stderr."""
+    from dispatcher.cli.held_gangs import pods_of
+
+    namespaces: dict[str, set[str]] = {}
+    for gang in gangs:
+        namespaces.setdefault(gang.cluster, set()).add(gang.namespace)
+    found = {}
+    for cluster, wanted in namespaces.items():
+        pods, unseen = hub.pods(cluster, sorted(wanted))
+        for sentence in unseen:
+            note(sentence)
+        if not unseen:
+            found[cluster] = pods_of(pods)
+    return found

@@ -1,0 +1,105 @@
+"""The hub and its members as a person's kubeconfig shows them: AppWrappers, pods, nodes.
+
+The commands that use this need no database and no rights beyond reading. A member cluster is read through the context
+of the kubeconfig that has the member's name; without such a context its pods and nodes cannot be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final, Self
+
+from dispatcher import errors
+from dispatcher.api.names import HUB_CLUSTER, LEGACY_GROUP, MEMBERS_PATH, PLURALS, WORKLOAD_GROUP
+from dispatcher.cli.hub_client import explained
+from dispatcher.kube import paths
+from dispatcher.kube.user_client import UserClient
+from dispatcher.kube.user_kubeconfig import UserKubeconfig, access_of, read_kubeconfig
+
+Json = dict[str, Any]
+
+LIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
+"""The field selector of pods that hold a node or wait for one."""
+VERSIONS: Final = (f"{WORKLOAD_GROUP}/v1beta1", f"{LEGACY_GROUP}/v1beta1")
+_REMEDY: Final = "Is --kubeconfig, or KUBECONFIG, the hub's?"
+
+
+class UserHub:
+    """The hub that a kubeconfig leads to, and the members that it also leads to; a context manager."""
+
+    def __init__(self, kubeconfig: str = "", context: str = "") -> None:
+        self._file: UserKubeconfig | None = read_kubeconfig(kubeconfig)
+        self._stack = ExitStack()
+        access = self._file.access(context) if self._file else access_of(kubeconfig, context)
+        self.client = self._stack.enter_context(UserClient(access))
+        self.namespace = access.namespace
+        self._members: dict[str, UserClient | None] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def appwrappers(self, namespace: str, selector: str = "") -> list[Json]:
+        """The AppWrappers of a namespace, or of all if it is empty, in both groups, each with its apiVersion."""
+        query = {"labelSelector": selector} if selector else {}
+        found: list[Json] = []
+        with asking():
+            for version in VERSIONS:
+                path = paths.collection(version, PLURALS[version.partition("/")[0]], namespace)
+                try:
+                    listed = list(self.client.items(path, query))
+                except errors.NotFound:
+                    continue  # the hub does not serve this group
+                except errors.Forbidden:
+                    if version != VERSIONS[0]:
+                        continue  # the account has rights to the newer group alone
+                    raise
+                found += ({**each, "apiVersion": version, "kind": "AppWrapper"} for each in listed)
+        return found
+
+    def members(self) -> tuple[list[Json], str]:
+        """The MemberClusters, and why they cannot be seen; the reason is empty if they can."""
+        try:
+            return list(self.client.items(MEMBERS_PATH)), ""
+        except errors.NotFound:
+            return [], ""
+        except errors.Forbidden as error:
+            return [], str(error)
+
+    def reach(self, cluster: str) -> UserClient | None:
+        """A client of a cluster; None if the kubeconfig has no context of its name."""
+        if cluster == HUB_CLUSTER:
+            return self.client
+        if cluster not in self._members:
+            has = self._file is not None and cluster in self._file.contexts
+            access = self._file.access(cluster) if self._file is not None and has else None
+            self._members[cluster] = self._stack.enter_context(UserClient(access)) if access else None
+        return self._members[cluster]
+
+    def pods(self, cluster: str, namespaces: Sequence[str]) -> tuple[list[Json], list[str]]:
+        """The live pods of these namespaces in a cluster ("" is all), and sentences about pods that cannot be seen."""
+        client = self.reach(cluster)
+        if client is None:
+            return [], [out_of_sight(cluster)]
+        found: list[Json] = []
+        for namespace in namespaces:
+            try:
+                found += client.items(paths.collection("v1", "pods", namespace), {"fieldSelector": LIVE})
+            except errors.ClusterError as error:
+                return [], [f"The pods in {cluster} cannot be seen: {error}"]
+        return found, []
+
+
+def out_of_sight(cluster: str) -> str:
+    """The sentence about a member that the kubeconfig does not lead to."""
+    return f"The pods and nodes of {cluster} cannot be seen: the kubeconfig has no context named {cluster}."
+
+
+@contextmanager
+def asking() -> Iterator[None]:
+    """Raises `CommandFailed` where the hub does not do what it should."""
+    with explained("the hub", _REMEDY):
+        yield

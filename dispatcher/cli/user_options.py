@@ -1,0 +1,64 @@
+"""Options of the commands that need a kubeconfig alone, as kubectl spells them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+ALL_NAMESPACES = ""
+
+
+class Form(StrEnum):
+    """How a result is shown, if not as a table that fits the terminal."""
+
+    JSON = "json"
+    YAML = "yaml"
+    WIDE = "wide"
+
+
+Format = Annotated[
+    Form | None,
+    typer.Option("--output", "-o", metavar="FORMAT", help="json, yaml, or wide.", show_default=False),
+]
+Kubeconfig = Annotated[
+    str,
+    typer.Option(
+        "--kubeconfig",
+        envvar=["DISPATCHER_KUBECONFIG", "KUBECONFIG"],
+        metavar="FILE",
+        help="Kubeconfig of the hub.  [default: ~/.kube/config, else the account of the pod this runs in]",
+        show_default=False,
+    ),
+]
+Context = Annotated[
+    str,
+    typer.Option(
+        "--context",
+        metavar="NAME",
+        help="Context of the kubeconfig that leads to the hub.  [default: its current context]",
+        show_default=False,
+    ),
+]
+Namespace = Annotated[
+    str,
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NAME",
+        help="Namespace of the AppWrappers.  [default: that of the context]",
+        show_default=False,
+    ),
+]
+AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="AppWrappers of all namespaces.")]
+Selector = Annotated[
+    str,
+    typer.Option(
+        "--selector",
+        "-l",
+        metavar="SELECTOR",
+        help="Only with these labels, such as team=a.",
+        show_default=False,
+    ),
+]

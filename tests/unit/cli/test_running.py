@@ -1,0 +1,280 @@
+"""`running` and `nodes`: the screens, and what is said of everything that the kubeconfig cannot see."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dispatcher.api.names import MEMBERS_PATH
+from dispatcher.cli.held_gangs import Owners, held_gangs, pods_of
+from dispatcher.cli.node_report import NodeReport, seen_nodes
+from dispatcher.cli.running_report import RunningReport
+from tests.builders import make_appwrapper, make_metadata
+from tests.commands import Ran, Run, runner
+from tests.fakes import FakeApiServer, Reply, answer, refusal
+from tests.unit.cli.wire import plain_kubeconfig
+
+Json = dict[str, Any]
+
+NOW = datetime(2026, 11, 23, 12, 0, 0, tzinfo=UTC)
+APPWRAPPERS = "/apis/workload.codeflare.dev/v1beta1"
+USER = "dispatcher.codeflare.dev/user"
+QUEUE = "dispatcher.codeflare.dev/queue"
+UID = "dispatcher.codeflare.dev/appwrapper-uid"
+
+
+def job(pods: int, gpus: int, limit: int = 0) -> Json:
+    """The spec of an AppWrapper with one Job."""
+    requests = {"cpu": "4", "nvidia.com/gpu": gpus}
+    container = {"name": "c", "image": "i", "resources": {"requests": requests, "limits": requests}}
+    template = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "job"},
+        "spec": {"parallelism": pods, "template": {"spec": {"containers": [container]}}},
+    }
+    return {
+        "resources": {"GenericItems": [{"generictemplate": template}]},
+        **({"schedulingSpec": {"dispatchDuration": {"limit": limit}}} if limit else {}),
+    }
+
+
+def gang(
+    name: str,
+    cluster: str,
+    spec: Json,
+    *,
+    namespace: str = "team-a",
+    state: str = "Running",
+    **more: Any,  # noqa: ANN401
+) -> Json:
+    """An AppWrapper that was dispatched three hours before `NOW`."""
+    dispatched = {"type": "Dispatched", "status": "True", "lastTransitionTime": "2026-11-23T09:00:00Z"}
+    status = {"state": state, "queuejobstate": state, "cluster": cluster, "conditions": [dispatched]}
+    return make_appwrapper(name, spec=spec, status=status, namespace=namespace, **more)
+
+
+def pod(name: str, node: str, gpus: int, *, of: str = "", namespace: str = "team-a") -> Json:
+    """A running pod; `of` is the name of its AppWrapper."""
+    requests = {"cpu": "4", "nvidia.com/gpu": str(gpus)}
+    return {
+        "metadata": make_metadata(name, namespace=namespace, labels={UID: f"uid-of-{of}"} if of else {}),
+        "spec": {"nodeName": node, "containers": [{"name": "c", "resources": {"requests": requests}}]},
+        "status": {"phase": "Running"},
+    }
+
+
+def node(name: str, *, ready: str = "True", **spec: object) -> Json:
+    """A node of eight GPUs."""
+    allocatable = {"cpu": "64", "memory": "512Gi", "nvidia.com/gpu": "8", "pods": "110"}
+    conditions = [{"type": "Ready", "status": ready}]
+    return {
+        "metadata": make_metadata(name),
+        "spec": spec,
+        "status": {"allocatable": allocatable, "conditions": conditions},
+    }
+
+
+GANGS = [
+    gang("pretrain", "hub", job(2, 8, limit=6 * 3600), labels={QUEUE: "vision"}, annotations={USER: "ada"}),
+    gang("sweep", "east", job(4, 1), annotations={USER: "system:serviceaccount:team-a:pipeline"}),
+    gang("done", "hub", job(1, 1), state="Completed"),
+    make_appwrapper("waits", spec=job(1, 1), status={"state": "Pending"}, namespace="team-a"),
+]
+PODS = [
+    pod("pretrain-0", "gpu-1", 8, of="pretrain"),
+    pod("pretrain-1", "", 8, of="pretrain"),
+    pod("notebook", "gpu-2", 1),
+    pod("foreign", "gpu-2", 1, of="pretrain", namespace="team-b"),
+    pod("agent", "gpu-2", 0, namespace="kube-system"),
+]
+NODES = [
+    node("gpu-2", unschedulable=True, taints=[{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]),
+    node("gpu-1", taints=[{"key": "team", "value": "a", "effect": "NoSchedule"}]),
+    node("gpu-3", ready="False"),
+]  # fmt: skip
+
+
+def listed(*items: Json) -> Reply:
+    """The whole list as one page."""
+    return answer({"metadata": {}, "items": list(items)})
+
+
+def report() -> RunningReport:
+    gangs = held_gangs(GANGS, {"team-a": {"kueue.x-k8s.io/queue-name": "team-a-queue"}})
+    return RunningReport.of(gangs, {"hub": pods_of(PODS)}, NOW)
+
+
+def node_report() -> NodeReport:
+    owners = Owners(held_gangs(GANGS, {}))
+    return NodeReport(seen_nodes("hub", NODES, pods_of(PODS), owners, all_pods=True))
+
+
+RUNNING_120 = """\
+NAME             USER                                   QUEUE         CLUSTER  NODES    GPU  BOUND    SINCE  ENDS BY
+team-a/sweep     system:serviceaccount:team-a:pipeline  team-a-queue  east     unknown  4    unknown  3h     -
+team-a/pretrain  ada                                    vision        hub      1        16   8        3h     in 3h"""
+RUNNING_80 = """\
+NAME         USER         QUEUE         CLU…  NODES    GPU  BOUND    SIN…  ENDS…
+team-a/swe…  system:ser…  team-a-queue  east  unknown  4    unknown  3h    -
+team-a/pre…  ada          vision        hub   1        16   8        3h    in 3h"""
+NODE_SCREEN = """\
+NODE   CLUSTER  STATE           GPU  FREE  BY GANG            TAINTS
+gpu-1  hub      Ready           8    0     team-a/pretrain 8  team=a:NoSchedule
+gpu-2  hub      Ready,cordoned  8    6     no AppWrapper 2    -
+gpu-3  hub      NotReady        8    8     -                  -"""
+
+
+@pytest.mark.parametrize(("width", "screen"), [(120, RUNNING_120), (80, RUNNING_80)])
+def test_running_shows_gangs_that_hold_capacity(width: int, screen: str) -> None:
+    assert report().as_table(width) == screen
+
+
+@pytest.mark.parametrize("width", [120, 80])
+def test_nodes_show_who_has_their_gpus(width: int) -> None:
+    assert node_report().as_table(width) == NODE_SCREEN
+
+
+def test_screens_of_the_page_are_those_of_the_commands() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert f"$ kubectl aw running -A\n{RUNNING_120}\n" in page
+    assert f"$ kubectl aw nodes\n{NODE_SCREEN}\n" in page
+
+
+def test_wide_tables_have_times_amounts_and_names() -> None:
+    heading, _sweep, pretrain = report().as_wide_table().splitlines()
+    assert pretrain.split("  8        ")[1].split() == [
+        *("2026-11-23T09:00:00Z", "2026-11-23T15:00:00Z", "Running", "1/2"),
+        *("cpu", "8,", "nvidia.com/gpu", "16", "gpu-1"),
+    ]
+    assert heading.endswith("STATE    PODS     HELD                      NODE LIST")
+    cordoned = node_report().as_wide_table().splitlines()[2]
+    assert cordoned.endswith(
+        "52        512Gi        107        team-a/notebook,team-b/foreign,kube-system/agent"
+    )
+
+
+def test_programs_get_null_where_something_is_unknown() -> None:
+    sweep, pretrain = report().as_value()
+    assert (sweep["nodes"], sweep["gpus"], sweep["pods"]) == (None, {"held": 4, "bound": None}, None)
+    assert (pretrain["gpus"], pretrain["pods"]) == ({"held": 16, "bound": 8}, {"live": 2, "bound": 1})
+    assert pretrain["endsBy"] == "2026-11-23T15:00:00+00:00"
+
+
+def test_pod_belongs_to_the_gang_that_its_labels_name_in_its_namespace() -> None:
+    by_name = pod("p", "gpu-1", 1)
+    by_name["metadata"]["labels"] = {"workload.codeflare.dev/appwrapper": "sweep"}
+    owners = Owners(held_gangs(GANGS, {}))
+
+    found = [owners.of(each) for each in pods_of([*PODS, by_name])]
+
+    names = [None if each is None else each.name for each in found]
+    assert names == ["pretrain", "pretrain", None, None, None, "sweep"]
+
+
+@pytest.fixture
+async def hub() -> AsyncIterator[FakeApiServer]:
+    """A hub with these gangs, pods and nodes; the context east leads nowhere unless a test adds it."""
+    async with FakeApiServer() as server:
+        for scope in ("", "/namespaces/team-a"):
+            server.on("GET", f"{APPWRAPPERS}{scope}/appwrappers", listed(*GANGS))
+        server.on("GET", "/api/v1/namespaces/team-a", answer({"metadata": {"name": "team-a"}}))
+        server.on("GET", "/api/v1/namespaces", listed({"metadata": {"name": "team-a"}}))
+        server.on("GET", "/api/v1/namespaces/team-a/pods", listed(*PODS[:3]))
+        server.on("GET", "/api/v1/pods", listed(*PODS))
+        server.on("GET", "/api/v1/nodes", listed(*NODES))
+        yield server
+
+
+@pytest.fixture
+def ask(
+    hub: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    """Run `dispatcher …` with a kubeconfig of the hub alone, and without a database."""
+    path = tmp_path / "hub.kubeconfig"
+    path.write_text(yaml.safe_dump(plain_kubeconfig(hub.url)))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    return runner(monkeypatch, capsys)
+
+
+async def test_running_says_what_the_kubeconfig_does_not_lead_to(ask: Run) -> None:
+    ran = await ask("running", "-n", "team-a")
+
+    assert ran.code == 0
+    assert [line.split()[:4:3] for line in ran.out.splitlines()[1:]] == [
+        ["team-a/sweep", "east"],
+        ["team-a/pretrain", "hub"],
+    ]
+    assert ran.err == "The pods and nodes of east cannot be seen: the kubeconfig has no context named east.\n"
+
+
+async def test_running_asks_for_live_pods_of_the_gangs_alone(ask: Run, hub: FakeApiServer) -> None:
+    ran = await ask("running", "-A", "-l", "app=train", "-o", "yaml")
+
+    assert [(each["name"], each["gpus"]["bound"]) for each in yaml.safe_load(ran.out)] == [
+        ("sweep", None),
+        ("pretrain", 8),
+    ]
+    assert [dict(each.query) for each in hub.requests("GET", "/api/v1/namespaces/team-a/pods")] == [
+        {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed", "limit": "500"}
+    ]
+    [asked] = hub.requests("GET", f"{APPWRAPPERS}/appwrappers")
+    assert asked.query["labelSelector"] == "app=train"
+
+
+async def test_running_without_rights_to_namespaces_says_so(ask: Run, hub: FakeApiServer) -> None:
+    hub.on("GET", "/api/v1/namespaces/team-a", refusal(403, "Forbidden", "namespaces is forbidden"))
+    ran = await ask("running", "-n", "team-a")
+    assert (ran.code, ran.err.splitlines()[0]) == (
+        0,
+        "Namespaces cannot be read, so a queue that a label of the namespace names is shown as default.",
+    )
+
+
+async def test_nothing_that_runs_is_a_sentence(ask: Run, hub: FakeApiServer) -> None:
+    hub.on("GET", f"{APPWRAPPERS}/namespaces/team-a/appwrappers", listed())
+    assert await ask("running", "-n", "team-a") == Ran(0, "", "No gang holds capacity in namespace team-a.\n")
+
+
+async def test_running_that_is_forbidden_quotes_the_hub(ask: Run, hub: FakeApiServer) -> None:
+    hub.on("GET", f"{APPWRAPPERS}/appwrappers", refusal(403, "Forbidden", "appwrappers is forbidden"))
+    assert await ask("running", "-A") == Ran(
+        1, "", "dispatcher: the hub does not allow it: appwrappers is forbidden\n"
+    )
+
+
+async def test_nodes_without_rights_to_all_pods_do_not_say_what_is_free(ask: Run, hub: FakeApiServer) -> None:
+    hub.on("GET", "/api/v1/pods", refusal(403, "Forbidden", "pods is forbidden"))
+    hub.on("GET", MEMBERS_PATH, refusal(403, "Forbidden", "memberclusters is forbidden"))
+
+    ran = await ask("nodes", "-n", "team-a")
+
+    assert {line.split()[4] for line in ran.out.splitlines()[1:]} == {"unknown"}
+    assert ran.err.splitlines() == [
+        "Member clusters cannot be seen: memberclusters is forbidden",
+        "Pods of other namespaces than team-a cannot be seen in hub: FREE is unknown.",
+    ]
+
+
+async def test_nodes_of_members_are_those_of_the_context_of_that_name(
+    ask: Run, hub: FakeApiServer, tmp_path: Path
+) -> None:
+    hub.on("GET", MEMBERS_PATH, listed({"metadata": {"name": "east"}}, {"metadata": {"name": "west"}}))
+    config = plain_kubeconfig(hub.url)
+    config["contexts"].append({"name": "east", "context": {"cluster": "hub", "user": "me"}})
+    (tmp_path / "hub.kubeconfig").write_text(yaml.safe_dump(config))
+
+    ran = await ask("nodes", "-o", "json")
+
+    assert [(each["cluster"], each["name"]) for each in json.loads(ran.out)] == [
+        ("east", "gpu-1"),
+        ("east", "gpu-2"),
+        ("east", "gpu-3"),
+    ]
+    assert ran.err == "The pods and nodes of west cannot be seen: the kubeconfig has no context named west.\n"
