@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dispatcher import errors
-from dispatcher.cli import clusters, completion, demand, explain, history, plan, queues, release, running
+from dispatcher.cli import (
+    clusters,
+    completion,
+    demand,
+    explain,
+    history,
+    plan,
+    queues,
+    release,
+    running,
+    verbs,
+)
 from dispatcher.cli.query import EXIT_CODES
 from dispatcher.cli.release import Version
 from dispatcher.store.tls import check_verified
@@ -33,6 +44,7 @@ commands.add_typer(clusters.commands)
 commands.add_typer(queues.commands)
 commands.add_typer(history.commands)
 commands.add_typer(running.commands)
+commands.add_typer(verbs.commands)
 commands.add_typer(explain.commands)
 commands.add_typer(demand.commands)
 commands.add_typer(plan.commands)
@@ -49,6 +61,7 @@ plugin = typer.Typer(
 )
 plugin.add_typer(history.commands)
 plugin.add_typer(running.commands)
+plugin.add_typer(verbs.commands)
 plugin.add_typer(clusters.commands)
 plugin.add_typer(queues.commands)
 plugin.add_typer(explain.commands)

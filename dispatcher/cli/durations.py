@@ -16,7 +16,8 @@ _UNITS: Final = {
     "d": timedelta(days=1),
     "w": timedelta(weeks=1),
 }
-_WRITTEN: Final = re.compile(r"(\d{1,8}(?:\.\d{1,6})?)([smhdw])", re.ASCII)
+_PART: Final = re.compile(r"(\d{1,8}(?:\.\d{1,6})?)([smhdw])", re.ASCII)
+_WRITTEN: Final = re.compile(rf"(?:{_PART.pattern}){{1,5}}", re.ASCII)
 
 
 class NotWritten(ValueError):
@@ -24,14 +25,13 @@ class NotWritten(ValueError):
 
 
 def duration(written: str) -> timedelta:
-    """Read a duration: a number and its unit, one of s, m, h, d and w."""
-    found = _WRITTEN.fullmatch(written.strip())
-    if not found:
+    """Read a duration: numbers with their units, each one of s, m, h, d and w, such as 1h30m."""
+    if not _WRITTEN.fullmatch(written.strip()):
         raise NotWritten(
-            f"{written!r} is no duration: a number and s, m, h, d or w, such as 90m, 24h, 7d or 4w"
+            f"{written!r} is no duration: a number and s, m, h, d or w, such as 90m, 1h30m, 7d or 4w"
         )
-    number, unit = found.groups()
-    length = float(number) * _UNITS[unit]
+    parts = [min(float(number) * _UNITS[unit], 2 * LONGEST) for number, unit in _PART.findall(written)]
+    length = sum(parts, timedelta())
     if not timedelta() < length <= LONGEST:
         raise NotWritten(f"{written!r} is out of range: a duration is more than 0 and at most 100 years")
     return length

@@ -108,7 +108,7 @@ class UserClient:
         with self._translated("GET", path):
             connection = self._connect(idle)
             try:
-                response = self._sent(connection, "GET", path, query, None, JSON, JSON)
+                response = self._sent(connection, "GET", path, query, None, JSON, f"{JSON}, */*")
                 if response.status != 200:
                     raise self._refused("GET", path, response)
                 while line := response.readline(LARGEST_ANSWER + 1):

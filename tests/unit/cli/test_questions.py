@@ -13,7 +13,19 @@ from tests.unit.cli.wire import MEMBERS, member, members
 
 HISTORY = ["queue", "show", "history", "usage", "waits", "sql"]
 COMMANDS = [*HISTORY, "clusters", "queues", "running", "nodes"]
-ALL_COMMANDS = [*HISTORY, "running", "nodes", "clusters", "queues", "explain", "would", "demand", "plan"]
+VERBS = ["hold", "release", "priority", "cancel", "wait", "submit", "logs"]
+ALL_COMMANDS = [
+    *HISTORY,
+    "running",
+    "nodes",
+    *VERBS,
+    "clusters",
+    "queues",
+    "explain",
+    "would",
+    "demand",
+    "plan",
+]
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
 NO_DATABASE = (
     "no database: set DISPATCHER_DATABASE_URL or --database-url to a libpq URL, such as "
@@ -32,6 +44,13 @@ async def test_every_question_shows_examples_and_exit_codes(ask: Run, command: s
     shown = (await ask(command, "--help")).out
     assert f"Examples:\n    kubectl aw {command}" in shown
     assert "Exit codes:\n    0  answered, even if the result is empty\n    1  " in shown
+
+
+@pytest.mark.parametrize("command", VERBS)
+async def test_every_verb_shows_examples_and_exit_codes(ask: Run, command: str) -> None:
+    shown = (await ask(command, "--help")).out
+    assert f"Examples:\n    kubectl aw {command}" in shown
+    assert "Exit codes:\n    0  " in shown
 
 
 @pytest.mark.parametrize(
@@ -126,7 +145,7 @@ def test_the_plugin_of_kubectl_speaks_in_its_own_name(
     ("words", "offered"),
     [
         ([""], ALL_COMMANDS),
-        (["wa"], ["waits"]),
+        (["wa"], ["waits", "wait"]),
         (["queues", ""], ["show", "hold", "drain", "resume"]),
         (["queues", "hold", "--hub"], ["--hub-kubeconfig"]),
         (["explain", "--wi"], ["--without-cluster"]),

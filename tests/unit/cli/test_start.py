@@ -67,6 +67,8 @@ def test_command_that_needs_no_cluster_imports_nothing_for_one(words: list[str])
         ["queues", "hold", "team-a", "--hub-kubeconfig", "/dev/null"],
         ["running", "-A", "--kubeconfig", "/dev/null"],
         ["nodes", "--kubeconfig", "/dev/null"],
+        ["hold", "train", "--kubeconfig", "/dev/null"],
+        ["wait", "train", "--for", "done", "--kubeconfig", "/dev/null"],
     ],
     ids=" ".join,
 )

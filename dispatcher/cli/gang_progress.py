@@ -1,0 +1,70 @@
+"""Where an AppWrapper stands, from its status alone: one line for people, and whether a wait for it is over."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Final
+
+from dispatcher.text import one_line, text_of
+
+Json = dict[str, Any]
+
+_RUNNING: Final = frozenset({"Running", "RunningHoldCompletion"})
+
+
+class Goal(StrEnum):
+    """The state that a person waits for."""
+
+    RUNNING = "running"
+    DONE = "done"
+
+
+class Wait(StrEnum):
+    """How a wait stands."""
+
+    GOES_ON = "goes on"
+    REACHED = "reached"
+    FAILED = "failed"
+
+
+def wait_for(appwrapper: Json, goal: Goal) -> Wait:
+    """Whether the goal is reached or cannot be reached any more. A completed gang has run."""
+    status = appwrapper.get("status") or {}
+    match status.get("state"):
+        case "Completed":
+            return Wait.REACHED
+        case "Failed" | "Deleted":
+            return Wait.FAILED
+    if appwrapper["metadata"].get("deletionTimestamp"):
+        return Wait.FAILED
+    is_running = status.get("queuejobstate") in _RUNNING
+    return Wait.REACHED if goal is Goal.RUNNING and is_running else Wait.GOES_ON
+
+
+def progress(appwrapper: Json) -> str:
+    """The state in one line, with the cluster of a gang that has one and the reason of a gang that waits or failed."""
+    status = appwrapper.get("status") or {}
+    if appwrapper["metadata"].get("deletionTimestamp"):
+        return "is being deleted"
+    state = text_of(status.get("queuejobstate") or status.get("state"))
+    if not state:
+        return "not seen by a dispatcher yet"
+    where = f" on {status['cluster']}" if status.get("cluster") else ""
+    told = (
+        status.get("waiting")
+        or status.get("unhealthy")
+        or (_condition(status, state) if state == "Failed" else {})
+    )
+    why = ": ".join(filter(None, (text_of(told.get("reason")), text_of(told.get("message")))))
+    return one_line(f"{state}{where}{f'; {why}' if why else ''}")
+
+
+def holds_objects(appwrapper: Json) -> bool:
+    """True for a gang that has been dispatched and has not ended: to suspend it deletes its objects."""
+    status = appwrapper.get("status") or {}
+    return bool(status.get("cluster")) and status.get("state") not in {"Completed", "Failed"}
+
+
+def _condition(status: Json, type_: str) -> Json:
+    found: list[Json] = [each for each in status.get("conditions") or () if each.get("type") == type_]
+    return found[0] if found else {}

@@ -1,0 +1,406 @@
+"""`hold`, `release`, `priority`, `cancel`, `wait`, `submit` and `logs`: what a user does to AppWrappers.
+
+Everything is written to the AppWrapper itself, with the caller's own rights; a kubeconfig is enough.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from dispatcher import errors
+from dispatcher.cli.durations import duration
+from dispatcher.cli.examples import examples
+from dispatcher.cli.gang_progress import Goal
+from dispatcher.cli.query import explained, note
+from dispatcher.cli.user_options import Context, Kubeconfig, Namespace
+from dispatcher.text import one_line
+
+if TYPE_CHECKING:
+    from dispatcher.cli.appwrapper_client import AppWrapperClient, Found
+    from dispatcher.cli.user_hub import UserHub
+
+commands = typer.Typer()
+
+_CODES: Final = (
+    "\b",
+    "Exit codes:",
+    "  0  done, or already so",
+    "  1  failed for one name or more",
+    "  2  wrong usage",
+    "",
+)
+_WAIT_CODES: Final = (
+    "\b",
+    "Exit codes:",
+    "  0    reached; for done: the AppWrapper completed",
+    "  1    it failed or was deleted, or the command failed",
+    "  2    wrong usage",
+    "  124  --timeout is over",
+    "",
+)
+
+
+def _names_on_hub(context: typer.Context, incomplete: str) -> list[str]:
+    """The names of AppWrappers, for completion; nothing if the hub does not answer."""
+    from dispatcher.cli.user_hub import UserHub
+
+    given = context.params
+    with contextlib.suppress(errors.DispatcherError):
+        with UserHub(given.get("kubeconfig") or "", given.get("context") or "") as hub:
+            found = hub.appwrappers(given.get("namespace") or hub.namespace)
+        return [name for each in found if (name := each["metadata"]["name"]).startswith(incomplete)]
+    return []
+
+
+Names = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NAME...",
+        help="AppWrappers, each as NAME or NAMESPACE/NAME.",
+        autocompletion=_names_on_hub,
+        show_default=False,
+    ),
+]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="AppWrapper, as NAME or NAMESPACE/NAME.",
+        autocompletion=_names_on_hub,
+        show_default=False,
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Have the hub check the change without making it.")]
+
+
+def _checked_timeout(written: str) -> str:
+    with explained():
+        if written:
+            duration(written)
+    return written
+
+
+Timeout = Annotated[
+    str,
+    typer.Option(
+        "--timeout",
+        callback=_checked_timeout,
+        metavar="DURATION",
+        help="Longest time to wait, such as 90s or 1h30m.  [default: without a bound]",
+        show_default=False,
+    ),
+]
+
+
+def _epilog(codes: Sequence[str], *lines: str) -> str:
+    return "\n".join((examples(*lines), *codes))
+
+
+@commands.command(
+    epilog=_epilog(_CODES, "kubectl aw hold train-7", "kubectl aw hold train-7 team-b/sweep --dry-run")
+)
+def hold(
+    names: Names,
+    evict: Annotated[
+        bool,
+        typer.Option("--evict", help="Also hold gangs that are dispatched, which deletes their objects."),
+    ] = False,
+    dry_run: DryRun = False,
+    namespace: Namespace = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Take AppWrappers out of the queue until they are released; this sets spec.suspend.
+
+    A gang that is dispatched is held only with --evict, because its objects are deleted.
+    """
+    from dispatcher.cli.gang_progress import holds_objects
+
+    def act(client: AppWrapperClient, found: Found) -> str:
+        if _is_suspended(found):
+            return "is already held"
+        if holds_objects(found.raw) and not evict:
+            raise errors.CommandFailed(
+                f"{found.key} is dispatched to {found.raw['status']['cluster']}, and to hold it deletes its objects. "
+                "Nothing was changed; --evict does it"
+            )
+        client.change(found, {"suspend": True})
+        return "held"
+
+    _each(names, act, namespace, kubeconfig, context, is_dry=dry_run)
+
+
+@commands.command(
+    epilog=_epilog(_CODES, "kubectl aw release train-7", "kubectl aw release -n team-a train-7 train-8")
+)
+def release(
+    names: Names,
+    dry_run: DryRun = False,
+    namespace: Namespace = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Queue held AppWrappers again, by their original age; this clears spec.suspend."""
+
+    def act(client: AppWrapperClient, found: Found) -> str:
+        if not _is_suspended(found):
+            return "is not held"
+        client.change(found, {"suspend": False})
+        return "released"
+
+    _each(names, act, namespace, kubeconfig, context, is_dry=dry_run)
+
+
+@commands.command(
+    epilog=_epilog(
+        _CODES, "kubectl aw priority 10 train-7", "kubectl aw priority -5 team-b/sweep team-b/sweep-2"
+    ),
+    context_settings={"ignore_unknown_options": True},  # a negative number is no option
+)
+def priority(
+    number: Annotated[
+        int,
+        typer.Argument(
+            min=-(2**31), max=2**31 - 1, metavar="NUMBER", help="Higher goes first.", show_default=False
+        ),
+    ],
+    names: Names,
+    dry_run: DryRun = False,
+    namespace: Namespace = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Set the priority of AppWrappers; this writes spec.priority. The ceiling of the namespace still counts."""
+
+    def act(client: AppWrapperClient, found: Found) -> str:
+        before = (found.raw.get("spec") or {}).get("priority", 0)
+        if before == number:
+            return f"has priority {number} already"
+        client.change(found, {"priority": number})
+        return f"has priority {number}, before {before}"
+
+    _each(names, act, namespace, kubeconfig, context, is_dry=dry_run)
+
+
+@commands.command(
+    epilog=_epilog(
+        _CODES, "kubectl aw cancel train-7", "kubectl aw cancel team-a/train-7 team-b/sweep --dry-run"
+    )
+)
+def cancel(
+    names: Names,
+    dry_run: DryRun = False,
+    namespace: Namespace = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Delete AppWrappers, and with them everything that they created. Their history stays."""
+
+    def act(client: AppWrapperClient, found: Found) -> str:
+        client.delete(found)
+        return "deleted"
+
+    _each(names, act, namespace, kubeconfig, context, is_dry=dry_run)
+
+
+@commands.command(
+    epilog=_epilog(
+        _WAIT_CODES,
+        "kubectl aw wait train-7 --for done",
+        "kubectl aw wait team-a/train-7 --for running --timeout 1h30m",
+    )
+)
+def wait(
+    name: Name,
+    goal: Annotated[
+        Goal,
+        typer.Option(
+            "--for", help="running: its pods run, or have run. done: it completed.", show_default=False
+        ),
+    ],
+    timeout: Timeout = "",
+    namespace: Namespace = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Wait until an AppWrapper runs or is done, and print each change of its state. The hub is watched, not polled."""
+    from dispatcher.cli.appwrapper_client import AppWrapperClient
+
+    with _hub(kubeconfig, context) as hub:
+        client = AppWrapperClient(hub.client)
+        _follow(client, client.find(*_parts(name, namespace or hub.namespace)), goal, timeout)
+
+
+@commands.command(
+    epilog=_epilog(
+        _WAIT_CODES,
+        "kubectl aw submit train.yaml",
+        "kubectl aw submit train.yaml --wait && kubectl aw logs train-7",
+    )
+)
+def submit(
+    file: Annotated[
+        typer.FileBinaryRead,
+        typer.Argument(
+            metavar="FILE", help="YAML or JSON with AppWrappers; - reads stdin.", show_default=False
+        ),
+    ],
+    until_done: Annotated[
+        bool, typer.Option("--wait", help="Wait until all are done, and print each change of state.")
+    ] = False,
+    timeout: Timeout = "",
+    dry_run: DryRun = False,
+    namespace: Namespace = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Create the AppWrappers of a file. Nothing is created if one of them is malformed.
+
+    With --wait the exit code is that of the gangs' end: 0 if all complete, 1 if one fails.
+    """
+    from dispatcher.cli.appwrapper_client import AppWrapperClient
+    from dispatcher.cli.documents import LARGEST_FILE
+    from dispatcher.cli.submission import submissions
+
+    with _hub(kubeconfig, context) as hub:
+        written = submissions(
+            getattr(file, "name", "<stdin>"), file.read(LARGEST_FILE + 1), namespace or hub.namespace
+        )
+        client, submitted = AppWrapperClient(hub.client, is_dry=dry_run), []
+        for to, raw in written:
+            try:
+                found = client.submit(to, raw)
+            except errors.AlreadyExists as error:
+                raise errors.CommandFailed(
+                    f"{to}/{raw['metadata']['name']} exists: nothing more was submitted. Delete it with kubectl aw "
+                    "cancel, or choose another name"
+                ) from error
+            typer.echo(f"{found.key} submitted{_DRY * dry_run}")
+            submitted.append(found)
+        if until_done and not dry_run:
+            for found in submitted:
+                _follow(client, found, Goal.DONE, timeout)
+
+
+@commands.command(
+    epilog=_epilog(
+        _CODES, "kubectl aw logs train-7", "kubectl aw logs train-7 -f", "kubectl aw logs train-7 --commands"
+    )
+)
+def logs(
+    name: Name,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new lines until the pod ends.")
+    ] = False,
+    only_commands: Annotated[
+        bool, typer.Option("--commands", help="Print the kubectl command for each pod instead.")
+    ] = False,
+    namespace: Namespace = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Print the log of a gang's head pod; or the kubectl commands for the logs of all its pods.
+
+    The head is the pod that KubeRay marks as head, else the first pod by name. If the kubeconfig does not lead to the
+    gang's cluster, the commands are printed.
+    """
+    from dispatcher.cli.appwrapper_client import AppWrapperClient
+    from dispatcher.cli.gang_logs import commands_for, find_pods, log_of
+
+    with _hub(kubeconfig, context) as hub:
+        found = AppWrapperClient(hub.client).find(*_parts(name, namespace or hub.namespace))
+        cluster = (found.raw.get("status") or {}).get("cluster") or ""
+        if not cluster:
+            raise errors.CommandFailed(f"{found.key} has not been dispatched: it has no pods, so no logs")
+        client = hub.reach(cluster)
+        pods = find_pods(client, found.raw) if client else []
+        if client is None or only_commands:
+            for line in commands_for(found.raw, cluster, pods):
+                typer.echo(line)
+            return
+        if not pods:
+            raise errors.CommandFailed(f"{found.key} has no pods in {cluster} now")
+        for chunk in log_of(client, pods[0], follow=follow):
+            typer.echo(chunk, nl=False)
+
+
+_DRY: Final = " (dry run)"
+
+
+@contextmanager
+def _hub(kubeconfig: str, context: str) -> Iterator[UserHub]:
+    """The hub; raises `CommandFailed` where it does not do what it should."""
+    from dispatcher.cli.user_hub import UserHub, asking
+
+    with UserHub(kubeconfig, context) as hub, asking():
+        yield hub
+
+
+def _each(
+    names: Sequence[str],
+    act: Callable[[AppWrapperClient, Found], str],
+    namespace: str,
+    kubeconfig: str,
+    context: str,
+    *,
+    is_dry: bool,
+) -> None:
+    """Act on each AppWrapper and say what became of it; exits with 1 if that failed for any."""
+    from dispatcher.cli.appwrapper_client import AppWrapperClient
+    from dispatcher.cli.user_hub import UserHub, asking
+
+    failed = False
+    with UserHub(kubeconfig, context) as hub:
+        client = AppWrapperClient(hub.client, is_dry=is_dry)
+        for name in names:
+            try:
+                with asking():
+                    found = client.find(*_parts(name, namespace or hub.namespace))
+                    typer.echo(one_line(f"{found.key} {act(client, found)}{_DRY * is_dry}"))
+            except errors.CommandFailed as error:
+                failed = True
+                note(f"{name}: {error}")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _parts(name: str, namespace: str) -> tuple[str, str]:
+    """The namespace and the name that NAME or NAMESPACE/NAME says."""
+    from dispatcher.api.syntax import is_subdomain
+
+    written, slash, last = name.rpartition("/")
+    if not is_subdomain(last) or (slash and not is_subdomain(written)):
+        raise errors.CommandFailed(f"{name!r} is no name of an AppWrapper: write NAME or NAMESPACE/NAME")
+    return written or namespace, last
+
+
+def _is_suspended(found: Found) -> bool:
+    return bool((found.raw.get("spec") or {}).get("suspend"))
+
+
+def _follow(client: AppWrapperClient, found: Found, goal: Goal, timeout: str) -> None:
+    """Print each change of state until the goal is reached; exits with 1 or 124 if it is not."""
+    from dispatcher.cli.appwrapper_client import TimeIsUp
+    from dispatcher.cli.gang_progress import Wait, progress, wait_for
+
+    said = ""
+    try:
+        for raw in client.states(found, duration(timeout) if timeout else None):
+            if (line := progress(raw)) != said:
+                said = line
+                typer.echo(f"{found.key} {said}")
+                sys.stdout.flush()
+            match wait_for(raw, goal):
+                case Wait.REACHED:
+                    return
+                case Wait.FAILED:
+                    raise typer.Exit(1)
+    except TimeIsUp as error:
+        raise TimeIsUp(f"{found.key} is not {goal} after {timeout}: {said}") from error
+    raise errors.CommandFailed(f"{found.key} was deleted")

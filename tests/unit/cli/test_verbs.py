@@ -1,0 +1,331 @@
+"""`hold`, `release`, `priority`, `cancel`, `wait`, `submit`, `logs`: what they write, print, and end with."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dispatcher.__main__ import complete_kubectl_plugin
+from dispatcher.cli.gang_progress import Goal, Wait, progress, wait_for
+from tests.builders import make_appwrapper, make_metadata
+from tests.commands import Ran, Run, runner
+from tests.fakes import FakeApiServer, Reply, answer, hang_up, never, refusal, text, watch
+from tests.unit.cli.wire import merged, plain_kubeconfig, writes
+
+Json = dict[str, Any]
+
+COLLECTION = "/apis/workload.codeflare.dev/v1beta1/namespaces/team-a/appwrappers"
+TRAIN = f"{COLLECTION}/train"
+PODS = "/api/v1/namespaces/team-a/pods"
+UID = {"metadata": {"uid": "uid-of-train"}}
+
+
+def train(state: str = "", where: str = "", *, spec: Json | None = None, **status: object) -> Json:
+    """The AppWrapper team-a/train; `state` is its queuejobstate."""
+    coarse = state if state in {"Completed", "Failed"} else "Running" if where else "Pending"
+    told = {"queuejobstate": state, "state": coarse, **status} if state else {}
+    return make_appwrapper(
+        "train", spec=spec, status={**told, **({"cluster": where} if where else {})}, namespace="team-a"
+    )
+
+
+@pytest.fixture
+async def hub() -> AsyncIterator[FakeApiServer]:
+    """A hub with the AppWrapper train, which is queued."""
+    async with FakeApiServer() as server:
+        server.on("GET", TRAIN, answer(train("Queueing")))
+        server.on("PATCH", TRAIN, merged(train("Queueing")))
+        server.on("DELETE", TRAIN, answer({"status": "Success"}))
+        server.on("GET", f"{COLLECTION}/gone", refusal(404, "NotFound"))
+        yield server
+
+
+@pytest.fixture
+def ask(
+    hub: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    """Run `dispatcher …` in the namespace team-a of the hub."""
+    config = plain_kubeconfig(hub.url)
+    config["contexts"][0]["context"]["namespace"] = "team-a"
+    path = tmp_path / "hub.kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    return runner(monkeypatch, capsys)
+
+
+@pytest.mark.parametrize(
+    ("asked", "before", "said", "written"),
+    [
+        (["hold"], train("Queueing"), "held", [{**UID, "spec": {"suspend": True}}]),
+        (["hold"], train("Suspended", spec={"suspend": True}), "is already held", []),
+        (["hold", "--evict"], train("Running", "hub"), "held", [{**UID, "spec": {"suspend": True}}]),
+        (["hold"], train("Completed", "hub"), "held", [{**UID, "spec": {"suspend": True}}]),
+        (["release"], train("Suspended", spec={"suspend": True}), "released", [{**UID, "spec": {"suspend": False}}]),
+        (["release"], train("Queueing"), "is not held", []),
+        (["priority", "10"], train(), "has priority 10, before 0", [{**UID, "spec": {"priority": 10}}]),
+        (["priority", "-5"], train(), "has priority -5, before 0", [{**UID, "spec": {"priority": -5}}]),
+        (["priority", "3"], train(spec={"priority": 3}), "has priority 3 already", []),
+    ],
+)  # fmt: skip
+async def test_verb_writes_the_spec_of_the_appwrapper_that_was_read(
+    ask: Run, hub: FakeApiServer, asked: list[str], before: Json, said: str, written: list[Json]
+) -> None:
+    hub.on("GET", TRAIN, answer(before))
+
+    ran = await ask(*asked, "team-a/train")
+
+    assert ran == Ran(0, f"team-a/train {said}\n")
+    assert writes(hub) == [("PATCH", TRAIN, each) for each in written]
+
+
+async def test_hold_of_a_gang_that_is_dispatched_needs_a_flag(ask: Run, hub: FakeApiServer) -> None:
+    hub.on("GET", TRAIN, answer(train("Running", "east")))
+
+    ran = await ask("hold", "train")
+
+    assert ran == Ran(
+        1,
+        "",
+        "train: team-a/train is dispatched to east, and to hold it deletes its objects. Nothing was changed; --evict "
+        "does it\n",
+    )
+    assert writes(hub) == []
+
+
+async def test_verb_goes_on_after_a_name_that_failed(ask: Run, hub: FakeApiServer) -> None:
+    hub.on("GET", f"{COLLECTION}/mine", refusal(403, "Forbidden", "appwrappers is forbidden"))
+
+    ran = await ask("cancel", "gone", "mine", "Big_Name", "team-a/train")
+
+    assert ran == Ran(
+        1,
+        "team-a/train deleted\n",
+        "gone: there is no AppWrapper gone in namespace team-a: see those there are with kubectl get aw -n team-a, or "
+        "name another namespace with -n\n"
+        "mine: the hub does not allow it: appwrappers is forbidden\n"
+        "Big_Name: 'Big_Name' is no name of an AppWrapper: write NAME or NAMESPACE/NAME\n",
+    )
+    [(_, path, sent)] = writes(hub)
+    assert (path, sent["preconditions"]) == (TRAIN, {"uid": "uid-of-train"})
+
+
+@pytest.mark.parametrize("asked", [["hold"], ["priority", "1"], ["cancel"]])
+async def test_dry_run_is_checked_by_the_hub(ask: Run, hub: FakeApiServer, asked: list[str]) -> None:
+    ran = await ask(*asked, "train", "--dry-run")
+
+    assert (ran.code, ran.out.endswith(" (dry run)\n")) == (0, True)
+    assert [dict(each.query) for each in hub.asked if each.method != "GET"] == [{"dryRun": "All"}]
+
+
+DELETED = {"metadata": {**make_metadata("train"), "deletionTimestamp": "2026-11-23T09:00:00Z"}, "status": {}}
+
+
+@pytest.mark.parametrize(
+    ("appwrapper", "running", "done", "line"),
+    [
+        (train(), Wait.GOES_ON, Wait.GOES_ON, "not seen by a dispatcher yet"),
+        (
+            train("Backoff", waiting={"reason": "InsufficientGPU", "message": "2 free"}),
+            *(Wait.GOES_ON, Wait.GOES_ON, "Backoff; InsufficientGPU: 2 free"),
+        ),
+        (train("Dispatched", "east"), Wait.GOES_ON, Wait.GOES_ON, "Dispatched on east"),
+        (train("Running", "hub"), Wait.REACHED, Wait.GOES_ON, "Running on hub"),
+        (train("RunningHoldCompletion", "hub"), Wait.REACHED, Wait.GOES_ON, "RunningHoldCompletion on hub"),
+        (train("Completed", "hub"), Wait.REACHED, Wait.REACHED, "Completed on hub"),
+        (
+            train(
+                "Failed", conditions=[{"type": "Failed", "reason": "FailedComponent", "message": "exit 1"}]
+            ),
+            *(Wait.FAILED, Wait.FAILED, "Failed; FailedComponent: exit 1"),
+        ),
+        (DELETED, Wait.FAILED, Wait.FAILED, "is being deleted"),
+    ],
+)
+def test_wait_ends_with_the_state(appwrapper: Json, running: Wait, done: Wait, line: str) -> None:
+    assert (wait_for(appwrapper, Goal.RUNNING), wait_for(appwrapper, Goal.DONE)) == (running, done)
+    assert progress(appwrapper) == line
+
+
+def listed(*items: Json) -> Reply:
+    return answer({"metadata": {"resourceVersion": "7"}, "items": list(items)})
+
+
+def modified(appwrapper: Json) -> Json:
+    return {"type": "MODIFIED", "object": appwrapper}
+
+
+COMPLETED = modified(train("Completed", "hub"))
+FAILED = modified(train("Failed", "hub", conditions=[{"type": "Failed", "message": "exit 1"}]))
+RUNS = modified(train("Running", "hub"))
+
+
+WAS_DELETED = "dispatcher: team-a/train was deleted\n"
+CUT = [watch(RUNS), listed(train("Queueing")), watch(COMPLETED)]
+GONE = [watch({"type": "ERROR", "object": {}}), listed()]
+
+
+@pytest.mark.parametrize(
+    ("goal", "replies", "code", "out", "err"),
+    [
+        ("running", [watch(RUNS)], 0, ["Queueing", "Running on hub"], ""),
+        ("done", [watch(RUNS, COMPLETED)], 0, ["Queueing", "Running on hub", "Completed on hub"], ""),
+        ("done", [watch(FAILED)], 1, ["Queueing", "Failed on hub; exit 1"], ""),
+        ("done", CUT, 0, ["Queueing", "Running on hub", "Queueing", "Completed on hub"], ""),
+        ("done", [watch({"type": "DELETED", "object": train()})], 1, ["Queueing"], WAS_DELETED),
+        ("done", GONE, 1, ["Queueing"], WAS_DELETED),
+    ],
+    ids=["running", "done", "failed", "watch that is cut", "deleted", "gone meanwhile"],
+)
+async def test_wait_watches_until_the_end(
+    ask: Run, hub: FakeApiServer, goal: str, replies: Sequence[Reply], code: int, out: list[str], err: str
+) -> None:
+    hub.on("GET", COLLECTION, listed(train("Queueing")), *replies)
+
+    ran = await ask("wait", "train", "--for", goal)
+
+    assert ran == Ran(code, "".join(f"team-a/train {line}\n" for line in out), err)
+    watched = dict(hub.requests("GET", COLLECTION)[1].query)
+    assert (watched["fieldSelector"], watched["resourceVersion"]) == ("metadata.name=train", "7")
+
+
+@pytest.mark.parametrize("silent", [never, watch(then=never)])
+async def test_wait_that_takes_too_long_ends_with_124(ask: Run, hub: FakeApiServer, silent: Reply) -> None:
+    hub.on("GET", COLLECTION, listed(train("Queueing")), silent)
+
+    ran = await ask("wait", "train", "--for", "done", "--timeout", "0.2s")
+
+    assert ran == Ran(
+        124, "team-a/train Queueing\n", "dispatcher: team-a/train is not done after 0.2s: Queueing\n"
+    )
+
+
+async def test_wait_survives_a_hub_that_restarts(
+    ask: Run, hub: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dispatcher.cli.appwrapper_client.PAUSE_SECONDS", 0.0)
+    hub.on("GET", COLLECTION, hang_up, listed(train("Queueing")), hang_up, listed(train("Completed", "hub")))
+
+    assert (await ask("wait", "train", "--for", "done")).code == 0
+
+
+async def test_submit_creates_in_the_namespace_of_the_context_and_waits(ask: Run, hub: FakeApiServer) -> None:
+    hub.on("POST", COLLECTION, answer(train(), status=201))
+    hub.on("GET", COLLECTION, listed(train()), watch(FAILED))
+    manifest = {**train(), "metadata": {"name": "train"}}
+
+    ran = await ask("submit", "-", "--wait", stdin=yaml.safe_dump(manifest))
+
+    assert ran.code == 1
+    assert ran.out.splitlines() == [
+        "team-a/train submitted",
+        "team-a/train not seen by a dispatcher yet",
+        "team-a/train Failed on hub; exit 1",
+    ]
+    [sent] = hub.requests("POST")
+    assert (sent.body["metadata"], sent.query["fieldValidation"]) == (
+        {"name": "train", "namespace": "team-a"},
+        "Strict",
+    )
+
+
+@pytest.mark.parametrize(
+    ("manifest", "problem"),
+    [
+        ({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}}, "object 1 (Job) is no AppWrapper of"),
+        ({**train(), "metadata": {}}, "object 1 (AppWrapper): metadata.name: is missing. Give it a name."),
+        ({**train(), "spec": {}}, "object 1 (AppWrapper): spec: names nothing to create"),
+    ],
+)  # fmt: skip
+async def test_file_with_a_wrong_object_submits_nothing(
+    ask: Run, hub: FakeApiServer, manifest: Json, problem: str
+) -> None:
+    ran = await ask("submit", "-", stdin=yaml.safe_dump(manifest))
+
+    assert (ran.code, problem in ran.err) == (2, True)
+    assert writes(hub) == []
+
+
+async def test_submit_of_a_name_that_is_taken_says_what_to_do(ask: Run, hub: FakeApiServer) -> None:
+    hub.on("POST", COLLECTION, refusal(409, "AlreadyExists", "exists"))
+
+    ran = await ask("submit", "-", stdin=yaml.safe_dump(train()))
+
+    assert ran == Ran(
+        1,
+        "",
+        "dispatcher: team-a/train exists: nothing more was submitted. Delete it with kubectl aw cancel, or choose "
+        "another name\n",
+    )
+
+
+def pod(name: str, **labels: str) -> Json:
+    """A pod of one container."""
+    return {
+        "metadata": make_metadata(name, namespace="team-a", labels=labels),
+        "spec": {"containers": [{"name": "main"}]},
+    }
+
+
+async def test_logs_are_those_of_the_head(ask: Run, hub: FakeApiServer) -> None:
+    hub.on("GET", TRAIN, answer(train("Running", "hub")))
+    hub.on(
+        "GET", PODS, answer({"metadata": {}, "items": [pod("a"), pod("b", **{"ray.io/node-type": "head"})]})
+    )
+    hub.on("GET", f"{PODS}/b/log", text("epoch 1\nepoch 2\n", 200))
+
+    assert await ask("logs", "train", "-f") == Ran(0, "epoch 1\nepoch 2\n")
+    assert dict(hub.requests("GET", f"{PODS}/b/log")[0].query) == {"container": "main", "follow": "true"}
+    assert (await ask("logs", "train", "--commands")).out.splitlines() == [
+        "kubectl logs -n team-a b -c main",
+        "kubectl logs -n team-a a -c main",
+    ]
+
+
+async def test_logs_in_a_cluster_that_is_out_of_sight_are_commands(ask: Run, hub: FakeApiServer) -> None:
+    hub.on("GET", TRAIN, answer(train("Running", "east")))
+
+    assert await ask("logs", "train") == Ran(
+        0,
+        "kubectl --context east logs -n team-a -l dispatcher.codeflare.dev/appwrapper-uid=uid-of-train --prefix "
+        "--all-containers\n",
+    )
+
+
+async def test_logs_of_a_gang_that_waits_are_none(ask: Run) -> None:
+    assert await ask("logs", "train") == Ran(
+        1, "", "dispatcher: team-a/train has not been dispatched: it has no pods, so no logs\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [(["hold", "tr"], ["train"]), (["cancel", "train", ""], ["other", "train"]), (["wait", "x"], [])],
+)
+async def test_names_are_completed_from_the_hub(
+    ask: Run,
+    hub: FakeApiServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    offered: list[str],
+) -> None:
+    import asyncio
+
+    other = {**train(), "metadata": {**train()["metadata"], "name": "other"}}
+    hub.on("GET", COLLECTION, listed(other, train()))
+    for name in ("COMP_WORDS", "COMP_CWORD", "_KUBECTL_AW_COMPLETE"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setattr(sys, "argv", ["kubectl_complete-aw", *words])
+
+    def completed() -> None:
+        with pytest.raises(SystemExit):
+            complete_kubectl_plugin()
+
+    await asyncio.to_thread(completed)
+
+    assert capsys.readouterr().out.split() == [*offered, ":4"]
