@@ -28,7 +28,6 @@ from dispatcher.cli import (
 )
 from dispatcher.cli.query import EXIT_CODES
 from dispatcher.cli.release import Version
-from dispatcher.store.tls import check_verified
 
 if TYPE_CHECKING:
     from dispatcher.settings import Settings
@@ -211,6 +210,8 @@ def _settings(**flags: str | int | None) -> Settings:
             "postgresql://user:password@host:5432/dispatcher"
         )
     if settings.database_tls == "verified":
+        from dispatcher.store.tls import check_verified
+
         check_verified(settings.database_url.get_secret_value())
     if settings.log_level not in log.LEVELS:
         raise errors.SettingsError(f"log level {settings.log_level!r}: choose one of {', '.join(log.LEVELS)}")

@@ -48,9 +48,7 @@ from dispatcher.cli.query import (
 from dispatcher.cli.watching import EVERY, Every, Watch, watch
 from dispatcher.core.model.record import Phase
 from dispatcher.errors import CommandFailed
-from dispatcher.store.reader import READER
 from dispatcher.store.reports import COLUMN_OF, Description, Filter, GroupBy, Period, Report, Window
-from dispatcher.store.sql_console import answer
 
 ROWS_ON_TERMINAL: Final = 500
 """More than anybody scrolls through; in a pipe there is no limit."""
@@ -341,6 +339,9 @@ def sql(
     The query is one SELECT, WITH, VALUES or TABLE. It runs in a read-only transaction as the role dispatcher_reader,
     which can read these views and nothing else.
     """
+    from dispatcher.store.reader import READER
+    from dispatcher.store.sql_console import answer
+
     if query == "-":
         query = sys.stdin.buffer.read().decode(errors="surrogateescape")
     check_way(database_url)

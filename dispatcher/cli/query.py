@@ -22,7 +22,6 @@ from dispatcher.cli.examples import examples
 from dispatcher.cli.output import Column, Shape, as_csv, as_json, as_table, terminal_width
 from dispatcher.errors import CommandFailed, SettingsError, StoreUnavailable, TryAgain
 from dispatcher.store.reports import Report, Reports, Window, reports
-from dispatcher.store.tls import check_verified
 
 TIMEOUT: Final = timedelta(seconds=30)
 SHORTEST_TIMEOUT: Final = timedelta(milliseconds=1)
@@ -66,6 +65,8 @@ def check_way(url: str) -> None:
         case "unverified":
             return
         case "verified":
+            from dispatcher.store.tls import check_verified  # commands without a database need no driver
+
             try:
                 check_verified(url)
             except SettingsError as error:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.tables import table
@@ -21,7 +21,9 @@ from dispatcher.core.model.resources import is_device
 from dispatcher.core.queues.declared_queues import DeclaredQueues, read_dispatch_queue
 from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import Queue, Sharing, StopPolicy
-from dispatcher.core.status.queue_status import QueueCounter, QueueGangs
+
+if TYPE_CHECKING:
+    from dispatcher.core.status.queue_status import QueueGangs
 
 Json = dict[str, Any]
 
@@ -123,6 +125,8 @@ class QueueList:
 
 def _node_statuses(declared: DeclaredQueues, gangs: QueueGangs | None) -> dict[str, Json]:
     """The state and the quota of each node of MCAD's trees, and if the gangs are known its use."""
+    from dispatcher.core.status.queue_status import QueueCounter, QueueGangs  # imports numpy
+
     known = gangs or QueueGangs((), (), datetime.min.replace(tzinfo=UTC))
     states = incremental.run(QueueCounter(declared.forest).count_in_steps(known))
     found: dict[str, Json] = {}

@@ -11,9 +11,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from dispatcher.store.connections import Connection, connected
+if TYPE_CHECKING:
+    from dispatcher.store.connections import Connection
+
 
 Row = Mapping[str, object]
 
@@ -90,6 +92,8 @@ COLUMN_OF: Final = {
 @asynccontextmanager
 async def reports(url: str, timeout: timedelta) -> AsyncIterator[Reports]:
     """Reports over a connection of their own; every query ends after `timeout`."""
+    from dispatcher.store.connections import connected  # most users of this module need no driver
+
     async with connected(
         url, statement_timeout=timeout, lock_timeout=timeout, grace=timeout / 6
     ) as connection:
