@@ -9,9 +9,10 @@ import asyncio
 import gc
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from dispatcher import errors
 from dispatcher.cli import (
@@ -32,8 +33,22 @@ from dispatcher.cli.release import Version
 if TYPE_CHECKING:
     from dispatcher.settings import Settings
 
+
+class Commands(TyperGroup):
+    """The commands, with messages about wrong arguments that do not name the error type of a library."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401  # typer's copy of click has no public types
+        """Run the command; raises `BadParameter` for a wrong argument."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
+
 commands = typer.Typer(
     name="dispatcher",
+    cls=Commands,
     help="Queues AppWrappers in Postgres and creates their wrapped objects only when the whole gang fits.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -51,6 +66,7 @@ commands.add_typer(release.commands)
 
 plugin = typer.Typer(
     name="kubectl aw",
+    cls=Commands,
     help="Shows AppWrappers: the pending queue, running gangs, nodes, history and usage.",
     epilog=EXIT_CODES,
     no_args_is_help=True,

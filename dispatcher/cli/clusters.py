@@ -39,7 +39,7 @@ from dispatcher.cli.options import (
     Yes,
     check_no_options,
 )
-from dispatcher.cli.output import Shape, terminal_width
+from dispatcher.cli.output import Shape, terminal_width, written_as
 from dispatcher.cli.query import (
     NO_DATABASE,
     DatabaseUrlIfAny,
@@ -50,7 +50,7 @@ from dispatcher.cli.query import (
     note,
     show_report,
 )
-from dispatcher.cli.watching import EVERY, Every, Watch, watch
+from dispatcher.cli.watching import Every, Watch, is_watched, watch
 from dispatcher.store.reports import Report
 
 if TYPE_CHECKING:
@@ -76,25 +76,27 @@ def clusters(
     context: typer.Context,
     output: Shown = None,
     again: Watch = False,
-    every: Every = EVERY,
+    every: Every = None,
     database_url: DatabaseUrlIfAny = "",
     hub_kubeconfig: HubKubeconfig = "",
 ) -> None:
     """Show the capacity and the last event of each cluster; or add, cordon, drain and remove clusters.
 
-    The database is read, with capacity as of the last sample. Without a database the hub is asked, as by list.
+    The database is read: all clusters that were ever seen, with the capacity of the last sample (at most five minutes
+    old) and the last event. list asks the hub instead: the declared member clusters, with what is free now and why a
+    cluster gets no gangs. Without a database, clusters is list.
     """
     if context.invoked_subcommand:
         check_no_options(context, "dispatcher clusters list -o json")
         return
     if not database_url:
-        _list_instead(output, again, hub_kubeconfig)
+        _list_instead(output, is_watched(again, every), hub_kubeconfig)
         return
 
     def look() -> Report:
         return ask(database_url, lambda reports: reports.clusters())
 
-    if again:
+    if is_watched(again, every):
         watch(lambda: laid_out(look(), output, CLUSTERS, CLUSTERS_WIDE, nothing=NO_CLUSTERS), every)
     show_report(look(), output, CLUSTERS, CLUSTERS_WIDE, nothing=NO_CLUSTERS)
 
@@ -111,9 +113,10 @@ def list_clusters(
     output: Format = None,
     hub_kubeconfig: HubKubeconfig = "",
 ) -> None:
-    """Show the clusters, their free capacity, and why a cluster gets no gangs.
+    """Show the declared clusters as the hub has them now: free capacity, and why a cluster gets no gangs.
 
-    Free capacity is what a gang could request now: the reserve is already subtracted.
+    Needs no database; clusters without list reads the database, and also shows clusters that are gone. Free capacity
+    is what a gang could request now: the reserve is already subtracted.
     """
 
     async def act(hub: HubClient) -> None:
@@ -260,8 +263,8 @@ def _on_hub(kubeconfig: str, namespace: str, act: Callable[[HubClient], Awaitabl
 
 def _shown(listed: Json, output: Output | None) -> str:
     match output:
-        case Output.JSON:
-            return as_json(listed)
+        case Output.JSON | Output.YAML:
+            return written_as(as_json(listed), output)
         case Output.WIDE:
             return as_wide_table(listed["items"], datetime.now(UTC))
     return as_table(listed["items"], datetime.now(UTC), terminal_width())

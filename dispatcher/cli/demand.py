@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from dispatcher.cli.examples import examples
-from dispatcher.cli.options import Format, Output
-from dispatcher.cli.output import dumped, terminal_width
+from dispatcher.cli.options import DOCUMENTS, Format, Output
+from dispatcher.cli.output import shown_as, terminal_width
 from dispatcher.cli.query import note
 from dispatcher.cli.tables import table
 
@@ -88,8 +88,8 @@ def demand(filename: Files, kinds: KindsFile = "", output: Format = None) -> Non
     for file in filename:
         name = getattr(file, "name", "<stdin>")
         found += [_breakdown(name, raw, known) for raw in objects_in(name, file.read(LARGEST_FILE + 1))]
-    if output is Output.JSON:
-        typer.echo(dumped([_as_value(each) for each in found]))
+    if output in DOCUMENTS:
+        typer.echo(shown_as([_as_value(each) for each in found], output))
         return
     typer.echo(_as_table(found, is_wide=output is Output.WIDE))
     for each in found:

@@ -102,7 +102,8 @@ def _table(heading: str, shown: str, is_there: bool) -> list[str]:
 
 
 def _asks_for(job: Row) -> str:
-    return f"{text(job['cpu'])} cpu, {text(job['memory_gib'])} GiB, {text(job['gpu'])} gpu, {text(job['pods'])} pods"
+    pods = f"{text(job['pods'])} pod{'' if job['pods'] == 1 else 's'}"
+    return f"{text(job['cpu'])} cpu, {text(job['memory_gib'])} GiB, {text(job['gpu'])} gpu, {pods}"
 
 
 def _used(job: Row) -> str:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.cli.options import Format, HubKubeconfig, Output
-from dispatcher.cli.output import dumped, terminal_width
+from dispatcher.cli.options import DOCUMENTS, Format, HubKubeconfig, Output
+from dispatcher.cli.output import shown_as, terminal_width
 from dispatcher.cli.query import DatabaseUrl, Namespace, check_way, epilog, note, patience
 from dispatcher.core.model.record import Phase
 from dispatcher.errors import ClusterError, CommandFailed, InvalidFile, SettingsError
@@ -331,18 +331,17 @@ def _explained(snapshot: Snapshot, world: World, uids: Iterable[str]) -> list[Re
 def _show(reports: list[Report], output: Output | None) -> None:
     from dispatcher.cli.explanation_report import as_text
 
-    if output is Output.JSON:
-        typer.echo(dumped([each.as_value() for each in reports]))
+    if output in DOCUMENTS:
+        typer.echo(shown_as([each.as_value() for each in reports], output))
     elif reports:
         typer.echo(as_text(reports, None if output is Output.WIDE else terminal_width()))
 
 
 def _not_pending(record: Record, output: Output | None) -> str:
     """The answer about an AppWrapper that is not in the queue."""
-    if output is Output.JSON:
-        return dumped(
-            [{"name": record.name, "namespace": record.namespace, "uid": record.uid, "state": record.phase}]
-        )
+    if output in DOCUMENTS:
+        known = {"name": record.name, "namespace": record.namespace, "uid": record.uid, "state": record.phase}
+        return shown_as([known], output)
     where = f" on {record.attempt.cluster}" if record.attempt and record.has_objects else ""
     why = ": ".join(filter(None, (record.reason, record.message)))
     return one_line(f"{record.key} is {record.phase}{where}{f': {why}' if why else ''}.")

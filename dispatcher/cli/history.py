@@ -19,11 +19,11 @@ from dispatcher.cli.output import (
     Shape,
     as_asked,
     as_csv,
-    dumped,
     how_long,
     known,
     named,
     plain,
+    shown_as,
     terminal_width,
     text,
 )
@@ -45,7 +45,7 @@ from dispatcher.cli.query import (
     show_report,
     since_until,
 )
-from dispatcher.cli.watching import EVERY, Every, Watch, watch
+from dispatcher.cli.watching import Every, Watch, is_watched, watch
 from dispatcher.core.model.record import Phase
 from dispatcher.errors import CommandFailed
 from dispatcher.store.reports import COLUMN_OF, Description, Filter, GroupBy, Period, Report, Window
@@ -149,7 +149,7 @@ def show_queue(
     user: User = "",
     queue: Queue = "",
     again: Watch = False,
-    every: Every = EVERY,
+    every: Every = None,
     database_url: DatabaseUrl = "",
 ) -> None:
     """Show the pending queue in scheduling order, and why each AppWrapper is pending.
@@ -161,7 +161,7 @@ def show_queue(
     def look() -> Report:
         return ask(database_url, lambda reports: reports.queue(Filter(namespace, user, queue)))
 
-    if again:
+    if is_watched(again, every):
         watch(lambda: laid_out(look(), output, QUEUE, QUEUE_WIDE, nothing=NOTHING_WAITS), every)
     show_report(look(), output, QUEUE, QUEUE_WIDE, nothing=NOTHING_WAITS)
 
@@ -185,7 +185,7 @@ def show(
         bool, typer.Option("--all", help="Show every AppWrapper that ever had the name, not only the newest.")
     ] = False,
     again: Watch = False,
-    every: Every = EVERY,
+    every: Every = None,
     database_url: DatabaseUrl = "",
 ) -> None:
     """Show an AppWrapper: its state, its attempts and its timeline.
@@ -203,7 +203,7 @@ def show(
             raise CommandFailed(_unknown(name, namespace, is_uid=uid))
         return found
 
-    if again:
+    if is_watched(again, every):
         watch(lambda: _told(look()[0], output), every)
     found, count = look()
     typer.echo(_told(found, output))
@@ -359,8 +359,8 @@ def sql(
 
 def _told(found: Sequence[Description], output: Shape | None) -> str:
     match output:
-        case Shape.JSON:
-            return dumped([as_value(story) for story in found])
+        case Shape.JSON | Shape.YAML:
+            return shown_as([as_value(story) for story in found], output)
         case Shape.CSV:
             rows = tuple(row for story in found for row in story.timeline.rows)
             return as_csv(Report(found[0].timeline.columns, rows))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -13,10 +13,15 @@ from dispatcher.core.model.quantity import QuantityError, amount
 
 
 class Output(StrEnum):
-    """How a list is shown."""
+    """How a result is shown, if not as a table that fits the terminal."""
 
     JSON = "json"
+    YAML = "yaml"
     WIDE = "wide"
+
+
+DOCUMENTS: Final = frozenset({Output.JSON, Output.YAML})
+"""The forms for programs."""
 
 
 def check_no_options(context: typer.Context, example: str) -> None:
@@ -81,7 +86,7 @@ Namespace = Annotated[
 ]
 Format = Annotated[
     Output | None,
-    typer.Option("--output", "-o", metavar="FORMAT", help="json, or wide.", show_default=False),
+    typer.Option("--output", "-o", metavar="FORMAT", help="json, yaml, or wide.", show_default=False),
 ]
 Kubeconfig = Annotated[
     typer.FileBinaryRead | None,

@@ -29,6 +29,7 @@ class Shape(StrEnum):
     """How a report is shown, if not as a table that fits the terminal."""
 
     JSON = "json"
+    YAML = "yaml"
     CSV = "csv"
     WIDE = "wide"
 
@@ -93,11 +94,16 @@ def dumped(shown: object) -> str:
 
 def shown_as(shown: object, form: str | None) -> str:
     """The value as JSON, or as YAML if the form is `yaml`."""
+    return written_as(dumped(shown), form)
+
+
+def written_as(text_of_json: str, form: str | None) -> str:
+    """JSON as it is, or as YAML if the form is `yaml`."""
     if form != "yaml":
-        return dumped(shown)
+        return text_of_json
     import yaml  # only this form needs it
 
-    return yaml.safe_dump(json.loads(dumped(shown)), sort_keys=False, allow_unicode=True).removesuffix("\n")
+    return yaml.safe_dump(json.loads(text_of_json), sort_keys=False, allow_unicode=True).removesuffix("\n")
 
 
 def terminal_width() -> int | None:

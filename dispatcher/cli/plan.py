@@ -13,7 +13,7 @@ from typing import Annotated, Final
 import typer
 
 from dispatcher.cli.examples import examples
-from dispatcher.cli.output import dumped, terminal_width
+from dispatcher.cli.output import shown_as, terminal_width
 from dispatcher.errors import InvalidFile
 
 commands = typer.Typer()
@@ -58,6 +58,7 @@ class Output(StrEnum):
     """How the plan is shown, if not for people."""
 
     JSON = "json"
+    YAML = "yaml"
 
 
 @commands.command("plan", epilog=_HELP_END)
@@ -73,7 +74,8 @@ def plan(
         ),
     ],
     output: Annotated[
-        Output | None, typer.Option("--output", "-o", metavar="FORMAT", help="json.", show_default=False)
+        Output | None,
+        typer.Option("--output", "-o", metavar="FORMAT", help="json, or yaml.", show_default=False),
     ] = None,
     repairs: Annotated[
         bool, typer.Option(help="Search for holders and repairs; takes up to a minute for large files.")
@@ -104,7 +106,7 @@ def plan(
     shares, outcomes = world.plan_queues(known)
     decided = [each for each in outcomes if not isinstance(each, Drained)]
     report = PlanReport(world, shares, outcomes, advise(world, decided, known) if repairs else {})
-    if output is Output.JSON:
-        print(dumped(report.as_document()))
+    if output is not None:
+        print(shown_as(report.as_document(), output))
     else:
         print(report.as_text(terminal_width()))

@@ -19,7 +19,7 @@ import typer
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.durations import NotWritten, duration, moment
 from dispatcher.cli.examples import examples
-from dispatcher.cli.output import Column, Shape, as_csv, as_json, as_table, terminal_width
+from dispatcher.cli.output import Column, Shape, as_csv, as_json, as_table, terminal_width, written_as
 from dispatcher.errors import CommandFailed, SettingsError, StoreUnavailable, TryAgain
 from dispatcher.store.reports import Report, Reports, Window, reports
 
@@ -113,7 +113,7 @@ DatabaseUrlIfAny = Annotated[
 ]
 Shown = Annotated[
     Shape | None,
-    typer.Option("--output", "-o", metavar="FORMAT", help="json, csv, or wide.", show_default=False),
+    typer.Option("--output", "-o", metavar="FORMAT", help="json, yaml, csv, or wide.", show_default=False),
 ]
 Namespace = Annotated[
     str,
@@ -205,7 +205,7 @@ def show_report(
     nothing: str,
 ) -> None:
     """Print a report; for an empty table, print the sentence `nothing` on stderr."""
-    if report.rows or output in {Shape.JSON, Shape.CSV}:
+    if report.rows or output in {Shape.JSON, Shape.YAML, Shape.CSV}:
         typer.echo(laid_out(report, output, columns, more))
     else:
         note(nothing)
@@ -221,8 +221,8 @@ def laid_out(
 ) -> str:
     """Return a report as text, with `more` columns in wide output; for an empty table, the sentence `nothing`."""
     match output:
-        case Shape.JSON:
-            return as_json(report)
+        case Shape.JSON | Shape.YAML:
+            return written_as(as_json(report), output)
         case Shape.CSV:
             return _harmless(as_csv(report))
         case _ if not report.rows:

@@ -15,10 +15,20 @@ from typer.core import TyperGroup
 
 from dispatcher import errors
 from dispatcher.cli.examples import examples
-from dispatcher.cli.options import Format, HubKubeconfig, Output, check_no_options
-from dispatcher.cli.output import as_table, dumped, how_long, known, named, plain, terminal_width, value
+from dispatcher.cli.options import DOCUMENTS, Format, HubKubeconfig, Output, check_no_options
+from dispatcher.cli.output import (
+    as_table,
+    how_long,
+    known,
+    named,
+    plain,
+    shown_as,
+    terminal_width,
+    value,
+    written_as,
+)
 from dispatcher.cli.query import TIMEOUT, DatabaseUrlIfAny, ask, check_way, epilog, note, patience
-from dispatcher.cli.watching import EVERY, Every, Watch, watch
+from dispatcher.cli.watching import Every, Watch, is_watched, watch
 from dispatcher.core.queues.queue import StopPolicy
 from dispatcher.store.reports import Filter, Report, Reports
 
@@ -94,7 +104,7 @@ def queues(
     context: typer.Context,
     output: Format = None,
     again: Watch = False,
-    every: Every = EVERY,
+    every: Every = None,
     database_url: DatabaseUrlIfAny = "",
     hub_kubeconfig: HubKubeconfig = "",
 ) -> None:
@@ -114,13 +124,13 @@ def queues(
         return
 
     def look() -> str:
-        if output is Output.JSON:
+        if output in DOCUMENTS:
             from dispatcher.cli.queue_tree import as_json
 
-            return as_json(_on_hub(hub_kubeconfig, lambda hub: hub.queues()))
+            return written_as(as_json(_on_hub(hub_kubeconfig, lambda hub: hub.queues())), output)
         return _shown(_queues(hub_kubeconfig, database_url), output)
 
-    if again:
+    if is_watched(again, every):
         watch(lambda: _patiently(look), every)
     typer.echo(look())
 
@@ -137,7 +147,7 @@ def show(
     name: Name,
     output: Format = None,
     again: Watch = False,
-    every: Every = EVERY,
+    every: Every = None,
     database_url: DatabaseUrlIfAny = "",
     hub_kubeconfig: HubKubeconfig = "",
 ) -> None:
@@ -154,7 +164,7 @@ def show(
         gangs = _gangs(database_url, listed.leaves_below(name)) if database_url else None
         return _told(listed, name, gangs, output)
 
-    if again:
+    if is_watched(again, every):
         watch(lambda: _patiently(look), every)
     typer.echo(look())
     if not database_url:
@@ -307,14 +317,15 @@ def _waiting_in(leaf: str) -> Callable[[Reports], Awaitable[Report]]:
 def _told(listed: QueueList, name: str, gangs: Report | None, output: Output | None) -> str:
     from dispatcher.cli.queue_tree import as_text, settings_of, without_managers
 
-    if output is Output.JSON:
+    if output in DOCUMENTS:
         is_valid = name in listed.forest.places
-        return dumped(
+        return shown_as(
             {
                 "queue": without_managers(listed.items[name]) if name in listed.items else None,
                 "settings": [each._asdict() for each in settings_of(listed, name)] if is_valid else None,
                 "gangs": None if gangs is None else value(list(gangs)),
-            }
+            },
+            output,
         )
     width = None if output is Output.WIDE else terminal_width()
     blocks = [as_text(listed, name, width)]

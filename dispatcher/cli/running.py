@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from dispatcher.cli.examples import examples
+from dispatcher.cli.options import DOCUMENTS, Format, Output
 from dispatcher.cli.output import shown_as, terminal_width
 from dispatcher.cli.query import note
 from dispatcher.cli.user_options import (
     ALL_NAMESPACES,
     AllNamespaces,
     Context,
-    Form,
-    Format,
     Kubeconfig,
     Namespace,
     Selector,
@@ -74,10 +73,10 @@ def running(
         gangs = held_gangs(raw, _namespace_labels(hub, where))
         pods = _pods(hub, gangs)
     report = RunningReport.of(gangs, pods, datetime.now(UTC))
-    if output in {Form.JSON, Form.YAML}:
+    if output in DOCUMENTS:
         typer.echo(shown_as(report.as_value(), output))
     elif gangs:
-        typer.echo(report.as_wide_table() if output is Form.WIDE else report.as_table(terminal_width()))
+        typer.echo(report.as_wide_table() if output is Output.WIDE else report.as_table(terminal_width()))
     else:
         note(NOTHING_RUNS.format("" if everywhere else f" in namespace {where}"))
 
@@ -114,10 +113,10 @@ def nodes(
 
     with UserHub(kubeconfig, context) as hub:
         report, sentences = NodeReport.read(hub, namespace or hub.namespace, selector)
-    if output in {Form.JSON, Form.YAML}:
+    if output in DOCUMENTS:
         typer.echo(shown_as(report.as_value(), output))
     elif report.nodes:
-        typer.echo(report.as_wide_table() if output is Form.WIDE else report.as_table(terminal_width()))
+        typer.echo(report.as_wide_table() if output is Output.WIDE else report.as_table(terminal_width()))
     else:
         note("No node is seen.")
     for sentence in sentences:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -10,18 +9,6 @@ import typer
 ALL_NAMESPACES = ""
 
 
-class Form(StrEnum):
-    """How a result is shown, if not as a table that fits the terminal."""
-
-    JSON = "json"
-    YAML = "yaml"
-    WIDE = "wide"
-
-
-Format = Annotated[
-    Form | None,
-    typer.Option("--output", "-o", metavar="FORMAT", help="json, yaml, or wide.", show_default=False),
-]
 Kubeconfig = Annotated[
     str,
     typer.Option(

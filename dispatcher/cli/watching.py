@@ -24,18 +24,33 @@ CLEAR: Final = "\x1b[H\x1b[2J"
 
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C, which exits with 130.")]
 Every = Annotated[
-    float,
-    typer.Option(min=0.1, max=86400.0, metavar="SECONDS", help="Seconds between two refreshes of --watch."),
+    float | None,
+    typer.Option(
+        min=0.1,
+        max=86400.0,
+        metavar="SECONDS",
+        help=f"Seconds between two refreshes of --watch.  [default: {EVERY:g}]",
+        show_default=False,
+    ),
 ]
 
 
-def watch(look: Callable[[], str], every: float, pause: Callable[[float], None] = time.sleep) -> NoReturn:
+def is_watched(again: bool, every: float | None) -> bool:
+    """True with --watch; raises `BadParameter` for --every without it, which would be ignored."""
+    if every is not None and not again:
+        raise typer.BadParameter("--every is the pause of --watch: give --watch, too")
+    return again
+
+
+def watch(
+    look: Callable[[], str], every: float | None, pause: Callable[[float], None] = time.sleep
+) -> NoReturn:
     """Show the text of `look`, refreshed until Ctrl-C; an error that may pass is shown below the last text."""
     try:
         seen = look()
         typer.echo(_drawn(seen))
         while True:
-            pause(every)
+            pause(EVERY if every is None else every)
             seen, said = _again(look, seen)
             typer.echo(_drawn(said))
     except KeyboardInterrupt:

@@ -39,7 +39,7 @@ def user_event_of(change: Change) -> UserEvent | None:
             count = len(after.attempt.objects) if after.attempt else 0
             return UserEvent("Dispatched", f"every wrapped object ({count}) was created in cluster {cluster}")
         case Cause.PODS_RUNNING:
-            return UserEvent("Running", f"{after.gang.pods} pods run in cluster {cluster}")
+            return UserEvent("Running", f"{_pods(after.gang.pods)} in cluster {cluster}")
         case Cause.REJECTED:
             return UserEvent("Failed", after.message, warning=True)
         case Cause.LOST:
@@ -90,3 +90,7 @@ _LOOP: Final = (
 
 def _waited_before(change: Change) -> bool:
     return change.before is not None and change.before.condition(ConditionType.BACKOFF) is not None
+
+
+def _pods(count: int) -> str:
+    return "1 pod runs" if count == 1 else f"{count} pods run"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 
+import yaml
+
 from dispatcher.cli.listing import NO_MEMBERS, as_table, as_wide_table
 from tests.commands import Ran, Run
 from tests.fakes import FakeApiServer, hang_up, refusal, text
@@ -63,6 +65,14 @@ async def test_list_as_json_is_what_the_hub_gave(run: Run, hub: FakeApiServer) -
 
     listed = json.loads(ran.out)
     assert (listed["kind"], listed["items"]) == ("MemberClusterList", [EAST])
+
+
+async def test_list_as_yaml_has_the_same_content(run: Run, hub: FakeApiServer) -> None:
+    hub.on("GET", MEMBERS, members(EAST))
+
+    written, as_json = await run("list", "-o", "yaml"), await run("list", "-o", "json")
+
+    assert yaml.safe_load(written.out) == json.loads(as_json.out)
 
 
 async def test_no_members_means_that_the_hub_runs_everything(run: Run) -> None:

@@ -64,7 +64,7 @@ NOTICES: list[tuple[str, Callable[[], Change], tuple[str, str, bool] | None]] = 
     (
         "running",
         lambda: run_steps.mark_running(make_record(Phase.DISPATCHED), at(3)),
-        ("Running", "1 pods run in cluster hub", False),
+        ("Running", "1 pod runs in cluster hub", False),
     ),
     (
         "failed",

@@ -38,7 +38,7 @@ WITH_EVENT = [
     ),
     pytest.param(
         run_steps.mark_running(make_record(Phase.DISPATCHED), at(3)),
-        UserEvent("Running", "1 pods run in cluster hub"),
+        UserEvent("Running", "1 pod runs in cluster hub"),
         id="runs",
     ),
     pytest.param(
