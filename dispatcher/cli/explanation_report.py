@@ -59,6 +59,7 @@ class Report:
             **self._decision(found.outcome),
             "holders": [self._holder(uid) for uid in found.advice.holders],
             "repair": [self._named(each).as_document() for each in found.advice.repairs],
+            "uncordon": [{"cluster": each.cluster, "nodes": list(each.nodes)} for each in found.cordoned],
             **self._queues(),
             **(self.author.as_value() if self.author else {}),
             "takenAt": _time(self.taken_at),
@@ -194,11 +195,15 @@ class Report:
         if advice.holders:
             rows = [self._holder_row(uid) for uid in advice.holders]
             yield from ("", *table(_HOLDERS, rows, width).splitlines())
-        if advice.repairs:
+        cordoned = self.explanation.cordoned
+        if advice.repairs or cordoned:
             yield from ("", "It would be dispatched")
+        for opened in cordoned:
+            word = "node" if len(opened.nodes) == 1 else "nodes"
+            yield f"  with {word} {listed(opened.nodes)} in {opened.cluster} uncordoned"
         for each in advice.repairs:
             yield f"  {in_words(self._named(each), self._like(each))}"
-        if advice.message:
+        if advice.message and not cordoned:
             yield from ("", f"{advice.message[0].upper()}{advice.message[1:]}.")
 
     def _holder_row(self, uid: str) -> tuple[str, ...]:

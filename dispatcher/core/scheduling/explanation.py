@@ -6,6 +6,7 @@ a gang that was not submitted yet.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
@@ -19,8 +20,18 @@ from dispatcher.core.scheduling.explain import INSUFFICIENT, RESERVED
 from dispatcher.core.scheduling.sharing.account_report import AccountRow, QueueReport, Spared
 from dispatcher.core.scheduling.world import KnownSnapshots, World
 
+MOST_UNCORDONED: Final = 8
+"""Cordoned nodes of one cluster that are tried one by one."""
 MOST_SPARED: Final = 100
 """Gangs that an explanation lists as not preempted."""
+
+
+@dataclass(frozen=True, slots=True)
+class CordonedNodes:
+    """Cordoned nodes of a cluster: if they were open, the gang would be dispatched."""
+
+    cluster: str
+    nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +41,7 @@ class Explanation:
     `outcome` is None for a gang that may not be dispatched before `eligible_at`; it has no position then. `ahead` and
     `behind` are the gangs before and after it in its queue, in order. With queues, `accounts` are those of its queues
     and of the queues above them, `borrowers` those of others that borrow what it asks for, and `spared` are the gangs
-    of its trees that are not preempted for it.
+    of its trees that are not preempted for it. Each of `cordoned` suffices by itself.
     """
 
     record: Record
@@ -41,6 +52,7 @@ class Explanation:
     accounts: tuple[AccountRow, ...] = ()
     borrowers: tuple[AccountRow, ...] = ()
     spared: tuple[Spared, ...] = ()
+    cordoned: tuple[CordonedNodes, ...] = ()
 
     @property
     def position(self) -> int | None:
@@ -71,8 +83,28 @@ def explain(
     found = Explanation(outcome.record, outcome, tuple(queue[:index]), tuple(queue[index + 1 :]))
     if isinstance(outcome, Placed):
         return found
-    found = replace(found, advice=advise_one(world, outcomes, uid, most_work, known))
+    advice = advise_one(world, outcomes, uid, most_work, known)
+    cordoned = () if isinstance(outcome, Preempting) else tuple(_cordoned(world, uid, known))
+    found = replace(found, advice=advice, cordoned=cordoned)
     return _with_queues(found, world) if world.has_queues else found
+
+
+def _cordoned(world: World, uid: str, known: KnownSnapshots) -> Iterator[CordonedNodes]:
+    """The cordoned nodes of each cluster that would let a gang go: single nodes if one suffices, else all of them."""
+
+    def goes(cluster: str, nodes: Sequence[str]) -> bool:
+        outcomes = world.with_open_nodes(cluster, nodes).plan(known)
+        return any(isinstance(each, Placed) and each.record.uid == uid for each in outcomes)
+
+    for cluster in world.clusters:
+        nodes = [node.name for node in cluster.nodes if node.ready and not node.usable]
+        if not nodes or not goes(cluster.name, nodes):
+            continue
+        single = [name for name in nodes[:MOST_UNCORDONED] if goes(cluster.name, [name])]
+        if not single:
+            yield CordonedNodes(cluster.name, tuple(nodes))
+        for name in single:
+            yield CordonedNodes(cluster.name, (name,))
 
 
 def _is_beside(record: Record, outcome: Outcome, world: World) -> bool:

@@ -274,6 +274,18 @@ class World:
             ),
         )
 
+    def with_open_nodes(self, cluster: str, nodes: Collection[str]) -> World:
+        """The world in which these nodes of a cluster are not cordoned; a node that is not ready stays unusable."""
+        return self._changed(
+            cluster,
+            lambda each: replace(
+                each,
+                nodes=tuple(
+                    replace(node, usable=node.ready) if node.name in nodes else node for node in each.nodes
+                ),
+            ),
+        )
+
     def _plan_one_queue(self, known: KnownSnapshots | None) -> tuple[Outcome, ...]:
         """The outcomes where there is only the queue `default` without limits."""
         queue = ordering.in_order(self.pending, self.now)

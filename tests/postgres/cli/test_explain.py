@@ -126,6 +126,7 @@ async def test_a_program_gets_all_fields(run: Run, queues: Queues) -> None:
             },
             {"remove": ["team-a/train", "team-b/sweep"]},
         ],
+        "uncordon": [],
         "takenAt": queues.taken_at.isoformat(),
     }
 
@@ -419,6 +420,7 @@ async def test_a_program_gets_the_place_of_a_proposal(run: Run, queues: Queues, 
                 "message": "west (new switches)",
                 "holders": [],
                 "repair": [],
+                "uncordon": [],
                 "takenAt": queues.taken_at.isoformat(),
             }
         ],

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dispatcher.cli.explanation_report import Report
+from dispatcher.core.model.nodes import Node
 from dispatcher.core.queues.queue import Queue, Quota, StopPolicy
-from dispatcher.core.scheduling.explanation import explain
+from dispatcher.core.scheduling.explanation import CordonedNodes, explain
 from dispatcher.core.scheduling.world import Cluster, World
 from tests.builders import make_core_node, make_gang, make_record
 
@@ -17,6 +20,42 @@ QUEUES = (
     Queue("leaf", "inner"),
     Queue("open"),
 )
+
+
+def cordoned(name: str, cpu: int, *, ready: bool = True) -> Node:
+    return replace(make_core_node(name, cpu=cpu), usable=False, ready=ready)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "uncordon", "lines"),
+    [
+        ([cordoned("b", 8000)], [["b"]], ["  with node b in east uncordoned"]),
+        (
+            [cordoned("b", 8000), cordoned("c", 9000), cordoned("small", 1000)],
+            [["b"], ["c"]],
+            ["  with node b in east uncordoned", "  with node c in east uncordoned"],
+        ),
+        ([cordoned("b", 8000, ready=False)], [], []),
+        ([cordoned("small", 1000)], [], []),
+    ],
+    ids=["one", "each of two", "not ready", "too small"],
+)
+def test_cordoned_nodes_that_would_let_it_go_are_named(
+    nodes: list[Node], uncordon: list[list[str]], lines: list[str]
+) -> None:
+    gang = make_record(name="q", uid="q", gang=make_gang(cpu=6000))
+    world = World((Cluster("east", (make_core_node("n", cpu=4000), *nodes)),), pending=(gang,))
+    found = Report(explain(world, "q"), world, {"q": gang})
+
+    assert [each["nodes"] for each in found.as_value()["uncordon"]] == uncordon
+    assert [line for line in found.as_text(None).splitlines() if "uncordoned" in line] == lines
+
+
+def test_gang_that_needs_all_cordoned_nodes_is_told_all_of_them() -> None:
+    gang = make_record(name="q", uid="q", gang=make_gang(2, cpu=6000))
+    world = World((Cluster("east", (cordoned("b", 6000), cordoned("c", 6000))),), pending=(gang,))
+
+    assert explain(world, "q").cordoned == (CordonedNodes("east", ("b", "c")),)
 
 
 def report(queue: str, cpu: int) -> Report:
