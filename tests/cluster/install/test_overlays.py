@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import yaml
 
 from testbed.plane import Plane
@@ -40,7 +43,7 @@ def test_overlay_of_a_hub_gives_no_rights_to_create_gangs_on_the_hub(kubectl: Ku
 def test_component_for_monitoring_only_adds_its_objects(kubectl: Kubectl, tmp_path: Path) -> None:
     overlay = {
         "resources": [os.path.relpath(OVERLAYS / "single", tmp_path)],
-        "components": [os.path.relpath(CHECKOUT / "manifests" / "components" / "monitoring", tmp_path)],
+        "components": [os.path.relpath(OVERLAYS.parent / "components" / "monitoring", tmp_path)],
     }
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
     assert rendered(kubectl, str(tmp_path)) - rendered(kubectl, "single") == {
