@@ -68,7 +68,7 @@ test-postgres: $(READY) ## The tests that need Postgres
 	$(PYTEST) tests/postgres
 
 .PHONY: test-cluster
-test-cluster: control-plane codeflare-sdk ## The tests that need a control plane
+test-cluster: control-plane helm codeflare-sdk ## The tests that need a control plane
 	$(PYTEST) tests/cluster
 
 .PHONY: test-image
@@ -154,7 +154,7 @@ prometheus: $(READY) ## Build Prometheus and promtool for the tests of alerts (o
 
 # After the control plane, with which it shares most of what is compiled.
 .PHONY: helm
-helm: control-plane
+helm: control-plane ## Build Helm for the tests of the chart (once: a minute; test-all does it)
 	@$(BIN)/python -m testbed build --helm >/dev/null
 
 .PHONY: codeflare-sdk

@@ -16,6 +16,8 @@ from testbed import build
 from tests.cluster.install.installation import CHART, OVERLAYS, Helm
 from tests.cluster.members.identities import HUB, MEMBER, NAMESPACE
 
+pytestmark = pytest.mark.exhaustive  # Helm is built for `make test-all` only
+
 Json = dict[str, Any]
 Key = tuple[str, str]
 
