@@ -13,8 +13,6 @@ from dispatcher.core.queues.queue import Queue, Quota
 from dispatcher.kube.client import ClusterClient
 from testbed.kuberay import Api, RefusedError
 from testbed.plane import Plane
-from tests.cluster.definitions import install
-from tests.crds import load_crds
 
 Json = dict[str, Any]
 
@@ -34,10 +32,8 @@ WHILE_BORROWING = (
 
 @pytest.fixture
 async def api(plane: Plane) -> AsyncIterator[Api]:
+    """A way to the API server, on which our definitions are installed from the start."""
     async with Api.connect(plane.kubeconfig) as connected:
-        for crd in load_crds():
-            if crd["spec"]["names"]["kind"] == "DispatchQueue":
-                await install(connected, crd)
         yield connected
 
 

@@ -13,8 +13,6 @@ from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.kubeconfig import connection
 from testbed.kuberay import Api, RefusedError
 from testbed.plane import Plane
-from tests.cluster.definitions import install
-from tests.crds import load_crds
 
 Json = dict[str, Any]
 
@@ -25,10 +23,8 @@ TIME = "2026-11-20T08:58:06Z"
 
 @pytest.fixture
 async def api(plane: Plane) -> AsyncIterator[Api]:
+    """A way to the API server, on which our definitions are installed from the start."""
     async with Api.connect(plane.kubeconfig) as connected:
-        for crd in load_crds():
-            if crd["spec"]["names"]["kind"] == "MemberCluster":
-                await install(connected, crd)
         yield connected
 
 

@@ -10,8 +10,7 @@ from dispatcher.api.appwrapper import Requeuing, WrappedObject, parse_spec
 from dispatcher.kube.client import ClusterClient
 from testbed.kuberay import Api, RefusedError
 from testbed.plane import Plane
-from tests.cluster.definitions import appwrapper, collection, install
-from tests.crds import load_crds
+from tests.cluster.definitions import appwrapper, collection
 
 EXAMPLES = {
     path.stem: yaml.safe_load(path.read_text())
@@ -25,9 +24,8 @@ MCADS_TIME = "2026-11-20T08:58:06.842261Z"
 
 @pytest.fixture
 async def api(plane: Plane) -> AsyncIterator[Api]:
+    """A way to the API server, on which our definitions are installed from the start."""
     async with Api.connect(plane.kubeconfig) as connected:
-        for crd in load_crds():
-            await install(connected, crd)
         yield connected
 
 
