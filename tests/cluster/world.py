@@ -227,11 +227,13 @@ class World:
     async def until_history(self, name: str, cause: str, times: int = 1) -> list[str]:
         """The causes of an AppWrapper's history once `cause` is among them so often."""
 
-        async def look() -> list[str] | None:
-            causes = await self.causes(name)
-            return causes if causes.count(cause) >= times else None
+        async with self._history() as history:  # one connection for all looks
 
-        return await self.until(look, f"{name}: {cause} ({times})")
+            async def look() -> list[str] | None:
+                causes = [entry.cause for entry in await history.timeline(self.namespace, name)]
+                return causes if causes.count(cause) >= times else None
+
+            return await self.until(look, f"{name}: {cause} ({times})")
 
     async def until_gone(self, kind: str, name: str) -> None:
         """Return once an object is gone."""
