@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
 
+from dispatcher.store.database import Database
+from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
+from testbed.postgres import clone_template, drop_database
 from tests.commands import Run, runner
 from tests.postgres.cli.lives import Lives, live
 
@@ -62,3 +68,30 @@ def _of(url: str, account: str) -> str:
 async def lives(queue: QueueStore) -> Lives:
     """Three AppWrappers: one completed and gone, one failed, and one that waits under the name of the first."""
     return await live(queue)
+
+
+@dataclass(frozen=True, slots=True)
+class Lived:
+    """A database in which the three AppWrappers lived, for tests that only read it."""
+
+    url: str
+    lives: Lives
+
+
+@pytest.fixture(scope="package")
+def lived(postgres_url: str, replaying_template: str) -> Iterator[Lived]:
+    """Made once for all tests of this folder that ask for it."""
+    name = f"aw_test_{uuid.uuid4().hex}"
+    url = clone_template(postgres_url, replaying_template, name)
+    yield Lived(url, asyncio.run(_lived(url)))
+    drop_database(postgres_url, name)
+
+
+async def _lived(url: str) -> Lives:
+    database = Database(url)
+    try:
+        leadership = Leadership(database, holder="leader")
+        assert await leadership.acquire() is not None
+        return await live(QueueStore(database, lambda: leadership.lease))
+    finally:
+        await database.close()

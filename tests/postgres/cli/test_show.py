@@ -10,9 +10,21 @@ from datetime import timedelta
 import pytest
 
 from tests.commands import Ran, Run
+from tests.postgres.cli.conftest import Lived
 from tests.postgres.cli.lives import FAILED, GONE, WAITING, Lives, shown
 
 MORE = "1 more had that name: --all shows them, -n limits them to one namespace.\n"
+
+
+@pytest.fixture
+def database_url(lived: Lived) -> str:
+    """The same database for all tests here, since they only read it."""
+    return lived.url
+
+
+@pytest.fixture
+def lives(lived: Lived) -> Lives:
+    return lived.lives
 
 
 async def test_all_about_one_that_is_gone_is_told(run: Run, lives: Lives) -> None:
