@@ -12,7 +12,9 @@ SDK := .dev/codeflare-sdk
 SDK_LOCKS := tests/cluster/sdk
 SDK_PIP = $(SDK)/env/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes
 SDK_RELEASES := 0.12.1 0.16.0
-WORKERS ?= 2
+WORKERS ?= 3
+# Else every worker would rewrite the assertions of all test modules again.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/pytest --numprocesses $(WORKERS)
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/appwrapper-dispatcher
 

@@ -30,9 +30,12 @@ def supervisor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervisor]
         yield supervisor
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def plane(supervisor: Supervisor) -> Iterator[Plane]:
-    """A control plane with the blog's three nodes, our CRDs, and the stand-in for KubeRay's operator."""
+    """A control plane with the blog's three nodes, our CRDs, and the stand-in for KubeRay's operator.
+
+    It ends with the last test of this folder, for it would take processor time from the tests that follow.
+    """
     plane = Plane(supervisor, build.ensure(), "hub", BLOG_NODES)
     plane.up()
     operator = supervisor.start(
