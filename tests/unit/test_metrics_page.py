@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Final
 
+from dispatcher import errors
 from dispatcher.controller.upkeep.metrics import MOST_AMOUNTS, MOST_QUEUES
 from dispatcher.core.model.record import Phase
 from tests.metrics import Described, described
@@ -43,6 +44,18 @@ def test_bounds_are_those_of_the_code() -> None:
     assert series["dispatcher_appwrappers"] == str(len(Phase))
     assert series["dispatcher_queue_pending"] == f"{MOST_QUEUES:,}"
     assert series["dispatcher_queue_used"] == f"{MOST_AMOUNTS:,}"
+
+
+def test_every_error_of_a_write_is_a_word_of_the_page() -> None:
+    row = rows()["dispatcher_api_write_errors_total"]
+    uncounted = {errors.WriteForbiddenByFence, errors.Refused}
+    words = {
+        each.__name__
+        for each in vars(errors).values()
+        if isinstance(each, type) and issubclass(each, errors.ClusterError) and each not in uncounted
+    } - {errors.ClusterError.__name__}
+    assert set(re.findall(r"`([A-Z]\w+)`", row[3])) == words
+    assert row[2] == f"{4 * len(words)} × (K + 10)"
 
 
 def test_metrics_that_other_pages_name_exist() -> None:
