@@ -177,6 +177,11 @@ $(SDK)/ready: $(wildcard $(SDK_LOCKS)/*.lock) | $(READY)
 		done && touch $@; \
 	fi
 
+.PHONY: release
+release: helm ## Make wheel, source, chart, bill of materials and their sums in dist/, the same bytes each time
+	@rm -rf dist
+	@$(BIN)/python -m release dist
+
 .PHONY: clean
 clean: ## End what runs, and remove .venv, .dev and the tools' caches
 	@for state in .dev .dev/dev .dev/demo .dev/demo-hub .dev/demo-queues; do \
