@@ -55,7 +55,7 @@ def test_every_error_of_a_write_is_a_word_of_the_page() -> None:
         if isinstance(each, type) and issubclass(each, errors.ClusterError) and each not in uncounted
     } - {errors.ClusterError.__name__}
     assert set(re.findall(r"`([A-Z]\w+)`", row[3])) == words
-    assert row[2] == f"{4 * len(words)} × (K + 10)"
+    assert row[2] == f"{4 * len(words)} \N{MULTIPLICATION SIGN} (K + 10)"
 
 
 def test_metrics_that_other_pages_name_exist() -> None:
