@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,10 +15,10 @@ from typing import Any
 import pytest
 import yaml
 
-from dispatcher.core.scheduling.world import Cluster
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
+from testbed.postgres import clone_template, drop_database
 from tests.builders import make_template
 from tests.commands import Ran, Run
 from tests.postgres.cli.lives import shown
@@ -22,19 +26,47 @@ from tests.postgres.cli.queues import EAST, LARGE, SMALL, SWEEP, TRAIN, WEST, Qu
 
 Json = dict[str, Any]
 
-NO_SNAPSHOT = (
-    "dispatcher: the database has no snapshot of clusters: start a dispatcher of this release with it, and ask again "
-    "some seconds later\n"
-)
 TAINTED = "1 of 2 nodes excluded: 1 with taint team=b not tolerated"
 
 
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A database with two clusters, one of them cordoned, and a queue in front."""
+
+    url: str
+    queues: Queues
+
+
+@pytest.fixture(scope="module")
+def filled(postgres_url: str, replaying_template: str) -> Iterator[Filled]:
+    """Made once for all tests that only read it."""
+    name = f"aw_test_{uuid.uuid4().hex}"
+    url = clone_template(postgres_url, replaying_template, name)
+    yield Filled(url, asyncio.run(_filled(url)))
+    drop_database(postgres_url, name)
+
+
+async def _filled(url: str) -> Queues:
+    database = Database(url)
+    try:
+        leadership = Leadership(database, holder="leader", lease=timedelta(hours=1))
+        assert await leadership.acquire() is not None
+        queues = await fill(QueueStore(database, lambda: leadership.lease))
+        await snap(database, leadership, queues.taken_at, EAST, WEST)
+        return queues
+    finally:
+        await database.close()
+
+
 @pytest.fixture
-async def queues(queue: QueueStore, database: Database, leadership: Leadership) -> Queues:
-    """Two clusters, one of them cordoned, with a queue in front."""
-    queues = await fill(queue)
-    await snap(database, leadership, queues.taken_at, EAST, WEST)
-    return queues
+def database_url(filled: Filled) -> str:
+    """The same database for all tests here, since they only read it."""
+    return filled.url
+
+
+@pytest.fixture
+def queues(filled: Filled) -> Queues:
+    return filled.queues
 
 
 def rejections(free: int, needs: int = 6) -> str:
@@ -233,23 +265,6 @@ async def test_each_repair_lets_the_gang_go(run: Run, queues: Queues) -> None:
         assert (after["verdict"], after["holders"], after["repair"]) == ("Dispatch", [], [])
 
 
-async def test_on_the_hub_alone_there_is_no_table_of_clusters(
-    run: Run, queue: QueueStore, database: Database, leadership: Leadership
-) -> None:
-    queues = await fill(queue)
-    await snap(database, leadership, queues.taken_at, Cluster("hub", WEST.nodes))
-    assert await run("explain", "small", "--priority", "9") == Ran(
-        0,
-        "team-a/small fits: the next cycle dispatches it to hub, on n1.\n"
-        "  position 1 of 2 in the queue, before team-a/large\n",
-    )
-    assert await run("explain", "small", "--if", "nodes+1:cpu=2") == Ran(
-        0,
-        "team-a/small fits: the next cycle dispatches it to hub, on added-0-0.\n"
-        "  position 2 of 2 in the queue, after team-a/large\n",
-    )
-
-
 async def test_the_reader_gets_the_same_answer(run: Run, queues: Queues, reader_url: str) -> None:
     assert await run("explain", "small", "--database-url", reader_url) == await run("explain", "small")
 
@@ -293,23 +308,6 @@ async def test_an_unknown_name_is_answered_with_where_to_look(
     run: Run, queues: Queues, asked: list[str], message: str
 ) -> None:
     assert await run("explain", *asked) == Ran(1, "", f"dispatcher: {message}\n")
-
-
-@pytest.mark.parametrize("asked", [["explain", "small"], ["would", "-f", "-"]], ids=lambda asked: asked[0])
-async def test_without_a_snapshot_it_says_what_to_start(
-    run: Run, queue: QueueStore, asked: list[str]
-) -> None:
-    await fill(queue)
-    assert await run(*asked, stdin=yaml.safe_dump(manifest())) == Ran(1, "", NO_SNAPSHOT)
-
-
-async def test_without_a_leader_it_says_so_and_answers(
-    run: Run, queues: Queues, leadership: Leadership
-) -> None:
-    before = await run("explain", "small")
-    await leadership.release()
-    note = "No dispatcher leads now, so nothing is dispatched: start one, or see its log.\n"
-    assert await run("explain", "small") == Ran(0, before.out, note)
 
 
 async def test_a_database_that_is_not_there_is_to_be_tried_again(run: Run) -> None:

@@ -1,0 +1,55 @@
+"""`explain` and `would` on databases that lack something: members, a snapshot, a leader."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from dispatcher.core.scheduling.world import Cluster
+from dispatcher.store.database import Database
+from dispatcher.store.leadership import Leadership
+from dispatcher.store.queue import QueueStore
+from tests.commands import Ran, Run
+from tests.postgres.cli.queues import EAST, WEST, fill, snap
+from tests.postgres.cli.test_explain import manifest
+
+NO_SNAPSHOT = (
+    "dispatcher: the database has no snapshot of clusters: start a dispatcher of this release with it, and ask again "
+    "some seconds later\n"
+)
+
+
+async def test_on_the_hub_alone_there_is_no_table_of_clusters(
+    run: Run, queue: QueueStore, database: Database, leadership: Leadership
+) -> None:
+    queues = await fill(queue)
+    await snap(database, leadership, queues.taken_at, Cluster("hub", WEST.nodes))
+    assert await run("explain", "small", "--priority", "9") == Ran(
+        0,
+        "team-a/small fits: the next cycle dispatches it to hub, on n1.\n"
+        "  position 1 of 2 in the queue, before team-a/large\n",
+    )
+    assert await run("explain", "small", "--if", "nodes+1:cpu=2") == Ran(
+        0,
+        "team-a/small fits: the next cycle dispatches it to hub, on added-0-0.\n"
+        "  position 2 of 2 in the queue, after team-a/large\n",
+    )
+
+
+@pytest.mark.parametrize("asked", [["explain", "small"], ["would", "-f", "-"]], ids=lambda asked: asked[0])
+async def test_without_a_snapshot_it_says_what_to_start(
+    run: Run, queue: QueueStore, asked: list[str]
+) -> None:
+    await fill(queue)
+    assert await run(*asked, stdin=yaml.safe_dump(manifest())) == Ran(1, "", NO_SNAPSHOT)
+
+
+async def test_without_a_leader_it_says_so_and_answers(
+    run: Run, queue: QueueStore, database: Database, leadership: Leadership
+) -> None:
+    queues = await fill(queue)
+    await snap(database, leadership, queues.taken_at, EAST, WEST)
+    before = await run("explain", "small")
+    await leadership.release()
+    note = "No dispatcher leads now, so nothing is dispatched: start one, or see its log.\n"
+    assert await run("explain", "small") == Ran(0, before.out, note)
