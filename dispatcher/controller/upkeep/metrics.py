@@ -77,15 +77,21 @@ def gather(sources: Sources, now: datetime) -> Figures:
 def with_queued(figures: Figures, queued: Iterable[Record], now: datetime) -> Figures:
     """The same figures with those of the queued AppWrappers; an empty reason means not evaluated yet."""
     waiting: Counter[str] = Counter()
-    oldest: dict[str, float] = {}
-    head_blocked = 0.0
-    for record in queued:
+    first: dict[str, datetime] = {}
+    blocked_since = now
+    for record in queued:  # tens of thousands: times are compared here, and subtracted once
         reason = record.pending.reason if record.pending else ""
         waiting[reason] += 1
-        oldest[reason] = max(oldest.get(reason, 0.0), (now - record.created_at).total_seconds())
-        if record.blocked_since is not None:
-            head_blocked = max(head_blocked, (now - record.blocked_since).total_seconds())
-    return replace(figures, waiting=waiting, oldest=oldest, head_blocked=head_blocked)
+        if record.created_at < first.get(reason, now):
+            first[reason] = record.created_at
+        if record.blocked_since is not None and record.blocked_since < blocked_since:
+            blocked_since = record.blocked_since
+    return replace(
+        figures,
+        waiting=waiting,
+        oldest={reason: (now - at).total_seconds() for reason, at in first.items()},
+        head_blocked=(now - blocked_since).total_seconds(),
+    )
 
 
 def _failing(watches: Iterable[tuple[str, Reflector[Any]]]) -> dict[tuple[str, ...], bool]:
