@@ -1,4 +1,8 @@
-"""One fresh control plane for the tests of installations. Each leaves it without anything of the dispatcher."""
+"""A fresh control plane for each file of tests of installations.
+
+An API server refuses AppWrappers after the policies were removed and installed again: it finds no ConfigMap with the
+kinds, although it is there (docs/install.md, "Uninstall"). So the files do not share one.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ BLOG_NODES = Wanted(
 """The cluster knows RayClusters, and nothing of the dispatcher."""
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def fresh(supervisor: Supervisor) -> Iterator[Plane]:
     """A cluster on which nothing of the dispatcher was installed, with the stand-in for KubeRay's operator."""
     plane = Plane(supervisor, build.ensure(), "fresh", BLOG_NODES)
@@ -36,12 +40,12 @@ def fresh(supervisor: Supervisor) -> Iterator[Plane]:
     plane.down()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def kubectl(fresh: Plane) -> Kubectl:
     return Kubectl(fresh)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def helm(fresh: Plane, tmp_path_factory: pytest.TempPathFactory) -> Helm:
     """Helm at the fresh cluster."""
     return Helm(build.ensure_helm(), tmp_path_factory.mktemp("helm"), fresh)
