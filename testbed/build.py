@@ -18,14 +18,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
 from testbed.processes import Process, Supervisor
 
-VERSION = "v1.36.3"
 MODULE = Path(__file__).parent / "kcp"
+VERSIONS = MODULE / "versions"
+VERSION_VARIABLE = "DISPATCHER_TEST_KUBERNETES"
 HELM_VERSION = "v4.2.4"
 GO_LOCK = Path(__file__).parent / "go.lock"
 SOURCES = ("go.mod", "go.sum", "main.go")
@@ -34,10 +35,9 @@ OLDEST_GO = (1, 26)
 KWOK = "sigs.k8s.io/kwok/cmd/kwok"
 # kubectl and other programs that compare versions cannot parse the version of an unstamped build.
 STAMP = "k8s.io/component-base/version"
-LDFLAGS = (
-    f"-s -w -X {STAMP}.gitVersion={VERSION} -X {STAMP}.gitMajor=1 -X {STAMP}.gitMinor=36"
-    f" -X {STAMP}.gitTreeState=clean -X {STAMP}.buildDate=1970-01-01T00:00:00Z"
-)
+LATER_THAN_THE_OLDEST = ("GetLogVerbosity", 'k8s.io/component-base/logs"')
+"""Parts of lines of main.go that Kubernetes 1.30 does not know: how kubectl sets its verbosity. Only the pinned release
+has them."""
 HELM_LDFLAGS = f"-s -w -X helm.sh/helm/v4/internal/version.version={HELM_VERSION}"
 LOOK_SECONDS = 0.2
 LOOKS_PER_LINE = 150
@@ -67,7 +67,8 @@ class Binaries:
 class Recipe:
     """What one build compiles: packages of the module in a folder, with flags of the linker and build tags.
 
-    `links` are further names of programs, each with the name of its program.
+    `links` are further names of programs, each with the name of its program. Files that the module lacks are those of
+    `base`, without the lines that contain one of `left_out`.
     """
 
     title: str
@@ -76,6 +77,17 @@ class Recipe:
     ldflags: str
     tags: str = ""
     links: tuple[tuple[str, str], ...] = ()
+    base: Path | None = None
+    left_out: tuple[str, ...] = ()
+
+    def source(self, name: str) -> bytes | None:
+        """One of `SOURCES`; None if there is none."""
+        if (self.module / name).exists():
+            return (self.module / name).read_bytes()
+        if self.base is None:
+            return None
+        lines = (self.base / name).read_text().splitlines(keepends=True)
+        return "".join(each for each in lines if not any(part in each for part in self.left_out)).encode()
 
     def content_hash(self, go_version: str) -> str:
         """The name of a build: a hash of everything that decides its content."""
@@ -83,8 +95,8 @@ class Recipe:
         for part in (go_version, self.ldflags, platform.system(), platform.machine(), *self._tag_flags()):
             digest.update(part.encode() + b"\0")
         for name in SOURCES:
-            if (self.module / name).exists():
-                digest.update(hashlib.sha256((self.module / name).read_bytes()).digest())
+            if (source := self.source(name)) is not None:
+                digest.update(hashlib.sha256(source).digest())
         return digest.hexdigest()[:16]
 
     def list_command(self, go: Path) -> list[str]:
@@ -101,6 +113,46 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
+class Release:
+    """A release of Kubernetes that can be built, and the folder with its go.mod and go.sum."""
+
+    version: str
+    module: Path = MODULE
+
+    @property
+    def is_pinned(self) -> bool:
+        """True for the release of all tests, benchmarks and demos."""
+        return self.module == MODULE
+
+    @property
+    def recipe(self) -> Recipe:
+        """The control plane and kubectl of this release, and KWOK with the pinned one."""
+        stamps = {
+            "gitVersion": self.version,
+            "gitMajor": "1",
+            "gitMinor": self.version.split(".")[1],
+            "gitTreeState": "clean",
+            "buildDate": "1970-01-01T00:00:00Z",
+        }
+        ldflags = " ".join(["-s -w", *(f"-X {STAMP}.{name}={value}" for name, value in stamps.items())])
+        links = (("kubectl", "kcp"),)
+        if self.is_pinned:
+            return Recipe("control plane", self.module, (".", KWOK), ldflags, links=links)
+        return Recipe(
+            f"control plane {self.version}",
+            self.module,
+            (".",),
+            ldflags,
+            links=links,
+            base=MODULE,
+            left_out=LATER_THAN_THE_OLDEST,
+        )
+
+
+PINNED = Release("v1.36.3")
+
+
+@dataclass(frozen=True, slots=True)
 class Toolchain:
     """A Go that is new enough: on PATH, or pinned by `go.lock` and installed on first use."""
 
@@ -109,17 +161,30 @@ class Toolchain:
     is_installed: bool
 
 
-def ensure(say: Say | None = None) -> Binaries:
+def ensure(say: Say | None = None, release: Release | None = None) -> Binaries:
     """The binaries, built first if necessary: about five minutes on two cores, once.
 
-    Raises `BuildFailed`. `say` gets each change of progress; by default it goes to stderr.
+    Without a release, that of `DISPATCHER_TEST_KUBERNETES`. Raises `BuildFailed`. `say` gets each change of progress;
+    by default it goes to stderr.
     """
-    return Binaries.of(ensure_built(control_plane(), say))
+    release = release or chosen()
+    built = Binaries.of(ensure_built(release.recipe, say))
+    return built if release.is_pinned else replace(built, kwok=ensure(say, PINNED).kwok)
 
 
-def control_plane() -> Recipe:
-    """The control plane, KWOK and kubectl."""
-    return Recipe("control plane", MODULE, (".", KWOK), LDFLAGS, links=(("kubectl", "kcp"),))
+def chosen() -> Release:
+    """The release that `DISPATCHER_TEST_KUBERNETES` names, as `1.30`; the pinned one without it."""
+    name = os.environ.get(VERSION_VARIABLE, "")
+    if not name or PINNED.version.startswith(f"v{name}."):
+        return PINNED
+    module = VERSIONS / name
+    if not module.is_dir():
+        others = ", ".join(sorted(each.name for each in VERSIONS.iterdir()))
+        raise BuildFailed(f"{VERSION_VARIABLE}={name}: the testbed has {PINNED.version}, {others}")
+    version = re.search(r"k8s\.io/kubernetes (v\S+)", (module / "go.mod").read_text())
+    if version is None:
+        raise BuildFailed(f"{module}/go.mod requires no k8s.io/kubernetes")
+    return Release(version[1], module)
 
 
 def helm() -> Recipe:
@@ -224,6 +289,7 @@ class Build:
         self._say = say
         self._began = time.monotonic()
         self._folder = cache / "build"
+        self._source = self._folder / "source"
 
     def run(self, finished: Path) -> None:
         """Builds into a folder beside the finished one, and renames it when it is complete."""
@@ -231,6 +297,7 @@ class Build:
         with Supervisor(self._folder) as supervisor:
             self._clear()
             made.mkdir()
+            self._write_sources()
             self._install_go(supervisor)
             packages = self._download(supervisor)
             self._compile(supervisor, made, packages)
@@ -243,10 +310,16 @@ class Build:
 
     def _clear(self) -> None:
         # Only here, because the processes of a killed build have ended by now.
-        for each in ("made", "toolchain"):
+        for each in ("made", "source", "toolchain"):
             shutil.rmtree(self._folder / each, ignore_errors=True)
         for log in (self._folder / "logs").iterdir():
             log.unlink()
+
+    def _write_sources(self) -> None:
+        self._source.mkdir()
+        for name in SOURCES:
+            if (source := self._recipe.source(name)) is not None:
+                (self._source / name).write_bytes(source)
 
     def _install_go(self, supervisor: Supervisor) -> None:
         if self._toolchain.is_installed:
@@ -262,13 +335,13 @@ class Build:
 
     def _download(self, supervisor: Supervisor) -> int:
         argv = self._recipe.list_command(self._toolchain.program)
-        process = supervisor.start("download", argv, env=self._environment(), cwd=self._recipe.module)
+        process = supervisor.start("download", argv, env=self._environment(), cwd=self._source)
         self._follow(process, "2/3 downloading modules", lambda: "")
         return sum(not line.startswith("go: ") for line in process.log.read_text().splitlines())
 
     def _compile(self, supervisor: Supervisor, made: Path, packages: int) -> None:
         argv = self._recipe.build_command(self._toolchain.program, made)
-        process = supervisor.start("compile", argv, env=self._environment(), cwd=self._recipe.module)
+        process = supervisor.start("compile", argv, env=self._environment(), cwd=self._source)
 
         def done() -> str:
             # Go does not list packages from the compiler cache, so the last count may be too low.

