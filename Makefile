@@ -77,7 +77,7 @@ test-cluster: control-plane helm codeflare-sdk ## The tests that need a control 
 OLDEST_POSTGRES ?= /usr/lib/postgresql/15/bin
 OLDEST := DISPATCHER_TEST_KUBERNETES=1.30 DISPATCHER_TEST_POSTGRES_BINARIES=$(OLDEST_POSTGRES)
 WIRE_TESTS := $(addprefix tests/cluster/, test_handover.py test_e2e_blog.py test_e2e_lives.py test_e2e_restarts.py \
-	test_crd_memberclusters.py test_immutability.py test_versions.py test_author.py \
+	test_from_mcad.py test_crd_memberclusters.py test_immutability.py test_versions.py test_author.py \
 	test_two_dispatchers.py test_pod_defaults.py test_wrapped_watches.py members/test_members_wires.py \
 	members/test_members_rights.py) $(addprefix tests/postgres/, test_embedded_postgres.py test_migrations_expand.py \
 	test_migrations.py test_leadership.py test_commit.py test_partitions.py test_reader.py test_archive.py)
