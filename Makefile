@@ -76,6 +76,7 @@ test-cluster: control-plane helm codeflare-sdk ## The tests that need a control 
 # Each is a fact of the wire. Left out are the tests of what newer API servers word otherwise, or know and 1.30 does not.
 OLDEST_POSTGRES ?= /usr/lib/postgresql/15/bin
 OLDEST := DISPATCHER_TEST_KUBERNETES=1.30 DISPATCHER_TEST_POSTGRES_BINARIES=$(OLDEST_POSTGRES)
+NEWEST := DISPATCHER_TEST_KUBERNETES=1.37
 WIRE_TESTS := $(addprefix tests/cluster/, test_handover.py test_e2e_blog.py test_e2e_lives.py test_e2e_restarts.py \
 	test_from_mcad.py test_crd_memberclusters.py test_immutability.py test_versions.py test_author.py \
 	test_two_dispatchers.py test_pod_defaults.py test_wrapped_watches.py members/test_members_wires.py \
@@ -84,11 +85,13 @@ WIRE_TESTS := $(addprefix tests/cluster/, test_handover.py test_e2e_blog.py test
 NEWER := test_what_was_stored_before_the_rules or test_state_and_deletion_of_a_job_are_seen
 
 .PHONY: test-versions
-test-versions: control-plane ## The tests of the wire on Kubernetes 1.30 and Postgres 15 (the first time: ten minutes to compile)
+test-versions: control-plane ## The tests of the wire on Kubernetes 1.30 and Postgres 15, and on 1.37 and 18 (compiles each once)
 	@test -x $(OLDEST_POSTGRES)/initdb || \
 		{ echo "no Postgres 15: apt-get install postgresql-15, or set OLDEST_POSTGRES to its folder of programs" >&2; exit 1; }
 	$(OLDEST) $(BIN)/python -m testbed build >/dev/null
 	$(OLDEST) $(PYTEST) -m "not exhaustive" -k "not ($(NEWER))" $(WIRE_TESTS)
+	$(NEWEST) $(BIN)/python -m testbed build >/dev/null
+	$(NEWEST) $(PYTEST) -m "not exhaustive" $(WIRE_TESTS) tests/cluster/test_crds.py
 
 .PHONY: test-image
 test-image: control-plane ## Build the image, and have it dispatch the example on the testbed (needs a Docker engine)
