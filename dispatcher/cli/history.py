@@ -27,6 +27,7 @@ from dispatcher.cli.output import (
     terminal_width,
     text,
 )
+from dispatcher.cli.pending_advice import described, with_true_advice
 from dispatcher.cli.query import (
     DatabaseUrl,
     Namespace,
@@ -159,7 +160,8 @@ def show_queue(
     """
 
     def look() -> Report:
-        return ask(database_url, lambda reports: reports.queue(Filter(namespace, user, queue)))
+        of = Filter(namespace, user, queue)
+        return with_true_advice(ask(database_url, lambda reports: reports.queue(of)))
 
     if is_watched(again, every):
         watch(lambda: laid_out(look(), output, QUEUE, QUEUE_WIDE, nothing=NOTHING_WAITS), every)
@@ -201,7 +203,7 @@ def show(
         )
         if not found[0]:
             raise CommandFailed(_unknown(name, namespace, is_uid=uid))
-        return found
+        return list(map(described, found[0])), found[1]
 
     if is_watched(again, every):
         watch(lambda: _told(look()[0], output), every)

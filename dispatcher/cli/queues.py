@@ -27,6 +27,7 @@ from dispatcher.cli.output import (
     value,
     written_as,
 )
+from dispatcher.cli.pending_advice import with_true_advice
 from dispatcher.cli.query import TIMEOUT, DatabaseUrlIfAny, ask, check_way, epilog, note, patience
 from dispatcher.cli.watching import Every, Watch, is_watched, watch
 from dispatcher.core.queues.queue import StopPolicy
@@ -300,6 +301,10 @@ def _shown(queues: QueueList, output: Output | None) -> str:
 
 def _gangs(database_url: str, leaves: Sequence[str]) -> Report:
     """The gangs that wait in these queues, in turn. A gang in several trees is listed under the queue of its turn."""
+    return with_true_advice(_waiting(database_url, leaves))
+
+
+def _waiting(database_url: str, leaves: Sequence[str]) -> Report:
     if "/" in leaves[0]:
         reports = [ask(database_url, _waiting_in(leaf)) for leaf in leaves]
         return Report(reports[0].columns, tuple(row for each in reports for row in each.rows))

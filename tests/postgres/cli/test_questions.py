@@ -15,7 +15,7 @@ from tests.postgres.changes import rows_of
 from tests.postgres.cli.conftest import Lived
 from tests.postgres.cli.lives import FAILED, GONE, WAITING, Lives, shown
 
-ADVICE = "Wait: it goes when enough is free; asking for less or a higher priority brings that nearer."
+ADVICE = "Wait: it goes when enough is free; asking for less brings that nearer."
 QUESTIONS = [
     ["queue"],
     ["history", "--since", "4w"],

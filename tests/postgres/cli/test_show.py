@@ -94,8 +94,7 @@ async def test_one_that_waits_is_told_its_place_and_what_to_do(run: Run, lives: 
             "  Used:        0 cpu-h, 0 GiB-h, 0 gpu-h",
             "  Position:    1",
             "  Est. start:  unknown",
-            "  Advice:      Wait: it goes when enough is free; asking for less or a higher priority brings that "
-            "nearer.",
+            "  Advice:      Wait: it goes when enough is free; asking for less brings that nearer.",
             "  In states:   Queued 3d",
         ],
         MORE,

@@ -1,0 +1,47 @@
+"""The advice for pending AppWrappers in the commands: that of the view for the reason, made true for this AppWrapper.
+
+The views know only the reason. The first in its queue gains nothing by a higher priority, and a gang that no cluster
+could take because its nodes are cordoned or tainted needs no larger cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from dispatcher.store.reports import Description, Report, Row
+
+FIRST: Final = "Wait: it goes when enough is free; asking for less brings that nearer."
+EXCLUDED: Final = (
+    "Ask the operator about the excluded nodes ({}), or ask for less; kubectl aw explain names nodes."
+)
+_EXCLUDED: Final = "nodes excluded: "
+"""As `core.scheduling.explain` writes it; the reasons follow."""
+
+
+def advice_of(row: Row) -> object:
+    """The advice for a row of the pending queue."""
+    message = str(row.get("message") or "")
+    match row.get("reason"), row.get("position"):
+        case "InsufficientResources", 1:
+            return FIRST
+        case "LargerThanCluster", _ if _EXCLUDED in message:
+            return EXCLUDED.format(message.partition(_EXCLUDED)[2].partition(";")[0].partition(")")[0])
+    return row.get("advice")
+
+
+def with_true_advice(report: Report) -> Report:
+    """The pending queue with the advice for each row."""
+    at = report.columns.index("advice")
+    rows = (
+        (*values[:at], advice_of(row), *values[at + 1 :])
+        for row, values in zip(report, report.rows, strict=True)
+    )
+    return replace(report, rows=tuple(rows))
+
+
+def described(story: Description) -> Description:
+    """The description of one AppWrapper with its advice, if it is pending."""
+    waiting: Mapping[str, object] | None = story.waiting
+    return story if waiting is None else replace(story, waiting={**waiting, "advice": advice_of(waiting)})

@@ -1,0 +1,44 @@
+"""The advice is true for the AppWrapper that gets it."""
+
+from __future__ import annotations
+
+import pytest
+
+from dispatcher.cli.pending_advice import EXCLUDED, FIRST, advice_of, with_true_advice
+from dispatcher.core.model.record import Pending
+from dispatcher.core.scheduling.explanation import explain
+from dispatcher.core.scheduling.world import Cluster, World
+from dispatcher.store.reports import Report
+from tests.builders import make_core_node, make_gang, make_record
+
+GENERAL = "the advice of the view"
+TAINTED = "cluster hub: cpu: needs 8, 4 in all of it; 2 of 3 nodes excluded: 1 cordoned, 1 with taint a=b not tolerated"
+MEMBERS = "east (cpu: needs 8, 4 in all of it; 1 of 2 nodes excluded: 1 cordoned), west (cpu: needs 8, 2 in all of it)"
+
+
+@pytest.mark.parametrize(
+    ("reason", "position", "message", "advice"),
+    [
+        ("InsufficientResources", 1, "", FIRST),
+        ("InsufficientResources", 2, "", GENERAL),
+        ("LargerThanCluster", 1, "cluster hub: cpu: needs 8, 4 in all of it", GENERAL),
+        ("LargerThanCluster", 3, TAINTED, EXCLUDED.format("1 cordoned, 1 with taint a=b not tolerated")),
+        ("LargerThanCluster", 1, MEMBERS, EXCLUDED.format("1 cordoned")),
+        (None, None, None, GENERAL),
+    ],
+)
+def test_advice_fits_the_row(reason: object, position: object, message: object, advice: str) -> None:
+    row = {"reason": reason, "position": position, "message": message, "advice": GENERAL}
+    assert advice_of(row) == advice
+    report = Report(tuple(row), (tuple(row.values()),))
+    assert with_true_advice(report).rows == ((reason, position, message, advice),)
+
+
+def test_message_of_a_cycle_has_the_words_that_are_looked_for() -> None:
+    gang = make_record(name="q", uid="q", gang=make_gang(cpu=6000))
+    world = World((Cluster("hub", (make_core_node("n", cpu=8000, usable=False),)),), pending=(gang,))
+    outcome = explain(world, "q").outcome
+    pending = getattr(outcome, "pending", None)
+    assert isinstance(pending, Pending)
+    row = {"reason": pending.reason, "position": 1, "message": pending.message, "advice": GENERAL}
+    assert str(advice_of(row)).startswith("Ask the operator about the excluded nodes (1 ")
