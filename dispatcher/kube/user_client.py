@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import SplitResult, urlencode, urlsplit
@@ -109,14 +109,18 @@ class UserClient:
             connection = self._connect(idle)
             try:
                 response = self._sent(connection, "GET", path, query, None, JSON, f"{JSON}, */*")
-                if response.status != 200:
-                    raise self._refused("GET", path, response)
-                while line := response.readline(LARGEST_ANSWER + 1):
-                    if len(line) > LARGEST_ANSWER:
-                        raise errors.TooLarge(f"GET {path}: a line is larger than {LARGEST_ANSWER} bytes")
-                    yield line
+                with closing(response):
+                    yield from self._lines(response, path)
             finally:
                 connection.close()
+
+    def _lines(self, response: HTTPResponse, path: str) -> Iterator[bytes]:
+        if response.status != 200:
+            raise self._refused("GET", path, response)
+        while line := response.readline(LARGEST_ANSWER + 1):
+            if len(line) > LARGEST_ANSWER:
+                raise errors.TooLarge(f"GET {path}: a line is larger than {LARGEST_ANSWER} bytes")
+            yield line
 
     # --- the wire --------------------------------------------------------------------------------------------
 
@@ -162,6 +166,7 @@ class UserClient:
 
     def _refused(self, method: str, path: str, response: HTTPResponse) -> errors.ClusterError:
         body = response.read(LARGEST_REFUSAL)
+        response.close()
         self.close()  # the rest of a long answer would be in the way of the next one
         return refusal((method, path), response.status, response.reason, dict(response.headers), body)
 
