@@ -22,7 +22,7 @@ SHORT_LEASE = {"lease_seconds": "6", "renew_seconds": "1", "write_timeout_second
 @pytest.fixture
 async def first(world: World) -> Process:
     """The dispatcher under which one gang runs and one waits; a short lease, so that a successor comes soon."""
-    process = await world.start_dispatcher(**SHORT_LEASE)
+    process = await world.start_dispatcher(**SHORT_LEASE, snapshot_seconds="0.1")
     await world.create(example("aw-raycluster-glue"))
     await world.until_state("raycluster-glue", "Running")
     await world.create(example("aw-raycluster-glue-1"))
@@ -34,9 +34,10 @@ async def first(world: World) -> Process:
 async def counted(world: World) -> None:
     async def both() -> bool:
         status = ((await world.get("AppWrapper", "raycluster-glue")) or {})["status"]
-        return bool(status.get("running") == 2)
+        waits = ((await world.get("AppWrapper", "raycluster-glue-1")) or {})["status"]
+        return bool(status.get("running") == 2 and "repair" in waits["waiting"])
 
-    await world.until(both, "the status counts both pods")
+    await world.until(both, "the statuses count both pods and have the repair")
 
 
 async def versions(world: World) -> dict[str, str]:

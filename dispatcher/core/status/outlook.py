@@ -73,12 +73,15 @@ def rounded(position: int) -> int:
 
 
 def positions(queued: Iterable[Record], now: datetime, *, has_queues: bool) -> Steps[Positions]:
-    """The positions of the queued gangs that may be dispatched now; without queues, all are in one queue."""
+    """The positions of the gangs that wait and may be dispatched now; without queues, all are in one queue.
+
+    A gang waits once a cycle has refused it: a gang that is dispatched by its first cycle changes no position.
+    """
     eligible: list[Record] = []
     lengths: Counter[str] = Counter()
     for part in in_parts(queued):
         for record in part:
-            if ordering.is_eligible(record, now):
+            if record.pending is not None and ordering.is_eligible(record, now):
                 eligible.append(record)
                 lengths[record.queue if has_queues else ""] += 1
         yield

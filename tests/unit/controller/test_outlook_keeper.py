@@ -18,13 +18,13 @@ from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 from dispatcher.core.status.outlook import MOST_EXACT, Outlook
-from tests.builders import at, make_core_node, make_gang, make_record
+from tests.builders import WAITS, at, make_core_node, make_gang, make_record
 from tests.unit.virtual_time import monotonic
 
 
 def queued(number: int) -> Record:
     gang = make_gang(cpu=2000)
-    return make_record(uid=f"q{number}", name=f"q{number}", created_at=at(number), gang=gang)
+    return make_record(uid=f"q{number}", name=f"q{number}", created_at=at(number), gang=gang, pending=WAITS)
 
 
 class Bench:

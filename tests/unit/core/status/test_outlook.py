@@ -34,14 +34,14 @@ from dispatcher.core.status.outlook import (
     rounded,
     shown_advice,
 )
-from tests.builders import at, make_blocked, make_core_node, make_gang, make_record
+from tests.builders import WAITS, at, make_blocked, make_core_node, make_gang, make_record
 from tests.unit.core.status.test_conditions import SCHEMA, fits
 
 Json = dict[str, Any]
 
 
 def queued(name: str, seconds: float = 0, **fields: Any) -> Record:  # noqa: ANN401
-    return make_record(uid=name, name=name, created_at=at(seconds), **fields)
+    return make_record(uid=name, name=name, created_at=at(seconds), **{"pending": WAITS, **fields})
 
 
 def running(name: str, namespace: str, **fields: Any) -> Record:  # noqa: ANN401
@@ -80,8 +80,8 @@ def test_late_positions_are_rounded_down(position: int, shown: int) -> None:
 
 
 def test_positions_follow_priority_and_age() -> None:
-    later = queued("later", eligible_at=at(101))
-    shown = found(queued("young", 9), queued("old", 1), queued("urgent", 50, priority=1), later).outlooks
+    none = queued("later", eligible_at=at(101)), queued("new", pending=None)
+    shown = found(queued("young", 9), queued("old", 1), queued("urgent", 50, priority=1), *none).outlooks
     assert shown == {
         "urgent": {"position": 1, "queueLength": 3},
         "old": {"position": 2, "queueLength": 3},
