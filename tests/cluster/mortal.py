@@ -94,13 +94,18 @@ class Mortal:
         self.wires.postgres.rules.clear()
 
 
-async def sweep(arm: Callable[[int], Awaitable[Strike]], step: Callable[[], Awaitable[None]]) -> int:
-    """Strike at the first point of a step, in the next step at the second, until there is none; how many."""
-    for nth in count(1):
-        strike = await arm(nth)
+async def sweep(
+    arm: Callable[[int], Awaitable[Strike]],
+    step: Callable[[], Awaitable[None]],
+    first: int = 1,
+    every: int = 1,
+) -> int:
+    """Strike at the first point of a step, in the next step so many points later, until there is none; how many."""
+    for struck in count():
+        strike = await arm(first + struck * every)
         await step()
         if not strike.begun.is_set():
-            return nth - 1
+            return struck
         await strike.done.wait()
     raise AssertionError
 

@@ -34,7 +34,8 @@ async def test_gangs_of_mcad_keep_their_pods_and_waiting_gangs_go_on_waiting(wor
 
     async def pods() -> set[str]:
         found = await world.every("Pod")
-        return {each["metadata"]["uid"] for each in found if len(found) == 2 and each["spec"].get("nodeName")}
+        bound = {each["metadata"]["uid"] for each in found if each["spec"].get("nodeName")}
+        return bound if len(bound) == 2 else set()
 
     running = await world.until(pods, "both pods of the gang are bound")
 

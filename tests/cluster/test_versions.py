@@ -147,14 +147,20 @@ async def test_table_shows_the_same_through_either_version(
     plane: Plane, api: Api, namespace: str, version: str
 ) -> None:
     await api.request("POST", collection(namespace), appwrapper(SPELLINGS["components"]))
-    status = {"queuejobstate": "Backoff", "systempriority": 9, "waiting": {"reason": "Insufficient"}}
+    status = {
+        "queuejobstate": "Backoff",
+        "systempriority": 9,
+        "gpus": 2,
+        "waiting": {"position": 1},
+        "reason": "Insufficient",
+    }
     await api.request("PATCH", f"{collection(namespace)}/t/status", {"status": status})
 
     table = await kubectl(plane, "get", f"appwrappers.{version}.workload.codeflare.dev", "-n", namespace)
 
-    assert [line.split()[:5] for line in table.splitlines()] == [
-        ["NAME", "STATE", "PRIORITY", "CLUSTER", "REASON"],
-        ["t", "Backoff", "9", "Insufficient", table.split()[-1]],
+    assert [line.split() for line in table.splitlines()] == [
+        ["NAME", "STATE", "PRIORITY", "GPUS", "POSITION", "CLUSTER", "REASON", "AGE"],
+        ["t", "Backoff", "9", "2", "1", "Insufficient", table.split()[-1]],
     ]
 
 
