@@ -66,7 +66,7 @@ from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang, RecentUse, rank
 from dispatcher.core.scheduling.sharing.news import ClassRefused, is_news
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
-from dispatcher.core.scheduling.sharing.quota_ledger import Hold, QuotaLedger
+from dispatcher.core.scheduling.sharing.quota_ledger import Hold, QuotaLedger, alike
 from dispatcher.core.scheduling.sharing.refusals import (
     INSUFFICIENT_QUOTA,
     OVER_NOMINAL_QUOTA,
@@ -156,8 +156,10 @@ class QueueCycle:
                 continue
             for leaf in gang.leaves:
                 self._active.setdefault(leaf, []).append(gang)
-        self._ledger.charge_all(facts.active)
-        self._later.charge_all(gang for gang in facts.active if not gang.is_leaving)
+        staying = alike(gang for gang in facts.active if not gang.is_leaving)
+        for ledger in (self._ledger, self._later):
+            ledger.charge_all(staying)
+        self._ledger.charge_all(alike(gang for gang in facts.active if gang.is_leaving))
         self._rooms = {
             name: ClusterRoom(snapshots[name], leaving.get(name, ())) for name in sorted(snapshots)
         }

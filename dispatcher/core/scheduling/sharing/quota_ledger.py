@@ -28,6 +28,15 @@ class Hold(NamedTuple):
     is_starved: bool
 
 
+Alike = Mapping[tuple[tuple[str, ...], Resources, int], int]
+"""How many gangs are alike in leaves, demand and priority, so that they are charged together."""
+
+
+def alike(gangs: Iterable[ActiveGang]) -> Alike:
+    """These gangs by what they are charged for."""
+    return Counter((gang.leaves, gang.record.gang.demand, gang.record.priority) for gang in gangs)
+
+
 class QuotaLedger:
     """The accounts of all trees, by root. Charges in a queue that is not valid count nowhere."""
 
@@ -46,9 +55,8 @@ class QuotaLedger:
             is_firm = not place.is_preemptible(priority)
             self.accounts[place.root].charge(place.name, demand, sign, is_firm=is_firm)
 
-    def charge_all(self, gangs: Iterable[ActiveGang]) -> None:
-        """Charge these gangs, those of one demand and priority in one leaf together."""
-        alike = Counter((gang.leaves, gang.record.gang.demand, gang.record.priority) for gang in gangs)
+    def charge_all(self, alike: Alike) -> None:
+        """Charge these gangs."""
         for (leaves, demand, priority), count in alike.items():
             self.charge(leaves, demand * count, priority)
 
@@ -75,10 +83,14 @@ class QuotaLedger:
         """
         place = self.forest.places[leaf]
         account = self.accounts[place.root]
-        with self._holding(account, leaf, [] if but_for_holds else self._holds.get(place.root, [])):
+        holds = None if but_for_holds else self._holds.get(place.root)
+        if holds is None:
             found = list(_missing(account, place, demand, is_counted=is_counted))
-            if not place.is_preemptible(priority):
-                found = sorted({*found, *account.beyond_nominal(leaf, demand)})
+        else:
+            with self._holding(account, leaf, holds):
+                found = list(_missing(account, place, demand, is_counted=is_counted))
+        if not place.is_preemptible(priority):
+            found = sorted({*found, *account.beyond_nominal(leaf, demand)})
         return found
 
     def missing(self, leaf: str, demand: Resources) -> dict[str, int]:

@@ -167,7 +167,7 @@ class VictimSearch:
         The running gangs are those of the cycle, or those after a `change`.
         """
         gang = trial.gang
-        conditions: list[Enough] = []
+        conditions: dict[str, Enough] = {}
         asks_room = True
         for place in self._places(gang.leaves):
             lacks_quota, lacks_room = not trial.has_quota(place.name), not trial.has_room()
@@ -180,17 +180,21 @@ class VictimSearch:
                 continue
             condition = self._run(search)
             if condition is not None:
-                conditions.append(condition)
+                conditions[place.name] = condition
                 asks_room = False
         if not trial.removed or not self._is_enough(trial, conditions):
             return False
         _fill_back(trial, lambda: self._is_enough(trial, conditions))
         return True
 
-    def _is_enough(self, trial: Trial, conditions: Sequence[Enough]) -> bool:
-        """True if the gang has quota in every tree, room, and what each sharing asks beside."""
-        has_quota = all(trial.has_quota(place.name) for place in self._places(trial.gang.leaves))
-        return has_quota and all(condition() for condition in conditions) and trial.has_room()
+    def _is_enough(self, trial: Trial, conditions: Mapping[str, Enough]) -> bool:
+        """True if the gang has room, and in every tree quota and what the sharing asks beside.
+
+        `conditions` are those of some trees, by leaf; each asks for quota, too.
+        """
+        others = [place.name for place in self._places(trial.gang.leaves) if place.name not in conditions]
+        has_quota = all(trial.has_quota(leaf) for leaf in others)
+        return has_quota and all(condition() for condition in conditions.values()) and trial.has_room()
 
     def _run(self, search: Search) -> Enough | None:
         match search.place.sharing:
