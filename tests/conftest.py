@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -62,6 +63,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
     return make_scheduler(config, log)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect without looking for garbage: the ten thousand tests live on, and are looked at in vain."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank(item.nodeid))
     left_out = sweeps.left_out(items, config.option.sweeps)
@@ -76,8 +88,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(autouse=True)
-async def no_task_is_left_behind(request: pytest.FixtureRequest) -> AsyncIterator[None]:
-    """A test that leaves a task running has leaked a loop of ours."""
+def no_task_is_left_behind(request: pytest.FixtureRequest) -> None:
+    """A test that leaves a task running has leaked a loop of ours. No loop is made for a test without one."""
+    if request.node.get_closest_marker("asyncio"):
+        request.getfixturevalue("own_tasks_have_ended")
+
+
+@pytest.fixture
+async def own_tasks_have_ended(request: pytest.FixtureRequest) -> AsyncIterator[None]:
     before = asyncio.all_tasks()
     yield
     left = [task for task in asyncio.all_tasks() - before - {asyncio.current_task()} if not task.done()]

@@ -4,17 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from dispatcher.api.appwrapper import Requeuing, WrappedObject, parse_spec
 from dispatcher.kube.client import ClusterClient
 from testbed.kuberay import Api, RefusedError
 from testbed.plane import Plane
 from tests.cluster.definitions import appwrapper, collection
+from tests.yaml_files import load_yaml
 
 EXAMPLES = {
-    path.stem: yaml.safe_load(path.read_text())
-    for path in sorted((Path(__file__).parents[2] / "examples").glob("aw-*.yaml"))
+    path.stem: load_yaml(path) for path in sorted((Path(__file__).parents[2] / "examples").glob("aw-*.yaml"))
 }
 POD: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
 POD_SET = "spec.resources.GenericItems[0].custompodresources[0]"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from functools import cache
 from pathlib import Path
-
-import yaml
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ComponentsCondition, ConditionType
@@ -19,30 +18,28 @@ from dispatcher.core.scheduling import cluster_filters, explain
 from dispatcher.core.scheduling.sharing import refusals
 from dispatcher.probes import Role
 from tests.builders import NOW, make_evicted, make_record
+from tests.yaml_files import load_yaml
 
 CHECKOUT = Path(__file__).parents[2]
 PAGE = (CHECKOUT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 
 
-def calls(*callees: str) -> Iterator[ast.Call]:
-    """Every call in the product of a function or method with one of these names."""
+@cache
+def first_words_of_calls() -> dict[str, set[str]]:
+    """The first argument of every call in the product, where it is written out, by the name of the callee."""
+    found: dict[str, set[str]] = defaultdict(set)
     for path in sorted((CHECKOUT / "dispatcher").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call):
-                name = (
-                    node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-                )
-                if name in callees:
-                    yield node
+            if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+                name, word = getattr(node.func, "attr", getattr(node.func, "id", "")), node.args[0].value
+                if isinstance(word, str):
+                    found[name].add(word)
+    return found
 
 
 def first_words(*callees: str) -> set[str]:
-    """The first argument of those calls, where it is written out."""
-    return {
-        call.args[0].value
-        for call in calls(*callees)
-        if call.args and isinstance(call.args[0], ast.Constant) and isinstance(call.args[0].value, str)
-    }
+    """The first argument of the calls of functions and methods with one of these names, where it is written out."""
+    return set().union(*(first_words_of_calls()[callee] for callee in callees))
 
 
 def constants(module: object) -> set[str]:
@@ -58,30 +55,31 @@ def missing(wanted: set[str], form: str = "`{}`") -> list[str]:
     return sorted(word for word in wanted if form.format(word) not in PAGE)
 
 
-WAITS_FOR = (
-    constants(explain)
-    | constants(cluster_filters)
-    | constants(refusals)
-    | {queue_steps.AWAITING_RELEASE}
-    | first_words("Pending")
-    | {words.PREEMPTION_TRIGGERED, "CreationPostponed", words.CLUSTER_LOST, words.NAMESPACE_QUEUE_FULL}
-)
-"""Why one waits: the planner's reasons, and what `lifecycle` says of one that went back."""
+def waits_for() -> set[str]:
+    """Why one waits: the planner's reasons, and what `lifecycle` says of one that went back."""
+    return (
+        constants(explain)
+        | constants(cluster_filters)
+        | constants(refusals)
+        | {queue_steps.AWAITING_RELEASE}
+        | first_words("Pending")
+        | {words.PREEMPTION_TRIGGERED, "CreationPostponed", words.CLUSTER_LOST, words.NAMESPACE_QUEUE_FULL}
+    )
 
 
 def test_every_reason_to_wait_has_its_section() -> None:
-    assert {"InsufficientResources", "LargerThanCluster"} <= WAITS_FOR
-    assert missing(WAITS_FOR, "\n### {}\n") == []
+    assert {"InsufficientResources", "LargerThanCluster"} <= waits_for()
+    assert missing(waits_for(), "\n### {}\n") == []
 
 
 def test_every_section_on_waiting_is_about_a_reason() -> None:
-    assert set(re.findall(r"\n### (\w+)\n", PAGE)) == WAITS_FOR
+    assert set(re.findall(r"\n### (\w+)\n", PAGE)) == waits_for()
 
 
 def test_reasons_of_one_that_went_back_are_those_of_the_code() -> None:
     records = (make_evicted(), make_record(Phase.REQUEUEING))
     waiting = [removal_steps.removed(record, NOW).after.pending for record in records]
-    assert {pending.reason for pending in waiting if pending} <= WAITS_FOR
+    assert {pending.reason for pending in waiting if pending} <= waits_for()
     assert None not in waiting
 
 
@@ -110,7 +108,7 @@ def test_every_event_users_get_is_told() -> None:
 
 
 def test_every_column_is_told() -> None:
-    crd = yaml.safe_load((CHECKOUT / "crds" / "workload.codeflare.dev_appwrappers.yaml").read_text())
+    crd = load_yaml(CHECKOUT / "crds" / "workload.codeflare.dev_appwrappers.yaml")
     columns = {
         column["name"]
         for version in crd["spec"]["versions"]

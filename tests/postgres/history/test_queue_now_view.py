@@ -26,7 +26,7 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.store.queue import QueueStore
 from tests.builders import make_submission
 from tests.postgres.changes import make_object, make_submit, rows_of
-from tests.unit.test_troubleshooting_page import WAITS_FOR
+from tests.unit.test_troubleshooting_page import waits_for
 
 CLASSES = {0: "0", 1: "1", 2: "2", 3: "3-4", 4: "3-4", 8: "5-8", 16: "9-16", 17: "17+"}
 GOES_BY_ITSELF = (
@@ -41,8 +41,6 @@ GOES_BY_ITSELF = (
 )
 MENDS_NOT = ("LargerThanCluster", "ClusterNotSelected", "NameTaken", "ClusterCordoned", "LargerThanQuota")
 WEEK = timedelta(days=7)
-REASONS = WAITS_FOR
-"""Why one waits: also because the cluster it was on is lost."""
 
 
 def queue_now(url: str) -> tuple[datetime, list[DictRow]]:
@@ -57,7 +55,7 @@ def waiting(name: str, pending: Pending | None, **fields: Any) -> Change:  # noq
 
 
 async def test_every_reason_to_wait_has_advice_of_its_own(queue: QueueStore, database_url: str) -> None:
-    reasons = [None, *sorted(REASONS)]
+    reasons = [None, *sorted(waits_for())]
     await queue.commit([waiting(f"for-{each}", Pending(each, "") if each else None) for each in reasons])
     _, rows = queue_now(database_url)
     advice = {row["reason"]: row["advice"] for row in rows}
@@ -69,7 +67,7 @@ def test_there_is_advice_for_no_other_reason(database_url: str) -> None:
     ((definition,),) = rows_of(
         database_url, "SELECT pg_get_functiondef('waiting_advice(text)'::regprocedure)"
     )
-    assert set(re.findall(r"WHEN '(\w+)'", definition)) == REASONS
+    assert set(re.findall(r"WHEN '(\w+)'", definition)) == waits_for()
 
 
 async def test_a_line_says_whose_it_is_since_when_it_waits_and_how_much_it_asks_for(

@@ -6,17 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from dispatcher.core.scheduling.scenario import parse_scenario
 from tests.unit.core.scheduling.queue_answers import answer_of, differences
+from tests.yaml_files import load_yaml
 
 Json = dict[str, Any]
 
 FOLDER = Path(__file__).parent / "queue_scenarios"
-SCENARIOS: dict[str, Json] = {
-    path.stem: yaml.safe_load(path.read_text()) for path in sorted(FOLDER.iterdir())
-}
+SCENARIOS: dict[str, Json] = {path.stem: load_yaml(path) for path in sorted(FOLDER.iterdir())}
 
 
 def test_no_scenario_is_missing() -> None:

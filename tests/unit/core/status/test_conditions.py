@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from dispatcher.api.conditions import ConditionType, State
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
@@ -32,10 +31,11 @@ from tests.builders import (
     make_record,
     make_submission,
 )
+from tests.yaml_files import load_yaml
 
 TESTS = Path(__file__).parents[3]
-GOLDEN = yaml.safe_load((TESTS / "golden" / "mcad-conditions.yaml").read_text())
-CRD = yaml.safe_load((TESTS.parent / "crds" / "workload.codeflare.dev_appwrappers.yaml").read_text())
+GOLDEN = load_yaml(TESTS / "golden" / "mcad-conditions.yaml")
+CRD = load_yaml(TESTS.parent / "crds" / "workload.codeflare.dev_appwrappers.yaml")
 TIMES = {"lastTransitionMicroTime", "lastUpdateMicroTime", "lastTransitionTime"}
 OURS = {"cluster", "waiting", "reason", "gpus", "queue", "user"}
 STUCK = {
