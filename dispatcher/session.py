@@ -232,7 +232,8 @@ class Session:
     # --- its parts ---------------------------------------------------------------------------------------------
 
     def _make_cluster(self, name: str, client: ClusterClient) -> Cluster:
-        ledger = CapacityLedger(FitMode(self._process.settings.fit))
+        settings = self._process.settings
+        ledger = CapacityLedger(FitMode(settings.fit))
         return Cluster(
             name,
             client,
@@ -241,6 +242,7 @@ class Session:
             self._queue.add,
             self._namespace_of,
             self._process.kinds,
+            settings.field_validation,
         )
 
     def _make_fleet(self, hub_uid: str) -> Fleet:

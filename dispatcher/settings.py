@@ -163,6 +163,12 @@ class Settings(BaseModel):
     """Whether an AppWrapper may wrap a Secret with values. `stored` keeps the values in the database, where its owner
     and its backups show them. `refused`, because users can create a Secret beside their AppWrapper."""
 
+    field_validation: Literal["Strict", "Warn", "Ignore"] = "Warn"
+    """What API servers do about fields of wrapped objects that they do not know, for example `replica: 3` in a
+    Deployment, at their creation: `Strict` refuses the object, so the AppWrapper fails; `Warn` drops the fields, and
+    the condition CreatedWithWarnings names them; `Ignore` drops them silently. `Warn`, because AppWrappers with such
+    fields run under MCAD, and nobody should have to find a typing error by the missing pods."""
+
     log_level: str = "info"
     """Least level that is logged: debug, info, warning or error."""
 

@@ -101,18 +101,22 @@ def client_of(
     return ClusterClient(api, write_timeout=write_timeout, may_write=may_write)
 
 
-def answer(body: object, status: int = 200) -> Reply:
-    """Replies JSON."""
+def answer(body: object, status: int = 200, warning: str = "") -> Reply:
+    """Replies JSON, with a `Warning` header if there is a warning."""
+    headers = {"Warning": f'299 - "{warning}"'} if warning else None
 
     async def reply(_request: web.Request) -> web.StreamResponse:
-        return web.Response(status=status, body=orjson.dumps(body), content_type="application/json")
+        return web.Response(
+            status=status, body=orjson.dumps(body), content_type="application/json", headers=headers
+        )
 
     return reply
 
 
-def refusal(code: int, reason: str, message: str = "no") -> Reply:
+def refusal(code: int, reason: str, message: str = "no", warning: str = "") -> Reply:
     """Replies the Status object of an API server that says no."""
-    return answer({"kind": "Status", "code": code, "reason": reason, "message": message}, status=code)
+    status = {"kind": "Status", "code": code, "reason": reason, "message": message}
+    return answer(status, code, warning)
 
 
 def text(body: str, status: int, headers: Mapping[str, str] | None = None) -> Reply:

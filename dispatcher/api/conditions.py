@@ -37,6 +37,8 @@ class ConditionType(StrEnum):
     """The wrapped objects are done and no pod is live."""
     DEMAND_DIFFERS = "DemandDiffers"
     """The declared demand differs from that of the templates. An addition, and no value of `queuejobstate`."""
+    CREATED_WITH_WARNINGS = "CreatedWithWarnings"
+    """The API server warned about wrapped objects. An addition, and no value of `queuejobstate`."""
     PRIORITY_CLASS_UNKNOWN = "PriorityClassUnknown"
     """The priority class in a label does not exist. An addition, and no value of `queuejobstate`."""
 
@@ -82,6 +84,8 @@ class State(StrEnum):
 
 DECLARATION_DIFFERS: Final = "DeclarationDiffers"
 """Reason of DemandDiffers; the message has both amounts."""
+API_SERVER_WARNED: Final = "APIServerWarned"
+"""Reason of CreatedWithWarnings; the message has the warnings, each with its object."""
 PRIORITY_CLASS_NOT_FOUND: Final = "PriorityClassNotFound"
 """Reason of PriorityClassUnknown; the message has the name and the label."""
 AWAITING_HEAD_OF_LINE: Final = "AwaitingHeadOfLine"

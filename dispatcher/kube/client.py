@@ -36,6 +36,7 @@ from dispatcher.kube.bounds import LARGEST_REFUSAL, Allowance, Buffer
 from dispatcher.kube.kubeconfig import Connection, api_client
 from dispatcher.kube.media_types import JSON, JSON_PATCH, MERGE_PATCH, METADATA, METADATA_LIST
 from dispatcher.kube.refusals import refusal
+from dispatcher.kube.warning_headers import warnings_in
 
 __all__ = ["JSON", "JSON_PATCH", "MERGE_PATCH", "METADATA", "METADATA_LIST", "ClusterClient", "Json"]
 
@@ -189,9 +190,28 @@ class ClusterClient:
             await self.check_ready()
             return await call()
 
-    async def create(self, path: str, body: Json, *, accept: str = JSON) -> Json:
-        """POST; raises `AlreadyExists` if the name is taken."""
-        return await self._call("POST", path, body=body, timeout=self._write_timeout, accept=accept)
+    async def create(
+        self,
+        path: str,
+        body: Json,
+        *,
+        query: Mapping[str, str] | None = None,
+        accept: str = JSON,
+        warnings: list[str] | None = None,
+    ) -> Json:
+        """POST; raises `AlreadyExists` if the name is taken.
+
+        `warnings` gets the warnings of the answer in place of its items, also those of a refusal.
+        """
+        return await self._call(
+            "POST",
+            path,
+            query=query,
+            body=body,
+            timeout=self._write_timeout,
+            accept=accept,
+            warnings=warnings,
+        )
 
     async def patch(
         self, path: str, body: Json | list[Json], content_type: str = JSON_PATCH, *, accept: str = JSON
@@ -259,6 +279,7 @@ class ClusterClient:
         content_type: str = JSON,
         accept: str = JSON,
         loads: Callable[[bytes], Any] = bounds.loads_one,
+        warnings: list[str] | None = None,
     ) -> Json:
         encoded = None if body is None else orjson.dumps(body)
         what = f"{method} {path}"
@@ -275,6 +296,8 @@ class ClusterClient:
                 server_hostname=self._tls_server_name,
                 allow_redirects=False,
             ) as response:
+                if warnings is not None:
+                    warnings[:] = warnings_in(response.headers.getall("Warning", ()))
                 if not 200 <= response.status <= 299:
                     raise _refusal((method, path), response, await self._refusal_of(response, what))
                 answer = await self._body(response, what)

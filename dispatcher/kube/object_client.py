@@ -7,9 +7,10 @@ labels, because MCAD made it or because it lost them, gets them, so that the wat
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from dispatcher import errors, log
@@ -50,9 +51,10 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """The object exists and belongs to this attempt; `ref` has its uid."""
+    """The object exists and belongs to this attempt; `ref` has its uid, `warnings` are the API server's."""
 
     ref: ObjectRef
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +112,29 @@ class _Made:
 
 
 class ObjectClient:
-    """Creates, reads and deletes the wrapped objects of one cluster."""
+    """Creates, reads and deletes the wrapped objects of one cluster.
 
-    def __init__(self, client: ClusterClient, discovery: Discovery, kinds: Kinds = BUILT_IN) -> None:
+    `field_validation` is how the API server treats fields that it does not know: `Strict`, `Warn` or `Ignore`.
+    """
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        discovery: Discovery,
+        kinds: Kinds = BUILT_IN,
+        field_validation: str = "Warn",
+    ) -> None:
         self._client = client
         self._discovery = discovery
         self._kinds = kinds
+        self._query = {"fieldValidation": field_validation}
         self._made: OrderedDict[str, _Made] = OrderedDict()
 
     async def create(self, wrapped: WrappedObject, owner: Owner) -> Creation:
         """Create one wrapped object; safe to repeat. Raises `Unavailable` without a clear answer about the object."""
+        warnings: list[str] = []
         try:
-            return await self._create(await self._kind(wrapped), wrapped, owner)
+            return await self._create(await self._kind(wrapped), wrapped, owner, warnings)
         except errors.Throttled:
             raise  # an answer: nothing was done, and a pause is all that is asked for
         except errors.Unavailable:
@@ -129,10 +142,15 @@ class ObjectClient:
             settled = await self._settle(wrapped, owner)
             if settled is None:
                 raise
+            if isinstance(settled, Created):
+                return replace(settled, warnings=await self._warnings_about(wrapped, owner))
             return settled
         except errors.Conflict:
             # The name is or was taken, or a quota was updated at the same time.
             settled = await self._settle(wrapped, owner)
+            if isinstance(settled, Created):
+                # The API server decodes the object before it looks at the name, so it warns each time.
+                return replace(settled, warnings=tuple(warnings))
             return settled or InTheWay(f"{_title(reference(wrapped, owner))} is not there yet; trying again")
         except errors.Unauthorized:
             raise  # our credentials are at fault, not the object
@@ -229,11 +247,12 @@ class ObjectClient:
         message = without_values(text_of(newest.get("message")))
         return one_line(": ".join(filter(None, (text_of(newest.get("reason")), message))))
 
-    async def _create(self, kind: Kind, wrapped: WrappedObject, owner: Owner) -> Created:
+    async def _create(self, kind: Kind, wrapped: WrappedObject, owner: Owner, warnings: list[str]) -> Created:
         path, built = kind.path(owner.namespace), build(wrapped, owner)
         try:
             answer = await self._client.retry_forbidden(
-                lambda: self._client.create(path, built), unless=_is_used_up
+                lambda: self._client.create(path, built, query=self._query, warnings=warnings),
+                unless=_is_used_up,
             )
             made = one_object(answer, path)
         except errors.NotFound as error:
@@ -243,7 +262,19 @@ class ObjectClient:
             raise errors.Unavailable(f"{kind.kind} is not served now: {error}") from error
         if is_compared(wrapped.group, wrapped.kind):
             self._remember(built, made)
-        return Created(_with_uid(reference(wrapped, owner), made))
+        return Created(_with_uid(reference(wrapped, owner), made), tuple(warnings))
+
+    async def _warnings_about(self, wrapped: WrappedObject, owner: Owner) -> tuple[str, ...]:
+        """The warnings about an object whose creation had no answer: a dry run of the creation has them again.
+
+        Empty if the API server fails again: a warning must not delay a gang that is created.
+        """
+        warnings: list[str] = []
+        query = {**self._query, "dryRun": "All"}
+        with contextlib.suppress(errors.Refused, errors.Unavailable):
+            path = (await self._kind(wrapped)).path(owner.namespace)
+            await self._client.create(path, build(wrapped, owner), query=query, warnings=warnings)
+        return tuple(warnings)
 
     def _remember(self, built: Json, made: Json) -> None:
         """Remember the state at creation: changes by webhooks and fields unknown to the API server are no drift."""

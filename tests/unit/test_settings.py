@@ -45,6 +45,7 @@ DEFAULTS: dict[str, Any] = {
     "author_check": "policy",
     "denied_namespaces": "kube-system,kube-public,kube-node-lease",
     "wrapped_secrets": "refused",
+    "field_validation": "Warn",
     "log_level": "info",
     "log_format": "auto",
 }
@@ -100,6 +101,7 @@ def test_defaults_are_the_documented_ones() -> None:
             "kube-system, gpu-operator",
         ),
         ("DISPATCHER_WRAPPED_SECRETS", "stored", "wrapped_secrets", "stored"),
+        ("DISPATCHER_FIELD_VALIDATION", "Strict", "field_validation", "Strict"),
         ("DISPATCHER_LOG_LEVEL", "debug", "log_level", "debug"),
         ("DISPATCHER_LOG_FORMAT", "json", "log_format", "json"),
     ],
@@ -149,6 +151,7 @@ def test_other_variables_of_that_prefix_are_no_mistake() -> None:
         ("queued_per_namespace", 0),
         ("submitter", "label"),
         ("author_check", "on"),
+        ("field_validation", "warn"),
         ("log_format", "xml"),
     ],
 )

@@ -73,13 +73,14 @@ class Cluster:
         on_pods: Callable[[str], None],
         namespace_of: Callable[[str], str | None] = _unknown,
         kinds: Kinds = BUILT_IN,
+        field_validation: str = "Warn",
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
         self.kinds = kinds
         self.ledger = ledger
         self.discovery = Discovery(client)
-        self.object_client = ObjectClient(client, self.discovery, kinds)
+        self.object_client = ObjectClient(client, self.discovery, kinds, field_validation)
         self.anchors = Anchors(client, self._anchor_found)
         manifest = "manifests/overlays/member/member.yaml" if self.is_member else "manifests/base/hub.yaml"
         self.pod_defaults = PodDefaultsReader(client, name, manifest, monotonic)

@@ -79,6 +79,7 @@ class Creator:
         spec = await self._attempts.specs.of(record)
         finished = {ref.item: ref for ref in record.attempt.objects} if record.attempt else {}
         made: list[ObjectRef] = []
+        warnings: list[str] = []
         for wrapped in spec.wrapped:
             if wrapped.index in finished:
                 made.append(finished[wrapped.index])  # by an earlier attempt
@@ -91,7 +92,8 @@ class Creator:
             # The watch may well show its pods before the commit.
             cluster.track_object(outcome.ref, record.uid, contents=bool(wrapped.completion))
             made.append(outcome.ref)
-        return Result(creation_steps.created(record, tuple(made), self._attempts.now()))
+            warnings += (f"{outcome.ref.kind} {outcome.ref.name}: {each}" for each in outcome.warnings)
+        return Result(creation_steps.created(record, tuple(made), self._attempts.now(), warnings))
 
     async def _bring_about_owner(self, record: Record, cluster: Cluster) -> Owner | Result:
         """The owner of the objects in that cluster, or the result of an attempt that can have none now.

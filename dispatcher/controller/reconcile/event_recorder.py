@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from dispatcher import log
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import Change, Record
-from dispatcher.core.status.events import UserEvent, user_event_of
+from dispatcher.core.status.events import UserEvent, user_event_of, warnings_event_of
 from dispatcher.kube.events import EventAbout, EventRecorder
 from dispatcher.probes import Metrics
 
@@ -25,8 +25,7 @@ class StepRecorder:
         """Record one step; `record` is as committed."""
         self._count(change, record)
         self._write_log(change, record)
-        notice = user_event_of(change)
-        if notice is not None:
+        for notice in filter(None, (user_event_of(change), warnings_event_of(change))):
             self._recorder.offer(event_about(record, notice, change.events[-1].at))
 
     def _count(self, change: Change, record: Record) -> None:

@@ -69,6 +69,25 @@ def noted_unknown_class(record: Record) -> str:
     return found.message if found is not None and found.status else ""
 
 
+def after_creation(conditions: Iterable[Condition], warnings: str, now: datetime) -> tuple[Condition, ...]:
+    """The conditions of a gang whose objects exist, with the API server's `warnings` about them, if there are any.
+
+    The warnings stand before Dispatched, because clients take MCAD's last condition for the latest.
+    """
+    if warnings:
+        warned = ConditionType.CREATED_WITH_WARNINGS
+        conditions = with_true(conditions, warned, now, words.API_SERVER_WARNED, warnings)
+    else:
+        conditions = with_false(conditions, ConditionType.CREATED_WITH_WARNINGS, now)
+    return with_true(conditions, ConditionType.DISPATCHED, now, words.APPWRAPPER_RUNNABLE)
+
+
+def noted_creation_warnings(record: Record) -> str:
+    """The API server's warnings in the record about wrapped objects; empty if it has none."""
+    found = record.condition(ConditionType.CREATED_WITH_WARNINGS)
+    return found.message if found is not None and found.status else ""
+
+
 def new_condition(type_: ConditionType, now: datetime, reason: str = "", message: str = "") -> Condition:
     """A condition that is true from now on."""
     return Condition(type=type_, status=True, since=now, updated=now, reason=reason, message=message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -9,7 +10,7 @@ from typing import Final
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.spec_errors import one_line
-from dispatcher.core.lifecycle.condition_updates import with_true
+from dispatcher.core.lifecycle.condition_updates import after_creation, noted_creation_warnings, with_true
 from dispatcher.core.lifecycle.record_change import at_latest_time, change_by, live_attempt
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import Change, ObjectRef, Pending, Record
@@ -19,12 +20,35 @@ CREATION_POSTPONED: Final = "CreationPostponed"
 """The pending reason of a gang that was dispatched and could not be created."""
 
 
+MOST_WARNINGS: Final = 10
+"""Warnings of API servers that a condition and an Event have room for."""
+
+
 @at_latest_time
-def created(record: Record, objects: tuple[ObjectRef, ...], now: datetime) -> Change:
-    """Every wrapped object exists; `objects` have their uids."""
-    conditions = with_true(record.conditions, ConditionType.DISPATCHED, now, words.APPWRAPPER_RUNNABLE)
+def created(
+    record: Record, objects: tuple[ObjectRef, ...], now: datetime, warnings: Sequence[str] = ()
+) -> Change:
+    """Every wrapped object exists; `objects` have their uids, `warnings` are the API server's, each with its object.
+
+    Warnings that an earlier attempt had, too, are no news: its event says nothing of them. They also stand if an item
+    that is done was not sent again, because the API server did not see all objects.
+    """
+    known = noted_creation_warnings(record)
+    message = _in_short(warnings) or (known if any(ref.done for ref in objects) else "")
     attempt = replace(live_attempt(record), objects=objects, created_at=now)
-    return change_by(record, Cause.CREATED, now, conditions=conditions, attempt=attempt)
+    return change_by(
+        record,
+        Cause.CREATED,
+        now,
+        note="" if message == known else message,
+        conditions=after_creation(record.conditions, message, now),
+        attempt=attempt,
+    )
+
+
+def _in_short(warnings: Sequence[str]) -> str:
+    more = [f"{len(warnings) - MOST_WARNINGS} more"] if len(warnings) > MOST_WARNINGS else []
+    return one_line("; ".join([*warnings[:MOST_WARNINGS], *more]))
 
 
 @at_latest_time

@@ -1,8 +1,9 @@
 """The steps that have a Kubernetes Event: few, because each Event is a write to the API server.
 
-Dispatched, Running, Completed, Failed, Requeued, Suspended, Preempted, Preempting, the first pending reason, and
-adjusted specs; also a preemption that closes a circle. Other steps are in the status and in history. A preempted gang
-has its Event when its removal begins, because its pods go then, and none when its objects are removed.
+Dispatched, Running, Completed, Failed, Requeued, Suspended, Preempted, Preempting, the first pending reason, adjusted
+specs, and warnings of API servers; also a preemption that closes a circle. Other steps are in the status and in
+history. A preempted gang has its Event when its removal begins, because its pods go then, and none when its objects are
+removed.
 """
 
 from __future__ import annotations
@@ -64,6 +65,14 @@ def user_event_of(change: Change) -> UserEvent | None:
             return UserEvent("Backoff", after.pending.message)
         case _:
             return None
+
+
+def warnings_event_of(change: Change) -> UserEvent | None:
+    """The Event of API servers' warnings about wrapped objects, beside that of their creation; None without news."""
+    event = change.events[-1]
+    if event.cause != Cause.CREATED or not event.message:
+        return None
+    return UserEvent("CreatedWithWarnings", event.message, warning=True)
 
 
 MOST_IN_LOOP: Final = 10

@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 
 from dispatcher import errors
+from dispatcher.api.conditions import ConditionType
 from dispatcher.api.names import FINALIZER
 from dispatcher.controller.intake.attempts import Members
 from dispatcher.controller.members.cluster import Cluster
@@ -131,6 +132,14 @@ async def test_finalizer_is_added_before_the_anchor_and_the_anchor_before_anythi
         Phase.DISPATCHED,
         ["uid-of-train", "uid-of-token"],
     )
+
+
+async def test_warnings_of_a_member_are_committed_with_the_creation_each_with_its_object(east: East) -> None:
+    east.on("POST", JOBS, answer(made(TRAIN), 201, "unknown field"))
+    await east.dispatched(TRAIN, TOKEN)
+    found = (await east.creates()).condition(ConditionType.CREATED_WITH_WARNINGS)
+    assert found is not None
+    assert (found.status, found.message) == (True, "Job train: unknown field")
 
 
 async def test_nothing_is_made_in_a_namespace_that_is_denied(east: East) -> None:

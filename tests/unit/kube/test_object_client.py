@@ -269,6 +269,45 @@ async def test_created_object_is_sent_as_it_was_built_and_only_once(
     assert [each.body for each in server.requests("POST")] == [build(RAY, OWNER)]
 
 
+@pytest.mark.parametrize("validation", ["Strict", "Warn", "Ignore"])
+async def test_api_server_is_told_what_to_do_about_unknown_fields(
+    server: FakeApiServer, client: ClusterClient, wrapped: ObjectClient, validation: str
+) -> None:
+    script(server, post=answer(existing(), 201))
+    await ObjectClient(client, Discovery(client), field_validation=validation).create(RAY, OWNER)
+    assert [each.query["fieldValidation"] for each in server.requests("POST")] == [validation]
+
+
+@pytest.mark.parametrize(
+    ("post", "dry_runs", "warnings"),
+    [
+        pytest.param([answer(existing(), 201, "unknown")], 0, ("unknown",), id="created"),
+        pytest.param([answer(existing(), 201)], 0, (), id="created-without"),
+        pytest.param(
+            [refusal(409, "AlreadyExists", warning="unknown")], 0, ("unknown",), id="created-before-a-crash"
+        ),
+        pytest.param(
+            [hang_up, refusal(409, "AlreadyExists", warning="unknown")], 1, ("unknown",), id="answer-lost"
+        ),
+        pytest.param([hang_up, hang_up], 1, (), id="both-answers-lost"),
+        pytest.param(
+            [refusal(403, "Forbidden", warning="old"), answer(existing(), 201, "new")],
+            0,
+            ("new",),
+            id="retried",
+        ),
+    ],
+)
+async def test_warnings_of_a_creation_are_those_of_its_last_answer_or_found_again(
+    server: FakeApiServer, wrapped: ObjectClient, post: list[Reply], dry_runs: int, warnings: tuple[str, ...]
+) -> None:
+    server.on("GET", OBJECT, answer(existing()))
+    server.on("POST", COLLECTION, *post)
+    made = make_ref(name="ray", uid="uid-of-ray")
+    assert await wrapped.create(RAY, OWNER) == Created(made, warnings)
+    assert [each.query.get("dryRun") for each in server.requests("POST")].count("All") == dry_runs
+
+
 async def test_object_of_an_earlier_attempt_is_deleted_by_its_uid(
     server: FakeApiServer, wrapped: ObjectClient
 ) -> None:

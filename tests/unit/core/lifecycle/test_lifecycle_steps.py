@@ -113,6 +113,66 @@ def test_new_appwrapper_has_the_condition_of_a_differing_demand_only_if_it_diffe
     )
 
 
+def dispatched_again(record: Record) -> Record:
+    return queue_steps.dispatch(removal_steps.removed(make_evicted(record), at(5)).after, "hub", at(6)).after
+
+
+def warned(record: Record) -> tuple[bool, str]:
+    found = record.condition(ConditionType.CREATED_WITH_WARNINGS)
+    assert found is not None
+    return found.status, found.message
+
+
+def test_warnings_of_api_servers_stand_before_the_last_condition_and_in_history() -> None:
+    dispatching = make_record(Phase.DISPATCHING)
+    change = creation_steps.created(dispatching, (make_ref(),), LATER, ["Job a: un\nknown", "Job b: old"])
+    said = "Job a: un\\nknown; Job b: old"
+    assert (change.after.conditions[-2].type, warned(change.after)) == ("CreatedWithWarnings", (True, said))
+    assert [event.message for event in change.events] == [said]
+
+
+def test_warnings_of_api_servers_are_bounded() -> None:
+    dispatching = make_record(Phase.DISPATCHING)
+    change = creation_steps.created(dispatching, (make_ref(),), LATER, ["é" * 600] * 1000)
+    (event,) = change.events
+    assert len(event.message) <= 4096
+    assert event.message.endswith("; 990 more")
+
+
+@pytest.mark.parametrize(
+    ("done", "warnings", "condition", "news"),
+    [
+        pytest.param(False, ["old"], (True, "old"), "", id="the-same"),
+        pytest.param(False, ["new"], (True, "new"), "new", id="others"),
+        pytest.param(False, [], (False, "old"), "", id="none"),
+        pytest.param(True, [], (True, "old"), "", id="none-but-not-all-objects-were-sent"),
+    ],
+)
+def test_warnings_of_a_further_attempt_are_told_if_they_are_news(
+    done: bool,
+    warnings: list[str],
+    condition: tuple[bool, str],
+    news: str,
+) -> None:
+    first = creation_steps.created(make_record(Phase.DISPATCHING), (make_ref(),), at(2), ["old"]).after
+    again = dispatched_again(run_steps.mark_running(first, at(3)).after)
+    change = creation_steps.created(again, (replace(make_ref(), done=done),), LATER, warnings)
+    assert (warned(change.after), change.events[-1].message) == (condition, news)
+
+
+def test_warnings_that_come_back_are_told_again() -> None:
+    first = creation_steps.created(make_record(Phase.DISPATCHING), (make_ref(),), at(2), ["old"]).after
+    without = creation_steps.created(
+        dispatched_again(run_steps.mark_running(first, at(3)).after), (make_ref(),), at(7)
+    ).after
+    again = queue_steps.dispatch(
+        removal_steps.removed(make_evicted(run_steps.mark_running(without, at(8)).after), at(9)).after,
+        "hub",
+        at(10),
+    ).after
+    assert creation_steps.created(again, (make_ref(),), LATER, ["old"]).events[-1].message == "old"
+
+
 def test_adopted_appwrapper_goes_on_with_the_attempt_that_was_found() -> None:
     after = first_steps.adopt(make_submission(), make_gang(), "hub", 3, LATER).after
 

@@ -10,7 +10,7 @@ from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, 
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Transition
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Phase
-from dispatcher.core.status.events import UserEvent, user_event_of
+from dispatcher.core.status.events import UserEvent, user_event_of, warnings_event_of
 from tests.builders import (
     WAITS,
     at,
@@ -149,6 +149,27 @@ CAUSES_WITH_EVENT = {
 @pytest.mark.parametrize(("change", "notice"), WITH_EVENT)
 def test_steps_that_users_wait_for_are_told(change: Change, notice: UserEvent) -> None:
     assert user_event_of(change) == notice
+
+
+def test_warnings_of_api_servers_have_an_event_beside_that_of_the_creation() -> None:
+    change = creation_steps.created(make_record(Phase.DISPATCHING), (make_ref(),), at(2), ["Job a: unknown"])
+    assert warnings_event_of(change) == UserEvent("CreatedWithWarnings", "Job a: unknown", warning=True)
+    dispatched = user_event_of(change)
+    assert dispatched is not None
+    assert dispatched.reason == "Dispatched"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(
+            creation_steps.created(make_record(Phase.DISPATCHING), (make_ref(),), at(2)), id="created-without"
+        ),
+        pytest.param(first_steps.reject(make_submission(), "cannot be read", at(0)), id="another-step"),
+    ],
+)
+def test_steps_without_warnings_have_no_event_of_warnings(change: Change) -> None:
+    assert warnings_event_of(change) is None
 
 
 @pytest.mark.parametrize("change", WITHOUT_EVENT)

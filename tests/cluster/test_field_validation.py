@@ -1,0 +1,64 @@
+"""Unknown fields of wrapped objects: an API server's own warnings reach the user, or its refusal does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dispatcher.api import names
+from dispatcher.api.appwrapper import WrappedObject
+from dispatcher.core.kinds.manifest import Owner
+from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.discovery import Discovery
+from dispatcher.kube.object_client import Created, ObjectClient
+from tests.cluster.manifests import appwrapper, changed, config_map, deployment, item
+from tests.cluster.outcomes import delete_all, failures
+from tests.cluster.world import World
+
+Json = dict[str, Any]
+
+UNKNOWN = 'unknown field "spec.replica"'
+
+
+def misspelt(name: str) -> Json:
+    return changed(deployment(name), "spec.replica", 3)
+
+
+async def test_unknown_field_of_a_running_gang_is_told_once(world: World) -> None:
+    await world.start_dispatcher()
+    await world.create(appwrapper("typo", item(config_map("fine")), item(misspelt("web"))))
+
+    status = await world.until_state("typo", "Running")
+    said = f"Deployment web: {UNKNOWN}"
+    assert [
+        (each["status"], each["reason"], each["message"])
+        for each in status["conditions"]
+        if each["type"] == "CreatedWithWarnings"
+    ] == [("True", "APIServerWarned", said)]
+    told = await world.event("typo", "CreatedWithWarnings")
+    assert (told["type"], told["message"], told.get("count", 1)) == ("Warning", said, 1)
+    assert (await world.messages("typo")).count(said) == 1
+
+
+async def test_unknown_field_fails_an_appwrapper_where_the_operator_is_strict(world: World) -> None:
+    await world.start_dispatcher(field_validation="Strict")
+
+    said = await failures(
+        world, {"typo": appwrapper("typo", item(config_map("rolled-back")), item(misspelt("web")))}
+    )
+
+    assert said["typo"].endswith(f"strict decoding error: {UNKNOWN}")
+    assert await world.get("ConfigMap", "rolled-back") is None
+    await delete_all(world)
+
+
+async def test_creation_that_is_repeated_is_warned_about_again(
+    world: World, client: ClusterClient, namespace: str
+) -> None:
+    """So no warning is lost with a leader that crashes between the creation and its commit."""
+    hub = await world.create(appwrapper("aw", item(config_map("unused"))))
+    owner = Owner(hub["metadata"]["uid"], names.WORKLOAD_GROUP, "v1beta1", namespace, "aw", 1, "hub")
+    wrapped, objects = WrappedObject(0, misspelt("web")), ObjectClient(client, Discovery(client))
+
+    creations = [await objects.create(wrapped, owner) for _ in range(2)]
+
+    assert [each.warnings for each in creations if isinstance(each, Created)] == [(UNKNOWN,)] * 2
