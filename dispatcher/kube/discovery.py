@@ -6,7 +6,9 @@ found at once.
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +18,11 @@ from dispatcher.kube import paths
 from dispatcher.kube.answers import one_object
 from dispatcher.kube.api_calls import ApiCalls
 from dispatcher.kube.client import ClusterClient
+
+MOST_COMPARED: Final = 200
+"""Kinds of a group and version that a misspelt one is compared with; core/v1 has some 20."""
+LEAST_SIMILARITY: Final = 0.8
+"""`difflib`'s ratio from which two names count as one and a typing error: two wrong letters in ten."""
 
 _KEPT: Final = frozenset({"create", "get", "delete"})
 _PLURAL: Final = re.compile(LABEL)
@@ -72,10 +79,16 @@ class Discovery:
             # ready.
             await self.check_ready()
             raise errors.NotFound(
-                f'no matches for kind "{kind}" in version "{api_version}": '
-                "install its CustomResourceDefinition, or correct apiVersion and kind"
+                f'no matches for kind "{kind}" in version "{api_version}"{self._remedy(api_version, kind)}'
             )
         return found
+
+    def _remedy(self, api_version: str, kind: str) -> str:
+        """What to do about a kind that is not served: correct its spelling if a kind of that version is similar."""
+        served = sorted(each for version, each in self._kinds if version == api_version)
+        if similar := most_similar(kind, served):
+            return f"; did you mean {similar}?"
+        return ": install its CustomResourceDefinition, or correct apiVersion and kind"
 
     def forget(self, kind: Kind) -> None:
         """Look the kind up again next time: the API server answered that its path does not exist."""
@@ -112,6 +125,15 @@ class Discovery:
             found = _kind_of(api_version, resource)
             if found is not None:
                 self._kinds[api_version, found.kind] = found
+
+
+def most_similar(kind: str, served: Sequence[str]) -> str:
+    """The served kind that `kind` is most probably meant to be, whatever the case of letters; empty without any."""
+    if len(kind) > LONGEST_LABEL:
+        return ""
+    spelt = {each.lower(): each for each in served[:MOST_COMPARED] if len(each) <= LONGEST_LABEL}
+    close = difflib.get_close_matches(kind.lower(), spelt, n=1, cutoff=LEAST_SIMILARITY)
+    return spelt[close[0]] if close else ""
 
 
 def _kind_of(api_version: str, resource: object) -> Kind | None:

@@ -230,6 +230,14 @@ async def test_object_that_cannot_be_created_fails_with_the_api_servers_words_an
                 ),
             ),
             "not-kept": appwrapper("t", item(config_map("c5")), item(binding, custompodresources=[])),
+            "misspelt": appwrapper(
+                "t",
+                item(config_map("c7")),
+                item(
+                    {"apiVersion": "batch/v1", "kind": "Jobb", "metadata": {"name": "j"}},
+                    custompodresources=[],
+                ),
+            ),
             "job-of-64": wrapping(config_map("c6"), job("j" * 64)),
         },
     )
@@ -242,6 +250,7 @@ async def test_object_that_cannot_be_created_fails_with_the_api_servers_words_an
         'serviceaccount "a\\x00b" not found',
         "cluster-scoped": "Namespace is cluster-scoped: an AppWrapper creates objects in its namespace only",
         "not-kept": "Binding cannot be wrapped: the API server keeps no such objects",
+        "misspelt": 'no matches for kind "Jobb" in version "batch/v1"; did you mean Job?',
         # The value is the name, and no value of a field is shown.
         "job-of-64": "Job.batch (not shown) is invalid: spec.template.labels: Invalid value (not shown): "
         "must be no more than 63 bytes",

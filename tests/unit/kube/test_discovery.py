@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from dispatcher import errors
 from dispatcher.kube.client import ClusterClient
-from dispatcher.kube.discovery import Discovery, Kind, cluster_uid
+from dispatcher.kube.discovery import MOST_COMPARED, Discovery, Kind, cluster_uid, most_similar
 from tests.fakes import FakeApiServer, answer, never, refusal, text
 
 RAY = "/apis/ray.io/v1"
@@ -70,6 +72,39 @@ async def test_missing_kind_is_said_with_what_to_do(
         "install its CustomResourceDefinition, or correct apiVersion and kind"
     )
     assert caught.value.reason == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "similar"),
+    [
+        pytest.param("RayCluser", "RayCluster", id="letter-missing"),
+        pytest.param("RayClutser", "RayCluster", id="letters-swapped"),
+        pytest.param("raycluster", "RayCluster", id="lower-case"),
+        pytest.param("rayclusters", "RayCluster", id="resource"),
+        pytest.param("RayJobs", "RayJob", id="the-most-similar"),
+        pytest.param("RayService", "", id="another-kind"),
+        pytest.param("Widget", "", id="nothing-like-it"),
+        pytest.param("RayCluster" * 1000, "", id="long"),
+    ],
+)
+async def test_misspelt_kind_is_said_with_the_similar_kind_of_its_group_and_version(
+    server: FakeApiServer, client: ClusterClient, kind: str, similar: str
+) -> None:
+    jobs = {"name": "rayjobs", "kind": "RayJob", "namespaced": True}
+    server.on("GET", RAY, answer(serves(RAYCLUSTERS, jobs)))
+    server.on("GET", "/api/v1", answer(serves({"name": "services", "kind": "Service", "namespaced": True})))
+    discovery = Discovery(client)
+    await discovery.load("v1")
+    with pytest.raises(errors.NotFound) as caught:
+        await discovery.find("ray.io/v1", kind)
+    said = re.search(r"; did you mean (.*)\?$", str(caught.value))
+    assert (said[1] if said else "") == similar
+
+
+def test_similar_kinds_of_an_unbounded_list_are_compared_to_a_bound() -> None:
+    many = [f"Ray{number:07}" for number in range(MOST_COMPARED)]
+    assert most_similar("RayCluser", [*many[1:], "RayCluster"]) == "RayCluster"
+    assert most_similar("RayCluser", [*many, "RayCluster"]) == ""
 
 
 async def test_missing_kind_means_nothing_while_the_server_is_not_ready(
