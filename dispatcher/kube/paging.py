@@ -1,9 +1,9 @@
 """Complete lists in pages that are bounded in bytes.
 
-A page has as many objects as take `AIM` bytes or `AIM_CONTAINERS` lists and objects, by the size of the pages before. A
-page that is 1.5 times as large is not parsed, but requested again in smaller pages. An object that is too large by
-itself is read in another way if there is one, else it is logged and left out, so that the other objects are still
-listed. A list with too many objects ends with an error.
+A page has as many objects as take `AIM` bytes or `AIM_CONTAINERS` lists and objects, by the size of the pages before;
+the first has `FIRST_PAGE`. A page that is 1.5 times as large is not parsed, but requested again in smaller pages. An
+object that is too large by itself is read in another way if there is one, else it is logged and left out, so that the
+other objects are still listed. A list with too many objects ends with an error.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ from dispatcher.kube.client import JSON, METADATA_LIST, ClusterClient, Json
 
 PAGE: Final = 500
 """Most objects in a page."""
+
+FIRST_PAGE: Final = 200
+"""Objects in the first page. 500 pods or AppWrappers of 4 KiB are too large for a page: the API server would read and
+send them for nothing."""
 
 AIM: Final = 2**20
 """Bytes aimed at in a page: about 300 pods. Parsing them, with the garbage collections it causes, blocks the event loop
@@ -71,7 +75,7 @@ async def pages(
     `read_alone` reads an object that is too large, given its metadata; None leaves the object out. Without
     `read_alone`, `TooLarge` is raised instead: then an object that is missing in the list does not exist.
     """
-    limit, listed, token = PAGE, 0, ""
+    limit, listed, token = FIRST_PAGE, 0, ""
     while True:
         paged_query = {**query, "limit": str(limit), **({"continue": token} if token else {})}
         try:

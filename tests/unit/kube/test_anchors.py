@@ -11,6 +11,7 @@ from dispatcher import errors
 from dispatcher.core.kinds.manifest import Anchor, anchor_of
 from dispatcher.kube.anchors import Anchors, Found
 from dispatcher.kube.client import METADATA_LIST, ClusterClient
+from dispatcher.kube.paging import FIRST_PAGE, PAGE
 from tests.builders import make_metadata, make_owner
 from tests.fakes import FakeApiServer, Reply, answer, hang_up, never, refusal, text
 
@@ -256,8 +257,11 @@ async def test_all_anchors_are_found_page_by_page_whosever_they_are(
         ),
     ]
 
-    query = {"labelSelector": "dispatcher.codeflare.dev/appwrapper-uid", "limit": "500"}
-    assert [asked.query for asked in server.requests()] == [query, {**query, "continue": "more"}]
+    query = {"labelSelector": "dispatcher.codeflare.dev/appwrapper-uid"}
+    assert [asked.query for asked in server.requests()] == [
+        {**query, "limit": str(FIRST_PAGE)},
+        {**query, "limit": str(PAGE), "continue": "more"},
+    ]
     assert {asked.headers["Accept"] for asked in server.requests()} == {METADATA_LIST}
 
 

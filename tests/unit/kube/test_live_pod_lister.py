@@ -20,6 +20,7 @@ from dispatcher.kube.live_pod_lister import (
     LivePodLister,
 )
 from dispatcher.kube.nodes import PodView
+from dispatcher.kube.paging import FIRST_PAGE, PAGE
 from tests.builders import at, make_pod
 from tests.fakes import FakeApiServer, Reply, answer, refusal
 from tests.unit.virtual_time import monotonic, until
@@ -114,8 +115,8 @@ async def test_only_live_pods_count_and_each_for_its_item(
         assert await it.answered() == {0, 1, 7}
 
     assert [dict(each.query) for each in server.asked] == [
-        {**LIVE, "limit": "500"},
-        {**LIVE, "limit": "500", "continue": "more"},
+        {**LIVE, "limit": str(FIRST_PAGE)},
+        {**LIVE, "limit": str(PAGE), "continue": "more"},
     ]
 
 

@@ -25,6 +25,7 @@ from dispatcher.kube.object_client import (
     Postponed,
     RefusedForGood,
 )
+from dispatcher.kube.paging import FIRST_PAGE, PAGE
 from tests.builders import make_appwrapper, make_owner, make_ref, make_template, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, hang_up, never, refusal, text
 
@@ -652,8 +653,8 @@ async def test_marks_are_those_of_every_object_that_an_appwrapper_owns_page_by_p
     assert await marks(wrapped) == [Mark("uid-of-aw", 2, "default"), Mark("uid-of-b", 7, "default")]
     asked = server.requests("GET", EVERYWHERE)
     assert [each.query for each in asked] == [
-        {"labelSelector": names.UID_LABEL, "limit": "500"},
-        {"labelSelector": names.UID_LABEL, "limit": "500", "continue": "more"},
+        {"labelSelector": names.UID_LABEL, "limit": str(FIRST_PAGE)},
+        {"labelSelector": names.UID_LABEL, "limit": str(PAGE), "continue": "more"},
     ]
     assert {each.headers["Accept"] for each in asked} == {METADATA_LIST}
 

@@ -16,6 +16,7 @@ from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.client import JSON, METADATA, METADATA_LIST, ClusterClient
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.object_informers import MOST_UNKNOWN_KINDS, Edition, ObjectInformers
+from dispatcher.kube.paging import FIRST_PAGE
 from tests.builders import make_metadata, make_owner
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal, watch
 from tests.unit.virtual_time import until
@@ -284,7 +285,7 @@ async def test_kind_is_watched_once_however_often_it_is_wanted(
             it.watches.want("batch/v1", "Job", contents=True)
             await until(lambda: len(server.requests(path=JOBS)) == 2)
         assert [dict(each.query) for each in server.requests(path=JOBS)] == [
-            {"labelSelector": UID, "limit": "500"},
+            {"labelSelector": UID, "limit": str(FIRST_PAGE)},
             {
                 "labelSelector": UID,
                 "watch": "true",

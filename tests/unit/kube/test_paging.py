@@ -12,7 +12,16 @@ from dispatcher import errors
 from dispatcher.kube import paging
 from dispatcher.kube.bounds import LARGEST_ANSWER, MOST_CONTAINERS
 from dispatcher.kube.client import METADATA_LIST, ClusterClient
-from dispatcher.kube.paging import AIM, AIM_CONTAINERS, MOST_SHARES, PAGE, Page, no_other_way, pages
+from dispatcher.kube.paging import (
+    AIM,
+    AIM_CONTAINERS,
+    FIRST_PAGE,
+    MOST_SHARES,
+    PAGE,
+    Page,
+    no_other_way,
+    pages,
+)
 from tests.fakes import FakeApiServer, Reply, answer, refusal
 
 Json = dict[str, Any]
@@ -57,8 +66,17 @@ async def test_small_objects_come_as_many_at_once_as_may_be(
     listed = [page async for page in pages(client, PATH, {"labelSelector": "a"})]
     assert [each for page in listed for each in page.items] == things
     assert {page.version for page in listed} == {"7"}
-    assert limits(server) == [PAGE] * 3
+    assert limits(server) == [FIRST_PAGE, PAGE, PAGE]
     assert {each.query["labelSelector"] for each in server.requests(path=PATH)} == {"a"}
+
+
+async def test_no_page_of_usual_objects_is_requested_twice(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("GET", PATH, listing(*[thing(f"t{number}", "x" * 2**12) for number in range(600)]))
+    assert len(names_of([page async for page in pages(client, PATH, {})])) == 600
+    tokens = [each.query.get("continue") for each in server.requests(path=PATH)]
+    assert len(tokens) == len(set(tokens))
 
 
 async def test_large_objects_come_in_pages_of_a_bounded_size(
@@ -69,7 +87,7 @@ async def test_large_objects_come_in_pages_of_a_bounded_size(
     server.on("GET", PATH, listing(*things))
     assert names_of([page async for page in pages(client, PATH, {})]) == [f"t{n}" for n in range(40)]
     # The first two were cut off, and seven were not parsed.
-    assert limits(server) == [PAGE, PAGE // 8, PAGE // 64, *[1] * 40]
+    assert limits(server) == [FIRST_PAGE, FIRST_PAGE // 8, FIRST_PAGE // 64, *[1] * 40]
 
 
 async def test_page_of_too_many_lists_and_objects_is_not_parsed_but_asked_for_in_parts(
@@ -91,7 +109,7 @@ async def test_page_a_little_over_what_it_is_to_have_is_taken(
     things = [thing(f"t{number}", "x" * (AIM * 2 // 5)) for number in range(3)]
     server.on("GET", PATH, listing(*things))
     assert names_of([page async for page in pages(client, PATH, {})]) == ["t0", "t1", "t2"]
-    assert limits(server) == [PAGE]
+    assert limits(server) == [FIRST_PAGE]
 
 
 async def test_pages_grow_again_when_what_was_large_is_behind(
@@ -183,7 +201,7 @@ async def test_list_without_end_is_given_up(
 
 async def test_list_that_breaks_off_is_an_error(server: FakeApiServer, client: ClusterClient) -> None:
     things = [thing(f"t{number}") for number in range(600)]
-    server.on("GET", PATH, listing(*things, refused=500))
+    server.on("GET", PATH, listing(*things, refused=FIRST_PAGE))
     with pytest.raises(errors.Expired):
         [page async for page in pages(client, PATH, {})]
 

@@ -16,7 +16,7 @@ from dispatcher import errors
 from dispatcher.kube import reflector
 from dispatcher.kube.bounds import MOST_CONTAINERS
 from dispatcher.kube.client import METADATA, METADATA_LIST, ClusterClient
-from dispatcher.kube.paging import PAGE
+from dispatcher.kube.paging import FIRST_PAGE
 from dispatcher.kube.reflector import EVERYTHING, RESTS, Extent, Reflector
 from dispatcher.kube.time_slices import TimeSlice
 from tests.fakes import FakeApiServer, answer, hang_up, never, refusal, text, watch
@@ -123,7 +123,7 @@ async def test_list_then_watch_from_there(server: FakeApiServer, client: Cluster
 
     assert it.told == [("a", None, "a"), ("b", None, "a"), ("a", "a", "A"), ("b", "a", None)]
     assert it.items == {"a": "A"}
-    assert lists_of(server) == [{"limit": str(PAGE)}]
+    assert lists_of(server) == [{"limit": str(FIRST_PAGE)}]
     assert dict(server.requests()[1].query) == {
         "watch": "true",
         "allowWatchBookmarks": "true",
