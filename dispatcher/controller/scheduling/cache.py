@@ -25,7 +25,7 @@ _UNDISPATCHED: Final = frozenset({Phase.QUEUED, Phase.SUSPENDED})
 class Cache:
     """Records by uid, the queued ones in `pending_queue`, and the reservations that follow from them.
 
-    `holders_version` grows with each change of a gang that holds capacity.
+    `holders_version` grows with each change of a gang that holds capacity, and `dispatches` with each dispatch.
 
     `on_left` is called with the namespace of each AppWrapper that is no longer queued or suspended. `bounds` are those
     of backfill reservations; `limit_of` is how long an AppWrapper may run, None if unknown.
@@ -46,6 +46,7 @@ class Cache:
         self._withheld: frozenset[str] = frozenset()
         self._holders: dict[str, dict[str, Record]] = {}
         self.holders_version = 0
+        self.dispatches = 0
         self._undispatched: dict[str, dict[str, None]] = {}
         self._on_left = on_left
         self._by_cluster: dict[str, dict[str, None]] = {}
@@ -171,6 +172,7 @@ class Cache:
     def _note_dispatch(self, before: Record | None, after: Record) -> None:
         if before is not None and before.phase is Phase.QUEUED and after.phase is Phase.DISPATCHING:
             self._unsent[after.uid] = after.attempts
+            self.dispatches += 1
         elif after.phase is not Phase.DISPATCHING:
             self.note_sent(after.uid)
 

@@ -7,13 +7,19 @@ is some minutes old. A search cannot be cancelled: a process that ends waits for
 
 A round changes at most `MOST_WRITES` statuses of gangs with an exact position, and as many of the others, each group in
 the order in which they fell behind. Nothing is written for a gang whose status shows the same already.
+
+Outlooks give way to dispatches, because a write costs the API server the same for both. A round is busy if more than
+`MOST_DISPATCHED` gangs were dispatched since the round before. Of busy rounds in a row, `MOST_PASSED` are passed over:
+they count, seek and write nothing. The next busy round writes the statuses of the first gangs, those with advice, and
+`MOST_BUSY_WRITES` others. So the outlook of a first gang is at most `MOST_PASSED` + 1 periods old, apart from its
+advice.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -28,6 +34,12 @@ from dispatcher.core.status.outlook import Outlook, Positions, advise_first, pos
 
 MOST_WRITES: Final = 100
 """Statuses of one kind that a round changes: 20 writes per second of both kinds, with a round in ten seconds."""
+MOST_DISPATCHED: Final = 50
+"""Dispatches in a round that is not busy: 5 per second, with a round in ten seconds."""
+MOST_PASSED: Final = 5
+"""Busy rounds in a row that are passed over: an outlook is a minute old, with a round in ten seconds."""
+MOST_BUSY_WRITES: Final = 10
+"""Statuses that a busy round changes beside those of the first gangs."""
 PAUSE_FACTOR: Final = 20
 """A search is followed by a pause of at least so many times its duration."""
 
@@ -69,11 +81,13 @@ class OutlookKeeper:
         self._period = period
         self._monotonic = monotonic
         self._outlooks: dict[str, Outlook] = {}
-        self._behind: dict[str, None] = {}
+        self._behind: dict[str, Outlook] = {}
         self._is_counted = False
         self._advice: Mapping[str, Outlook] = {}
         self._searched: _Searched | None = None
         self._next_search = monotonic()
+        self._dispatches = cache.dispatches
+        self._passed = 0
 
     def outlook_of(self, uid: str) -> Outlook | None:
         """The outlook of a queued gang for its status, empty if it has no position; None while that is not known."""
@@ -92,12 +106,26 @@ class OutlookKeeper:
             await asyncio.sleep(self._period.total_seconds())
 
     async def renew(self) -> None:
-        """Count the positions, seek advice if that is due, and have a bounded number of statuses written."""
+        """Count the positions, seek advice if that is due, and have a bounded number of statuses written.
+
+        Does nothing in a busy round that is passed over.
+        """
+        is_busy = self._is_busy()
+        if is_busy and self._passed < MOST_PASSED:
+            self._passed += 1
+            return
+        self._passed = 0
         queued, rules = tuple(self._cache.queued()), self._rules()
         slices = Slices(self._monotonic)
         found = await slices.run(positions(queued, self._now(), has_queues=rules.has_queues))
         await self._seek_advice(found.first, queued, rules, slices)
-        await self._publish(found, slices)
+        await self._update(found, slices)
+        self._publish(frozenset(found.first), is_busy=is_busy)
+
+    def _is_busy(self) -> bool:
+        """Whether many gangs were dispatched since the last call."""
+        before, self._dispatches = self._dispatches, self._cache.dispatches
+        return self._dispatches - before > MOST_DISPATCHED
 
     async def _seek_advice(
         self, first: tuple[str, ...], queued: tuple[Record, ...], rules: SchedulingRules, slices: Slices
@@ -118,8 +146,8 @@ class OutlookKeeper:
         self._searched = search
         self._next_search = begun + PAUSE_FACTOR * (self._monotonic() - begun)
 
-    async def _publish(self, found: Positions, slices: Slices) -> None:
-        """Take the new outlooks of gangs whose status shows them already, and of a bounded number of others."""
+    async def _update(self, found: Positions, slices: Slices) -> None:
+        """Take the new outlooks of gangs whose status shows them already; those of all others are behind."""
         changed: dict[str, Outlook] = {}
         for uid, position in found.outlooks.items():
             outlook = {**position, **self._advice[uid]} if uid in self._advice else position
@@ -131,11 +159,17 @@ class OutlookKeeper:
             await slices.give_way()
         self._outlooks = {uid: each for uid, each in self._outlooks.items() if uid in found.outlooks}
         still_behind = [uid for uid in self._behind if uid in changed]
-        self._behind = dict.fromkeys([*still_behind, *changed])
+        self._behind = {uid: changed[uid] for uid in [*still_behind, *changed]}
         self._is_counted = True
-        exact = [uid for uid in self._behind if "queueLength" in changed[uid]]
-        others = [uid for uid in self._behind if "queueLength" not in changed[uid]]
-        for uid in (*exact[:MOST_WRITES], *others[:MOST_WRITES]):
-            self._outlooks[uid] = changed[uid]
-            del self._behind[uid]
+
+    def _publish(self, first: Collection[str], *, is_busy: bool) -> None:
+        """Have a bounded number of statuses written that are behind."""
+        exact = [uid for uid, each in self._behind.items() if "queueLength" in each]
+        others = [uid for uid, each in self._behind.items() if "queueLength" not in each]
+        chosen = [*exact[:MOST_WRITES], *others[:MOST_WRITES]]
+        if is_busy:
+            later = [uid for uid in self._behind if uid not in first]
+            chosen = [*(uid for uid in self._behind if uid in first), *later[:MOST_BUSY_WRITES]]
+        for uid in chosen:
+            self._outlooks[uid] = self._behind.pop(uid)
             self._on_changed(uid)

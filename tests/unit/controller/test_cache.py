@@ -140,8 +140,10 @@ def test_attempt_is_unsent_from_its_dispatch_until_something_may_be_there() -> N
     first = dispatched(queued)
     cache = taken_in(queued)
     assert not cache.is_unsent(queued)
+    assert cache.dispatches == 0
     cache.put(first)
     assert cache.is_unsent(first)
+    assert cache.dispatches == 1
     cache.put(run_steps.note_health_issue(first, "ClusterUnreachable", "it is away", at(2)).after)
     assert cache.is_unsent(first)
     cache.note_sent(first.uid)

@@ -10,14 +10,15 @@ import pytest
 
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.upkeep import outlook_keeper
-from dispatcher.controller.upkeep.outlook_keeper import OutlookKeeper
+from dispatcher.controller.upkeep.outlook_keeper import MOST_DISPATCHED, MOST_PASSED, OutlookKeeper
+from dispatcher.core.lifecycle import queue_steps
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
-from dispatcher.core.status.outlook import MOST_EXACT, Outlook
+from dispatcher.core.status.outlook import MOST_ADVISED_OF_A_QUEUE, MOST_EXACT, Outlook
 from tests.builders import WAITS, at, make_core_node, make_gang, make_record
 from tests.unit.virtual_time import monotonic
 
@@ -65,6 +66,13 @@ class Bench:
 
     def remove(self, number: int) -> None:
         self.cache.put(replace(queued(number), phase=Phase.SUSPENDED))
+
+    def dispatch(self, number: int) -> None:
+        """Dispatch so many other gangs."""
+        for each in range(number):
+            waiting = make_record(uid=f"d{each}", name=f"d{each}", gang=make_gang(cpu=1))
+            self.cache.put(waiting)
+            self.cache.put(queue_steps.dispatch(waiting, "hub", at(0)).after)
 
     async def renewed(self) -> list[str]:
         """Run a round; return the AppWrappers whose statuses it has written."""
@@ -171,3 +179,36 @@ async def test_long_search_is_followed_by_a_longer_pause(monkeypatch: pytest.Mon
     bench.cache.put(make_record(Phase.SUSPENDED, uid="holder", name="holder"))
     await keeper.renew()
     assert keeper.outlook_of("q1") == before
+
+
+async def test_busy_rounds_are_passed_over_up_to_a_bound() -> None:
+    bench = Bench()
+    bench.put(*range(50))
+    written = []
+    for _ in range(2 * (MOST_PASSED + 1)):
+        bench.dispatch(MOST_DISPATCHED + 1)
+        written.append(await bench.renewed())
+    assert [bool(each) for each in written] == 2 * [*MOST_PASSED * [False], True]
+    assert bench.keeper.outlook_of("q0") == bench.statuses["q0"]
+
+
+async def test_round_with_few_dispatches_is_not_busy() -> None:
+    bench = Bench()
+    bench.put(*range(50))
+    bench.dispatch(MOST_DISPATCHED)
+    assert len(await bench.renewed()) == 50
+
+
+async def test_busy_round_writes_the_first_gangs_and_a_few_others_in_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outlook_keeper, "MOST_PASSED", 0)
+    monkeypatch.setattr(outlook_keeper, "MOST_BUSY_WRITES", 3)
+    bench = Bench()
+    bench.put(*range(50))
+    bench.dispatch(MOST_DISPATCHED + 1)
+    assert await bench.renewed() == [f"q{number}" for number in range(MOST_ADVISED_OF_A_QUEUE + 3)]
+    bench.remove(0)  # all positions change; q5 is a first gang now, and q6 and q7 are the last to fall behind
+    bench.dispatch(MOST_DISPATCHED + 1)
+    assert await bench.renewed() == ["q1", "q2", "q3", "q4", "q5", "q8", "q9", "q10"]
+    assert len(await bench.renewed()) == 50 - 1 - 5 - 3
