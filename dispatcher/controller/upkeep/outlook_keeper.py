@@ -34,8 +34,8 @@ from dispatcher.core.status.outlook import Outlook, Positions, advise_first, pos
 
 MOST_WRITES: Final = 100
 """Statuses of one kind that a round changes: 20 writes per second of both kinds, with a round in ten seconds."""
-MOST_DISPATCHED: Final = 50
-"""Dispatches in a round that is not busy: 5 per second, with a round in ten seconds."""
+MOST_DISPATCHED: Final = 20
+"""Dispatches in a round that is not busy: 2 per second, with a round in ten seconds."""
 MOST_PASSED: Final = 5
 """Busy rounds in a row that are passed over: an outlook is a minute old, with a round in ten seconds."""
 MOST_BUSY_WRITES: Final = 10
