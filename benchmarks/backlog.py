@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +36,6 @@ from dispatcher.controller.scheduling.garbage import short_collections
 from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.takeover import load
-from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.lifecycle import first_steps
 from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.core.model.gang import Gang, PodSet
@@ -58,6 +58,7 @@ SIZES: Final = 10
 JOB: Final = ("batch/v1", "Job")
 ADMITTED_AT_ONCE: Final = 200
 TICK_SECONDS: Final = 0.001
+CHANGES_PER_SECOND: Final = 10
 GI: Final = 2**30
 NODE: Final = Resources({"cpu": 64_000, "memory": 256 * GI, "nvidia.com/gpu": 8})
 FRAGMENT: Final = Resources({"cpu": 500, "memory": 100 * GI, "nvidia.com/gpu": 8})
@@ -112,6 +113,14 @@ class Taken:
     """The longest processor time between two turns of the event loop, in seconds."""
     committing: float = 0.0
     """The part of the wall seconds that was spent in waits for the database."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Seconds from a submission to its pending reason, and of this process's processor time meanwhile."""
+
+    wall: float
+    cpu: float
 
 
 # --- queue and clusters --------------------------------------------------------------------------------
@@ -281,10 +290,17 @@ class Bench:
         self._cache = Cache(ledgers)
         metrics, recorder = Metrics(), EventRecorder(client, time.monotonic)
         self.committer = Committer(store, self._cache, StepRecorder(metrics, recorder).announce)
-        keys = WorkQueue(time.monotonic)
+        self._decided: dict[str, asyncio.Event] = {}
         known = Members(ledgers, backlog.namespaces) if backlog.clusters else HubAlone(self._ledger)
         self._dispatch = Scheduler(
-            self._cache, self.committer, known, keys.add, lambda _record: True, _now, metrics, Rules()
+            self._cache,
+            self.committer,
+            known,
+            self._note_decided,
+            lambda _record: True,
+            _now,
+            metrics,
+            Rules(),
         )
 
     async def first_life(self) -> dict[str, Taken]:
@@ -311,6 +327,39 @@ class Bench:
             "cycle, capacity changed": await self._repeat(self._touch_capacity),
             "cycle, one arrived": await self._repeat_arrivals(),
         }
+
+    async def reasons(self, arrivals: int, *, is_changing: bool) -> list[Reason]:
+        """The times from the submission of one more AppWrapper to the commit of its pending reason.
+
+        The scheduler runs, and they arrive one after another. With `is_changing`, capacity changes `CHANGES_PER_SECOND`
+        times a second meanwhile.
+        """
+        tasks = [asyncio.create_task(self._dispatch.run())]
+        tasks += [asyncio.create_task(self._keep_changing())] if is_changing else []
+        first = len(list(self._cache.queued()))
+        taken = [await self._reason_of(number) for number in range(first, first + arrivals)]
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return taken
+
+    async def _reason_of(self, number: int) -> Reason:
+        change, wall, cpu = self._submitted(number), time.perf_counter(), time.process_time()
+        decided = self._decided[change.after.uid] = asyncio.Event()
+        await self.committer.commit_all([change])
+        self._dispatch.wake()
+        await decided.wait()
+        return Reason(time.perf_counter() - wall, time.process_time() - cpu)
+
+    async def _keep_changing(self) -> None:
+        for number in count():
+            self._touch_capacity(number)
+            self._dispatch.wake()
+            await asyncio.sleep(1 / CHANGES_PER_SECOND)
+
+    def _note_decided(self, uid: str) -> None:
+        if uid in self._decided:
+            self._decided[uid].set()
 
     async def _take_in(self, numbers: Sequence[int]) -> None:
         for start in range(0, len(numbers), ADMITTED_AT_ONCE):
@@ -358,7 +407,7 @@ async def live(url: str, life: Life, backlog: Backlog) -> dict[str, Any]:
 
 
 async def _measured(url: str, life: Life, backlog: Backlog, before: int) -> dict[str, Any]:
-    async with _bench(url, backlog) as bench:
+    async with open_bench(url, backlog) as bench:
         figures = await (bench.first_life() if life is Life.FIRST else bench.restart())
         loaded = memory()
         figures |= await bench.cycles() if life is Life.RESTART else {}
@@ -369,7 +418,8 @@ async def _measured(url: str, life: Life, backlog: Backlog, before: int) -> dict
 
 
 @asynccontextmanager
-async def _bench(url: str, backlog: Backlog) -> AsyncIterator[Bench]:
+async def open_bench(url: str, backlog: Backlog) -> AsyncIterator[Bench]:
+    """The composed parts on that database, as its leader."""
     database = Database(url)
     leadership = Leadership(database, holder=f"bench-{os.getpid()}", lease=timedelta(hours=1))
     lease = await leadership.acquire()

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import growth
-from benchmarks.backlog import Backlog, Mix, Taken, full_cluster, median, shape, submitted
+from benchmarks import growth, reasons
+from benchmarks.backlog import Backlog, Mix, Reason, Taken, full_cluster, median, shape, submitted
 from benchmarks.growth import CROWD_PARTS, Measured, as_tables, backlogs, crowds, stretches_above
+from benchmarks.reasons import Reasons
 from dispatcher.core.scheduling.fit import fits
 from tests.builders import NOW
 
@@ -113,3 +114,17 @@ def test_exit_code_tells_whether_a_part_of_a_crowd_is_above_the_aim(
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     assert growth.main(["--mix", "--crowd", Mix.SIZES]) == code
     assert ("10 sizes: loading: 51.0 ms" in capsys.readouterr().out) is bool(code)
+
+
+# --- the time to a pending reason ----------------------------------------------------------------------------------
+
+
+def test_times_to_a_reason_are_a_line_for_each_setting_in_milliseconds() -> None:
+    taken = [Reason(wall=number / 1000, cpu=number / 2000) for number in range(1, 201)]
+    found = [
+        Reasons(Backlog(10, 5, mix, clusters=4), is_changing, taken, load=1.5)
+        for mix, is_changing in ((Mix.SHARED, False), (Mix.DISTINCT, True))
+    ]
+    _, first, second = reasons.as_table(found).splitlines()
+    assert first.split() == ["300", "shapes,", "capacity", "unchanged", "100", "198", "200", "99", "1.5"]
+    assert second.startswith("all distinct, capacity changes")
