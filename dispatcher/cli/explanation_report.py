@@ -159,6 +159,9 @@ class Report:
 
     def _place_in_queue(self) -> Iterator[str]:
         found = self.explanation
+        if found.position is None:
+            yield "  no position in the queue: it would not go if nothing else ran"
+            return
         count = len(found.ahead) + 1 + len(found.behind)
         after = _neighbours("after", found.ahead, found.ahead[-_MOST_NEIGHBOURS:])
         before = _neighbours("before", found.behind, found.behind[:_MOST_NEIGHBOURS])

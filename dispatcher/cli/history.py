@@ -155,8 +155,9 @@ def show_queue(
 ) -> None:
     """Show the pending queue in scheduling order, and why each AppWrapper is pending.
 
-    An AppWrapper that may not be dispatched yet has no position and is listed last. The estimated start comes from the
-    recent waits of similar AppWrappers; it is unknown if there were too few.
+    An AppWrapper that may not be dispatched yet, or is larger than its clusters or its quota, has no position and is
+    listed last. The estimated start comes from the recent waits of similar AppWrappers; it is unknown if there were too
+    few, and for all but the first of its queue and number of GPUs.
     """
 
     def look() -> Report:

@@ -80,11 +80,9 @@ async def test_gang_larger_than_the_cluster_is_told_once_blocks_nobody_and_goes_
             "message": message,
             "resource": "cpu",
             "cluster": "hub",
-            "position": 1,
-            "queueLength": 1,
         }
 
-    await world.until(alone, "its status says that it waits alone")
+    await world.until(alone, "its status has a repair and no position")
     told = await world.get("AppWrapper", "huge")
     assert await world.causes("huge") == ["submitted", "blocked"]
     assert await events_about(world, "huge") == [("Backoff", message)]

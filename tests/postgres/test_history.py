@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import psycopg
 
-from dispatcher.core.model.record import Event, Phase
+from dispatcher.core.model.record import Event, Pending, Phase
 from dispatcher.core.scheduling.ordering import effective_priority, in_order
 from dispatcher.store.database import Database
 from dispatcher.store.queue import QueueStore
@@ -117,20 +117,27 @@ async def test_only_what_is_queued_and_may_go_has_a_position(queue: QueueStore, 
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     changes = [
         make_submit("later", priority=9, eligible_at=tomorrow),
+        make_submit("too-large", priority=9, pending=Pending("LargerThanCluster", "needs 9, 8 in all of it")),
+        make_submit("beyond-quota", priority=9, pending=Pending("LargerThanQuota", "needs 9, at most 8")),
         make_submit("first"),
         make_submit("second", eligible_at=PAST),
         make_submit("gone"),
         make_submit("elsewhere", queue="other"),
     ]
     accepted = (await queue.commit(changes)).accepted
-    await queue.commit([make_dispatch(accepted[3])])
+    await queue.commit([make_dispatch(accepted[5])])
     listed = [(entry.queue, entry.name, entry.position) for entry in await History(database).queue_now()]
-    assert listed == [
+    assert [each for each in listed if each[2] or each[1] == "later"] == [
         ("default", "first", 1),
         ("default", "second", 2),
         ("default", "later", None),
         ("other", "elsewhere", 1),
     ]
+    assert {name for _, name, position in listed if position is None} == {
+        "later",
+        "too-large",
+        "beyond-quota",
+    }
 
 
 def test_effective_priority_is_the_same_number_in_sql_and_in_python(database_url: str) -> None:

@@ -268,6 +268,32 @@ async def test_specs_of_queues_come_to_the_revision_before_and_go_again(
     assert rows_of(database_url, shown) == []
 
 
+async def test_gang_too_large_for_its_cluster_has_a_position_again_in_the_revision_before(
+    database_url: str, queue: QueueStore
+) -> None:
+    forget_replay(database_url)
+    too_large = Pending("LargerThanCluster", "cpu: needs 9, 8 in all of it", "cpu", "hub")
+    await queue.commit([make_submit("large", pending=too_large), make_submit("small")])
+    shown: LiteralString = "SELECT name, position FROM tenant.queue_now ORDER BY name"
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "INSERT INTO history_grant (role_name, namespace) VALUES (current_user, 'default')"
+        )
+    newest = dict(rows_of(database_url, SHOWN))
+    assert rows_of(database_url, shown) == [("large", None), ("small", 1)]
+    await asyncio.to_thread(migrate.downgrade, database_url, "0018")
+    before = dict(rows_of(database_url, SHOWN))
+    assert {name for name in newest if newest[name] != before[name]} == {
+        "history.queue_now",
+        *(f"{schema}.queue_now.{column}" for schema in ("history", "tenant") for column in (2, 23)),
+    }
+    assert rows_of(database_url, shown) == [("large", 1), ("small", 2)]
+    await asyncio.to_thread(migrate.migrate, database_url)
+    await asyncio.to_thread(migrate.check, database_url)
+    assert dict(rows_of(database_url, SHOWN)) == newest
+    assert rows_of(database_url, shown) == [("large", None), ("small", 1)]
+
+
 async def test_what_an_older_release_left_ending_before_it_began_is_mended_and_goes_up_and_down(
     database_url: str, queue: QueueStore
 ) -> None:

@@ -86,6 +86,9 @@ RESERVATION: Final = "; a backfill reservation "
 LACKS_QUOTA: Final = frozenset({"InsufficientQuota", "LargerThanQuota", "OverNominalQuota"})
 """Pending reasons of a gang whose queue lacks quota."""
 
+TOO_LARGE: Final = frozenset({"LargerThanCluster", "LargerThanQuota"})
+"""Pending reasons of a gang that would not go if nothing else ran; it has no position in its queue."""
+
 
 @dataclass(frozen=True, slots=True)
 class Borrower:
@@ -128,6 +131,11 @@ class Pending:
     queue: str = ""
     quota: QuotaSummary | None = None
     preempting: tuple[str, ...] = ()
+
+    @property
+    def is_too_large(self) -> bool:
+        """True if the gang would not go if nothing else ran."""
+        return self.reason in TOO_LARGE
 
     @property
     def mcad_reason(self) -> str:

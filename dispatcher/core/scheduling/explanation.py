@@ -38,10 +38,11 @@ class CordonedNodes:
 class Explanation:
     """The decision of the next cycle on one gang.
 
-    `outcome` is None for a gang that may not be dispatched before `eligible_at`; it has no position then. `ahead` and
-    `behind` are the gangs before and after it in its queue, in order. With queues, `accounts` are those of its queues
-    and of the queues above them, `borrowers` those of others that borrow what it asks for, and `spared` are the gangs
-    of its trees that are not preempted for it. Each of `cordoned` suffices by itself.
+    `outcome` is None for a gang that may not be dispatched before `eligible_at`; it has no position then, and neither
+    has a gang that is too large to ever go. `ahead` and `behind` are the gangs with a position before and after it in
+    its queue, in order; both are empty if it has none. With queues, `accounts` are those of its queues and of the
+    queues above them, `borrowers` those of others that borrow what it asks for, and `spared` are the gangs of its trees
+    that are not preempted for it. Each of `cordoned` suffices by itself.
     """
 
     record: Record
@@ -56,8 +57,8 @@ class Explanation:
 
     @property
     def position(self) -> int | None:
-        """The position in the queue, from 1; None if the gang may not be dispatched yet."""
-        return None if self.outcome is None else len(self.ahead) + 1
+        """The position in the queue, from 1; None if the gang may not be dispatched yet, or is too large to ever go."""
+        return None if self.outcome is None or is_too_large(self.outcome) else len(self.ahead) + 1
 
     @property
     def eligible_at(self) -> datetime | None:
@@ -78,9 +79,8 @@ def explain(
     outcome = next((each for each in outcomes if each.record.uid == uid), None)
     if outcome is None:
         return Explanation(next(each for each in world.pending if each.uid == uid))
-    queue = [each for each in ordering.in_order(world.pending, world.now) if _is_beside(each, outcome, world)]
-    index = next(index for index, each in enumerate(queue) if each.uid == uid)
-    found = Explanation(outcome.record, outcome, tuple(queue[:index]), tuple(queue[index + 1 :]))
+    ahead, behind = _neighbours(world, outcome, outcomes)
+    found = Explanation(outcome.record, outcome, ahead, behind)
     if isinstance(outcome, Placed):
         return found
     advice = advise_one(world, outcomes, uid, most_work, known)
@@ -105,6 +105,27 @@ def _cordoned(world: World, uid: str, known: KnownSnapshots) -> Iterator[Cordone
             yield CordonedNodes(cluster.name, tuple(nodes))
         for name in single:
             yield CordonedNodes(cluster.name, (name,))
+
+
+def is_too_large(outcome: Outcome) -> bool:
+    """True if the gang would not go if nothing else ran."""
+    return not isinstance(outcome, Placed) and outcome.pending.is_too_large
+
+
+def _neighbours(
+    world: World, outcome: Outcome, outcomes: Sequence[Outcome]
+) -> tuple[tuple[Record, ...], tuple[Record, ...]]:
+    """The gangs with a position before and after the explained one; none if it has no position."""
+    if is_too_large(outcome):
+        return (), ()
+    too_large = {each.record.uid for each in outcomes if is_too_large(each)}
+    queue = [
+        each
+        for each in ordering.in_order(world.pending, world.now)
+        if each.uid not in too_large and _is_beside(each, outcome, world)
+    ]
+    index = next(index for index, each in enumerate(queue) if each.uid == outcome.record.uid)
+    return tuple(queue[:index]), tuple(queue[index + 1 :])
 
 
 def _is_beside(record: Record, outcome: Outcome, world: World) -> bool:

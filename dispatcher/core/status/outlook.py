@@ -32,6 +32,8 @@ from dispatcher.core.scheduling.world import KnownSnapshots
 Outlook = Mapping[str, Any]
 """Fields of `status.waiting`, as JSON; absent fields are unknown or empty."""
 
+NO_OUTLOOK: Final[Outlook] = {}
+
 FIELDS: Final = frozenset({"position", "queueLength", "holders", "otherHolders", "repair"})
 """The fields of `status.waiting` that are the outlook."""
 
@@ -58,7 +60,10 @@ def outlook_in(status: Mapping[str, Any]) -> Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """The outlooks by position alone, by uid, and the uids of the first gangs, for which advice is sought."""
+    """The outlooks by position alone, by uid, and the uids of the gangs for which advice is sought.
+
+    These are the first gangs by position, and the first ones without a position: for those, only advice can help.
+    """
 
     outlooks: Mapping[str, Outlook]
     first: tuple[str, ...]
@@ -75,7 +80,8 @@ def rounded(position: int) -> int:
 def positions(queued: Iterable[Record], now: datetime, *, has_queues: bool) -> Steps[Positions]:
     """The positions of the gangs that wait and may be dispatched now; without queues, all are in one queue.
 
-    A gang waits once a cycle has refused it: a gang that is dispatched by its first cycle changes no position.
+    A gang waits once a cycle has refused it: a gang that is dispatched by its first cycle changes no position. A gang
+    that is too large to ever go has no position, so its outlook is empty.
     """
     eligible: list[Record] = []
     lengths: Counter[str] = Counter()
@@ -83,9 +89,10 @@ def positions(queued: Iterable[Record], now: datetime, *, has_queues: bool) -> S
         for record in part:
             if record.pending is not None and ordering.is_eligible(record, now):
                 eligible.append(record)
-                lengths[record.queue if has_queues else ""] += 1
+                lengths[record.queue if has_queues else ""] += not record.pending.is_too_large
         yield
     passed: Counter[str] = Counter()
+    too_large: Counter[str] = Counter()
     shown: dict[int, Outlook] = {}
     outlooks: dict[str, Outlook] = {}
     first: list[tuple[int, str]] = []
@@ -93,9 +100,13 @@ def positions(queued: Iterable[Record], now: datetime, *, has_queues: bool) -> S
     for part in in_parts(ordered):
         for record in part:
             queue = record.queue if has_queues else ""
-            passed[queue] += 1
-            position = passed[queue]
-            if position <= MOST_EXACT:
+            is_too_large = record.pending is not None and record.pending.is_too_large
+            counted = too_large if is_too_large else passed
+            counted[queue] += 1
+            position = counted[queue]
+            if is_too_large:
+                outlooks[record.uid] = NO_OUTLOOK
+            elif position <= MOST_EXACT:
                 outlooks[record.uid] = {"position": position, "queueLength": lengths[queue]}
             else:
                 far = rounded(position)

@@ -58,6 +58,10 @@ def test_gang_that_needs_all_cordoned_nodes_is_told_all_of_them() -> None:
     assert explain(world, "q").cordoned == (CordonedNodes("east", ("b", "c")),)
 
 
+FIRST = "  position 1 of 1 in the queue"
+NO_POSITION = "  no position in the queue: it would not go if nothing else ran"
+
+
 def report(queue: str, cpu: int) -> Report:
     """About the only gang of a world with one node of 4 cpus."""
     gang = make_record(name="q", uid="q", gang=make_gang(cpu=1000 * cpu), queue=queue)
@@ -66,18 +70,18 @@ def report(queue: str, cpu: int) -> Report:
 
 
 @pytest.mark.parametrize(
-    ("queue", "cpu", "verdict", "sentence"),
+    ("queue", "cpu", "verdict", "sentence", "place"),
     [
-        ("open", 9, "DoesNotFit", "default/q does not fit any cluster: LargerThanCluster"),
-        ("lost", 1, "Waits", "default/q waits: QueueNotFound"),
-        ("inner", 1, "Waits", "default/q waits: QueueNotLeaf"),
-        ("stopped", 1, "Waits", "default/q waits: QueueStopped"),
-        ("small", 2, "Waits", "default/q waits: LargerThanQuota"),
-        ("open", 4, "Dispatch", "default/q fits: the next cycle dispatches it to east, on n."),
+        ("open", 9, "DoesNotFit", "default/q does not fit any cluster: LargerThanCluster", NO_POSITION),
+        ("lost", 1, "Waits", "default/q waits: QueueNotFound", FIRST),
+        ("inner", 1, "Waits", "default/q waits: QueueNotLeaf", FIRST),
+        ("stopped", 1, "Waits", "default/q waits: QueueStopped", FIRST),
+        ("small", 2, "Waits", "default/q waits: LargerThanQuota", NO_POSITION),
+        ("open", 4, "Dispatch", "default/q fits: the next cycle dispatches it to east, on n.", FIRST),
     ],
 )
 def test_gang_that_its_queue_does_not_take_waits_for_the_queue(
-    queue: str, cpu: int, verdict: str, sentence: str
+    queue: str, cpu: int, verdict: str, sentence: str, place: str
 ) -> None:
     found = report(queue, cpu)
-    assert (found.as_value()["verdict"], found.as_text(None).splitlines()[0]) == (verdict, sentence)
+    assert (found.as_value()["verdict"], *found.as_text(None).splitlines()[:2]) == (verdict, sentence, place)

@@ -18,7 +18,7 @@ from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling import ordering
 from dispatcher.core.scheduling.advice import NO_ADVICE, Advice, advise, advise_one
 from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Placed, Waiting
-from dispatcher.core.scheduling.explanation import Explanation, explain
+from dispatcher.core.scheduling.explanation import Explanation, explain, is_too_large
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.repair import AddNodes, RemoveGangs, RemoveTaints, apply
 from dispatcher.core.scheduling.scenario import parse_scenario
@@ -79,11 +79,8 @@ def test_the_position_follows_priority_and_age(uid: str, ahead: list[str], behin
 
 
 def test_a_starved_gang_is_decided_first_and_keeps_its_position() -> None:
-    starved = pending("starved", 5000, blocked_since=World().now - timedelta(minutes=10))
-    found = explain(
-        world_of(pending("old", age=9), starved, nodes=(NODE, replace(NODE, name="m", usable=False))),
-        "starved",
-    )
+    starved = pending("starved", 4000, blocked_since=World().now - timedelta(minutes=10))
+    found = explain(world_of(pending("old", age=9), starved, running=(runs("r", 1000),)), "starved")
     assert (names(found.ahead), found.position) == (["old"], 2)
 
 
@@ -91,6 +88,13 @@ def test_a_gang_that_is_not_eligible_yet_has_a_time_and_no_position() -> None:
     found = explain(world_of(*QUEUE), "later")
     assert found == Explanation(QUEUE[-1])
     assert (found.position, found.eligible_at) == (None, World().now + timedelta(seconds=1))
+
+
+def test_a_gang_that_is_too_large_has_no_position_and_no_other_counts_it() -> None:
+    world = world_of(pending("large", 5000, age=9), pending("p", 4000), running=(runs("r", 1000),))
+    large, small = explain(world, "large"), explain(world, "p")
+    assert (large.position, large.ahead, large.behind, large.eligible_at) == (None, (), (), None)
+    assert (small.position, small.ahead, small.behind) == (1, (), ())
 
 
 def test_a_gang_that_fits_is_placed_and_needs_no_advice() -> None:
@@ -168,10 +172,14 @@ def test_the_advice_for_one_gang_is_that_for_all(world: World) -> None:
 def test_each_explanation_is_the_decision_and_each_repair_suffices(world: World) -> None:
     outcomes = {each.record.uid: each for each in world.plan()}
     queue = ordering.in_order(world.pending, world.now)
-    for index, record in enumerate(queue):
+    counted = [each for each in queue if not is_too_large(outcomes[each.uid])]
+    for record in queue:
         found = explain(world, record.uid)
-        assert (found.outcome, found.position) == (outcomes[record.uid], index + 1)
-        assert [*found.ahead, found.record, *found.behind] == queue
+        assert found.outcome == outcomes[record.uid]
+        assert found.position == (counted.index(record) + 1 if record in counted else None)
+        assert [*found.ahead, *([record] if record in counted else []), *found.behind] == (
+            counted if record in counted else []
+        )
         for repair in found.advice.repairs:
             assert goes(apply(world, repair), record.uid)
         if found.advice.holders:

@@ -89,6 +89,18 @@ def test_positions_follow_priority_and_age() -> None:
     }
 
 
+@pytest.mark.parametrize("reason", ["LargerThanCluster", "LargerThanQuota"])
+def test_gang_that_is_too_large_has_no_position_and_still_gets_advice(reason: str) -> None:
+    too_large = queued("large", priority=9, pending=replace(WAITS, reason=reason))
+    shown = found(too_large, queued("old", 1), queued("young", 9))
+    assert shown.outlooks == {
+        "large": {},
+        "old": {"position": 1, "queueLength": 2},
+        "young": {"position": 2, "queueLength": 2},
+    }
+    assert set(shown.first) == {"large", "old", "young"}
+
+
 def test_each_queue_has_its_positions_and_its_first_gangs_get_advice_first() -> None:
     records = [queued(f"{queue}{n}", n, queue=queue) for queue in "ab" for n in range(7)]
     with_queues = found(*records, has_queues=True)
