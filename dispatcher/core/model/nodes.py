@@ -207,4 +207,6 @@ class Node:
     def shape(self) -> Node:
         """An empty, usable node with this size, labels and taints, and without a name of its own."""
         labels = {key: value for key, value in sorted(self.labels.items()) if key != HOSTNAME}
-        return Node("", self.allocatable, taints=self.taints, labels=labels)
+        # A node that takes no pods does not list them among its amounts, which have no zeros.
+        most_pods = 0 if self.pod_limit == 0 else None
+        return Node("", self.allocatable, taints=self.taints, labels=labels, most_pods=most_pods)

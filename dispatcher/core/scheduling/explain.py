@@ -233,16 +233,18 @@ def _fragmented(gang: Gang, short: Shortage) -> str:
     shortfall = short.shortfall
     resource, most = shortfall.scarcest(gang)
     what = "free" if short.reason == INSUFFICIENT else "in all of it"
-    available = in_words(resource, shortfall.available[resource])
+    places = shortfall.lacking_places(gang)
+    available = in_words(resource, shortfall.available[resource] if places is None else places.free)
     largest = in_words(resource, most)
-    facts = f"{resource}: {available} {what}, at most {largest} on one node"
+    others = " on nodes with its other requests" * (places is not None and shortfall.pod_set is not None)
+    facts = f"{resource}: {available} {what}{others}, at most {largest} on one node"
     if shortfall.pod_set is None:
         return f"{facts}; the pods of each pod set have nodes, but not all {_count(gang)} pods at once"
     pod_set = gang.pod_sets[shortfall.pod_set]
     if short.traits is not None and not short.traits.usable_by(pod_set).any():
         pods = "the pod" if pod_set.count == 1 else f"{pod_set.count} of the pods"
         return f"no node takes {pods}{f' of {pod_set.path}' if pod_set.path else ''}"
-    each = in_words(resource, pod_set.requests[resource])
+    each = "1" if places is not None else in_words(resource, pod_set.requests[resource])
     if pod_set.count == 1:
         return f"{facts}, and the pod requests {each}{_spread(pod_set, shortfall)}"
     fitting = f"{shortfall.fitting} of them have a node{_spread(pod_set, shortfall)}"

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
-from dispatcher.core.model.resources import NOTHING, Resources, is_device
+from dispatcher.core.model.resources import NOTHING, PODS, Resources, is_device
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
-from dispatcher.core.scheduling.node_room import NodeGroups
+from dispatcher.core.scheduling.node_room import NodeGroups, Places
 from dispatcher.core.scheduling.node_snapshot import NodeCapacity
 from dispatcher.core.scheduling.placement import Unplaceable
 
@@ -33,13 +33,31 @@ class Shortfall:
     available: Resources = field(default=NOTHING, compare=False)
 
     def scarcest(self, gang: Gang) -> tuple[str, int]:
-        """The scarcest resource; for a shortfall on nodes, also the largest amount on one of `groups`."""
+        """The scarcest resource; for a shortfall on nodes, also the largest amount on one of `groups`.
+
+        It is `pods` if the nodes take too few pods.
+        """
         if self.groups is None:
             missing = sorted(self.missing)
             return max(
                 missing, key=lambda name: self.missing[name] * 10**6 // gang.demand[name], default=""
             ), 0
-        return self.groups.scarcest(_subject(gang, self.pod_set))
+        places = self.lacking_places(gang)
+        return (PODS, places.most) if places else self.groups.scarcest(_subject(gang, self.pod_set))
+
+    def lacking_places(self, gang: Gang) -> Places | None:
+        """The places for its pods on `groups`, if the nodes take too few pods for it; None if that is not the reason.
+
+        Pods of different pod sets are counted together only where all of them may use the same nodes.
+        """
+        if self.groups is None:
+            return None
+        if self.pod_set is not None:
+            return self.groups.lacking_places(gang.pod_sets[self.pod_set])
+        if len({each.constraint for each in gang.pod_sets}) > 1:
+            return None
+        places = self.groups.places()
+        return places if places.free < sum(each.count for each in gang.pod_sets) else None
 
 
 Fit = Assignment | Shortfall

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dispatcher.core.model.gang import PodSet
-from dispatcher.core.model.resources import PODS, Resources, is_device
+from dispatcher.core.model.resources import NOTHING, PODS, Resources, is_device
 from dispatcher.core.scheduling.node_traits import Amounts, Mask
 
 LARGEST: Final = 2**47
@@ -58,7 +58,7 @@ class Room:
     def fitting(self, requests: Resources, most: int, mask: Mask | None = None) -> Amounts:
         """For each node (of the mask), how many pods with these requests fit there, from 0 to `most`; 0 elsewhere."""
         found = np.zeros_like(self.slots)
-        asked = [(name, amount) for name, amount in requests.items() if amount > 0 and name != PODS]
+        asked = _asked(requests)
         if any(name not in self.columns or amount > LARGEST for name, amount in asked):
             return found
         # Comparing is far faster than dividing, and in a full cluster few nodes take a pod.
@@ -87,6 +87,13 @@ class _Ascending(NamedTuple):
     amounts: list[int]
     groups: Amounts
     nodes: list[int]
+
+
+class Places(NamedTuple):
+    """How many more pods nodes take by the number of their pods: all of the nodes, and one of them at most."""
+
+    free: int
+    most: int
 
 
 class NodeGroups:
@@ -129,12 +136,29 @@ class NodeGroups:
         """How many nodes take a pod of the set."""
         return self._fitting(pod_set.requests, 1)
 
+    def places(self, requests: Resources = NOTHING) -> Places:
+        """The places for pods on the nodes that have `requests` free."""
+        groups = self._having_all(_asked(requests))
+        slots = np.maximum(self.room.slots[groups], 0)
+        return Places(int(slots @ self.counts[groups]), int(slots.max(initial=0)))
+
+    def lacking_places(self, pod_set: PodSet) -> Places | None:
+        """The places for pods of the set, if more of them would fit with more places; None if resources bound them.
+
+        If both bound them, on different nodes, resources are the bound unless they would suffice.
+        """
+        fitting = self.fitting(pod_set)
+        by_resources = self._fitting_by_resources(pod_set.requests, pod_set.count)
+        places = self.places(pod_set.requests)
+        if fitting >= min(by_resources, pod_set.count):
+            return None
+        return places if by_resources >= pod_set.count or places.free == fitting else None
+
     def scarcest(self, pod_set: PodSet) -> tuple[str, int]:
         """The resource that the fewest nodes have enough of for a pod of the set, and the most of it on one node."""
         found = [
             (self._having(name, amount), not is_device(name), name)
-            for name, amount in pod_set.requests.items()
-            if amount > 0
+            for name, amount in _asked(pod_set.requests)
         ]
         if not found:
             return "", 0
@@ -144,14 +168,32 @@ class NodeGroups:
 
     def _fitting(self, requests: Resources, most: int) -> int:
         """How many pods with these requests fit, at most `most` on each node."""
-        asked = [(name, amount) for name, amount in requests.items() if amount > 0 and name != PODS]
+        asked = _asked(requests)
         groups = self._having_scarcest(asked)
+        pods = np.minimum(self.room.slots[groups], most)
+        return self._bounded_by(asked, groups, pods)
+
+    def _fitting_by_resources(self, requests: Resources, most: int) -> int:
+        """How many pods would fit, at most `most` on each node, if nodes took any number of pods."""
+        asked = _asked(requests)
+        groups = self._having_scarcest(asked)
+        return self._bounded_by(asked, groups, np.full_like(groups, most))
+
+    def _bounded_by(self, asked: Sequence[tuple[str, int]], groups: Amounts, pods: Amounts) -> int:
+        """The sum over all nodes of these groups of `pods`, bounded by what is asked for each pod."""
         if not groups.size:
             return 0
-        pods = np.minimum(self.room.slots[groups], most)
         for name, amount in asked:
             pods = np.minimum(pods, self.room.free[self.room.columns[name]][groups] // amount)
         return int(np.maximum(pods, 0) @ self.counts[groups])
+
+    def _having_all(self, asked: Sequence[tuple[str, int]]) -> Amounts:
+        """The groups with enough of all that is asked."""
+        groups = self._having_scarcest(asked)
+        if not groups.size:
+            return groups
+        enough = [self.room.free[self.room.columns[name]][groups] >= amount for name, amount in asked]
+        return groups[np.all(enough, axis=0)] if enough else groups
 
     def _having_scarcest(self, asked: Sequence[tuple[str, int]]) -> Amounts:
         """The groups with enough of the resource that the fewest groups have enough of; all if nothing is asked."""
@@ -182,3 +224,8 @@ class NodeGroups:
         groups = np.argsort(self.room.free[row], kind="stable")
         nodes = np.cumsum(self.counts[groups][::-1])[::-1].tolist()
         return _Ascending(self.room.free[row][groups].tolist(), groups, [*nodes, 0])
+
+
+def _asked(requests: Resources) -> list[tuple[str, int]]:
+    """The requested amounts that nodes must have free; places for pods are counted apart."""
+    return [(name, amount) for name, amount in requests.items() if amount > 0 and name != PODS]

@@ -23,7 +23,7 @@ def has_use_for(gang: Gang, shape: Node) -> bool:
     """True if a node of this shape takes a pod of the gang; for a gang without pods, if it has a demanded resource."""
     if not any(each.count for each in gang.pod_sets):
         return any(name in shape.allocatable for name in gang.demand)
-    return any(
+    return shape.pod_limit > 0 and any(
         each.count and each.requests.fits_in(shape.allocatable) and each.may_use(shape)
         for each in gang.pod_sets
     )

@@ -195,6 +195,19 @@ def test_a_cluster_without_nodes_gets_nodes_of_the_pods_own_size() -> None:
     assert repairs_of(text) == [{"add_nodes": {"cluster": "hub", "count": 3, "allocatable": {"cpu": "2"}}}]
 
 
+@pytest.mark.parametrize(("places", "count"), [(2, 2), (3, 1), (0, None)])
+def test_added_nodes_take_as_many_pods_as_the_nodes_of_their_shape(places: int, count: int | None) -> None:
+    text = f"""
+clusters: [{{name: hub, nodes: [{{name: n, allocatable: {{cpu: 8, pods: {places}}}}}]}}]
+running: []
+pending: [{{name: p, pods: [{{count: 5, requests: {{cpu: 1}}}}]}}]
+"""
+    check(document(text))
+    added = [each["add_nodes"] for each in repairs_of(text)]
+    like_there = [each["count"] for each in added if each["allocatable"]["cpu"] == "8"]
+    assert like_there == ([] if count is None else [count])
+
+
 def test_a_host_name_is_no_part_of_a_shape() -> None:
     labels = "labels: {kubernetes.io/hostname: n, zone: a}"
     text = f"""

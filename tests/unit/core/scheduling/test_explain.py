@@ -27,6 +27,11 @@ def gpus(count: int, each: int, **fields: object) -> PodSet:
     return PodSet(count, Resources({GPU: each}), **fields)  # type: ignore[arg-type]
 
 
+def places(most_pods: int) -> tuple[Node, ...]:
+    """The four nodes, each with places for so many pods."""
+    return tuple(replace(node, most_pods=most_pods) for node in FOUR)
+
+
 @pytest.mark.parametrize(
     ("nodes", "pod_sets", "reason", "message"),
     [
@@ -112,6 +117,49 @@ def gpus(count: int, each: int, **fields: object) -> PodSet:
             "spread over zone with a skew of at most 2 and at least 3 domains",
             id="no-node-has-the-label-of-the-spread",
         ),
+        pytest.param(
+            places(1),
+            (gpus(1, 1),),
+            "InsufficientResources",
+            "pods: 0 free on nodes with its other requests, at most 0 on one node, and the pod requests 1",
+            id="no-place-for-a-pod",
+        ),
+        pytest.param(
+            places(2),
+            (gpus(5, 1),),
+            "InsufficientResources",
+            "pods: 4 free on nodes with its other requests, at most 1 on one node, and each of 5 pods requests 1: "
+            "4 of them have a node",
+            id="too-few-places",
+        ),
+        pytest.param(
+            places(2),
+            (gpus(2, 4),),
+            "InsufficientResources",
+            f"{GPU}: 8 free, at most 2 on one node, and each of 2 pods requests 4: 0 of them have a node",
+            id="places-on-nodes-without-the-resource",
+        ),
+        pytest.param(
+            (*places(1), Node("n4", Resources({GPU: 6}))),
+            (gpus(1, 1),),
+            "InsufficientResources",
+            "pods: 0 free on nodes with its other requests, at most 0 on one node, and the pod requests 1",
+            id="places-only-on-a-node-without-the-resource",
+        ),
+        pytest.param(
+            places(0),
+            (gpus(1, 1),),
+            "LargerThanCluster",
+            "pods: 0 in all of it on nodes with its other requests, at most 0 on one node, and the pod requests 1",
+            id="never-a-place",
+        ),
+        pytest.param(
+            places(3)[:1],
+            (gpus(1, 1), PodSet(2, NOTHING)),
+            "InsufficientResources",
+            "pods: 2 free, at most 2 on one node; the pods of each pod set have nodes, but not all 3 pods at once",
+            id="too-few-places-for-all-pod-sets",
+        ),
     ],
 )
 def test_message_of_a_gang_whose_pods_have_no_nodes(
@@ -126,3 +174,12 @@ def test_message_of_a_gang_whose_pods_have_no_nodes(
     (outcome,) = plan([record], make_snapshots(hub=ledger.snapshot()))
     assert not isinstance(outcome, Placed)
     assert (outcome.pending.reason, outcome.pending.message) == (reason, f"cluster hub: {message}")
+
+
+def test_sums_do_not_compare_the_number_of_pods_on_a_node() -> None:
+    ledger = CapacityLedger(FitMode.AGGREGATE)
+    for node in places(0):
+        ledger.set_node(node)
+    record = make_record(gang=Gang(Resources({GPU: 1}), 1, (gpus(1, 1),)))
+    (outcome,) = plan([record], make_snapshots(hub=ledger.snapshot()))
+    assert isinstance(outcome, Placed)
