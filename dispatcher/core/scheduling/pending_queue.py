@@ -210,14 +210,15 @@ class PendingQueue:
     def _take_in(self, inbox: Mapping[str, Record | None], now: datetime) -> Steps[None]:
         for part in incremental.in_parts(inbox.items(), TAKEN_IN_AT_ONCE):
             for uid, record in part:
+                _, before = self._in_cycle.get(uid, (None, None))
                 self._discard(uid)
                 if record is not None and is_eligible(record, now):
-                    self._add(record)
+                    self._add(record, before)
             yield
 
-    def _add(self, record: Record) -> None:
+    def _add(self, record: Record, before: _Class | None) -> None:
         key = self._classes.add(record)
-        self._enter_class(record, key)
+        self._enter_class(record, key, before)
         self._sloped += bool(record.priority_slope)
         if record.blocked_since:
             self._blocked[record.uid] = record
@@ -230,10 +231,15 @@ class PendingQueue:
         self._sloped -= bool(record.priority_slope)
         self._blocked.pop(uid, None)
 
-    def _enter_class(self, record: Record, key: ClassKey) -> None:
+    def _enter_class(self, record: Record, key: ClassKey, before: _Class | None = None) -> None:
+        """Adds the record to its class; `before` is the class of its last state.
+
+        A class that only this record left is used again: the last cycle's refusal is remembered for that object.
+        """
         class_ = self._by_key.get(key)
         if class_ is None:
-            class_ = self._by_key[key] = GangClass(key)
+            class_ = before if before is not None and before.key == key else GangClass(key)
+            self._by_key[key] = class_
         class_.add(record)
         self._in_cycle[record.uid] = record, class_
 

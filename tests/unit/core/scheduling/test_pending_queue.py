@@ -408,6 +408,27 @@ def test_pass_in_which_nobody_fits_looks_at_one_record_of_each_class_that_some_c
     assert looks == classes
 
 
+def test_cycle_after_the_pending_reasons_of_distinct_gangs_compares_none_of_them_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = PendingQueue()
+    for number in range(10):
+        line.put(make_record(name=f"aw-{number}", gang=make_gang(cpu=5000 + number), enqueue_seq=number))
+    snapshots = few(2, 1000)
+    tell(line, line.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1)))
+    monkeypatch.delattr(CycleState, "_place")  # a comparison would raise
+    assert line.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(2)) == []
+
+
+def test_gang_that_changed_is_compared_again() -> None:
+    line, snapshots = PendingQueue(), few(1, 1000)
+    line.put(make_record(gang=make_gang(cpu=5000)))
+    tell(line, line.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1)))
+    line.put(make_record(gang=make_gang(cpu=1000)))
+    outcomes = line.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(2))
+    assert [type(each) for each in outcomes] == [Placed]
+
+
 def test_what_comes_and_goes_while_a_pass_is_made_takes_part_in_the_next() -> None:
     line = PendingQueue()
     for number in range(300):
