@@ -83,6 +83,7 @@ HISTORY: Final = (
     plain("SUBMITTED", "submitted_at"),
     plain("STATE", "state"),
     plain("OUTCOME", "outcome"),
+    plain("REASON", "reason"),
     plain("CLUSTER", "last_cluster"),
     how_long("WAITED", "wait_s"),
     how_long("RAN", "run_s"),
@@ -100,7 +101,6 @@ HISTORY_WIDE: Final = (
     plain("GIB-H", "memory_gib_h"),
     plain("KINDS", "kinds"),
     plain("UID", "uid"),
-    plain("REASON", "reason"),
     plain("MESSAGE", "message"),
 )
 WAITS: Final = (

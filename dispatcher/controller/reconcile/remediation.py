@@ -15,6 +15,7 @@ from dispatcher.core.lifecycle.confirmation import (
     evidence_for,
     is_confirmed,
     needs_complaint,
+    why_without_nodes,
 )
 from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step, decide
 from dispatcher.core.lifecycle.health import ObservedObjects
@@ -49,9 +50,9 @@ class Remediator:
         confirmed = await self._confirm(record, observed, suspected, cluster)
         decision = decide(confirmed)
         if is_confirmed(suspected, decision):
-            newest_warning = await _complaint(record, suspected, observed, cluster)
+            complaint = await _complaint(record, suspected, observed, cluster)
             now = self._attempts.now()
-            return Result(end_of_attempt(record, decision, observed.policy, newest_warning, now))
+            return Result(end_of_attempt(record, decision, observed.policy, complaint, now))
         if suspected.reason == words.MISSING_COMPONENT:
             return await self._take_as_found(record, confirmed, decision)
         return poll()
@@ -101,9 +102,13 @@ class Remediator:
 
 
 async def _complaint(record: Record, decision: Decision, observed: ObservedState, cluster: Cluster) -> str:
-    """Why an operator makes no pods, in its own words; often an Event is the only trace. Empty if not known."""
+    """Why an operator makes no pods, or the scheduler has no node for them, in their own words. Empty if not known.
+
+    Often an Event is the only trace of an operator's trouble.
+    """
     if not needs_complaint(decision, observed):
-        return ""
+        unscheduled = cluster.ledger.unscheduled(record.uid)
+        return why_without_nodes(decision, {each.pod: each.message for each in unscheduled})
     refs = record.attempt.objects if record.attempt else ()
     for ref, state in zip(refs, observed.objects.states, strict=False):
         message = (state.message if state else "") or await cluster.object_client.newest_warning(ref)

@@ -5,8 +5,11 @@ The watches may lag: the reconciler reads the API server before it ends an attem
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from dispatcher.api import conditions as words
 from dispatcher.core.lifecycle import run_steps
@@ -47,10 +50,30 @@ def needs_complaint(decision: Decision, observed: ObservedState) -> bool:
     return lacks_pods and not observed.objects.pods.live
 
 
+def why_without_nodes(decision: Decision, unscheduled: Mapping[str, str]) -> str:
+    """The scheduler's commonest message about pods without a node, if a gang ends for want of pods; else empty.
+
+    `unscheduled` has the message of each such pod by its name. The part about preemption is left out: it repeats the
+    reasons.
+    """
+    by_message: dict[str, list[str]] = defaultdict(list)
+    for pod, message in sorted(unscheduled.items()):
+        by_message[message.partition(" preemption: ")[0].rstrip(" ,.")].append(pod)
+    by_message.pop("", None)
+    if decision.reason not in _LACKS_PODS or not by_message:
+        return ""
+    message, pods = max(by_message.items(), key=lambda each: len(each[1]))
+    more = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
+    return f"no node for pod {pods[0]}{more}: {message}"
+
+
+_LACKS_PODS: Final = frozenset({words.INSUFFICIENT_PODS_READY, *words.REASONS_OF_MCAD})
+
+
 def end_of_attempt(
     record: Record, decision: Decision, policy: LifecyclePolicy, complaint: str, now: datetime
 ) -> Change:
-    """The change that fails or evicts a gang; `complaint` is what an operator says, empty if nothing."""
+    """The change that fails or evicts a gang; `complaint` is that of an operator or the scheduler."""
     detail = decision.detail + (f"; {complaint}" if complaint else "")
     reason = EvictionReason(decision.reason, decision.message, detail)
     if decision.step is Step.FAIL:

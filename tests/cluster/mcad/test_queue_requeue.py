@@ -94,7 +94,8 @@ async def test_gang_that_no_node_has_room_for_makes_way_for_one_that_fits(suite:
     said = "Insufficient number of Running and Completed pods, minimum=1, running=0, completed=0."
     assert told["PreemptCandidate"][1:] == ("MinPodsNotRunning", said)
     assert told["Backoff"] == ("True", "PreemptionTriggered", said)
-    assert "evicted" in await suite.world.causes("aw-ff-deployment-1-850-cpu")
+    messages = await suite.world.messages("aw-ff-deployment-1-850-cpu")
+    assert any(each.startswith(f"{said}; no node for pod aw-ff-deployment-1-850-cpu-") for each in messages)
 
 
 @TRUSTING

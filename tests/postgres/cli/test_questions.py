@@ -94,10 +94,14 @@ async def test_json_and_csv_have_the_columns_of_the_view(run: Run, lives: Lives,
 async def test_history_tells_what_became_of_each(run: Run, lives: Lives) -> None:
     assert await run("history", "--since", "4w") == Ran(
         0,
-        "NAME          USER    SUBMITTED             STATE    OUTCOME    CLUSTER  WAITED  RAN   GPU  GPU-H\n"
-        f"team-a/train  alice   {shown(lives.waiting_since)}  Queued   -          -        3d      0s    2    0\n"
-        f"team-b/probe  team-b  {lives.told(10)}  Failed   failed     hub      6m      29m   2    1\n"
-        f"team-a/train  alice   {lives.told(0)}  Deleted  completed  east     61m     119m  2    4\n",
+        "NAME          USER    SUBMITTED             STATE    OUTCOME    REASON                 CLUSTER  WAITED  RAN   "
+        "GPU  GPU-H\n"
+        f"team-a/train  alice   {shown(lives.waiting_since)}  Queued   -          InsufficientResources  -        "
+        "3d      0s    2    0\n"
+        f"team-b/probe  team-b  {lives.told(10)}  Failed   failed     FoundFailedPods        hub      "
+        "6m      29m   2    1\n"
+        f"team-a/train  alice   {lives.told(0)}  Deleted  completed  -                      east     "
+        "61m     119m  2    4\n",
     )
 
 

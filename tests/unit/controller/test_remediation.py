@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from dispatcher.api.annotations import ADMISSION_GRACE, RETRY_LIMIT
+from dispatcher.api.conditions import ConditionType
 from dispatcher.api.names import UID_LABEL
 from dispatcher.core.lifecycle.policy import KEPT
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING
-from dispatcher.core.scheduling.capacity import Pod, PodPhase
+from dispatcher.core.scheduling.capacity import Pod, PodPhase, PodReason, Unscheduled
 from tests.builders import make_appwrapper, make_pod
 from tests.fakes import answer, refusal
 from tests.unit.controller.wire import ALL_PODS, JOBS, PODS, job, made, pods, true
@@ -205,6 +206,32 @@ async def test_gang_without_a_pod_goes_back_with_what_its_maker_says(world: Worl
         "0 of 1 pods run: there is none; Job default/train: FailedCreate: exceeded quota",
     )
     assert record.eligible_at == world.now() + timedelta(seconds=90)
+
+
+async def test_gang_with_a_pod_that_no_node_has_room_for_goes_back_with_what_the_scheduler_said(
+    world: World,
+) -> None:
+    world.jobs.has(made(TRAIN))
+    await world.created(make_appwrapper("aw", TRAIN, spec={"schedulingSpec": {"minAvailable": 1}}))
+    message = "0/1 nodes are available: 1 Insufficient cpu."
+    raw = lives(phase="Pending")
+    raw["spec"].pop("nodeName", None)
+    unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    raw["status"]["conditions"] = [unscheduled]
+    world.server.on("GET", PODS, answer(pods(raw)))
+    without_node = Unscheduled("pod", message)
+    world.ledger.set_pod(
+        Pod("p", NOTHING, owner=UID, reason=PodReason.UNSCHEDULABLE, unscheduled=without_node)
+    )
+    await asyncio.sleep(301)  # virtual
+    await world.reconcile(UID)
+    record = world.record(UID)
+    few = "Insufficient number of Running and Completed pods, minimum=1, running=0, completed=0."
+    said = f"{few}; no node for pod pod: 0/1 nodes are available: 1 Insufficient cpu"
+    assert (record.phase, record.reason, record.message) == (Phase.REQUEUEING, "MinPodsNotRunning", said)
+    evicted = record.condition(ConditionType.PREEMPT_CANDIDATE)
+    assert evicted is not None
+    assert evicted.message == few  # as MCAD has it
 
 
 async def test_annotations_count_as_they_are_now(world: World) -> None:

@@ -13,6 +13,7 @@ from dispatcher.core.lifecycle.confirmation import (
     evidence_for,
     is_confirmed,
     needs_complaint,
+    why_without_nodes,
 )
 from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step
 from dispatcher.core.lifecycle.health import ObservedObjects
@@ -83,6 +84,39 @@ def test_failed_gang_tells_what_the_operator_complains_of(complaint: str, detail
     change = end_of_attempt(RUNNING, decision, LifecyclePolicy(), complaint, at(60))
     assert change.after.phase is Phase.FAILING
     assert f"too few pods (requeued so far: 3){detail}" in change.after.message
+
+
+FULL = "0/3 nodes are available: 3 Insufficient cpu."
+TAINTED = "0/3 nodes are available: 3 node(s) had untolerated taints."
+NO_VICTIMS = "preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod."
+
+
+@pytest.mark.parametrize(
+    ("reason", "unscheduled", "said"),
+    [
+        (words.MIN_PODS_NOT_RUNNING, {}, ""),
+        (words.MIN_PODS_NOT_RUNNING, {"a": ""}, ""),
+        (words.MIN_PODS_NOT_RUNNING, {"a": FULL}, f"no node for pod a: {FULL[:-1]}"),
+        (words.PODS_FAILED_SCHEDULING, {"a": f"{FULL} {NO_VICTIMS}"}, f"no node for pod a: {FULL[:-1]}"),
+        (
+            words.MIN_PODS_NOT_RUNNING,
+            {"a": f"0/1 nodes: 1 full, {NO_VICTIMS}"},
+            "no node for pod a: 0/1 nodes: 1 full",
+        ),
+        (
+            words.INSUFFICIENT_PODS_READY,
+            {"c": FULL, "a": TAINTED, "b": FULL, "d": FULL},
+            f"no node for pod b and 2 more: {FULL[:-1]}",
+        ),
+        (words.INSUFFICIENT_PODS_READY, {"b": FULL, "a": TAINTED}, f"no node for pod a: {TAINTED[:-1]}"),
+        (words.FOUND_FAILED_PODS, {"a": FULL}, ""),
+        (words.DISPATCH_DEADLINE_EXCEEDED, {"a": FULL}, ""),
+    ],
+)
+def test_gang_that_ends_for_want_of_pods_tells_what_the_scheduler_said(
+    reason: str, unscheduled: dict[str, str], said: str
+) -> None:
+    assert why_without_nodes(Decision(Step.REQUEUE, reason), unscheduled) == said
 
 
 def test_pause_of_an_eviction_is_not_negative() -> None:
