@@ -26,8 +26,8 @@ CLUSTER_TEST_SECONDS = 120
 # examples every time. HYPOTHESIS_PROFILE=explore looks for new ones.
 _PATIENT = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 settings.register_profile("suite", deadline=None, derandomize=True, suppress_health_check=_PATIENT)
+settings.register_profile("today", settings.get_profile("suite"), max_examples=40)
 settings.register_profile("explore", deadline=None, suppress_health_check=_PATIENT, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,6 +45,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_configure(config: pytest.Config) -> None:
     # Here, so that every worker has the part of the same day.
     config.option.sweeps = sweeps.part(config.option.sweeps, datetime.now(UTC).date())
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or sweeps.profile(config.option.sweeps))
     # As the dispatcher logs exceptions; structlog's own way to show one takes up to a second.
     plain: list[structlog.typing.Processor] = [
         structlog.processors.add_log_level,

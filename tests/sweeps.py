@@ -31,6 +31,11 @@ def header(part: str) -> str:
     return f"sweeps: {part}" if part == ALL else f"sweeps: part {part} of {PARTS}; again with --sweeps {part}"
 
 
+def profile(part: str) -> str:
+    """Return the Hypothesis profile of a run: all examples beside all sweeps, else the first of them."""
+    return "suite" if part == ALL else "today"
+
+
 def left_out(items: Sequence[pytest.Item], part: str) -> list[pytest.Item]:
     """Return the sweeps that are not of that part."""
     sweeps = [item for item in items if item.get_closest_marker("sweep")]

@@ -6,8 +6,9 @@ from collections import Counter
 from datetime import date, timedelta
 
 import pytest
+from hypothesis import settings
 
-from tests.sweeps import ALL, PARTS, TODAY, left_out, part
+from tests.sweeps import ALL, PARTS, TODAY, left_out, part, profile
 
 MONDAY = date(2026, 11, 23)
 
@@ -47,3 +48,9 @@ def test_all_leaves_nothing_out(items: list[pytest.Item]) -> None:
 def test_part_that_there_is_not_is_refused(option: str) -> None:
     with pytest.raises(pytest.UsageError, match="choose all, today, or a number from 1 to 8"):
         part(option, MONDAY)
+
+
+@pytest.mark.parametrize(("chosen", "examples"), [(ALL, 100), ("3", 40)], ids=["all", "part-3"])
+def test_a_run_of_a_part_tries_fewer_of_the_same_examples(chosen: str, examples: int) -> None:
+    loaded = settings.get_profile(profile(chosen))
+    assert (loaded.max_examples, loaded.derandomize, loaded.deadline) == (examples, True, None)
