@@ -196,7 +196,7 @@ def parse_spec(raw_spec: Mapping[str, Any], *, namespace: str) -> AppWrapperSpec
 def _spelling(written: WrittenSpec) -> Spelling:
     """The spelling that holds the wrapped objects; an empty list beside a full one does not count."""
     if written.resources is None and written.components is None:
-        raise SpecError("spec", "names nothing to create", "Give resources.GenericItems")
+        raise SpecError("spec", "names nothing to create", "Give resources.GenericItems or components")
     if written.components and written.resources and written.resources.generic_items:
         raise SpecError("spec", "has both resources.GenericItems and components", "Keep one of the two")
     return "v1beta2" if written.components or written.resources is None else "v1beta1"

@@ -101,7 +101,8 @@ async def test_api_server_takes(api: Api, spec: dict[str, Any]) -> None:
         pytest.param(None, "[spec: Required value", id="no-spec"),
         pytest.param(
             {"priority": 1},
-            "spec: Invalid value: names nothing to create: list the objects in spec.resources.GenericItems",
+            "spec: Invalid value: names nothing to create: list the objects in spec.resources.GenericItems or "
+            "spec.components",
             id="nothing-to-create",
         ),
         pytest.param(

@@ -39,7 +39,9 @@ def with_pod_set(**fields: object) -> dict[str, Any]:
     [
         pytest.param(None, "spec: must be an object, not null. Change the value.", id="null"),
         pytest.param([1], "spec: must be an object, not a list. Change the value.", id="list"),
-        pytest.param({}, "spec: names nothing to create. Give resources.GenericItems.", id="empty"),
+        pytest.param(
+            {}, "spec: names nothing to create. Give resources.GenericItems or components.", id="empty"
+        ),
         pytest.param(
             {**spec_of({"generictemplate": POD}), "components": [{"template": POD}]},
             "spec: has both resources.GenericItems and components. Keep one of the two.",
