@@ -169,15 +169,15 @@ def lives(seeds: range) -> Counter[str]:
 
 
 def test_kept_gangs_and_quiet_cycles_change_no_decision() -> None:
-    counts = lives(range(120))
-    assert counts["quiet"] > 100
-    assert all(counts[each] > 10 for each in ("Placed", "Preempting", "Waiting", "Impossible"))
+    counts = lives(range(40))
+    assert counts["quiet"] > 30
+    assert all(counts[each] > 3 for each in ("Placed", "Preempting", "Waiting", "Impossible"))
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_in_many_lives_kept_gangs_and_quiet_cycles_change_no_decision() -> None:
-    assert lives(range(120, 2500))["quiet"] > 1000
+    assert lives(range(40, 2500))["quiet"] > 1000
 
 
 # --- time alone ----------------------------------------------------------------------------------------------
