@@ -39,7 +39,7 @@ async def test_those_beyond_the_bound_of_their_namespace_wait_outside_and_come_i
     for number in (1, 2):
         await until_waiting_for(world, f"aw-{number}", "LargerThanCluster")
     told = {number: await until_waiting_for(world, f"aw-{number}", FULL) for number in (3, 4, 5)}
-    assert [each.name for each in await world.queue_now()] == ["aw-1", "aw-2"]
+    assert {each.name for each in await world.queue_now()} == {"aw-1", "aw-2"}
     assert await world.causes("aw-3") == []
 
     assert await world.stop_dispatcher(process) == 0
@@ -49,7 +49,7 @@ async def test_those_beyond_the_bound_of_their_namespace_wait_outside_and_come_i
     await world.delete("aw-1")
 
     await until_waiting_for(world, "aw-3", "LargerThanCluster")
-    assert [each.name for each in await world.queue_now()] == ["aw-2", "aw-3"]
+    assert {each.name for each in await world.queue_now()} == {"aw-2", "aw-3"}
     last = await world.get("AppWrapper", "aw-5")
     assert last is not None
     assert last["metadata"]["resourceVersion"] == told[5]["metadata"]["resourceVersion"], "told once"

@@ -46,8 +46,10 @@ async def test_gang_of_which_a_pod_can_never_be_scheduled_gives_its_capacity_bac
         *("dispatched", "created", "unhealthy", "run-failed", "removed"),
     ]
     failed = next(each for each in status["conditions"] if each["type"] == "Failed")
-    assert (failed["reason"], failed["message"]) == (
+    counts, scheduler = failed["message"].split("; no node for pod nowhere-")
+    assert (failed["reason"], counts) == (
         "InsufficientPodsReady",
         "1 of 2 pods run: Pods failed scheduling failed=1, running=1. (requeued so far: 1)",
     )
+    assert "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector" in scheduler
     assert await world.get("Job", "runs") is None
