@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from dispatcher.api.names import MAX_PRIORITY
@@ -30,12 +31,23 @@ async def until_waiting_for(world: World, name: str, reason: str) -> Json:
     return await world.until(look, f"{name} waits: {reason}")
 
 
+async def second_after(world: World, created: Json) -> None:
+    """Return once a new object is younger: ages are in whole seconds."""
+
+    async def is_over() -> bool:
+        return bool(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}" > created["metadata"]["creationTimestamp"])
+
+    await world.until(is_over, "the second is over")
+
+
 async def test_those_beyond_the_bound_of_their_namespace_wait_outside_and_come_in_by_age(
     world: World,
 ) -> None:
     process = await world.start_dispatcher(queued_per_namespace="2")
     for number in range(1, 6):
-        await world.create(waiting(f"aw-{number}"))
+        created = await world.create(waiting(f"aw-{number}"))
+        if number == 3:
+            await second_after(world, created)
     for number in (1, 2):
         await until_waiting_for(world, f"aw-{number}", "LargerThanCluster")
     told = {number: await until_waiting_for(world, f"aw-{number}", FULL) for number in (3, 4, 5)}
