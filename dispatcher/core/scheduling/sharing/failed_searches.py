@@ -25,10 +25,11 @@ from dispatcher.core.scheduling.sharing.quota_ledger import Hold
 class SearchKind(NamedTuple):
     """What decides a search for a gang of one queue that has room on a cluster and lacks only quota.
 
-    `asked` is the limited part of the demand. `created_at` is None where age decides nothing. `holds` is the quota that
-    is held back in the tree.
+    `root` names the tree. `asked` is the limited part of the demand. `created_at` is None where age decides nothing.
+    `holds` is the quota that is held back in the tree.
     """
 
+    root: str
     leaf: str
     asked: Asked
     priority: int
@@ -63,6 +64,7 @@ class FailedSearches:
         known = self._kept if forest is self._forest else {}
         self._forest, self._kept, self._current = forest, {}, {}
         for root, tree in forest.trees.items():
+            self._current[root] = set()
             if tree.sharing is Sharing.DIVISION or any(
                 forest.places[name].min_runtime for name in tree.names
             ):
@@ -72,13 +74,13 @@ class FailedSearches:
             self._kept[root] = before if before is not None and before.is_for(found) else found
             self._current[root] = self._kept[root].kinds
 
-    def has(self, root: str, kind: SearchKind) -> bool:
+    def has(self, kind: SearchKind) -> bool:
         """True if a search of this kind failed, and the tree has not changed since."""
-        return kind in self._current.get(root, ())
+        return kind in self._current[kind.root]
 
-    def add(self, root: str, kind: SearchKind) -> None:
+    def add(self, kind: SearchKind) -> None:
         """A search of this kind has failed."""
-        self._current.setdefault(root, set()).add(kind)
+        self._current[kind.root].add(kind)
 
     def changed(self, roots: Iterable[str]) -> None:
         """The running gangs of these trees differ from now on from those that the cycle began with."""

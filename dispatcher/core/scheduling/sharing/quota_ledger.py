@@ -83,12 +83,8 @@ class QuotaLedger:
         """
         place = self.forest.places[leaf]
         account = self.accounts[place.root]
-        holds = None if but_for_holds else self._holds.get(place.root)
-        if holds is None:
+        with self._holding(account, leaf, () if but_for_holds else self.holds(place.root)):
             found = list(_missing(account, place, demand, is_counted=is_counted))
-        else:
-            with self._holding(account, leaf, holds):
-                found = list(_missing(account, place, demand, is_counted=is_counted))
         if not place.is_preemptible(priority):
             found = sorted({*found, *account.beyond_nominal(leaf, demand)})
         return found
@@ -97,7 +93,7 @@ class QuotaLedger:
         """The amounts of quota that a gang lacks in one leaf, with what is held back, whatever its priority."""
         place = self.forest.places[leaf]
         account = self.accounts[place.root]
-        with self._holding(account, leaf, self._holds.get(place.root, [])):
+        with self._holding(account, leaf, self.holds(place.root)):
             return _missing(account, place, demand)
 
     def has_quota(

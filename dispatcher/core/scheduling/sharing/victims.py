@@ -121,12 +121,13 @@ class VictimSearch:
         trial = Trial(gang, room.name, self.later, room.later, known)
         if known is None:
             self._known_room[room.name, room.version, gang.record.gang] = trial.has_room()
-        if trial.has_room() and self._has_failed(gang):
+        memory, kind = self.failed, self._kind_of(gang)
+        if memory is not None and kind is not None and trial.has_room() and memory.has(kind):
             return None
         try:
             if not self._search(trial):
-                if not trial.lacked_room:
-                    self._note_failed(gang)
+                if memory is not None and kind is not None and not trial.lacked_room:
+                    memory.add(kind)
                 return None
             if self._could_be_undone(trial, accepting_of):
                 return None
@@ -134,26 +135,16 @@ class VictimSearch:
         finally:
             trial.close()
 
-    def _has_failed(self, gang: PendingGang) -> bool:
-        place = self._only_place(gang)
-        if self.failed is None or place is None:
-            return False
-        return self.failed.has(place.root, self._kind_of(gang, place))
-
-    def _note_failed(self, gang: PendingGang) -> None:
-        place = self._only_place(gang)
-        if self.failed is not None and place is not None:
-            self.failed.add(place.root, self._kind_of(gang, place))
-
-    def _only_place(self, gang: PendingGang) -> Place | None:
-        """The leaf of a gang; None if it has several, where the changes of several trees would count."""
+    def _kind_of(self, gang: PendingGang) -> SearchKind | None:
+        """The kind of a search; None if the gang has several leaves, where the changes of several trees would count."""
         places = self._places(gang.leaves)
-        return places[0] if len(places) == 1 else None
-
-    def _kind_of(self, gang: PendingGang, place: Place) -> SearchKind:
+        if len(places) != 1:
+            return None
+        (place,) = places
         record, within_queue = gang.record, place.queue.preemption.within_queue
         is_by_age = within_queue is WithinQueue.LOWER_OR_NEWER_EQUAL_PRIORITY
         return SearchKind(
+            place.root,
             place.name,
             self.later.accounts[place.root].quota.asked(record.gang.demand),
             record.priority,
