@@ -29,7 +29,7 @@ PAUSE_SECONDS: Final = 1.0
 
 
 class TimeIsUp(errors.CommandFailed):
-    """What was waited for did not happen in time; the exit code is that of timeout(1)."""
+    """The AppWrapper did not reach the expected state in time; the exit code is that of timeout(1)."""
 
     exit_code = 124
 

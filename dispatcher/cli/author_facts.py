@@ -1,4 +1,4 @@
-"""What the hub says about an AppWrapper that is not submitted, as commands show it."""
+"""Facts of the hub about an AppWrapper before its submission: rights of its author, and defaults of its pods."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, PodDefaults
 
 @dataclass(frozen=True, slots=True)
 class AuthorFacts:
-    """What the hub says about an AppWrapper: `denied` are sentences about missing rights of its author.
+    """Facts of the hub about one AppWrapper.
 
-    `defaults` are those that change its demand. `unknown` are sentences about facts that the hub does not give.
+    `denied` has a sentence for each right that its author lacks, `unknown` one for each fact that the hub did not give.
+    `defaults` are the defaults of pods that change its demand.
     """
 
     denied: tuple[str, ...] = ()

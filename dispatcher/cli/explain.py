@@ -211,7 +211,7 @@ def _with_facts(
 
 
 def _ask_hub(proposals: list[Proposal], hub_kubeconfig: str) -> dict[str, AuthorFacts]:
-    """What the hub says about each proposal, by uid; empty, with a note, if it does not answer or is not named."""
+    """The facts of each proposal, by uid; empty, with a note, if no hub is named or the hub does not answer."""
     from dispatcher.cli.author_client import AuthorClient
     from dispatcher.kube.client import ClusterClient
     from dispatcher.kube.discovery import Discovery

@@ -2,7 +2,7 @@
 
 A new release migrates while the release before it still dispatches. So a migration only expands the schema: whatever
 older code reads and writes stays as it was. A migration that takes something away names the oldest code that runs on
-the schema after it, and the database keeps that revision (`OldestCode` in `store.migrate`).
+the schema after it, and the database keeps that revision (`OLDEST_CODE`).
 
 Migrations are in `store.migrate`, which needs alembic; this module needs only the driver.
 """

@@ -6,7 +6,7 @@ changed since the last search, and the searches take at most 1 / `PAUSE_FACTOR` 
 is some minutes old. A search cannot be cancelled: a process that ends waits for it, seconds in the largest clusters.
 
 A round changes at most `MOST_WRITES` statuses of gangs with an exact position, and as many of the others, each group in
-the order in which they fell behind. Nothing is written for a gang whose status shows the same already.
+the order in which the statuses fell behind. A status that shows the same outlook already is not written.
 
 Outlooks give way to dispatches, because a write costs the API server the same for both. A round is busy if more than
 `MOST_DISPATCHED` gangs were dispatched since the round before. Of busy rounds in a row, `MOST_PASSED` are passed over:
@@ -58,7 +58,7 @@ class OutlookKeeper:
     """Renews the outlooks while `run` runs.
 
     `shown` returns the outlook in the status of an AppWrapper by uid. `on_changed` is called with the uid of each
-    AppWrapper whose status has to be written. `monotonic` is in seconds.
+    AppWrapper whose status the writer has to write. `monotonic` is in seconds.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class OutlookKeeper:
         self._next_search = begun + PAUSE_FACTOR * (self._monotonic() - begun)
 
     async def _update(self, found: Positions, slices: Slices) -> None:
-        """Take the new outlooks of gangs whose status shows them already; those of all others are behind."""
+        """Compare the new outlooks with the statuses; a gang whose status shows another outlook is behind."""
         changed: dict[str, Outlook] = {}
         for uid, position in found.outlooks.items():
             outlook = {**position, **self._advice[uid]} if uid in self._advice else position
@@ -163,13 +163,12 @@ class OutlookKeeper:
         self._is_counted = True
 
     def _publish(self, first: Collection[str], *, is_busy: bool) -> None:
-        """Have a bounded number of statuses written that are behind."""
-        exact = [uid for uid, each in self._behind.items() if "queueLength" in each]
-        others = [uid for uid, each in self._behind.items() if "queueLength" not in each]
-        chosen = [*exact[:MOST_WRITES], *others[:MOST_WRITES]]
-        if is_busy:
-            later = [uid for uid in self._behind if uid not in first]
-            chosen = [*(uid for uid in self._behind if uid in first), *later[:MOST_BUSY_WRITES]]
-        for uid in chosen:
+        """Write a bounded number of the statuses that are behind; in a busy round those of `first` before others."""
+        urgent = {
+            uid for uid, each in self._behind.items() if (uid in first if is_busy else "queueLength" in each)
+        }
+        others = [uid for uid in self._behind if uid not in urgent]
+        chosen = [uid for uid in self._behind if uid in urgent][:MOST_WRITES]
+        for uid in (*chosen, *others[: MOST_BUSY_WRITES if is_busy else MOST_WRITES]):
             self._outlooks[uid] = self._behind.pop(uid)
             self._on_changed(uid)

@@ -63,29 +63,24 @@ def unknown_class(message: str, now: datetime) -> Condition:
     return new_condition(ConditionType.PRIORITY_CLASS_UNKNOWN, now, words.PRIORITY_CLASS_NOT_FOUND, message)
 
 
-def noted_unknown_class(record: Record) -> str:
-    """The warning in the record that a priority class does not exist; empty if it has none."""
-    found = record.condition(ConditionType.PRIORITY_CLASS_UNKNOWN)
+def noted_warning(record: Record, type_: ConditionType) -> str:
+    """The message of a condition that is a warning, such as `PriorityClassUnknown`; empty while it is not true."""
+    found = record.condition(type_)
     return found.message if found is not None and found.status else ""
 
 
 def after_creation(conditions: Iterable[Condition], warnings: str, now: datetime) -> tuple[Condition, ...]:
-    """The conditions of a gang whose objects exist, with the API server's `warnings` about them, if there are any.
+    """The conditions of a gang after the creation of its objects.
 
-    The warnings stand before Dispatched, because clients take MCAD's last condition for the latest.
+    `warnings` is the API server's message about the objects; it is empty if the server gave none. Its condition stands
+    before Dispatched, because clients take MCAD's last condition for the latest.
     """
+    warned = ConditionType.CREATED_WITH_WARNINGS
     if warnings:
-        warned = ConditionType.CREATED_WITH_WARNINGS
         conditions = with_true(conditions, warned, now, words.API_SERVER_WARNED, warnings)
     else:
-        conditions = with_false(conditions, ConditionType.CREATED_WITH_WARNINGS, now)
+        conditions = with_false(conditions, warned, now)
     return with_true(conditions, ConditionType.DISPATCHED, now, words.APPWRAPPER_RUNNABLE)
-
-
-def noted_creation_warnings(record: Record) -> str:
-    """The API server's warnings in the record about wrapped objects; empty if it has none."""
-    found = record.condition(ConditionType.CREATED_WITH_WARNINGS)
-    return found.message if found is not None and found.status else ""
 
 
 def new_condition(type_: ConditionType, now: datetime, reason: str = "", message: str = "") -> Condition:

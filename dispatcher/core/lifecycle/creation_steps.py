@@ -10,7 +10,7 @@ from typing import Final
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.spec_errors import one_line
-from dispatcher.core.lifecycle.condition_updates import after_creation, noted_creation_warnings, with_true
+from dispatcher.core.lifecycle.condition_updates import after_creation, noted_warning, with_true
 from dispatcher.core.lifecycle.record_change import at_latest_time, change_by, live_attempt
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import Change, ObjectRef, Pending, Record
@@ -33,7 +33,7 @@ def created(
     Warnings that an earlier attempt had, too, are no news: its event says nothing of them. They also stand if an item
     that is done was not sent again, because the API server did not see all objects.
     """
-    known = noted_creation_warnings(record)
+    known = noted_warning(record, ConditionType.CREATED_WITH_WARNINGS)
     message = _in_short(warnings) or (known if any(ref.done for ref in objects) else "")
     attempt = replace(live_attempt(record), objects=objects, created_at=now)
     return change_by(

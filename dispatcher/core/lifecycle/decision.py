@@ -9,12 +9,13 @@ from typing import Final, assert_never
 
 from dispatcher.api import conditions as words
 from dispatcher.api.clusterpolicies import OnClusterLost
+from dispatcher.api.conditions import ConditionType
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.kinds.completion import Progress, progress
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.lifecycle import health
-from dispatcher.core.lifecycle.condition_updates import noted_unknown_class
+from dispatcher.core.lifecycle.condition_updates import noted_warning
 from dispatcher.core.lifecycle.health import HealthIssue, ObservedObjects, Remedy
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.model.pod_counts import PodCounts
@@ -242,7 +243,7 @@ def _follow(record: Record, seen: ObservedState) -> Decision:
     if asked_requirements(record, asked) != record.requirements:
         return Decision(Step.REDIRECT)
     is_as_urgent = (asked.priority, asked.priority_slope) == (record.priority, record.priority_slope)
-    if is_as_urgent and seen.unknown_class == noted_unknown_class(record):
+    if is_as_urgent and seen.unknown_class == noted_warning(record, ConditionType.PRIORITY_CLASS_UNKNOWN):
         return NOOP
     return Decision(Step.REPRIORITISE)
 

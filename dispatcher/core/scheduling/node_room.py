@@ -180,7 +180,7 @@ class NodeGroups:
         return self._bounded_by(asked, groups, np.full_like(groups, most))
 
     def _bounded_by(self, asked: Sequence[tuple[str, int]], groups: Amounts, pods: Amounts) -> int:
-        """The sum over all nodes of these groups of `pods`, bounded by what is asked for each pod."""
+        """How many pods fit on all nodes of these groups: at most `pods` on a node, each with the asked amounts."""
         if not groups.size:
             return 0
         for name, amount in asked:

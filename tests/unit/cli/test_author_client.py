@@ -1,4 +1,4 @@
-"""What the hub says about an AppWrapper that is not submitted: rights of its author, and defaults of its pods."""
+"""Facts of the hub about an AppWrapper before its submission: rights of its author, and defaults of its pods."""
 
 from __future__ import annotations
 
