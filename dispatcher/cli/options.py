@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -62,16 +62,20 @@ def _checked_reserve(written: list[str] | None) -> list[str]:
 
 
 Name = Annotated[str, typer.Argument(callback=_checked_name, metavar="NAME", help="The cluster's name.")]
-HubKubeconfig = Annotated[
-    str,
-    typer.Option(
-        "--hub-kubeconfig",
+
+
+def kubeconfig_of_hub(flag: str) -> Any:  # noqa: ANN401  # what typer returns has no name of its own
+    """The option for the kubeconfig of the hub, under the name that a command has for it."""
+    return typer.Option(
+        flag,
         envvar=["DISPATCHER_KUBECONFIG", "KUBECONFIG"],
         metavar="FILE",
         help="Kubeconfig of the hub.  [default: ~/.kube/config, else the account of the pod this runs in]",
         show_default=False,
-    ),
-]
+    )
+
+
+HubKubeconfig = Annotated[str, kubeconfig_of_hub("--hub-kubeconfig")]
 Namespace = Annotated[
     str,
     typer.Option(

@@ -6,19 +6,11 @@ from typing import Annotated
 
 import typer
 
+from dispatcher.cli.options import kubeconfig_of_hub
+
 ALL_NAMESPACES = ""
 
-
-Kubeconfig = Annotated[
-    str,
-    typer.Option(
-        "--kubeconfig",
-        envvar=["DISPATCHER_KUBECONFIG", "KUBECONFIG"],
-        metavar="FILE",
-        help="Kubeconfig of the hub.  [default: ~/.kube/config, else the account of the pod this runs in]",
-        show_default=False,
-    ),
-]
+Kubeconfig = Annotated[str, kubeconfig_of_hub("--kubeconfig")]
 Context = Annotated[
     str,
     typer.Option(

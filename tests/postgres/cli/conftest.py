@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -13,12 +11,10 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 
-from dispatcher.store.database import Database
-from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
-from testbed.postgres import clone_template, drop_database
 from tests.commands import Run, runner
 from tests.postgres.cli.lives import Lives, live
+from tests.postgres.cli.shared_databases import filled_database
 
 STRANGER: Final = "aw_test_stranger"
 
@@ -81,17 +77,5 @@ class Lived:
 @pytest.fixture(scope="package")
 def lived(postgres_url: str, replaying_template: str) -> Iterator[Lived]:
     """Made once for all tests of this folder that ask for it."""
-    name = f"aw_test_{uuid.uuid4().hex}"
-    url = clone_template(postgres_url, replaying_template, name)
-    yield Lived(url, asyncio.run(_lived(url)))
-    drop_database(postgres_url, name)
-
-
-async def _lived(url: str) -> Lives:
-    database = Database(url)
-    try:
-        leadership = Leadership(database, holder="leader")
-        assert await leadership.acquire() is not None
-        return await live(QueueStore(database, lambda: leadership.lease))
-    finally:
-        await database.close()
+    with filled_database(postgres_url, replaying_template, lambda _, __, queue: live(queue)) as (url, lives):
+        yield Lived(url, lives)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import json
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,11 +16,11 @@ import yaml
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
-from testbed.postgres import clone_template, drop_database
 from tests.builders import make_template
 from tests.commands import Ran, Run
 from tests.postgres.cli.lives import shown
 from tests.postgres.cli.queues import EAST, LARGE, SMALL, SWEEP, TRAIN, WEST, Queues, fill, snap
+from tests.postgres.cli.shared_databases import filled_database
 
 Json = dict[str, Any]
 
@@ -40,22 +38,14 @@ class Filled:
 @pytest.fixture(scope="module")
 def filled(postgres_url: str, replaying_template: str) -> Iterator[Filled]:
     """Made once for all tests that only read it."""
-    name = f"aw_test_{uuid.uuid4().hex}"
-    url = clone_template(postgres_url, replaying_template, name)
-    yield Filled(url, asyncio.run(_filled(url)))
-    drop_database(postgres_url, name)
+    with filled_database(postgres_url, replaying_template, fill_and_snap) as (url, queues):
+        yield Filled(url, queues)
 
 
-async def _filled(url: str) -> Queues:
-    database = Database(url)
-    try:
-        leadership = Leadership(database, holder="leader", lease=timedelta(hours=1))
-        assert await leadership.acquire() is not None
-        queues = await fill(QueueStore(database, lambda: leadership.lease))
-        await snap(database, leadership, queues.taken_at, EAST, WEST)
-        return queues
-    finally:
-        await database.close()
+async def fill_and_snap(database: Database, leadership: Leadership, queue: QueueStore) -> Queues:
+    queues = await fill(queue)
+    await snap(database, leadership, queues.taken_at, EAST, WEST)
+    return queues
 
 
 @pytest.fixture
