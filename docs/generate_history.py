@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from dispatcher.__main__ import kubectl_plugin, main
-from testbed.past import past_database
+from testbed.past import past_database, with_stopped_clock
 from testbed.postgres import postgres_server
 
 PAGE: Final = Path(__file__).parent / "history.md"
@@ -80,7 +80,7 @@ def _parsed(command: str) -> tuple[Callable[[], None], list[str]]:
 @contextlib.contextmanager
 def _environment(url: str) -> Iterator[None]:
     before = os.environ.get("DISPATCHER_DATABASE_URL")
-    os.environ["DISPATCHER_DATABASE_URL"] = url
+    os.environ["DISPATCHER_DATABASE_URL"] = with_stopped_clock(url)
     try:
         yield
     finally:

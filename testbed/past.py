@@ -202,8 +202,12 @@ def migrate_at(url: str, now: datetime) -> None:
     )
     with psycopg.connect(url) as connection:
         connection.execute(stopped.format(now.isoformat()))
-    joint = "&" if "?" in url else "?"
-    migrate.migrate(f"{url}{joint}options=-c%20search_path%3Dpublic,pg_catalog")
+    migrate.migrate(with_stopped_clock(url))
+
+
+def with_stopped_clock(url: str) -> str:
+    """The URL for sessions that find this function first, as the commands of a page must: a table says how long ago."""
+    return f"{url}{'&' if '?' in url else '?'}options=-c%20search_path%3Dpublic,pg_catalog"
 
 
 async def _live(url: str) -> None:
@@ -506,4 +510,4 @@ def _cluster_of(record: Record) -> str:
     return record.attempt.cluster if record.attempt else ""
 
 
-__all__ = ["END", "JOBS", "migrate_at", "past_database"]
+__all__ = ["END", "JOBS", "migrate_at", "past_database", "with_stopped_clock"]

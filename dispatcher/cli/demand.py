@@ -14,7 +14,7 @@ from dispatcher.cli.examples import examples
 from dispatcher.cli.options import DOCUMENTS, Format, Output
 from dispatcher.cli.output import shown_as, terminal_width
 from dispatcher.cli.query import note
-from dispatcher.cli.tables import table
+from dispatcher.cli.tables import Heading, table
 
 if TYPE_CHECKING:
     from dispatcher.core.kinds.breakdown import Breakdown
@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 
 commands = typer.Typer()
 
-_HEADINGS: Final = ("OBJECT", "POD SET", "PODS", "REQUESTS PER POD", "NODES")
+_HEADINGS: Final = (
+    Heading("OBJECT"),
+    Heading("POD SET"),
+    Heading("PODS"),
+    Heading("REQUESTS PER POD", wraps=True),
+    Heading("NODES", wraps=True),
+)
 """Only wide output has the last column."""
 _EXIT_CODES: Final = "\n".join(
     (

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 from dispatcher.api.spec_errors import one_line
-from dispatcher.cli.output import Column, as_table, how_long, known, plain, text, value
-from dispatcher.cli.tables import span
+from dispatcher.cli.output import Column, as_table, how_long, known, plain, prose, text, value
+from dispatcher.cli.tables import Heading, span
 from dispatcher.store.reports import Description, Row
 
 ATTEMPTS: Final = (
     plain("ATTEMPT", "attempt"),
     plain("CLUSTER", "cluster"),
     plain("DISPATCHED", "decided_at"),
-    plain("STARTED", "started_at"),
-    plain("ENDED", "ended_at"),
+    plain("STARTED", "started_at", 2),
+    plain("ENDED", "ended_at", 1),
     how_long("HELD", "held_s"),
     plain("OUTCOME", "outcome"),
     plain("REASON", "error_class"),
-    plain("GPU-H", "gpu_h"),
+    plain("GPU-H", "gpu_h", 3),
 )
 TIMELINE: Final = (
-    plain("AT", "at"),
     plain("STATE", "to_phase"),
     how_long("FOR", "seconds_in_state"),
     plain("CAUSE", "cause"),
-    plain("CLUSTER", "cluster"),
+    plain("CLUSTER", "cluster", 1),
     plain("REASON", "reason"),
-    plain("MESSAGE", "message"),
+    prose("MESSAGE", "message"),
 )
 
 _FACTS: Final = (
@@ -37,7 +37,7 @@ _FACTS: Final = (
     plain("User", "user_name"),
     plain("Queue", "queue"),
     plain("Priority", "priority"),
-    Column("Asks for", lambda job: _asks_for(job)),
+    Column(Heading("Asks for"), lambda job: _asks_for(job)),
     plain("State", "state"),
     plain("Outcome", "outcome"),
     plain("Reason", "reason"),
@@ -50,7 +50,7 @@ _FACTS: Final = (
     how_long("Waited", "wait_s"),
     how_long("Ran", "run_s"),
     how_long("Lost", "lost_s"),
-    Column("Used", lambda job: _used(job)),
+    Column(Heading("Used"), lambda job: _used(job)),
 )
 _FACTS_OF_WAITING: Final = (
     plain("Position", "position"),
@@ -60,13 +60,15 @@ _FACTS_OF_WAITING: Final = (
 )
 
 
-def as_text(story: Description, width: int | None) -> str:
-    """Blocks of text, one below the other; only tables are cut to the width."""
+def as_text(story: Description, width: int | None, *, is_wide: bool = False) -> str:
+    """Blocks of text, one below the other; only tables follow the width, and have exact times in wide output."""
+    attempts = as_table(story.attempts, ATTEMPTS, width, None if is_wide else story.attempts.at)
+    timeline = as_table(story.timeline, [_moment(story, is_wide=is_wide), *TIMELINE], width)
     return "\n\n".join(
         [
             _block(story),
-            *_table("Attempts", as_table(story.attempts, ATTEMPTS, width), bool(story.attempts.rows)),
-            *_table("Timeline", as_table(story.timeline, TIMELINE, width), bool(story.timeline.rows)),
+            *_table("Attempts", attempts, bool(story.attempts.rows)),
+            *_table("Timeline", timeline, bool(story.timeline.rows)),
         ]
     )
 
@@ -93,8 +95,19 @@ def _block(story: Description) -> str:
     return "\n".join([title, *(f"  {heading:{room}}  {one_line(said)}" for heading, said in lines)])
 
 
+def _moment(story: Description, *, is_wide: bool) -> Column:
+    """When something happened: after the first event, or exactly."""
+    times = [each["at"] for each in story.timeline]
+    start = times[0] if times else None
+    if is_wide or not isinstance(start, datetime):
+        return plain("AT", "at")
+    return Column(
+        Heading("AFTER"), lambda row: row["at"] - start if isinstance(row["at"], datetime) else None
+    )
+
+
 def _facts(columns: Sequence[Column], row: Row) -> list[tuple[str, str]]:
-    return [(column.heading, column.of(row)) for column in columns]
+    return [(column.heading.name, text(column.of(row))) for column in columns]
 
 
 def _table(heading: str, shown: str, is_there: bool) -> list[str]:

@@ -334,7 +334,8 @@ def _show(reports: list[Report], output: Output | None) -> None:
     if output in DOCUMENTS:
         typer.echo(shown_as([each.as_value() for each in reports], output))
     elif reports:
-        typer.echo(as_text(reports, None if output is Output.WIDE else terminal_width()))
+        is_wide = output is Output.WIDE
+        typer.echo(as_text(reports, None if is_wide else terminal_width(), is_wide=is_wide))
 
 
 def _not_pending(record: Record, output: Output | None) -> str:

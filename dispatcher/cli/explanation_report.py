@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from dispatcher.cli.author_facts import AuthorFacts
-from dispatcher.cli.output import text
-from dispatcher.cli.tables import span, table
+from dispatcher.cli.output import UNKNOWN, text
+from dispatcher.cli.tables import Heading, table
 from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.quantity import in_words as amount_in_words
 from dispatcher.core.model.record import Record
@@ -23,10 +23,30 @@ from dispatcher.core.scheduling.sharing.account_report import AccountRow
 from dispatcher.core.scheduling.world import World
 from dispatcher.text import one_line
 
-_HOLDERS: Final = ("HELD BY", "USER", "CLUSTER", "HOLDS", "SINCE", "EXPECTED UNTIL")
-_CLUSTERS: Final = ("CLUSTER", "REASON", "MESSAGE")
-_ACCOUNTS: Final = ("QUEUE", "RESOURCE", "NOMINAL", "USED", "BORROWS", "AVAILABLE", "AT MOST")
-_SPARED: Final = ("NOT PREEMPTED", "QUEUE", "CLUSTER", "BECAUSE")
+_HOLDERS: Final = (
+    Heading("HELD BY", is_namespaced=True),
+    Heading("USER", 2),
+    Heading("CLUSTER"),
+    Heading("HOLDS", wraps=True),
+    Heading("SINCE"),
+    Heading("EXPECTED UNTIL", 1),
+)
+_CLUSTERS: Final = (Heading("CLUSTER"), Heading("REASON"), Heading("MESSAGE", wraps=True))
+_ACCOUNTS: Final = (
+    Heading("QUEUE"),
+    Heading("RESOURCE"),
+    Heading("NOMINAL"),
+    Heading("USED"),
+    Heading("BORROWS", 2),
+    Heading("AVAILABLE"),
+    Heading("AT MOST", 1),
+)
+_SPARED: Final = (
+    Heading("NOT PREEMPTED", is_namespaced=True),
+    Heading("QUEUE", 1),
+    Heading("CLUSTER", 2),
+    Heading("BECAUSE", wraps=True),
+)
 _MOST_SPARED: Final = 10
 """Gangs that are not preempted, in the table for people."""
 _MOST_NEIGHBOURS: Final = 3
@@ -65,9 +85,9 @@ class Report:
             "takenAt": _time(self.taken_at),
         }
 
-    def as_text(self, width: int | None) -> str:
-        """The explanation for people; only tables are cut to the width."""
-        return "\n".join(map(one_line, self._lines(width)))
+    def as_text(self, width: int | None, *, is_wide: bool = False) -> str:
+        """The explanation for people; only tables follow the width, and have exact times in wide output."""
+        return "\n".join(map(one_line, self._lines(width, None if is_wide else self.world.now)))
 
     # --- for programs --------------------------------------------------------------------------------------
 
@@ -133,7 +153,7 @@ class Report:
 
     # --- for people ----------------------------------------------------------------------------------------
 
-    def _lines(self, width: int | None) -> Iterator[str]:
+    def _lines(self, width: int | None, now: datetime | None) -> Iterator[str]:
         found, record = self.explanation, self.explanation.record
         outcome = found.outcome
         if outcome is None:
@@ -151,7 +171,7 @@ class Report:
         yield from self._place_in_queue()
         yield from self._why(outcome, width)
         yield from self._accounts(width)
-        yield from self._help(width)
+        yield from self._help(width, now)
 
     def _facts_of_author(self) -> Iterator[str]:
         if self.author:
@@ -193,10 +213,10 @@ class Report:
             if len(found.spared) > _MOST_SPARED:
                 yield f"and {len(found.spared) - _MOST_SPARED} more, which -o json lists"
 
-    def _help(self, width: int | None) -> Iterator[str]:
+    def _help(self, width: int | None, now: datetime | None) -> Iterator[str]:
         advice = self.explanation.advice
         if advice.holders:
-            rows = [self._holder_row(uid) for uid in advice.holders]
+            rows = [self._holder_row(uid, now) for uid in advice.holders]
             yield from ("", *table(_HOLDERS, rows, width).splitlines())
         cordoned = self.explanation.cordoned
         if advice.repairs or cordoned:
@@ -209,18 +229,18 @@ class Report:
         if advice.message and not cordoned:
             yield from ("", f"{advice.message[0].upper()}{advice.message[1:]}.")
 
-    def _holder_row(self, uid: str) -> tuple[str, ...]:
+    def _holder_row(self, uid: str, now: datetime | None) -> tuple[str, ...]:
         record = self.records[uid]
         attempt = record.attempt
-        since = span((self.world.now - attempt.decided_at).total_seconds()) if attempt else ""
         end = _expected_end(record)
+        since = attempt.decided_at if attempt else None
         return (
             record.key,
             record.user,
             attempt.cluster if attempt else "",
             _amounts(record.gang.demand),
-            since,
-            text(end) if end else "unknown",
+            text(since, now),
+            _end_in_words(end, now),
         )
 
     def _like(self, repair: Repair) -> str:
@@ -297,10 +317,17 @@ def _expected_end(record: Record) -> datetime | None:
     return record.attempt.decided_at + timedelta(seconds=record.expected_seconds)
 
 
+def _end_in_words(end: datetime | None, now: datetime | None) -> str:
+    """The expected end; one in the past says so, because a bare span would be read as the time that is left."""
+    if end is None:
+        return UNKNOWN
+    return text(end, now) if now is None or end > now else f"{text(end, now)} ago"
+
+
 def _time(moment: datetime | None) -> str | None:
     return moment.isoformat() if moment else None
 
 
-def as_text(reports: Sequence[Report], width: int | None) -> str:
+def as_text(reports: Sequence[Report], width: int | None, *, is_wide: bool = False) -> str:
     """Several explanations for people, one below the other."""
-    return "\n\n".join(each.as_text(width) for each in reports)
+    return "\n\n".join(each.as_text(width, is_wide=is_wide) for each in reports)

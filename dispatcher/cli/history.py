@@ -58,15 +58,15 @@ MOST_ROWS: Final = 1_000_000
 
 NOTHING_WAITS: Final = "Nothing waits."
 QUEUE: Final = (
-    plain("QUEUE", "queue"),
+    plain("QUEUE", "queue", 1),
     plain("POSITION", "position"),
     named(),
-    plain("USER", "user_name"),
-    plain("PRIORITY", "priority"),
-    how_long("WAITED", "waited_s"),
+    plain("USER", "user_name", 3),
+    plain("PRIORITY", "priority", 4),
+    how_long("AGE", "waited_s"),
     plain("GPU", "gpu"),
     plain("REASON", "reason"),
-    known("EST START", "est_start"),
+    known("EST START", "est_start", 2),
 )
 QUEUE_WIDE: Final = (
     plain("CPU", "cpu"),
@@ -79,16 +79,16 @@ QUEUE_WIDE: Final = (
 
 HISTORY: Final = (
     named(),
-    plain("USER", "user_name"),
+    plain("USER", "user_name", 5),
     plain("SUBMITTED", "submitted_at"),
     plain("STATE", "state"),
-    plain("OUTCOME", "outcome"),
+    plain("OUTCOME", "outcome", 4),
     plain("REASON", "reason"),
-    plain("CLUSTER", "last_cluster"),
-    how_long("WAITED", "wait_s"),
+    plain("CLUSTER", "last_cluster", 3),
+    how_long("WAITED", "wait_s", 2),
     how_long("RAN", "run_s"),
-    plain("GPU", "gpu"),
-    plain("GPU-H", "gpu_h"),
+    plain("GPU", "gpu", 1),
+    plain("GPU-H", "gpu_h", 6),
 )
 HISTORY_WIDE: Final = (
     plain("QUEUE", "queue"),
@@ -110,12 +110,12 @@ WAITS: Final = (
     plain("GPUS", "gpu_class"),
     plain("COUNT", "n"),
     how_long("P50", "p50_s"),
-    how_long("P90", "p90_s"),
+    how_long("P90", "p90_s", 2),
     how_long("P95", "p95_s"),
-    how_long("P99", "p99_s"),
-    how_long("MAX", "max_s"),
-    plain("STILL WAITING", "still_waiting"),
-    how_long("OLDEST", "oldest_wait_s"),
+    how_long("P99", "p99_s", 3),
+    how_long("MAX", "max_s", 1),
+    plain("STILL WAITING", "still_waiting", 4),
+    how_long("OLDEST", "oldest_wait_s", 4),
 )
 USED: Final = (
     plain("CPU-H", "cpu_h"),
@@ -368,8 +368,9 @@ def _told(found: Sequence[Description], output: Shape | None) -> str:
             rows = tuple(row for story in found for row in story.timeline.rows)
             return as_csv(Report(found[0].timeline.columns, rows))
         case Shape.WIDE:
-            return "\n\n".join(as_text(story, None) for story in found)
-    return "\n\n".join(as_text(story, terminal_width()) for story in found)
+            return "\n\n".join(as_text(story, None, is_wide=True) for story in found)
+    width = terminal_width()
+    return "\n\n".join(as_text(story, width) for story in found)
 
 
 def _unknown(name: str, namespace: str, *, is_uid: bool) -> str:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from dispatcher.cli.output import Column, plain, text
-from dispatcher.cli.tables import age, table
+from dispatcher.cli.tables import Heading, age, table
 from dispatcher.store.reports import Row
 
 Json = dict[str, Any]
@@ -19,17 +19,17 @@ NO_MEMBERS: Final = (
     "--kubeconfig FILE"
 )
 HEADINGS: Final = (
-    "NAME",
-    "REACHABLE",
-    "CORDONED",
-    "CPU FREE",
-    "GPU FREE",
-    "MEMORY FREE",
-    "RUNNING",
-    "REASON",
-    "AGE",
+    Heading("NAME"),
+    Heading("REACHABLE"),
+    Heading("CORDONED", 2),
+    Heading("CPU FREE"),
+    Heading("GPU FREE"),
+    Heading("MEMORY FREE", 1),
+    Heading("RUNNING"),
+    Heading("REASON"),
+    Heading("AGE", 3),
 )
-WIDE_HEADINGS: Final = (*HEADINGS, "DRAINING", "LABELS", "MESSAGE")
+WIDE_HEADINGS: Final = (*HEADINGS, Heading("DRAINING"), Heading("LABELS"), Heading("MESSAGE"))
 FREE: Final = ("cpu", "nvidia.com/gpu", "memory")
 
 
@@ -42,15 +42,15 @@ NO_CLUSTERS: Final = "No cluster was ever seen: no dispatcher has led yet."
 CLUSTERS: Final = (
     plain("CLUSTER", "cluster"),
     plain("REACHABLE", "is_reachable"),
-    plain("SINCE", "since"),
+    plain("SINCE", "since", 3),
     plain("CLOSED", "closed_reason"),
     plain("RUNNING", "running"),
     *(
-        Column(heading, partial(_free_of, name))
+        Column(Heading(heading), partial(_free_of, name))
         for heading, name in (("CPU FREE", "cpu"), ("GIB FREE", "memory_gib"), ("GPU FREE", "gpu"))
     ),
-    plain("LAST EVENT", "event"),
-    plain("AT", "event_at"),
+    plain("LAST EVENT", "event", 1),
+    plain("AT", "event_at", 2),
 )
 CLUSTERS_WIDE: Final = (
     plain("SAMPLED", "sampled_at"),

@@ -10,7 +10,7 @@ from dispatcher import errors
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.cli.held_gangs import BoundPod, Owners, held_gangs, pods_of
 from dispatcher.cli.output import UNKNOWN
-from dispatcher.cli.tables import table
+from dispatcher.cli.tables import Heading, table
 from dispatcher.cli.user_hub import LIVE, out_of_sight
 from dispatcher.core.model.quantity import QuantityError, amount, in_words
 from dispatcher.core.model.resources import PODS, Resources, gpus
@@ -23,8 +23,19 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-HEADINGS: Final = ("NODE", "CLUSTER", "STATE", "GPU", "FREE", "BY GANG", "TAINTS")
-WIDE_HEADINGS: Final = (*HEADINGS, "CPU FREE", "MEMORY FREE", "PODS FREE", "PODS WITHOUT APPWRAPPER")
+HEADINGS: Final = (
+    Heading("NODE"),
+    Heading("CLUSTER", 1),
+    Heading("STATE"),
+    Heading("GPU"),
+    Heading("FREE"),
+    Heading("BY GANG", wraps=True),
+    Heading("TAINTS", 2, wraps=True),
+)
+WIDE_HEADINGS: Final = (
+    *HEADINGS,
+    *map(Heading, ("CPU FREE", "MEMORY FREE", "PODS FREE", "PODS WITHOUT APPWRAPPER")),
+)
 NO_APPWRAPPER: Final = "no AppWrapper"
 _CORDON: Final = "node.kubernetes.io/unschedulable"
 """The taint that Kubernetes adds to a cordoned node."""
@@ -68,7 +79,7 @@ class NodeReport:
         return cls(found), [*sentences, *said]
 
     def as_table(self, width: int | None) -> str:
-        """A line a node, in at most `width` columns."""
+        """A line a node, for a terminal of `width` characters."""
         return table(HEADINGS, [_cells(each) for each in self.nodes], width)
 
     def as_wide_table(self) -> str:
@@ -178,7 +189,7 @@ def _cells(node: SeenNode) -> tuple[str, ...]:
         str(gpus(node.allocatable)),
         UNKNOWN if node.free is None else str(gpus(node.free)),
         ", ".join(_holders(node)),
-        ",".join(node.taints),
+        ", ".join(node.taints),
     )
 
 

@@ -1,7 +1,8 @@
 """How reports are shown: a table for people, JSON and CSV for programs.
 
-A table has columns of its own, in people's words. JSON and CSV have those of the report, under its names: numbers are
-numbers, times are ISO 8601, a span of time is its seconds. What names and messages hold cannot steer a terminal.
+A table has columns of its own, in people's words, and times relative to now; wide output has exact times. JSON and CSV
+have the columns of the report, under its names: numbers are numbers, times are ISO 8601, a span of time is its seconds.
+Nothing in names and messages can steer a terminal.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from enum import StrEnum
 from math import isfinite
 from typing import Final
 
-from dispatcher.cli.tables import span, table
+from dispatcher.cli.tables import Heading, relative, span, table
 from dispatcher.store.reports import Report, Row
 
 UNKNOWN: Final = "unknown"
@@ -36,30 +37,35 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: its heading, and what stands in it for a row."""
+    """A column of a table: its heading, and its value for a row."""
 
-    heading: str
-    of: Callable[[Row], str]
-
-
-def plain(heading: str, name: str) -> Column:
-    """A column as it is in the report."""
-    return Column(heading, lambda row: text(row[name]))
+    heading: Heading
+    of: Callable[[Row], object]
 
 
-def how_long(heading: str, name: str) -> Column:
+def plain(heading: str, name: str, rank: int = 0) -> Column:
+    """A column as it is in the report; those of the highest rank are left out first, those of rank 0 never."""
+    return Column(Heading(heading, rank), lambda row: row[name])
+
+
+def prose(heading: str, name: str, rank: int = 0) -> Column:
+    """A column of text, which wraps."""
+    return Column(Heading(heading, rank, wraps=True), lambda row: row[name])
+
+
+def how_long(heading: str, name: str, rank: int = 0) -> Column:
     """A column of seconds."""
-    return Column(heading, lambda row: _span(row[name]))
+    return Column(Heading(heading, rank), lambda row: _span(row[name]))
 
 
 def named(heading: str = "NAME") -> Column:
     """The AppWrapper, as one word."""
-    return Column(heading, lambda row: f"{row['namespace']}/{row['name']}")
+    return Column(Heading(heading, is_namespaced=True), lambda row: f"{row['namespace']}/{row['name']}")
 
 
-def known(heading: str, name: str) -> Column:
-    """A column that says so where nothing is known."""
-    return Column(heading, lambda row: UNKNOWN if row[name] is None else text(row[name]))
+def known(heading: str, name: str, rank: int = 0) -> Column:
+    """A column with `unknown` where the report has nothing."""
+    return Column(Heading(heading, rank), lambda row: UNKNOWN if row[name] is None else row[name])
 
 
 def as_asked(report: Report) -> list[Column]:
@@ -67,9 +73,14 @@ def as_asked(report: Report) -> list[Column]:
     return [plain(name, name) for name in report.columns]
 
 
-def as_table(report: Report, columns: Sequence[Column], width: int | None = None) -> str:
-    """A line a row, in at most `width` columns; None is as many as it takes."""
-    rows = [[column.of(row) for column in columns] for row in report]
+def as_table(
+    report: Report, columns: Sequence[Column], width: int | None = None, now: datetime | None = None
+) -> str:
+    """A line a row, for a terminal of `width` characters; None is as many as it takes.
+
+    Times are relative to `now`, or exact without it.
+    """
+    rows = [[text(column.of(row), now) for column in columns] for row in report]
     return table([column.heading for column in columns], rows, width)
 
 
@@ -111,13 +122,15 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def text(found: object) -> str:
-    """A value as it stands in a table."""
+def text(found: object, now: datetime | None = None) -> str:
+    """A value as it stands in a table; a time is relative to `now`, or exact without it."""
     match found:
         case None:
             return ""
         case bool():
             return "yes" if found else "no"
+        case datetime() if now is not None:
+            return relative(found, now)
         case datetime():
             return f"{found.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
         case timedelta():

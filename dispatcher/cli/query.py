@@ -229,7 +229,7 @@ def laid_out(
             return nothing
         case Shape.WIDE:
             return as_table(report, [*columns, *more])
-    return as_table(report, columns, terminal_width())
+    return as_table(report, columns, terminal_width(), report.at)
 
 
 def note(sentence: str) -> None:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dispatcher.api.spec_errors import one_line
-from dispatcher.cli.tables import table
+from dispatcher.cli.tables import Heading, table
 from dispatcher.core.model import incremental
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.resources import is_device
@@ -32,28 +32,28 @@ NO_QUEUES: Final = (
     "Declare one with: kubectl apply -f FILE"
 )
 HEADINGS: Final = (
-    "QUEUE",
-    "RESOURCE",
-    "NOMINAL",
-    "USED",
-    "BORROWED",
-    "AVAILABLE",
-    "RUNNING",
-    "PENDING",
-    "SHARE",
-    "STATE",
+    Heading("QUEUE"),
+    Heading("RESOURCE", 1),
+    Heading("NOMINAL"),
+    Heading("USED"),
+    Heading("BORROWED", 3),
+    Heading("AVAILABLE", 2),
+    Heading("RUNNING"),
+    Heading("PENDING"),
+    Heading("SHARE", 4),
+    Heading("STATE"),
 )
-WIDE_HEADINGS: Final = (*HEADINGS, "SHARING", "WEIGHT", "OTHER RESOURCES", "WHY")
-SETTINGS: Final = ("SETTING", "VALUE", "FROM")
+WIDE_HEADINGS: Final = (*HEADINGS, *map(Heading, ("SHARING", "WEIGHT", "OTHER RESOURCES", "WHY")))
+SETTINGS: Final = (Heading("SETTING"), Heading("VALUE", wraps=True), Heading("FROM"))
 AMOUNTS: Final = (
-    "RESOURCE",
-    "NOMINAL",
-    "BORROWING LIMIT",
-    "LENDING LIMIT",
-    "USED",
-    "BORROWED",
-    "AVAILABLE",
-    "FAIR SHARE",
+    Heading("RESOURCE"),
+    Heading("NOMINAL"),
+    Heading("BORROWING LIMIT", 1),
+    Heading("LENDING LIMIT", 2),
+    Heading("USED"),
+    Heading("BORROWED"),
+    Heading("AVAILABLE"),
+    Heading("FAIR SHARE", 3),
 )
 
 NO_LIMIT: Final = "no limit"
@@ -158,7 +158,7 @@ def is_node(name: str) -> bool:
 
 
 def as_tree(queues: QueueList, width: int | None) -> str:
-    """One line for each queue, in at most `width` columns; without any, a sentence that says what that means."""
+    """A line for each queue, in a terminal of `width` characters; without any, a sentence that says what that means."""
     rows = [_row(queues, name, depth) for name, depth in _walk(queues)]
     return _with_problems(queues, table(HEADINGS, rows, width) if rows else NO_QUEUES)
 

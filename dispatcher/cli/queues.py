@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
@@ -22,6 +23,7 @@ from dispatcher.cli.output import (
     known,
     named,
     plain,
+    prose,
     shown_as,
     terminal_width,
     value,
@@ -46,12 +48,12 @@ NOTHING_WAITS: Final = "Nothing waits in it."
 GANGS: Final = (
     plain("POSITION", "position"),
     named(),
-    plain("USER", "user_name"),
-    plain("PRIORITY", "priority"),
-    how_long("WAITED", "waited_s"),
-    plain("GPU", "gpu"),
+    plain("USER", "user_name", 2),
+    plain("PRIORITY", "priority", 3),
+    how_long("AGE", "waited_s"),
+    plain("GPU", "gpu", 1),
     plain("REASON", "reason"),
-    plain("MESSAGE", "message"),
+    prose("MESSAGE", "message"),
 )
 GANGS_WIDE: Final = (
     plain("CPU", "cpu"),
@@ -307,12 +309,12 @@ def _gangs(database_url: str, leaves: Sequence[str]) -> Report:
 def _waiting(database_url: str, leaves: Sequence[str]) -> Report:
     if "/" in leaves[0]:
         reports = [ask(database_url, _waiting_in(leaf)) for leaf in leaves]
-        return Report(reports[0].columns, tuple(row for each in reports for row in each.rows))
+        return replace(reports[0], rows=tuple(row for each in reports for row in each.rows))
     if len(leaves) == 1:
         return ask(database_url, _waiting_in(leaves[0]))
     found = ask(database_url, _waiting_in(""))
     queue, wanted = found.columns.index("queue"), set(leaves)
-    return Report(found.columns, tuple(row for row in found.rows if row[queue] in wanted))
+    return replace(found, rows=tuple(row for row in found.rows if row[queue] in wanted))
 
 
 def _waiting_in(leaf: str) -> Callable[[Reports], Awaitable[Report]]:
@@ -338,6 +340,8 @@ def _told(listed: QueueList, name: str, gangs: Report | None, output: Output | N
         of_each = [] if listed.leaves_below(name) == [name] else [plain("QUEUE", "queue")]
         columns = [*of_each, *GANGS, *(GANGS_WIDE if output is Output.WIDE else ())]
         blocks.append(
-            f"Gangs:\n{as_table(gangs, columns, width)}" if gangs.rows else f"Gangs:\n{NOTHING_WAITS}"
+            f"Gangs:\n{as_table(gangs, columns, width, gangs.at)}"
+            if gangs.rows
+            else f"Gangs:\n{NOTHING_WAITS}"
         )
     return "\n\n".join(blocks)

@@ -9,12 +9,22 @@ from typing import Any, Final
 
 from dispatcher.cli.held_gangs import BoundPod, HeldGang, Owners, gpus_of
 from dispatcher.cli.output import UNKNOWN, text
-from dispatcher.cli.tables import age, span, table
+from dispatcher.cli.tables import Heading, relative, table
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.resources import Resources, gpus
 
-HEADINGS: Final = ("NAME", "USER", "QUEUE", "CLUSTER", "NODES", "GPU", "BOUND", "SINCE", "ENDS BY")
-WIDE_HEADINGS: Final = (*HEADINGS, "STATE", "PODS", "HELD", "NODE LIST")
+HEADINGS: Final = (
+    Heading("NAME", is_namespaced=True),
+    Heading("USER", 4),
+    Heading("QUEUE", 3),
+    Heading("CLUSTER"),
+    Heading("NODES", 2),
+    Heading("GPU"),
+    Heading("BOUND"),
+    Heading("SINCE"),
+    Heading("ENDS BY", 1),
+)
+WIDE_HEADINGS: Final = (*HEADINGS, *map(Heading, ("STATE", "PODS", "HELD", "NODE LIST")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +64,7 @@ class RunningReport:
         return cls(rows, now)
 
     def as_table(self, width: int | None) -> str:
-        """A line a gang, in at most `width` columns."""
+        """A line a gang, for a terminal of `width` characters."""
         return table(HEADINGS, [self._cells(each) for each in self.rows], width)
 
     def as_wide_table(self) -> str:
@@ -79,9 +89,8 @@ class RunningReport:
         )
 
     def _spans(self, gang: HeldGang) -> tuple[str, str]:
-        since = age(gang.since, self.now) if gang.since else ""
-        ends_by = gang.ends_by
-        return since, f"in {span((ends_by - self.now).total_seconds())}" if ends_by else ""
+        since, ends_by = (relative(each, self.now) if each else "" for each in (gang.since, gang.ends_by))
+        return since, ends_by
 
 
 def _more(row: _Row) -> tuple[str, ...]:

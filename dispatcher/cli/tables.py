@@ -1,13 +1,22 @@
 """Text tables for terminals and pipes: one line per row, columns two spaces apart.
 
-A table that is too wide for the terminal is cut: first the headings, then the longest values. In a pipe nothing is
-cut.
+A table that is too wide for the terminal gives up columns, never parts of names. In this order, until it fits:
+
+1. A namespace that all names share is shown once, above the table.
+2. Columns that are equal in all rows are shown once, above the table.
+3. Columns of text wrap within their column.
+4. Columns are left out by their rank, and named below the table.
+
+In a pipe and in wide output a table has all columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import repeat, zip_longest
 from typing import Final
 
 from dispatcher.api.spec_errors import one_line
@@ -15,21 +24,44 @@ from dispatcher.api.spec_errors import one_line
 NOTHING: Final = "-"
 
 _GAP: Final = 2
-_NARROWEST: Final = 4
+_COMFORTABLE: Final = 40
+"""Characters of a text column for which other columns move above the table."""
+_NARROWEST: Final = 24
+"""Characters of a text column for which other columns are left out."""
 _UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
-    """Return rows of text under headings, at most `width` characters wide; None for no limit."""
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """The head of a column, and how the column gives way in a narrow terminal.
+
+    Columns of the highest rank are left out first, those of rank 0 never. A namespaced column has names of AppWrappers
+    as NAMESPACE/NAME. A column that wraps has text.
+    """
+
+    name: str
+    rank: int = 0
+    is_namespaced: bool = False
+    wraps: bool = False
+
+
+def table(headings: Sequence[Heading | str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
+    """Return rows of text under headings, in `width` characters if names allow that; None for no limit."""
     shown = [[one_line(cell) or NOTHING for cell in row] for row in rows]
-    widths = _widths(headings, shown, width)
-    lines = ([_cut(cell, room) for cell, room in zip(row, widths, strict=True)] for row in (headings, *shown))
-    return "\n".join((" " * _GAP).join(line).rstrip() for line in lines)
+    cells = zip(*shown, strict=True) if shown else repeat(())
+    heads = (each if isinstance(each, Heading) else Heading(each) for each in headings)
+    whole = _Table(tuple(map(_Column, heads, cells)))
+    return "\n".join(whole.lines() if width is None else _narrowed(whole, width).lines(width))
 
 
 def age(since: datetime, now: datetime) -> str:
     """Return how long ago `since` was, in the format of `span`."""
     return span((now - since) / timedelta(seconds=1))
+
+
+def relative(moment: datetime, now: datetime) -> str:
+    """Return how long ago a moment was, such as `3h`, or in how long it will be, such as `in 20m`."""
+    return f"in {age(now, moment)}" if moment > now else age(moment, now)
 
 
 def span(seconds: float) -> str:
@@ -39,17 +71,107 @@ def span(seconds: float) -> str:
     return f"{whole // length}{unit}"
 
 
-def _widths(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[int]:
-    values = [max(map(len, column)) for column in zip(*rows, strict=True)] or [0] * len(headings)
-    widths = [max(len(heading), value) for heading, value in zip(headings, values, strict=True)]
-    while width is not None and sum(widths) + _GAP * (len(widths) - 1) > width:
-        wide = [index for index, each in enumerate(widths) if each > _NARROWEST]
-        if not wide:
-            break
-        roomy = [index for index in wide if widths[index] > values[index]]
-        widths[max(roomy or wide, key=widths.__getitem__)] -= 1
-    return widths
+@dataclass(frozen=True, slots=True)
+class _Column:
+    heading: Heading
+    cells: tuple[str, ...]
+
+    @property
+    def width(self) -> int:
+        return max(map(len, (self.heading.name, *self.cells)))
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of all names; empty if they have several, or none."""
+        found = {cell.partition("/")[0] if "/" in cell else "" for cell in self.cells}
+        return found.pop() if self.heading.is_namespaced and len(found) == 1 else ""
+
+    @property
+    def is_equal(self) -> bool:
+        """True if all rows have the same."""
+        return len(set(self.cells)) == 1
+
+    def without_namespace(self) -> _Column:
+        return replace(self, cells=tuple(cell.partition("/")[2] for cell in self.cells))
+
+    def least(self, room: int) -> int:
+        """The width of the column if its text wraps at `room` characters, and words are whole."""
+        if not self.heading.wraps:
+            return self.width
+        words = (word for cell in (self.heading.name, *self.cells) for word in cell.split())
+        return min(self.width, max(room, *map(len, words)))
 
 
-def _cut(cell: str, room: int) -> str:
-    return cell.ljust(room) if len(cell) <= room else f"{cell[: room - 1]}…"
+@dataclass(frozen=True, slots=True)
+class _Table:
+    columns: tuple[_Column, ...]
+    above: tuple[str, ...] = field(default_factory=tuple)
+    left_out: tuple[str, ...] = field(default_factory=tuple)
+
+    def least(self, room: int) -> int:
+        """The width of the table if text wraps at `room` characters."""
+        return sum(each.least(room) for each in self.columns) + _GAP * (len(self.columns) - 1)
+
+    def without(self, column: _Column) -> _Table:
+        return replace(self, columns=tuple(each for each in self.columns if each is not column))
+
+    def stays(self, column: _Column) -> bool:
+        """True for the column that names the rows."""
+        names = [each for each in self.columns if each.heading.is_namespaced]
+        return column in (names or self.columns[:1])
+
+    def lines(self, width: int | None = None) -> Iterator[str]:
+        if self.above:
+            yield from _wrapped(f"In all rows: {', '.join(self.above)}", width)
+        yield from _drawn(self.columns, self._widths(width))
+        if self.left_out:
+            yield from _wrapped(f"No room for: {', '.join(self.left_out)} (-o wide shows all)", width)
+
+    def _widths(self, width: int | None) -> list[int]:
+        widths = [each.width for each in self.columns]
+        least = [each.least(_NARROWEST) for each in self.columns]
+        while width is not None and sum(widths) + _GAP * (len(widths) - 1) > width:
+            roomy = [index for index, each in enumerate(widths) if each > least[index]]
+            if not roomy:
+                break
+            widths[max(roomy, key=widths.__getitem__)] -= 1
+        return widths
+
+
+def _narrowed(whole: _Table, width: int) -> _Table:
+    """The table as it is shown in a terminal of `width` characters."""
+    shown = whole
+    for column in _by_rank(each for each in whole.columns if each.namespace):
+        if shown.least(_COMFORTABLE) <= width:
+            return shown
+        columns = tuple(each.without_namespace() if each is column else each for each in shown.columns)
+        shown = replace(shown, columns=columns, above=(*shown.above, f"NAMESPACE {column.namespace}"))
+    for column in _by_rank(each for each in shown.columns if each.is_equal and not shown.stays(each)):
+        if shown.least(_COMFORTABLE) <= width:
+            return shown
+        said = f"{column.heading.name} {column.cells[0]}"
+        shown = replace(shown.without(column), above=(*shown.above, said))
+    for column in _by_rank(each for each in shown.columns if each.heading.rank):
+        if shown.least(_NARROWEST) <= width:
+            return shown
+        shown = replace(shown.without(column), left_out=(*shown.left_out, column.heading.name))
+    return shown
+
+
+def _by_rank(columns: Iterable[_Column]) -> list[_Column]:
+    return sorted(columns, key=lambda each: -each.heading.rank)
+
+
+def _drawn(columns: Sequence[_Column], widths: Sequence[int]) -> Iterator[str]:
+    for row in zip(*((each.heading.name, *each.cells) for each in columns), strict=True):
+        cells = [_wrapped(cell, room) for cell, room in zip(row, widths, strict=True)]
+        for line in zip_longest(*cells, fillvalue=""):
+            yield (
+                (" " * _GAP).join(f"{cell:{room}}" for cell, room in zip(line, widths, strict=True)).rstrip()
+            )
+
+
+def _wrapped(text: str, room: int | None) -> list[str]:
+    if room is None or len(text) <= room:
+        return [text]
+    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -22,11 +22,15 @@ Row = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Rows with distinct column names; `is_cut` is true if there are more rows than asked for."""
+    """Rows with distinct column names; `is_cut` is true if there are more rows than asked for.
+
+    `at` is the time of the answer by the database's clock; tables show times relative to it, else exact times.
+    """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
     is_cut: bool = False
+    at: datetime | None = None
 
     def __iter__(self) -> Iterator[Row]:
         """Each row as a mapping from column name to value."""
@@ -105,6 +109,7 @@ class Reports:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._at: datetime | None = None
 
     async def queue(self, of: Filter = NO_FILTER) -> Report:
         """The pending queue in the order of evaluation; AppWrappers that may not go yet come last.
@@ -118,7 +123,7 @@ class Reports:
         """AppWrappers that existed at some time in the window, newest first."""
         values = {**_bound(of), **_times(window), "asked": most + 1}
         found = await self._report(_JOBS, values)
-        return Report(found.columns, found.rows[:most], is_cut=len(found.rows) > most)
+        return replace(found, rows=found.rows[:most], is_cut=len(found.rows) > most)
 
     async def descriptions(
         self, name: str, namespace: str = "", *, is_uid: bool = False, most: int | None = None
@@ -156,11 +161,14 @@ class Reports:
     async def _reading(self) -> AsyncIterator[None]:
         async with self._connection.transaction():
             await self._connection.execute(_READ_ONLY)
+            now = await (await self._connection.execute(_NOW)).fetchone()
+            self._at = now[0] if now and isinstance(now[0], datetime) else None
             yield
 
     async def _ask(self, query: str, values: Row) -> Report:
         found = await self._connection.execute(query.encode(), values)
-        return Report(tuple(each.name for each in found.description or ()), tuple(await found.fetchall()))
+        columns = tuple(each.name for each in found.description or ())
+        return Report(columns, tuple(await found.fetchall()), at=self._at)
 
     async def _story(self, job: Row) -> Description:
         which = {"uid": job["uid"]}
@@ -207,6 +215,7 @@ def _if_given(name: str, column: str) -> str:
     return f"(CAST(%({name})s AS text) IS NULL OR {column} = %({name})s)"
 
 
+_NOW: Final = b"SELECT statement_timestamp()"
 _READ_ONLY: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _OF_QUEUE: Final = f"{_if_given('namespace', 'namespace')} AND {_if_given('queue', 'queue')}"
 _OF: Final = f"{_OF_QUEUE} AND {_if_given('user', 'user_name')}"

@@ -18,7 +18,6 @@ from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
 from tests.builders import make_template
 from tests.commands import Ran, Run
-from tests.postgres.cli.lives import shown
 from tests.postgres.cli.queues import EAST, LARGE, SMALL, SWEEP, TRAIN, WEST, Queues, fill, snap
 from tests.postgres.cli.shared_databases import filled_database
 
@@ -79,7 +78,7 @@ async def test_a_gang_that_waits_is_explained(run: Run, queues: Queues) -> None:
         f"{rejections(0)}"
         "\n"
         "HELD BY       USER   CLUSTER  HOLDS  SINCE  EXPECTED UNTIL\n"
-        f"team-a/train  alice  east     cpu 5  3h     {shown(queues.started + timedelta(hours=2))}\n"
+        "team-a/train  alice  east     cpu 5  3h     60m ago\n"
         "team-b/sweep  -      east     cpu 2  3h     unknown\n"
         "\n"
         "It would be dispatched\n"

@@ -6,14 +6,15 @@ import csv
 import io
 import json
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from dispatcher.cli.tables import relative
 from tests.commands import Ran, Run
 from tests.postgres.changes import rows_of
 from tests.postgres.cli.conftest import Lived
-from tests.postgres.cli.lives import FAILED, GONE, WAITING, Lives, shown
+from tests.postgres.cli.lives import FAILED, GONE, WAITING, Lives
 
 ADVICE = "Wait: it goes when enough is free; asking for less brings that nearer."
 QUESTIONS = [
@@ -39,8 +40,8 @@ def lives(lived: Lived) -> Lives:
 async def test_the_queue_is_told_in_its_order(run: Run, lives: Lives) -> None:
     assert await run("queue") == Ran(
         0,
-        "QUEUE  POSITION  NAME          USER   PRIORITY  WAITED  GPU  REASON                 EST START\n"
-        "night  1         team-a/train  alice  7         3d      2    InsufficientResources  unknown\n",
+        "QUEUE  POSITION  NAME          USER   PRIORITY  AGE  GPU  REASON                 EST START\n"
+        "night  1         team-a/train  alice  7         3d   2    InsufficientResources  unknown\n",
     )
 
 
@@ -92,15 +93,18 @@ async def test_json_and_csv_have_the_columns_of_the_view(run: Run, lives: Lives,
 
 
 async def test_history_tells_what_became_of_each(run: Run, lives: Lives) -> None:
+    def age(minutes: int) -> str:
+        return relative(lives.at(minutes), datetime.now(UTC))
+
     assert await run("history", "--since", "4w") == Ran(
         0,
-        "NAME          USER    SUBMITTED             STATE    OUTCOME    REASON                 CLUSTER  WAITED  RAN   "
+        "NAME          USER    SUBMITTED  STATE    OUTCOME    REASON                 CLUSTER  WAITED  RAN   "
         "GPU  GPU-H\n"
-        f"team-a/train  alice   {shown(lives.waiting_since)}  Queued   -          InsufficientResources  -        "
+        "team-a/train  alice   3d         Queued   -          InsufficientResources  -        "
         "3d      0s    2    0\n"
-        f"team-b/probe  team-b  {lives.told(10)}  Failed   failed     FoundFailedPods        hub      "
+        f"team-b/probe  team-b  {age(10):9}  Failed   failed     FoundFailedPods        hub      "
         "6m      29m   2    1\n"
-        f"team-a/train  alice   {lives.told(0)}  Deleted  completed  -                      east     "
+        f"team-a/train  alice   {age(0):9}  Deleted  completed  -                      east     "
         "61m     119m  2    4\n",
     )
 

@@ -28,7 +28,7 @@ def lives(lived: Lived) -> Lives:
 
 
 async def test_all_about_one_that_is_gone_is_told(run: Run, lives: Lives) -> None:
-    ran = await run("show", GONE, "--uid")
+    ran = await run("show", GONE, "--uid", "-o", "wide")
     assert (ran.code, ran.err) == (0, "")
     assert (
         ran.out

@@ -33,8 +33,9 @@ def test_table_has_the_columns_of_kubectl() -> None:
 
 def test_table_fits_a_terminal_of_80_columns() -> None:
     assert as_table([EAST], NOW, 80).splitlines() == [
-        "NAME  REACHABLE  CORDONED  CPU FREE  GPU FREE  MEMORY F…  RUNNING  REASON    AGE",
-        "east  True       true      22500m    1         180Gi      2        Cordoned  3d",
+        "In all rows: AGE 3d",
+        "NAME  REACHABLE  CORDONED  CPU FREE  GPU FREE  MEMORY FREE  RUNNING  REASON",
+        "east  True       true      22500m    1         180Gi        2        Cordoned",
     ]
 
 

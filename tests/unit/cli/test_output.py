@@ -74,8 +74,12 @@ def test_a_table_has_the_words_of_people() -> None:
     ]
 
 
+def test_times_are_relative_to_a_moment_if_there_is_one() -> None:
+    assert [text(AT, AT + timedelta(hours=3)), text(AT, AT - timedelta(minutes=20))] == ["3h", "in 20m"]
+
+
 def test_a_report_may_be_shown_as_it_was_asked_for() -> None:
-    assert [column.heading for column in as_asked(REPORT)] == list(REPORT.columns)
+    assert [column.heading.name for column in as_asked(REPORT)] == list(REPORT.columns)
 
 
 def test_json_has_the_names_of_the_report() -> None:

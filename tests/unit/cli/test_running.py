@@ -121,9 +121,11 @@ NAME             USER                                   QUEUE         CLUSTER  N
 team-a/sweep     system:serviceaccount:team-a:pipeline  team-a-queue  east     unknown  4    unknown  3h     -
 team-a/pretrain  ada                                    vision        hub      1        16   8        3h     in 3h"""
 RUNNING_80 = """\
-NAME         USER         QUEUE         CLU…  NODES    GPU  BOUND    SIN…  ENDS…
-team-a/swe…  system:ser…  team-a-queue  east  unknown  4    unknown  3h    -
-team-a/pre…  ada          vision        hub   1        16   8        3h    in 3h"""
+In all rows: NAMESPACE team-a, SINCE 3h
+NAME      QUEUE         CLUSTER  NODES    GPU  BOUND    ENDS BY
+sweep     team-a-queue  east     unknown  4    unknown  -
+pretrain  vision        hub      1        16   8        in 3h
+No room for: USER (-o wide shows all)"""
 NODE_SCREEN = """\
 NODE   CLUSTER  STATE           GPU  FREE  BY GANG            TAINTS
 gpu-1  hub      Ready           8    0     team-a/pretrain 8  team=a:NoSchedule
