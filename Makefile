@@ -115,9 +115,10 @@ dev: $(READY) ## The same set-up left running, to play with by kubectl and psql;
 	@$(BIN)/python -m testbed.dev
 
 .PHONY: docs
-docs: $(READY) ## Write docs/lifecycle.md anew, and the answers in docs/history.md
+docs: $(READY) ## Write docs/lifecycle.md anew, the answers in docs/history.md, and the screens of docs/cli.md and of tests
 	@$(BIN)/python docs/generate_lifecycle.py
 	@PYTHONPATH=. $(BIN)/python docs/generate_history.py
+	@$(BIN)/python -m tests.screens
 
 .PHONY: bench
 bench: control-plane ## Measure dispatched AppWrappers per second, also beside three analysts of a small history

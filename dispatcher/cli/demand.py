@@ -26,7 +26,7 @@ commands = typer.Typer()
 
 _HEADINGS: Final = (
     Heading("OBJECT"),
-    Heading("POD SET"),
+    Heading("POD SET", wraps=True),
     Heading("PODS"),
     Heading("REQUESTS PER POD", wraps=True),
     Heading("NODES", wraps=True),

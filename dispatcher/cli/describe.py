@@ -25,7 +25,7 @@ ATTEMPTS: Final = (
 TIMELINE: Final = (
     plain("STATE", "to_phase"),
     how_long("FOR", "seconds_in_state"),
-    plain("CAUSE", "cause"),
+    plain("CAUSE", "cause", 2),
     plain("CLUSTER", "cluster", 1),
     plain("REASON", "reason"),
     prose("MESSAGE", "message"),

@@ -20,7 +20,7 @@ commands = typer.Typer()
 
 STDIN: Final = "-"
 
-_EXAMPLE: Final = (
+EXAMPLE: Final = (
     "clusters:",
     "- name: east",
     "  labels: {gpu: a100}",
@@ -43,7 +43,7 @@ _HELP_END: Final = "\n".join(
         examples("kubectl aw plan -f scenario.yaml", "kubectl aw plan -f - -o json < scenario.yaml"),
         "\b",
         "A scenario:",
-        *(f"  {line}" for line in _EXAMPLE),
+        *(f"  {line}" for line in EXAMPLE),
         "",
         "\b",
         "Exit codes:",

@@ -12,7 +12,7 @@ In a pipe and in wide output a table has all columns.
 
 from __future__ import annotations
 
-import textwrap
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -28,6 +28,9 @@ _COMFORTABLE: Final = 40
 """Characters of a text column for which other columns move above the table."""
 _NARROWEST: Final = 24
 """Characters of a text column for which other columns are left out."""
+_WORDS: Final = re.compile(r"\S+\s*")
+_PARTS: Final = re.compile(r"[^\s./:]+[./:]*\s*|[./:]+\s*")
+"""A word that is too long, such as the path of a field, breaks after these characters."""
 _UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
@@ -95,11 +98,11 @@ class _Column:
         return replace(self, cells=tuple(cell.partition("/")[2] for cell in self.cells))
 
     def least(self, room: int) -> int:
-        """The width of the column if its text wraps at `room` characters, and words are whole."""
+        """The width of the column if its text wraps at `room` characters."""
         if not self.heading.wraps:
             return self.width
-        words = (word for cell in (self.heading.name, *self.cells) for word in cell.split())
-        return min(self.width, max(room, *map(len, words)))
+        parts = (part for cell in (self.heading.name, *self.cells) for part in _PARTS.findall(cell))
+        return min(self.width, max(room, *(len(part.rstrip()) for part in parts)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +175,13 @@ def _drawn(columns: Sequence[_Column], widths: Sequence[int]) -> Iterator[str]:
 
 
 def _wrapped(text: str, room: int | None) -> list[str]:
+    """The lines of a text, of at most `room` characters if its words allow that."""
     if room is None or len(text) <= room:
         return [text]
-    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
+    lines = [""]
+    for word in _WORDS.findall(text):
+        for part in [word] if len(word.rstrip()) <= room else _PARTS.findall(word):
+            if lines[-1] and len(lines[-1]) + len(part.rstrip()) > room:
+                lines.append("")
+            lines[-1] += part
+    return [line.rstrip() for line in lines]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -16,6 +16,7 @@ from dispatcher.__main__ import commands, plugin
 from dispatcher.settings import Settings
 from testbed.past import past_database
 from tests.postgres.changes import rows_of
+from tests.screens import OF_DATABASE, golden, of_database, screen_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "history.md").read_text(encoding="utf-8")
@@ -23,12 +24,30 @@ PROGRAMS = {"dispatcher": typer.main.get_command(commands), "kubectl aw": typer.
 TYPED = re.findall(r"(?:^\$ |`|^)(dispatcher|kubectl aw) ([^`\n]*)", PAGE, re.MULTILINE)
 
 
-# A new database at the newest schema, and a fortnight committed step by step.
-@pytest.mark.timeout(90)
-def test_answers_are_those_of_a_run(postgres_url: str) -> None:
-    answered: Callable[[str, str], str] = runpy.run_path(str(DOCS / "generate_history.py"))["answered"]
+@pytest.fixture(scope="module")
+def past_url(postgres_url: str) -> Iterator[str]:
+    """A new database at the newest schema, and a fortnight committed step by step."""
     with past_database(postgres_url) as url:
-        assert answered(PAGE, url) == PAGE, "run `make docs`"
+        yield url
+
+
+@pytest.mark.timeout(90)
+def test_answers_are_those_of_a_run(past_url: str) -> None:
+    answered: Callable[[str, str], str] = runpy.run_path(str(DOCS / "generate_history.py"))["answered"]
+    assert answered(PAGE, past_url) == PAGE, "run `make docs`"
+
+
+@pytest.mark.timeout(90)
+def test_screens_of_commands_over_the_database_are_the_golden_ones(past_url: str) -> None:
+    shown = dict(of_database(past_url))
+    assert shown == {name: golden(name) for name in shown}, "run `make docs`"
+    assert [name for name in shown if name.endswith("-160") and "No room for" in shown[name]] == []
+
+
+@pytest.mark.parametrize("command", OF_DATABASE.values())
+@pytest.mark.timeout(90)
+def test_tables_of_the_database_have_room_in_120_columns(past_url: str, command: str) -> None:
+    assert "No room for" not in screen_of(command, 120, url=past_url)
 
 
 def test_every_question_has_its_sql_and_an_answer() -> None:

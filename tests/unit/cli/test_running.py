@@ -116,39 +116,6 @@ def node_report() -> NodeReport:
     return NodeReport(seen_nodes("hub", NODES, pods_of(PODS), owners, all_pods=True))
 
 
-RUNNING_120 = """\
-NAME             USER                                   QUEUE         CLUSTER  NODES    GPU  BOUND    SINCE  ENDS BY
-team-a/sweep     system:serviceaccount:team-a:pipeline  team-a-queue  east     unknown  4    unknown  3h     -
-team-a/pretrain  ada                                    vision        hub      1        16   8        3h     in 3h"""
-RUNNING_80 = """\
-In all rows: NAMESPACE team-a, SINCE 3h
-NAME      QUEUE         CLUSTER  NODES    GPU  BOUND    ENDS BY
-sweep     team-a-queue  east     unknown  4    unknown  -
-pretrain  vision        hub      1        16   8        in 3h
-No room for: USER (-o wide shows all)"""
-NODE_SCREEN = """\
-NODE   CLUSTER  STATE           GPU  FREE  BY GANG            TAINTS
-gpu-1  hub      Ready           8    0     team-a/pretrain 8  team=a:NoSchedule
-gpu-2  hub      Ready,cordoned  8    6     no AppWrapper 2    -
-gpu-3  hub      NotReady        8    8     -                  -"""
-
-
-@pytest.mark.parametrize(("width", "screen"), [(120, RUNNING_120), (80, RUNNING_80)])
-def test_running_shows_gangs_that_hold_capacity(width: int, screen: str) -> None:
-    assert report().as_table(width) == screen
-
-
-@pytest.mark.parametrize("width", [120, 80])
-def test_nodes_show_who_has_their_gpus(width: int) -> None:
-    assert node_report().as_table(width) == NODE_SCREEN
-
-
-def test_screens_of_the_page_are_those_of_the_commands() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert f"$ kubectl aw running -A\n{RUNNING_120}\n" in page
-    assert f"$ kubectl aw nodes\n{NODE_SCREEN}\n" in page
-
-
 def test_wide_tables_have_times_amounts_and_names() -> None:
     heading, _sweep, pretrain = report().as_wide_table().splitlines()
     assert pretrain.split("  8        ")[1].split() == [
