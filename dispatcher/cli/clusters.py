@@ -39,7 +39,7 @@ from dispatcher.cli.options import (
     Yes,
     check_no_options,
 )
-from dispatcher.cli.output import Shape, terminal_width, written_as
+from dispatcher.cli.output import Shape, put, terminal_width, written_as
 from dispatcher.cli.query import (
     NO_DATABASE,
     DatabaseUrlIfAny,
@@ -120,7 +120,7 @@ def list_clusters(
     """
 
     async def act(hub: HubClient) -> None:
-        typer.echo(_shown(await hub.members(), output))
+        put(_shown(await hub.members(), output), output)
 
     _on_hub(hub_kubeconfig, DEFAULT_NAMESPACE, act)
 

@@ -12,7 +12,7 @@ import typer
 
 from dispatcher.cli.examples import examples
 from dispatcher.cli.options import DOCUMENTS, Format, Output
-from dispatcher.cli.output import shown_as, terminal_width
+from dispatcher.cli.output import put, shown_as, terminal_width
 from dispatcher.cli.query import note
 from dispatcher.cli.tables import Heading, table
 
@@ -97,7 +97,7 @@ def demand(filename: Files, kinds: KindsFile = "", output: Format = None) -> Non
     if output in DOCUMENTS:
         typer.echo(shown_as([_as_value(each) for each in found], output))
         return
-    typer.echo(_as_table(found, is_wide=output is Output.WIDE))
+    put(_as_table(found, is_wide=output is Output.WIDE), output)
     for each in found:
         for sentence in (*each.warnings, *each.unknown):
             note(f"{each.kind}/{each.name}: {sentence}")

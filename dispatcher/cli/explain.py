@@ -15,7 +15,7 @@ import typer
 
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.cli.options import DOCUMENTS, Format, HubKubeconfig, Output
-from dispatcher.cli.output import shown_as, terminal_width
+from dispatcher.cli.output import put, shown_as, terminal_width
 from dispatcher.cli.query import DatabaseUrl, Namespace, check_way, epilog, note, patience
 from dispatcher.core.model.record import Phase
 from dispatcher.errors import ClusterError, CommandFailed, InvalidFile, SettingsError
@@ -335,7 +335,7 @@ def _show(reports: list[Report], output: Output | None) -> None:
         typer.echo(shown_as([each.as_value() for each in reports], output))
     elif reports:
         is_wide = output is Output.WIDE
-        typer.echo(as_text(reports, None if is_wide else terminal_width(), is_wide=is_wide))
+        put(as_text(reports, None if is_wide else terminal_width(), is_wide=is_wide), output)
 
 
 def _not_pending(record: Record, output: Output | None) -> str:

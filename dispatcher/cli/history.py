@@ -23,6 +23,7 @@ from dispatcher.cli.output import (
     known,
     named,
     plain,
+    put,
     shown_as,
     terminal_width,
     text,
@@ -209,7 +210,7 @@ def show(
     if is_watched(again, every):
         watch(lambda: _told(look()[0], output), every)
     found, count = look()
-    typer.echo(_told(found, output))
+    put(_told(found, output), output)
     if count > len(found):
         note(f"{count - len(found)} more had that name: --all shows them, -n limits them to one namespace.")
 

@@ -10,9 +10,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -120,6 +124,24 @@ def written_as(text_of_json: str, form: str | None) -> str:
 def terminal_width() -> int | None:
     """The columns of the terminal; None if stdout is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def put(shown: str, form: str | None) -> None:
+    """Print what a command shows; a pager scrolls wide output that is wider than the terminal."""
+    width = terminal_width()
+    pager = _pager() if form == Shape.WIDE and width and max(map(len, shown.split("\n"))) > width else []
+    if not pager:
+        print(shown)
+        return
+    options = {"LESS": f"{os.environ.get('LESS', '')} -S -+F"}  # -F would end it before anything is scrolled
+    with suppress(KeyboardInterrupt):
+        subprocess.run(pager, input=f"{shown}\n", text=True, check=False, env=os.environ | options)  # noqa: S603  # as asked
+
+
+def _pager() -> list[str]:
+    """The command line of the pager; empty if there is none. PAGER names another one than less."""
+    command = shlex.split(os.environ.get("PAGER") or "less")
+    return command if command and shutil.which(command[0]) else []
 
 
 def text(found: object, now: datetime | None = None) -> str:

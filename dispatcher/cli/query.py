@@ -19,7 +19,7 @@ import typer
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.durations import NotWritten, duration, moment
 from dispatcher.cli.examples import examples
-from dispatcher.cli.output import Column, Shape, as_csv, as_json, as_table, terminal_width, written_as
+from dispatcher.cli.output import Column, Shape, as_csv, as_json, as_table, put, terminal_width, written_as
 from dispatcher.errors import CommandFailed, SettingsError, StoreUnavailable, TryAgain
 from dispatcher.store.reports import Report, Reports, Window, reports
 
@@ -206,7 +206,7 @@ def show_report(
 ) -> None:
     """Print a report; for an empty table, print the sentence `nothing` on stderr."""
     if report.rows or output in {Shape.JSON, Shape.YAML, Shape.CSV}:
-        typer.echo(laid_out(report, output, columns, more))
+        put(laid_out(report, output, columns, more), output)
     else:
         note(nothing)
 

@@ -24,6 +24,7 @@ from dispatcher.cli.output import (
     named,
     plain,
     prose,
+    put,
     shown_as,
     terminal_width,
     value,
@@ -135,7 +136,7 @@ def queues(
 
     if is_watched(again, every):
         watch(lambda: _patiently(look), every)
-    typer.echo(look())
+    put(look(), output)
 
 
 @commands.command(
@@ -169,7 +170,7 @@ def show(
 
     if is_watched(again, every):
         watch(lambda: _patiently(look), every)
-    typer.echo(look())
+    put(look(), output)
     if not database_url:
         note("Without a database (DISPATCHER_DATABASE_URL or --database-url), its gangs are not shown.")
 

@@ -10,7 +10,7 @@ import typer
 
 from dispatcher.cli.examples import examples
 from dispatcher.cli.options import DOCUMENTS, Format, Output
-from dispatcher.cli.output import shown_as, terminal_width
+from dispatcher.cli.output import put, shown_as, terminal_width
 from dispatcher.cli.query import note
 from dispatcher.cli.user_options import (
     ALL_NAMESPACES,
@@ -76,7 +76,7 @@ def running(
     if output in DOCUMENTS:
         typer.echo(shown_as(report.as_value(), output))
     elif gangs:
-        typer.echo(report.as_wide_table() if output is Output.WIDE else report.as_table(terminal_width()))
+        put(report.as_wide_table() if output is Output.WIDE else report.as_table(terminal_width()), output)
     else:
         note(NOTHING_RUNS.format("" if everywhere else f" in namespace {where}"))
 
@@ -116,7 +116,7 @@ def nodes(
     if output in DOCUMENTS:
         typer.echo(shown_as(report.as_value(), output))
     elif report.nodes:
-        typer.echo(report.as_wide_table() if output is Output.WIDE else report.as_table(terminal_width()))
+        put(report.as_wide_table() if output is Output.WIDE else report.as_table(terminal_width()), output)
     else:
         note("No node is seen.")
     for sentence in sentences:

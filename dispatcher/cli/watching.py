@@ -1,8 +1,8 @@
 """Print a report repeatedly until Ctrl-C.
 
 Each report uses a new connection, so the command survives a restart of the database. A terminal is cleared and the
-report cropped to it; in a pipe one report follows the other. Ctrl-C ends the command with exit code 130, the usual
-one of a shell.
+report cropped to it, because lines that wrap would move the others; in a pipe one report follows the other. Ctrl-C ends
+the command with exit code 130, the usual one of a shell.
 """
 
 from __future__ import annotations
@@ -67,11 +67,15 @@ def _again(look: Callable[[], str], seen: str) -> tuple[str, str]:
 
 
 def _drawn(said: str) -> str:
-    return CLEAR + cropped(said, shutil.get_terminal_size().lines - 1) if sys.stdout.isatty() else said
+    if not sys.stdout.isatty():
+        return said
+    width, height = shutil.get_terminal_size()
+    return CLEAR + cropped(said, height - 1, width)
 
 
-def cropped(said: str, room: int) -> str:
-    """At most so many lines; the last one says how many more there are."""
-    lines = said.split("\n")
+def cropped(said: str, room: int, width: int) -> str:
+    """At most `room` lines, the last one with the number of further ones, each in at most `width` columns."""
+    lines = [line if len(line) <= width else f"{line[: width - 1]}…" for line in said.split("\n")]
     kept = max(1, room - 1)
-    return said if len(lines) <= room else "\n".join([*lines[:kept], f"… and {len(lines) - kept} more lines"])
+    more = [] if len(lines) <= room else [f"… and {len(lines) - kept} more lines"]
+    return "\n".join([*lines[:kept], *more] if more else lines)

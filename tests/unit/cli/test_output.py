@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -20,6 +22,7 @@ from dispatcher.cli.output import (
     known,
     named,
     plain,
+    put,
     text,
     value,
 )
@@ -97,6 +100,37 @@ def test_json_has_the_names_of_the_report() -> None:
 
 def test_nothing_in_json_steers_the_terminal() -> None:
     assert as_json(REPORT).replace("\n", "").isprintable()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("form", "line", "is_paged"),
+    [("wide", "x" * 81, True), ("wide", "x" * 80, False), ("json", "x" * 81, False), (None, "x" * 81, False)],
+)
+def test_wide_output_that_does_not_fit_the_terminal_is_scrolled(
+    form: str | None, line: str, is_paged: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal, seen = Terminal(), tmp_path / "seen"
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("PAGER", f"tee {seen}")
+    put(f"NAME\n{line}", form)
+    assert (seen.exists(), terminal.getvalue()) == (is_paged, "" if is_paged else f"NAME\n{line}\n")
+    assert not is_paged or seen.read_text() == f"NAME\n{line}\n"
+
+
+@pytest.mark.parametrize("pager", ["no-such-pager", "no-such-pager -S", " "])
+def test_wide_output_without_a_pager_is_printed(pager: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("PAGER", pager)
+    put("x" * 81, "wide")
+    assert terminal.getvalue() == f"{'x' * 81}\n"
 
 
 def test_csv_has_a_heading_and_a_record_a_row() -> None:

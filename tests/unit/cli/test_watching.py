@@ -64,4 +64,8 @@ def test_a_database_that_never_was_there_ends_it_at_once() -> None:
     ],
 )
 def test_a_terminal_shows_what_it_has_room_for(room: int, shown: str) -> None:
-    assert cropped("1\n2\n3\n4", room) == shown
+    assert cropped("1\n2\n3\n4", room, 80) == shown
+
+
+def test_a_line_does_not_wrap_in_a_terminal() -> None:
+    assert cropped("NAME  GPU\ntrain  8", 4, 8) == "NAME  G…\ntrain  8"
