@@ -19,6 +19,7 @@ from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, 
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.cli.examples import examples
 from dispatcher.cli.listing import CLUSTERS, CLUSTERS_WIDE, NO_CLUSTERS, as_json, as_table, as_wide_table
+from dispatcher.cli.live_capacity import with_age
 from dispatcher.cli.options import (
     Accepted,
     Context,
@@ -51,7 +52,7 @@ from dispatcher.cli.query import (
     show_report,
 )
 from dispatcher.cli.watching import Every, Watch, is_watched, watch
-from dispatcher.store.reports import Report
+from dispatcher.store.reports import Report, Reports
 
 if TYPE_CHECKING:
     from dispatcher.cli.hub_client import HubClient
@@ -82,9 +83,13 @@ def clusters(
 ) -> None:
     """Show the capacity and the last event of each cluster; or add, cordon, drain and remove clusters.
 
-    The database is read: all clusters that were ever seen, with the capacity of the last sample (at most five minutes
-    old) and the last event. list asks the hub instead: the declared member clusters, with what is free now and why a
-    cluster gets no gangs. Without a database, clusters is list.
+    The database is read: all clusters that were ever seen, with their last events. AS OF is the age of the free
+    capacity: that of the last sample, which the leader takes every five minutes; or live, if --hub-kubeconfig or
+    KUBECONFIG leads to the hub and the cluster is a member that answers. SINCE, CLOSED and RUNNING are of this moment.
+    JSON and CSV have the samples.
+
+    list reads the hub alone: the declared member clusters, their free capacity now, and why a cluster gets no gangs.
+    Without a database, clusters is list.
     """
     if context.invoked_subcommand:
         check_no_options(context, "dispatcher clusters list -o json")
@@ -93,8 +98,13 @@ def clusters(
         _list_instead(output, is_watched(again, every), hub_kubeconfig)
         return
 
+    is_raw = output in {Shape.JSON, Shape.YAML, Shape.CSV}
+
     def look() -> Report:
-        return ask(database_url, lambda reports: reports.clusters())
+        if is_raw:
+            return ask(database_url, lambda reports: reports.clusters())
+        found, leads = ask(database_url, _clusters_and_leader)
+        return with_age(found, _members(hub_kubeconfig) if leads and hub_kubeconfig else {})
 
     if is_watched(again, every):
         watch(lambda: laid_out(look(), output, CLUSTERS, CLUSTERS_WIDE, nothing=NO_CLUSTERS), every)
@@ -239,6 +249,21 @@ async def _remove(hub: HubClient, name: str, *, force: bool) -> None:
         typer.echo(f"The namespace {hub.namespace} has no Secret that add made for it; {secret.name} is left")
     if not (await hub.members())["items"]:
         typer.echo("None is left: from now on every gang goes to the hub itself.")
+
+
+async def _clusters_and_leader(reports: Reports) -> tuple[Report, bool]:
+    return await reports.clusters(), await reports.has_leader()
+
+
+def _members(hub_kubeconfig: str) -> Json:
+    """The MemberClusters of the hub; none, with a note, if the hub does not list them."""
+    from dispatcher.cli.hub_client import HubClient, on_hub
+
+    try:
+        return asyncio.run(on_hub(hub_kubeconfig, lambda api: HubClient(api, DEFAULT_NAMESPACE).members()))
+    except errors.DispatcherError as error:
+        note(f"The free capacity is that of the last sample: {error}")
+        return {}
 
 
 def _list_instead(output: Shown, again: bool, hub_kubeconfig: str) -> None:

@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
+from dispatcher.cli.live_capacity import AS_OF
 from dispatcher.cli.output import Column, plain, text
 from dispatcher.cli.tables import Heading, age, table
 from dispatcher.store.reports import Row
@@ -49,6 +50,7 @@ CLUSTERS: Final = (
         Column(Heading(heading), partial(_free_of, name))
         for heading, name in (("CPU FREE", "cpu"), ("GIB FREE", "memory_gib"), ("GPU FREE", "gpu"))
     ),
+    plain("AS OF", AS_OF),
     plain("LAST EVENT", "event", 1),
     plain("AT", "event_at", 2),
 )

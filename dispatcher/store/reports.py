@@ -153,6 +153,10 @@ class Reports:
         """The current state of each cluster."""
         return await self._report(_CLUSTERS, {})
 
+    async def has_leader(self) -> bool:
+        """True if a dispatcher leads and has written a snapshot; needs the right to read the schema `scheduling`."""
+        return any(row["leads"] for row in await self._report(_LEADS, {}))
+
     async def _report(self, query: str, values: Row) -> Report:
         async with self._reading():
             return await self._ask(query, values)
@@ -256,4 +260,5 @@ _WAITS: Final = (
     f"SELECT * FROM history.wait_stats_daily WHERE {_OF_QUEUE} AND day >= %(since)s AND day < %(until)s "
     "ORDER BY day DESC, queue, namespace, gpu_class"
 )
+_LEADS: Final = "SELECT coalesce(bool_or(has_leader), false) AS leads FROM scheduling.clusters"
 _CLUSTERS: Final = "SELECT * FROM history.clusters_now ORDER BY cluster"

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+import yaml
 
+from dispatcher.api.names import MEMBERS_PATH
+from dispatcher.store.database import Database
+from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
 from tests.commands import Ran, Run
+from tests.fakes import FakeApiServer, refusal
 from tests.postgres.changes import make_dispatch, make_submit
 from tests.postgres.cli.lives import shown
+from tests.postgres.cli.queues import EAST, snap
+from tests.unit.cli.wire import Json, member, members, plain_kubeconfig
+from tests.unit.scripted import no_proxies
+
+__all__ = ["no_proxies"]
 
 NOW = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=60)
 """In a table `2d` ago, however long the tests take."""
@@ -67,12 +79,74 @@ async def test_each_cluster_is_told_as_it_is(run: Run, clusters: None) -> None:
     assert await run("clusters") == Ran(
         0,
         """\
-CLUSTER  REACHABLE  SINCE  CLOSED           RUNNING  CPU FREE  GIB FREE  GPU FREE  LAST EVENT   AT
-east     yes        2d     ClusterCordoned  1        6/8.5     31.5/32   3/5       cordoned     2d
-hub      yes        -      -                0        -2/1      0/0       0/0       -            -
-west     no         2d     -                0        -         -         -         unreachable  2d
+CLUSTER  REACHABLE  SINCE  CLOSED           RUNNING  CPU FREE  GIB FREE  GPU FREE  AS OF  LAST EVENT   AT
+east     yes        2d     ClusterCordoned  1        6/8.5     31.5/32   3/5       2d     cordoned     2d
+hub      yes        -      -                0        -2/1      0/0       0/0       2d     -            -
+west     no         2d     -                0        -         -         -         -      unreachable  2d
 """,
     )
+
+
+@pytest.fixture
+async def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApiServer]:
+    """A hub that knows what is free now in east; west does not answer, and has what it had before."""
+    free: Json = {"cpu": "5500m", "memory": "16Gi", "nvidia.com/gpu": "2", "amd.com/gpu": "1"}
+    status = {"allocatable": {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "4", "bad": "x"}, "free": free}
+    async with FakeApiServer() as server:
+        path = tmp_path / "hub.kubeconfig"
+        path.write_text(yaml.safe_dump(plain_kubeconfig(server.url)))
+        monkeypatch.setenv("KUBECONFIG", str(path))
+        reached = [{"type": "Reachable", "status": "True"}]
+        away = [{"type": "Reachable", "status": "False"}]
+        east = member("east", status={**status, "conditions": reached})
+        server.on("GET", MEMBERS_PATH, members(east, member("west", status={**status, "conditions": away})))
+        yield server
+
+
+@pytest.fixture
+async def leads(clusters: None, database: Database, leadership: Leadership) -> None:
+    """A leader that has written a snapshot, so that the statuses of members are of now."""
+    await snap(database, leadership, NOW, EAST)
+
+
+async def free_now(run: Run) -> dict[str, list[str]]:
+    """CPU, GIB and GPU FREE of each cluster, and AS OF."""
+    ran = await run("clusters")
+    at = ran.out.index("CPU FREE")
+    assert ran.code == 0
+    return {line.split()[0]: line[at:].split()[:4] for line in ran.out.splitlines()[1:]}
+
+
+async def test_free_capacity_is_live_where_the_hub_has_it(run: Run, leads: None, hub: FakeApiServer) -> None:
+    assert await free_now(run) == {
+        "east": ["5.5/8", "16/32", "3/4", "live"],
+        "hub": ["-2/1", "0/0", "0/0", "2d"],
+        "west": ["-", "-", "-", "-"],
+    }
+
+
+async def test_statuses_are_not_live_while_nobody_leads(
+    run: Run, leads: None, leadership: Leadership, hub: FakeApiServer
+) -> None:
+    await leadership.release()
+    assert (await free_now(run))["east"] == ["6/8.5", "31.5/32", "3/5", "2d"]
+    assert hub.asked == []
+
+
+async def test_hub_that_does_not_list_members_leaves_the_samples(
+    run: Run, leads: None, hub: FakeApiServer
+) -> None:
+    hub.on("GET", MEMBERS_PATH, refusal(403, "Forbidden", "memberclusters is forbidden"))
+    ran = await run("clusters")
+    assert (ran.code, ran.out.count("live")) == (0, 0)
+    assert ran.err == (
+        "The free capacity is that of the last sample: the hub does not allow it: memberclusters is forbidden\n"
+    )
+
+
+async def test_json_has_the_samples(run: Run, leads: None, hub: FakeApiServer) -> None:
+    (east, *_) = json.loads((await run("clusters", "-o", "json")).out)
+    assert (east["cpu_free"], datetime.fromisoformat(east["sampled_at"]), hub.asked) == (6, NOW, [])
 
 
 async def test_the_wide_table_says_why(run: Run, clusters: None) -> None:
