@@ -22,6 +22,7 @@ import signal
 import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -170,7 +171,7 @@ class View:
         self._unconfirmed.pop(uid, None)
         if event_type == "DELETED":
             self.by_uid.pop(uid, None)
-            self._by_controller.get(_controller(seen), {}).pop(uid, None)
+            self._by_controller.get(controller_of(seen), {}).pop(uid, None)
             self._gone.add(uid)
         else:
             self._put(uid, seen)
@@ -189,7 +190,7 @@ class View:
 
     def _put(self, uid: str, one: Json) -> None:
         self.by_uid[uid] = one
-        self._by_controller.setdefault(_controller(one), {})[uid] = one
+        self._by_controller.setdefault(controller_of(one), {})[uid] = one
 
 
 class DirtyKeys:
@@ -221,25 +222,37 @@ class DirtyKeys:
                 self._waiting.put_nowait(key)
 
 
-class RayClusterStandIn:
-    """Acts as KubeRay's operator on one API server while it is entered, or while ``run`` runs.
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Objects that a stand-in follows; `keys` are the uids to visit after a change of one.
 
-    A cluster without the CRD of RayServices is served, too.
+    A stand-in waits for the first list of `needed` objects. A kind that is not served is asked for again and again.
     """
 
+    path: str
+    view: View
+    keys: Sequence[Callable[[Json], str | None]]
+    query: Mapping[str, str] = field(default_factory=dict)
+    needed: bool = False
+
+
+class StandIn:
+    """Acts as an operator on one API server while it is entered, or while ``run`` runs.
+
+    A subclass says what is watched, and what it does about one uid (`_reconcile`); `_primaries` are the uids that it
+    acts upon.
+    """
+
+    about = "a stand-in for an operator"
     WORKERS = 8
     RETRY_SECONDS = 0.5
     LONGEST_PAUSE = 5.0
 
-    def __init__(self, kubeconfig: Path) -> None:
+    def __init__(self, kubeconfig: Path, watched: Sequence[Watched]) -> None:
         self._kubeconfig = kubeconfig
-        self._rayservices = View()
-        self._clusters = View()
-        self._pods = View()
+        self._watched = watched
         self._dirty = DirtyKeys()
-        self._served: set[str] = set()
-        self._refused: dict[str, str] = {}
-        self._listed = {RAYCLUSTERS: asyncio.Event(), PODS: asyncio.Event()}
+        self._listed = {each.path: asyncio.Event() for each in watched if each.needed}
         self._api: Api
         self._task: asyncio.Task[None] | None = None
 
@@ -263,42 +276,53 @@ class RayClusterStandIn:
     async def run(self) -> None:
         """Watches and acts until cancelled, also through failures of the API server."""
         async with Api.connect(self._kubeconfig) as self._api, asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow(RAYSERVICES, self._rayservices, {}, _uid))
-            tasks.create_task(self._follow(RAYCLUSTERS, self._clusters, {}, _uid, _controller))
-            tasks.create_task(self._follow(PODS, self._pods, {"labelSelector": CLUSTER_LABEL}, _controller))
+            for each in self._watched:
+                tasks.create_task(self._follow(each))
             for _ in range(self.WORKERS):
                 tasks.create_task(self._work(tasks))
 
-    async def _follow(
-        self, path: str, view: View, query: Mapping[str, str], *keys: Callable[[Json], str | None]
-    ) -> None:
+    def _primaries(self) -> Iterable[str]:
+        raise NotImplementedError
+
+    async def _reconcile(self, uid: str) -> None:
+        raise NotImplementedError
+
+    def _name(self, uid: str) -> str:
+        raise NotImplementedError
+
+    async def _follow(self, watched: Watched) -> None:
         """Keeps a view up to date; after a broken connection continues where it broke."""
         version, pause = "", 0.0
         while True:
             try:
                 if not version:
-                    version = await self._list(path, view, query)
-                async for event in self._api.watch(path, {**query, "resourceVersion": version}):
+                    version = await self._list(watched)
+                async for event in self._api.watch(
+                    watched.path, {**watched.query, "resourceVersion": version}
+                ):
                     version, pause = event["object"]["metadata"]["resourceVersion"], 0.0
                     if event["type"] != "BOOKMARK":
-                        view.apply(event["type"], event["object"])
-                        self._wake(*(key(event["object"]) for key in keys))
+                        watched.view.apply(event["type"], event["object"])
+                        self._wake(*(key(event["object"]) for key in watched.keys))
             except RefusedError as refusal:
                 version = "" if refusal.status in RELIST else version
-                log.info("%s: %s", path, refusal)
+                log.info("%s: %s", watched.path, refusal)
             except UNREACHABLE as error:
-                log.info("%s: lost the API server (%r)", path, error)
+                log.info("%s: lost the API server (%r)", watched.path, error)
             pause = min(self.LONGEST_PAUSE, pause * 2 or 0.1)
             await asyncio.sleep(pause)
 
-    async def _list(self, path: str, view: View, query: Mapping[str, str]) -> str:
+    async def _list(self, watched: Watched) -> str:
         """Reads everything (unpaged: a testbed has few thousand pods) and marks all of it dirty."""
         started = asyncio.get_running_loop().time()
-        answer = await self._api.request("GET", path, query=query)
-        view.replace(answer["items"], started)
-        if path in self._listed:
-            self._listed[path].set()
-        self._wake(*self._rayservices.by_uid, *self._clusters.by_uid)
+        answer = await self._api.request("GET", watched.path, query=watched.query)
+        # The items of a list do not say their kind.
+        kind = answer["kind"].removesuffix("List")
+        items = [{"apiVersion": answer["apiVersion"], "kind": kind, **each} for each in answer["items"]]
+        watched.view.replace(items, started)
+        if watched.path in self._listed:
+            self._listed[watched.path].set()
+        self._wake(*self._primaries())
         return str(answer["metadata"]["resourceVersion"])
 
     def _wake(self, *uids: str | None) -> None:
@@ -321,6 +345,73 @@ class RayClusterStandIn:
         await asyncio.sleep(self.RETRY_SECONDS)
         self._dirty.add(uid)
 
+    async def _create(self, group: str, plural: str, body: Json) -> Json:
+        """The created object, or the one of that name; raises as long as that has another controller."""
+        path = f"{group}/namespaces/{body['metadata']['namespace']}/{plural}"
+        try:
+            return await self._api.request("POST", path, body)
+        except RefusedError as refusal:
+            if refusal.status != 409:
+                raise
+            existing = await self._api.request("GET", f"{path}/{body['metadata']['name']}")
+            if controller_of(existing) != controller_of(body):
+                raise
+            return existing
+
+    async def _delete(self, one: Json, group: str, plural: str) -> None:
+        """Deletes an object, unless it is gone or another one has its name."""
+        metadata = one["metadata"]
+        path = f"{group}/namespaces/{metadata['namespace']}/{plural}/{metadata['name']}"
+        body = {"preconditions": {"uid": uid_of(one)}, "propagationPolicy": "Background"}
+        try:
+            await self._api.request("DELETE", path, body)
+        except RefusedError as refusal:
+            if refusal.status not in (404, 409):
+                raise
+
+    async def _report(self, one: Json, plural: str, status: Json) -> None:
+        """Writes a status where it differs."""
+        await self._patch_status(one, plural, patch_for(one.get("status") or {}, status, now_text()))
+
+    async def _patch_status(self, one: Json, plural: str, patch: Json | None) -> None:
+        """Merges a patch into the status of an object that is still the same."""
+        if patch is None:
+            return
+        metadata = one["metadata"]
+        path = (
+            f"/apis/{one['apiVersion']}/namespaces/{metadata['namespace']}/{plural}/{metadata['name']}/status"
+        )
+        body = {"metadata": {"uid": metadata["uid"]}, "status": patch}
+        try:
+            await self._api.request("PATCH", path, body)
+        except RefusedError as refusal:
+            if refusal.status not in (404, 409):
+                raise
+
+
+class RayClusterStandIn(StandIn):
+    """Acts as KubeRay's operator. A cluster without the CRD of RayServices is served, too."""
+
+    about = "a stand-in for KubeRay's operator; watching RayClusters"
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self._rayservices = View()
+        self._clusters = View()
+        self._pods = View()
+        self._served: set[str] = set()
+        self._refused: dict[str, str] = {}
+        super().__init__(
+            kubeconfig,
+            [
+                Watched(RAYSERVICES, self._rayservices, [uid_of]),
+                Watched(RAYCLUSTERS, self._clusters, [uid_of, controller_of], needed=True),
+                Watched(PODS, self._pods, [controller_of], {"labelSelector": CLUSTER_LABEL}, needed=True),
+            ],
+        )
+
+    def _primaries(self) -> Iterable[str]:
+        return [*self._rayservices.by_uid, *self._clusters.by_uid]
+
     async def _reconcile(self, uid: str) -> None:
         """Makes the next changes that the spec of one RayCluster or RayService requires."""
         if (service := self._rayservices.by_uid.get(uid)) is not None:
@@ -330,25 +421,24 @@ class RayClusterStandIn:
             await self._reconcile_cluster(cluster)
 
     async def _reconcile_service(self, service: Json) -> None:
-        clusters = self._clusters.controlled_by(_uid(service))
+        clusters = self._clusters.controlled_by(uid_of(service))
         if not clusters:
-            created = await self._create(
-                service, "/apis/ray.io/v1", "rayclusters", rayservices.make_cluster(service)
-            )
+            wanted = rayservices.make_cluster(service)
+            created = await self._create("/apis/ray.io/v1", "rayclusters", wanted)
             self._clusters.expect(created, asyncio.get_running_loop().time())
         await self._make_services(service, rayservices.make_services(service))
-        await self._report(service, "rayservices", rayservices.make_status(service, clusters, _now()))
+        await self._report(service, "rayservices", rayservices.make_status(service, clusters, now_text()))
 
     async def _reconcile_cluster(self, cluster: Json) -> None:
         if problem := problem_with(cluster):
             await self._refuse(cluster, problem)
             return
         await self._make_services(cluster, make_services(cluster))
-        plan = plan_pods(cluster, self._pods.controlled_by(_uid(cluster)))
+        plan = plan_pods(cluster, self._pods.controlled_by(uid_of(cluster)))
         failures = await self._carry_out(cluster, plan)
         failure = next((str(one) for one in failures if isinstance(one, RefusedError)), None)
-        pods = self._pods.controlled_by(_uid(cluster))
-        await self._report(cluster, "rayclusters", make_status(cluster, pods, failure, _now()))
+        pods = self._pods.controlled_by(uid_of(cluster))
+        await self._report(cluster, "rayclusters", make_status(cluster, pods, failure, now_text()))
         if failures:
             raise failures[0]
 
@@ -368,30 +458,17 @@ class RayClusterStandIn:
 
     async def _make_services(self, owner: Json, services: Sequence[Json]) -> None:
         """Creates the services of a RayCluster or RayService once."""
-        uid = _uid(owner)
+        uid = uid_of(owner)
         if uid not in self._served:
             for service in services:
-                await self._create(owner, "/api/v1", "services", service)
+                await self._create("/api/v1", "services", service)
             self._served.add(uid)
-
-    async def _create(self, owner: Json, group: str, plural: str, body: Json) -> Json:
-        """The created object, or the one of that name; raises as long as that is of an earlier owner."""
-        path = f"{group}/namespaces/{owner['metadata']['namespace']}/{plural}"
-        try:
-            return await self._api.request("POST", path, body)
-        except RefusedError as refusal:
-            if refusal.status != 409:
-                raise
-            existing = await self._api.request("GET", f"{path}/{body['metadata']['name']}")
-            if _controller(existing) != _uid(owner):
-                raise
-            return existing
 
     async def _carry_out(self, cluster: Json, plan: Plan) -> list[BaseException]:
         """Sends all requests and lets each end: a cancelled one might have created its pod nevertheless."""
         doomed = [self._pods.by_uid[uid] for uid in plan.delete]
         results = await asyncio.gather(
-            *(self._delete_pod(pod) for pod in doomed),
+            *(self._delete(pod, "/api/v1", "pods") for pod in doomed),
             *(self._create_pod(cluster, slot) for slot in plan.create),
             return_exceptions=True,
         )
@@ -402,43 +479,24 @@ class RayClusterStandIn:
         self._pods.expect(created, asyncio.get_running_loop().time())
         log.info("RayCluster %s: created %s", cluster["metadata"]["name"], created["metadata"]["name"])
 
-    async def _delete_pod(self, pod: Json) -> None:
-        path = f"{_namespace_path(pod)}/pods/{pod['metadata']['name']}"
-        try:
-            await self._api.request("DELETE", path, {"preconditions": {"uid": _uid(pod)}})
-        except RefusedError as refusal:
-            if refusal.status not in (404, 409):
-                raise
-
-    async def _report(self, one: Json, plural: str, status: Json) -> None:
-        """Writes a status where it differs."""
-        metadata = one["metadata"]
-        patch = patch_for(one.get("status") or {}, status, _now())
-        if patch is None:
-            return
-        path = f"/apis/ray.io/v1/namespaces/{metadata['namespace']}/{plural}/{metadata['name']}/status"
-        body = {"metadata": {"uid": metadata["uid"]}, "status": patch}
-        try:
-            await self._api.request("PATCH", path, body)
-        except RefusedError as refusal:
-            if refusal.status not in (404, 409):
-                raise
-
     def _name(self, uid: str) -> str:
         found = self._clusters.by_uid.get(uid) or self._rayservices.by_uid.get(uid) or {}
         metadata = found.get("metadata", {})
         return f"{metadata.get('namespace')}/{metadata.get('name')}"
 
 
-def _now() -> str:
+def now_text() -> str:
+    """The time as Kubernetes writes it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _uid(one: Json) -> str:
+def uid_of(one: Json) -> str:
+    """The uid of an object."""
     return str(one["metadata"]["uid"])
 
 
-def _controller(one: Json) -> str | None:
+def controller_of(one: Json) -> str | None:
+    """The uid of the object that controls this one; None without a controller."""
     owners = one["metadata"].get("ownerReferences") or []
     return next((owner["uid"] for owner in owners if owner.get("controller")), None)
 
@@ -447,14 +505,15 @@ def _namespace_path(one: Json) -> str:
     return f"/api/v1/namespaces/{one['metadata']['namespace']}"
 
 
-async def _run_until_told(kubeconfig: Path) -> None:
+async def run_until_told(stand_in: StandIn) -> None:
+    """Runs a stand-in until SIGTERM or SIGINT."""
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told.set)
-    log.info("this is a stand-in for KubeRay's operator; watching RayClusters")
+    log.info("this is %s", stand_in.about)
     async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(RayClusterStandIn(kubeconfig).run())
+        running = tasks.create_task(stand_in.run())
         await told.wait()
         running.cancel()
 
@@ -469,7 +528,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--kubeconfig", type=Path, required=True, help="how to reach the API server")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    asyncio.run(_run_until_told(options.kubeconfig))
+    asyncio.run(run_until_told(RayClusterStandIn(options.kubeconfig)))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,271 @@
+"""The stand-ins for operators, as functions of values: the objects that each kind gets, and its status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from testbed.operated import RUN_FOR, Operated, Wish
+from testbed.operators import BELOW, OPERATED
+
+Json = dict[str, Any]
+
+NOW = "2026-01-01T00:00:00Z"
+TEMPLATE: Json = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "main"}]}}
+RAY: Json = {"headGroupSpec": {"template": TEMPLATE}}
+SPECS: dict[str, Json] = {
+    "JAXJob": {"jaxReplicaSpecs": {"Worker": {"replicas": 2, "template": TEMPLATE}}},
+    "MPIJob": {
+        "mpiReplicaSpecs": {
+            "Launcher": {"template": TEMPLATE},
+            "Worker": {"replicas": 2, "template": TEMPLATE},
+        }
+    },
+    "PyTorchJob": {
+        "pytorchReplicaSpecs": {"Master": {"template": TEMPLATE}, "Worker": {"template": TEMPLATE}}
+    },
+    "Job": {
+        "tasks": [{"name": "a", "replicas": 1, "template": TEMPLATE}, {"name": "b", "template": TEMPLATE}]
+    },
+    "SparkApplication": {"driver": {"memory": "512m"}, "executor": {"instances": 2}},
+    "Training": {"replicas": 2, "template": TEMPLATE},
+    "JobSet": {
+        "replicatedJobs": [
+            {"name": "w", "replicas": 2, "template": {"spec": {"parallelism": 3, "template": TEMPLATE}}}
+        ]
+    },
+    "TrainJob": {"trainer": {"numNodes": 2, "resourcesPerNode": {"requests": {"cpu": 1}}}},
+    "LeaderWorkerSet": {"replicas": 2, "leaderWorkerTemplate": {"size": 3, "workerTemplate": TEMPLATE}},
+    "RayJob": {"rayClusterSpec": RAY, "shutdownAfterJobFinishes": True},
+}
+
+
+def operated(kind: str) -> Operated:
+    """The stand-in of a kind."""
+    (found,) = [each for each in OPERATED if each.kind == kind]
+    return found
+
+
+def made(kind: str, spec: Json | None = None, **fields: Json) -> Json:
+    """An object of a kind as the API server has it."""
+    metadata = {"name": "x", "namespace": "n", "uid": "12345678"}
+    return {
+        "apiVersion": operated(kind).version,
+        "kind": kind,
+        "metadata": metadata,
+        "spec": spec or SPECS[kind],
+        **fields,
+    }
+
+
+def after(kind: str, *below: Json, **fields: Any) -> Wish:  # noqa: ANN401 - any JSON
+    """What the stand-in does about an object with these objects below it."""
+    return operated(kind).decide(made(kind, **fields), below, NOW)
+
+
+def pod(name: str, phase: str) -> Json:
+    ready = {"type": "Ready", "status": "True" if phase == "Running" else "False"}
+    return {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {"name": name, "namespace": "n", "uid": f"uid-of-{name}"},
+        "status": {"phase": phase, "conditions": [ready]},
+    }
+
+
+def job(name: str, **status: Any) -> Json:  # noqa: ANN401 - any JSON
+    return {"kind": "Job", "metadata": {"name": name}, "spec": {"parallelism": 1}, "status": status}
+
+
+def ended(condition: str) -> Json:
+    return {"conditions": [{"type": condition, "status": "True"}]}
+
+
+def names(objects: Wish) -> list[str]:
+    return [f"{each['kind']}/{each['metadata']['name']}" for each in objects.wanted]
+
+
+def true(wish: Wish) -> list[str]:
+    """The types of the conditions that are True."""
+    return [each["type"] for each in wish.status["conditions"] if each["status"] == "True"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("JAXJob", ["Pod/x-worker-0", "Pod/x-worker-1"]),
+        ("MPIJob", ["Pod/x-launcher-0", "Pod/x-worker-0", "Pod/x-worker-1"]),
+        ("PyTorchJob", ["Pod/x-master-0", "Pod/x-worker-0"]),
+        ("Job", ["Pod/x-a-0", "Pod/x-b-0"]),
+        ("SparkApplication", ["Pod/x-driver", "Pod/x-exec-1", "Pod/x-exec-2"]),
+        ("Training", ["Pod/x-0", "Pod/x-1"]),
+        ("JobSet", ["Job/x-w-0", "Job/x-w-1"]),
+        ("TrainJob", ["JobSet/x"]),
+        ("LeaderWorkerSet", ["StatefulSet/x"]),
+        ("RayJob", ["RayCluster/x-12345"]),
+    ],
+)
+def test_new_object_gets_objects_that_it_controls(kind: str, expected: list[str]) -> None:
+    wish = after(kind)
+
+    assert names(wish) == expected
+    assert wish.unwanted == ()
+    for each in wish.wanted:
+        (owner,) = each["metadata"]["ownerReferences"]
+        assert (owner["uid"], owner["kind"], owner["controller"]) == ("12345678", kind, True)
+        assert each["metadata"]["namespace"] == "n"
+        assert (each["apiVersion"], each["kind"]) in BELOW
+
+
+@pytest.mark.parametrize(
+    ("kind", "below", "expected"),
+    [
+        ("PyTorchJob", [pod("x-master-0", "Running")], ["Created"]),
+        (
+            "PyTorchJob",
+            [pod("x-master-0", "Running"), pod("x-worker-0", "Running")],
+            ["Created", "Running"],
+        ),
+        (
+            "PyTorchJob",
+            [pod("x-master-0", "Succeeded"), pod("x-worker-0", "Running")],
+            ["Created", "Succeeded"],
+        ),
+        ("PyTorchJob", [pod("x-master-0", "Running"), pod("x-worker-0", "Failed")], ["Created", "Failed"]),
+        (
+            "JAXJob",
+            [pod("x-worker-0", "Succeeded"), pod("x-worker-1", "Running")],
+            ["Created", "Running"],
+        ),
+        (
+            "MPIJob",
+            [pod("x-launcher-0", "Succeeded"), pod("x-worker-0", "Running"), pod("x-worker-1", "Running")],
+            ["Created", "Succeeded"],
+        ),
+        ("Training", [pod("x-0", "Succeeded"), pod("x-1", "Running")], []),
+        ("Training", [pod("x-0", "Succeeded"), pod("x-1", "Succeeded")], ["Trained"]),
+        ("Training", [pod("x-0", "Failed"), pod("x-1", "Running")], ["Aborted"]),
+        ("JobSet", [job("x-w-0", **ended("Complete")), job("x-w-1", ready=1)], []),
+        ("JobSet", [job("x-w-0", **ended("Complete")), job("x-w-1", **ended("Complete"))], ["Completed"]),
+        ("JobSet", [job("x-w-0", **ended("Failed")), job("x-w-1", ready=1)], ["Failed"]),
+        (
+            "TrainJob",
+            [{"kind": "JobSet", "metadata": {"name": "x"}, "status": ended("Completed")}],
+            ["Complete"],
+        ),
+        ("LeaderWorkerSet", [pod("x-0", "Running"), pod("x-1", "Running")], ["Progressing"]),
+    ],
+)
+def test_conditions_follow_what_is_below(kind: str, below: list[Json], expected: list[str]) -> None:
+    assert true(after(kind, *below)) == expected
+
+
+@pytest.mark.parametrize(
+    ("phases", "expected"),
+    [
+        (["Running"], "Pending"),
+        (["Running", "Running"], "Running"),
+        (["Running", "Succeeded"], "Running"),
+        (["Succeeded", "Succeeded"], "Completed"),
+        (["Succeeded", "Failed"], "Failed"),
+    ],
+)
+def test_volcano_job_has_a_phase(phases: list[str], expected: str) -> None:
+    pods = [pod(name, phase) for name, phase in zip(("x-a-0", "x-b-0"), phases, strict=False)]
+    assert after("Job", *pods).status["state"] == {"phase": expected, "lastTransitionTime": NOW}
+
+
+@pytest.mark.parametrize(
+    ("driver", "executor", "expected"),
+    [
+        ("Pending", "Pending", "SUBMITTED"),
+        ("Running", "Running", "RUNNING"),
+        ("Succeeded", "Running", "COMPLETED"),
+        ("Failed", "Running", "FAILED"),
+    ],
+)
+def test_spark_application_ends_with_its_driver(driver: str, executor: str, expected: str) -> None:
+    executors = [pod(f"x-exec-{number}", executor) for number in (1, 2)]
+    wish = after("SparkApplication", pod("x-driver", driver), *executors)
+    assert wish.status["applicationState"] == {"state": expected}
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("PyTorchJob", ended("Succeeded")),
+        ("Training", ended("Aborted")),
+        ("Job", {"state": {"phase": "Completed"}}),
+        ("SparkApplication", {"applicationState": {"state": "COMPLETED"}}),
+    ],
+)
+def test_ended_crew_gets_no_pods_and_loses_those_that_run(kind: str, status: Json) -> None:
+    wish = after(kind, pod("x-0", "Succeeded"), pod("x-1", "Running"), status=status)
+    assert (wish.wanted, [each["metadata"]["name"] for each in wish.unwanted]) == ((), ["x-1"])
+
+
+def test_template_of_a_crew_keeps_its_labels_and_gets_those_of_the_operator() -> None:
+    master, worker = after("PyTorchJob").wanted
+    assert master["metadata"]["labels"] == {
+        "app": "a",
+        "training.kubeflow.org/job-name": "x",
+        "training.kubeflow.org/replica-type": "master",
+        "training.kubeflow.org/replica-index": "0",
+        "training.kubeflow.org/job-role": "master",
+    }
+    assert "initContainers" not in master["spec"]
+    assert [each["name"] for each in worker["spec"]["initContainers"]] == ["init-pytorch"]
+
+
+def test_leader_worker_set_has_workers_of_each_leader_that_exists() -> None:
+    first = after("LeaderWorkerSet", pod("x-1", "Running"))
+    assert names(first) == ["StatefulSet/x", "StatefulSet/x-1"]
+    workers = first.wanted[1]
+    assert workers["metadata"]["ownerReferences"][0]["uid"] == "uid-of-x-1"
+    assert (workers["spec"]["replicas"], workers["spec"]["ordinals"]) == (2, {"start": 1})
+
+    sets = [
+        {"kind": "StatefulSet", "metadata": {"name": name}, "status": {"readyReplicas": 2}}
+        for name in ("x-0", "x-1")
+    ]
+    whole = after("LeaderWorkerSet", pod("x-0", "Running"), pod("x-1", "Running"), *sets)
+    assert (true(whole), whole.status["readyReplicas"]) == (["Available"], 2)
+
+
+RAY_CLUSTER: Json = {"kind": "RayCluster", "metadata": {"name": "x-12345"}, "status": {"state": "ready"}}
+
+
+@pytest.mark.parametrize(
+    ("below", "wanted", "deployment", "state"),
+    [
+        ([{**RAY_CLUSTER, "status": {}}], 1, "Initializing", None),
+        ([RAY_CLUSTER], 2, "Running", "PENDING"),
+        ([RAY_CLUSTER, job("x", ready=1)], 2, "Running", "RUNNING"),
+        ([RAY_CLUSTER, job("x", **ended("Complete"))], 2, "Complete", "SUCCEEDED"),
+        ([RAY_CLUSTER, job("x", **ended("Failed"))], 2, "Failed", "FAILED"),
+    ],
+)
+def test_ray_job_submits_once_its_cluster_is_ready(
+    below: list[Json], wanted: int, deployment: str, state: str | None
+) -> None:
+    wish = after("RayJob", *below)
+    assert len(wish.wanted) == wanted
+    assert (wish.status["jobDeploymentStatus"], wish.status.get("jobStatus")) == (deployment, state)
+
+
+@pytest.mark.parametrize("shutdown", [True, False])
+def test_ended_ray_job_removes_its_cluster_if_it_is_to(shutdown: bool) -> None:
+    spec = {**SPECS["RayJob"], "shutdownAfterJobFinishes": shutdown}
+    wish = after("RayJob", RAY_CLUSTER, spec=spec, status={"jobDeploymentStatus": "Complete"})
+    assert (wish.wanted, wish.unwanted) == ((), [RAY_CLUSTER] if shutdown else ())
+
+
+@pytest.mark.parametrize("kind", ["RayJob", "TrainJob"])
+def test_annotation_of_an_object_without_pod_template_says_how_long_it_runs(kind: str) -> None:
+    one = made(kind)
+    one["metadata"]["annotations"] = {RUN_FOR: "5s"}
+    below = [RAY_CLUSTER] if kind == "RayJob" else []
+    last = operated(kind).decide(one, below, NOW).wanted[-1]
+    spec = last["spec"] if kind == "RayJob" else last["spec"]["replicatedJobs"][0]["template"]["spec"]
+    assert spec["template"]["metadata"]["annotations"] == {RUN_FOR: "5s"}
