@@ -111,7 +111,7 @@ demo-queues: $(READY) ## Three teams, sixteen GPUs: watch a team borrow, and oth
 	@$(BIN)/python -m testbed.demo_queues
 
 .PHONY: dev
-dev: $(READY) ## The same set-up left running, to play with by kubectl and psql; Ctrl-C ends it
+dev: $(READY) ## A cluster with three users, left running, to play with by kubectl and psql; Ctrl-C ends it
 	@$(BIN)/python -m testbed.dev
 
 .PHONY: docs

@@ -46,16 +46,8 @@ HISTORY: Final = """
 SELECT name, at, cause, from_phase, to_phase, message, seconds_since_previous FROM history.timeline ORDER BY id
 """
 
-BY_HAND: Final = f"""\
-The same by hand: `make dev` in one terminal, and in another what it prints, then
-
-  kubectl apply -f examples/aw-{FIRST}.yaml
-  kubectl apply -f examples/aw-{SECOND}.yaml
-  kubectl get aw,rayclusters,pods,services       # one runs; of the other there is nothing
-  kubectl describe aw {SECOND}          # its status says what is missing
-  kubectl delete aw {FIRST}
-  kubectl wait aw {SECOND} --for=condition=Running
-  psql "$DISPATCHER_DATABASE_URL" -c 'SELECT * FROM history.timeline ORDER BY id'
+BY_HAND: Final = """\
+By hand: `make dev` leaves a larger cluster running, with three users. README.md has an afternoon to play there.
 """
 
 

@@ -33,8 +33,10 @@ from testbed.ports import Ports
 from testbed.processes import KILL, Process, Supervisor
 
 STAGES = Path(__file__).parent / "stages"
+POD_SUCCEEDS = "pod-succeed.yaml"
 COMPONENTS = ("kube-controller-manager", "kube-scheduler", "kwok")
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+USERS = "testbed:users"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 READY_SECONDS = 120.0
 POLL_SECONDS = 0.05
@@ -50,11 +52,17 @@ class Wanted:
 
     CRDs given here are served before the controller manager starts. Its garbage collector and its quota controller see
     later ones only after up to 30 seconds; until then owner references to them collect nothing.
+
+    `work_seconds` is how long the pod of a job runs that does not say it (`stages/README.md`). `users` are namespaces
+    by the name of the user. `flags` are further flags of the API server.
     """
 
     nodes: int = 4
     shape: Shape = field(default_factory=Shape)
     crds: Sequence[Path] = ()
+    work_seconds: int = 1
+    users: Mapping[str, str] = field(default_factory=dict)
+    flags: Sequence[str] = ()
 
 
 class Plane:
@@ -90,6 +98,10 @@ class Plane:
         """
         cache = self.folder / "kubectl-cache"
         return {"KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": str(cache), "KUBERC": "off"}
+
+    def kubeconfig_of(self, user: str) -> Path:
+        """The kubeconfig of one of `wanted.users`; the group `testbed:users` has all of them."""
+        return self.folder / f"{user}.kubeconfig"
 
     def up(self, timeout: float = READY_SECONDS) -> None:
         """Starts everything and returns when the cluster is ready: nodes usable, `default` able to hold pods.
@@ -222,6 +234,7 @@ class Plane:
             "--authorization-mode=RBAC",
             "--endpoint-reconciler-type=none",
             "--allow-privileged",
+            *self.wanted.flags,
         ]
 
     def _controller_manager_flags(self) -> list[str]:
@@ -241,23 +254,31 @@ class Plane:
         return [f"--config={self.folder / 'scheduler.yaml'}", "--secure-port=0"]
 
     def _kwok_flags(self) -> list[str]:
-        stages = (f"--config={each}" for each in sorted(STAGES.glob("*.yaml")))
+        own = {POD_SUCCEEDS: self.folder / POD_SUCCEEDS}
+        stages = (f"--config={own.get(each.name, each)}" for each in sorted(STAGES.glob("*.yaml")))
         return [f"--kubeconfig={self.folder / 'kwok.kubeconfig'}", *stages, "--v=WARN"]
 
     def _write_files(self) -> None:
         tokens = {each: secrets.token_hex(16) for each in COMPONENTS} | {"admin": self.admin_token}
         # Different names show in managedFields; all have full rights, even before RBAC has its roles.
-        lines = (f'{token},{user},{user},"system:masters"\n' for user, token in tokens.items())
+        lines = [f'{token},{user},{user},"system:masters"\n' for user, token in tokens.items()]
+        tokens |= {user: secrets.token_hex(16) for user in self.wanted.users}
+        lines += [f'{tokens[user]},{user},{user},"{USERS}"\n' for user in self.wanted.users]
         write_private(self.folder / "tokens.csv", "".join(lines))
         for each in COMPONENTS:
             self._write_kubeconfig(f"{each}.kubeconfig", each, tokens[each])
         self._write_kubeconfig(self.kubeconfig.name, "admin", self.admin_token)
+        for user, namespace in self.wanted.users.items():
+            self._write_kubeconfig(self.kubeconfig_of(user).name, user, tokens[user], namespace)
+        succeeds = yaml.safe_load((STAGES / POD_SUCCEEDS).read_text())
+        succeeds["spec"]["delay"]["durationMilliseconds"] = self.wanted.work_seconds * 1000
+        write_private(self.folder / POD_SUCCEEDS, yaml.safe_dump(succeeds))
         scheduler = scheduler_configuration(self.folder / "kube-scheduler.kubeconfig")
         write_private(self.folder / "scheduler.yaml", yaml.safe_dump(scheduler))
         self.kubectl.write_text(kubectl_script(self.environment, self._binaries.kubectl))
         self.kubectl.chmod(0o755)
 
-    def _write_kubeconfig(self, file: str, user: str, token: str) -> Path:
+    def _write_kubeconfig(self, file: str, user: str, token: str, namespace: str = "default") -> Path:
         content = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -269,7 +290,12 @@ class Plane:
                 }
             ],
             "users": [{"name": user, "user": {"token": token}}],
-            "contexts": [{"name": self.name, "context": {"cluster": self.name, "user": user}}],
+            "contexts": [
+                {
+                    "name": self.name,
+                    "context": {"cluster": self.name, "user": user, "namespace": namespace},
+                }
+            ],
         }
         return write_private(self.folder / file, yaml.safe_dump(content, sort_keys=False))
 

@@ -1,6 +1,7 @@
-"""One whole stack: a hub, perhaps members, Postgres, the dispatcher, and stand-ins for KubeRay's operator.
+"""One whole stack: a hub, perhaps members, Postgres, the dispatcher, and stand-ins for operators.
 
-The demo and `make dev` start the same stack, `make demo-hub` one with members, `make demo-queues` one with more GPUs.
+`make demo` starts the default stack, `make demo-hub` one with members, `make demo-queues` one with more GPUs, and
+`make dev` one with users and with all kinds of the docs.
 Every part is a process under the caller's supervisor. It gets all its settings explicitly, and sees nothing of the
 user's KUBECONFIG or DISPATCHER_… variables.
 """
@@ -47,6 +48,7 @@ POLL_SECONDS: Final = 0.05
 PROBE_SECONDS: Final = 2.0
 NODE_LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 DATABASE: Final = "dispatcher"
+COMMANDS: Final = ("dispatcher", "kubectl-aw", "kubectl_complete-aw")
 
 Say = Callable[[str], None]
 
@@ -98,9 +100,14 @@ class Dispatcher:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The parts of a stack; members by name. `settings` are the dispatcher's, by the names of their variables."""
+    """The parts of a stack; members by name. `settings` are the dispatcher's, by the names of their variables.
+
+    `manifests` are applied on the hub. With `operators`, kinds beside RayClusters and RayServices have stand-ins, too.
+    """
 
     hub: Wanted = field(default_factory=lambda: Wanted(NODES, GPU_NODE, CRDS))
+    manifests: Sequence[Path] = POLICIES
+    operators: bool = False
     members: Mapping[str, Wanted] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -122,6 +129,8 @@ class Stack:
         self.database_url = ""
         self.dispatcher: Dispatcher
         self._settings = setting.settings
+        self._manifests = setting.manifests
+        self._has_operators = setting.operators
         self._operators: dict[str, Process] = {}
         self._supervisor = supervisor
         self._binaries = binaries
@@ -141,13 +150,16 @@ class Stack:
         for plane in planes:
             self._parts.callback(plane.down)
         up_all(planes)
-        apply(self.plane, POLICIES)
+        apply(self.plane, self._manifests)
         for plane in planes:
             name = f", {plane.name}" if self.members else ""
             say(f"Kubernetes {chosen().version.removeprefix('v')}{name}: {describe(plane.wanted)}")
         for plane in self.members.values() or planes:
             self._start_operator(plane)
         say("a stand-in for KubeRay's operator (not KubeRay: it turns RayClusters into pods and services)")
+        if self._has_operators:
+            self._start_stand_in("operators-stand-in", "testbed.operators", self.plane)
+            say("stand-ins for the operators of RayJobs, JobSets, PyTorchJobs and so on")
         self.dispatcher = Dispatcher(self._supervisor, {**self.environment, **self._settings})
         self._parts.callback(self._supervisor.stop, self.dispatcher.process)
         self.dispatcher.wait_until_ready()
@@ -203,11 +215,11 @@ class Stack:
         return [*lines, f'export PATH={shlex.quote(str(self.folder / "bin"))}:"$PATH"']
 
     def _programs(self) -> dict[str, Path]:
-        """By name: the cluster's kubectl, the server's psql, and the dispatcher's command."""
+        """By name: the cluster's kubectl, the server's psql, and the dispatcher's commands."""
         found = {
             "kubectl": self._binaries.kubectl,
             "psql": server_binaries() / "psql",
-            "dispatcher": Path(sys.executable).parent / "dispatcher",
+            **{name: Path(sys.executable).parent / name for name in COMMANDS},
         }
         return {name: program for name, program in found.items() if program.exists()}
 
@@ -222,10 +234,13 @@ class Stack:
 
     def _start_operator(self, plane: Plane) -> None:
         name = f"kuberay-stand-in-{plane.name}" if self.members else "kuberay-stand-in"
-        argv = [sys.executable, "-m", "testbed.kuberay", "--kubeconfig", str(plane.kubeconfig)]
+        self._operators[plane.name] = self._start_stand_in(name, "testbed.kuberay", plane)
+
+    def _start_stand_in(self, name: str, module: str, plane: Plane) -> Process:
+        argv = [sys.executable, "-m", module, "--kubeconfig", str(plane.kubeconfig)]
         process = self._supervisor.start(name, argv, env=self.environment, cwd=ROOT)
         self._parts.callback(self._supervisor.stop, process)
-        self._operators[plane.name] = process
+        return process
 
 
 def apply(plane: Plane, manifests: Sequence[Path]) -> None:

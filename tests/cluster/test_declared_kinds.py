@@ -12,7 +12,7 @@ from dispatcher.kube.client import MERGE_PATCH
 from testbed.kuberay import Api
 from testbed.plane import Plane
 from tests.cluster.definitions import install
-from tests.cluster.manifests import changed, pod
+from tests.cluster.manifests import changed, pod, pod_template
 from tests.cluster.outcomes import rows
 from tests.cluster.world import CHECKOUT, World
 from tests.commands import Run, runner
@@ -101,10 +101,11 @@ def run(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 
 
 def training(name: str, replicas: int) -> Json:
-    """The AppWrapper of the example, under this name and with so many pods of 5 CPUs."""
+    """The AppWrapper of the example, under this name and with so many pods of 5 CPUs, which do not end."""
     example = yaml.safe_load((OWN_KIND / "aw-training.yaml").read_text())
     named = changed(changed(example, "metadata.name", name), f"{SPEC}.replicas", replicas)
-    return changed(named, f"{SPEC.removesuffix('.spec')}.metadata.name", name)
+    lasting = changed(named, f"{SPEC}.template.metadata", pod_template(run_for="forever")["metadata"])
+    return changed(lasting, f"{SPEC.removesuffix('.spec')}.metadata.name", name)
 
 
 def preferred_nodes(template: Json) -> list[str]:

@@ -75,7 +75,7 @@ def test_demo_tells_its_story(runs: dict[str, Run]) -> None:
         "│ pods-running │ Dispatched  │ Running ",
         "│ released ",
         "│ blocked ",
-        "The same by hand: `make dev`",
+        "By hand: `make dev`",
     )
     assert run.left_behind() == []
 
@@ -89,9 +89,25 @@ def test_dev_can_be_used_killed_and_started_again(runs: dict[str, Run]) -> None:
     assert in_shell(
         run, 'psql -At "$DISPATCHER_DATABASE_URL" -c "SELECT count(*) FROM history.queue_now"'
     ) == ["0"]
-    assert in_shell(run, "for each in kubectl psql dispatcher; do command -v $each; done") == [
-        str(run.state / "bin" / each) for each in ("kubectl", "psql", "dispatcher")
+    assert in_shell(run, "for each in kubectl psql dispatcher kubectl-aw; do command -v $each; done") == [
+        str(run.state / "bin" / each) for each in ("kubectl", "psql", "dispatcher", "kubectl-aw")
     ]
+    for user, home, other in (
+        ("ada", "team-a", "team-b"),
+        ("ben", "team-a", "team-b"),
+        ("cleo", "team-b", "team-a"),
+    ):
+        assert as_user(run, user, "auth whoami -o jsonpath={.status.userInfo.username}") == [user]
+        assert as_user(run, user, "config view --minify -o jsonpath={..namespace}") == [home]
+        for may in ("create appwrappers", "create rayjobs", "get pods/log", "list nodes"):
+            assert as_user(run, user, f"auth can-i {may}") == ["yes"]
+        for may in (
+            "create rolebindings",
+            "create resourcequotas",
+            f"-n {other} get appwrappers",
+            "-A get pods",
+        ):
+            assert as_user(run, user, f"auth can-i {may} || true") == ["no"]
 
     assert run.end(signal.SIGKILL) == -signal.SIGKILL
     run.start()
@@ -99,6 +115,11 @@ def test_dev_can_be_used_killed_and_started_again(runs: dict[str, Run]) -> None:
 
     assert run.end(signal.SIGTERM) == 0
     assert run.left_behind() == []
+
+
+def as_user(run: Run, user: str, arguments: str) -> list[str]:
+    """Run kubectl as one of the users, and return the lines it prints."""
+    return in_shell(run, f"KUBECONFIG={run.state / user}.kubeconfig kubectl {arguments}")
 
 
 def in_shell(run: Run, command: str) -> list[str]:

@@ -22,6 +22,7 @@ from tests.cluster.world import World
 Json = dict[str, Any]
 
 WHOLE_CPU = 24_000
+ENDLESS = pod_template("1", run_for="forever")
 COMPLETED = ("True", "PodsCompleted", "")
 HOLDING = ("True", "SomeItemsCompleted", "")
 
@@ -83,7 +84,7 @@ RAY_JOB = Operated(
     "RayJob",
     {
         "submissionMode": "HTTPMode",
-        "rayClusterSpec": {"headGroupSpec": {"rayStartParams": {}, "template": pod_template("1")}},
+        "rayClusterSpec": {"headGroupSpec": {"rayStartParams": {}, "template": ENDLESS}},
     },
     "spec.rayClusterSpec.headGroupSpec.template",
     {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"},
@@ -98,7 +99,7 @@ RAY_JOB = Operated(
 JOB_SET = Operated(
     "jobset.x-k8s.io/v1alpha2",
     "JobSet",
-    {"replicatedJobs": [{"name": "workers", "template": {"spec": {"template": pod_template("1")}}}]},
+    {"replicatedJobs": [{"name": "workers", "template": {"spec": {"template": ENDLESS}}}]},
     "spec.replicatedJobs.0.template.spec.template",
     said("Completed", "AllJobsCompleted", "jobset completed successfully"),
     said("Failed", "FailedJobs", "jobset failed due to one or more job failures"),
@@ -107,7 +108,7 @@ JOB_SET = Operated(
 PYTORCH_JOB = Operated(
     "kubeflow.org/v1",
     "PyTorchJob",
-    {"pytorchReplicaSpecs": {"Master": {"replicas": 1, "template": pod_template("1")}}},
+    {"pytorchReplicaSpecs": {"Master": {"replicas": 1, "template": ENDLESS}}},
     "spec.pytorchReplicaSpecs.Master.template",
     said("Succeeded", "PyTorchJobSucceeded", "PyTorchJob train is successfully completed."),
     said("Failed", "PyTorchJobFailed", "PyTorchJob train is failed because 1 Master replica(s) failed."),
