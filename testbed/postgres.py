@@ -15,6 +15,7 @@ import contextlib
 import importlib.metadata
 import os
 import pwd
+import secrets
 import shutil
 import signal
 import subprocess
@@ -28,6 +29,7 @@ from typing import Final, Protocol, Self
 import psycopg
 from psycopg import sql
 
+from testbed.certificates import Certificates
 from testbed.processes import KILL, Ending, FolderInUse, Process, Supervisor, hold, owner_name
 
 URL_VARIABLE: Final = "DISPATCHER_TEST_POSTGRES_URL"
@@ -52,11 +54,10 @@ IMMEDIATE: Final = Ending(signal.SIGQUIT, 5.0)
 """No checkpoint: for data that is deleted."""
 
 PORT: Final = 5432
-"""Part of the socket's name; set on both sides, because PGPORT may differ."""
+"""The default port, part of the socket's name; set on both sides, because PGPORT may differ."""
 
 SETTINGS: Final[Mapping[str, str]] = {
     "listen_addresses": "",
-    "port": str(PORT),
     "unix_socket_permissions": "0700",
     "max_connections": "200",
     "fsync": "off",
@@ -107,11 +108,19 @@ class NamedPostgres:
 class EmbeddedPostgres:
     """A Postgres process; use as a context manager, or `start` and `close`.
 
-    Without a supervisor it creates one, so that it ends with its owner, even after SIGKILL.
+    Without a supervisor it creates one, so that it ends with its owner, even after SIGKILL. `binaries` is the folder of
+    the server's programs, by default `server_binaries`.
     """
 
-    def __init__(self, supervisor: Supervisor | None = None, database: str = SUPERUSER) -> None:
-        self._binaries = server_binaries()
+    def __init__(
+        self,
+        supervisor: Supervisor | None = None,
+        database: str = SUPERUSER,
+        binaries: Path | None = None,
+        port: int = PORT,
+    ) -> None:
+        self._binaries = binaries or server_binaries()
+        self._port = port
         self._user = UNPRIVILEGED if os.geteuid() == 0 else None
         self._database = database
         self._stack = contextlib.ExitStack()
@@ -161,7 +170,7 @@ class EmbeddedPostgres:
         self._stack.close()
 
     def _url(self, database: str) -> str:
-        return f"postgresql://{SUPERUSER}@/{database}?host={self._folder}&port={PORT}"
+        return f"postgresql://{SUPERUSER}@/{database}?host={self._folder}&port={self._port}"
 
     def _create(self) -> None:
         self._data.mkdir(mode=0o700)
@@ -181,9 +190,11 @@ class EmbeddedPostgres:
         if created.returncode != 0:
             raise NoPostgres(f"initdb failed: {created.stderr.strip()[-1000:]}")
 
+    def _settings(self) -> Mapping[str, str]:
+        return {**SETTINGS, "unix_socket_directories": str(self._folder), "port": str(self._port)}
+
     def _start_process(self) -> None:
-        settings = {"unix_socket_directories": str(self._folder), **SETTINGS}
-        options = [f"-c{name}={value}" for name, value in settings.items()]
+        options = [f"-c{name}={value}" for name, value in self._settings().items()]
         deadline = time.monotonic() + START_SECONDS
         while True:
             self._process = self._supervisor.start(
@@ -439,3 +450,62 @@ __all__ = [
     "server_binaries",
     "url_of",
 ]
+
+
+# --- with TLS ----------------------------------------------------------------------------------------
+
+
+class TlsPostgres(EmbeddedPostgres):
+    """A Postgres that also listens on a port of the loopback address, for TLS alone.
+
+    The wheel's programs are built without TLS, so `binaries` names others. The account of `tls_url` owns the database,
+    and may not create roles.
+    """
+
+    def __init__(self, supervisor: Supervisor, binaries: Path, port: int, certificates: Certificates) -> None:
+        super().__init__(supervisor, TLS_ACCOUNT, binaries, port)
+        self._certificates = certificates
+        self._password = secrets.token_hex(16)
+
+    def tls_url(self, host: str, authority: Path) -> str:
+        """A libpq URL with verified TLS: the certificate must be for `host`, by the authority of that file."""
+        return (
+            f"postgresql://{TLS_ACCOUNT}:{self._password}@{host}:{self._port}/{TLS_ACCOUNT}"
+            f"?sslmode=verify-full&sslrootcert={authority}"
+        )
+
+    def __enter__(self) -> Self:
+        self.start()
+        account, password = sql.Identifier(TLS_ACCOUNT), sql.Literal(self._password)
+        create = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(account, password)
+        _administer(self.url, create)
+        _administer(self.url, sql.SQL("ALTER DATABASE {0} OWNER TO {0}").format(account))
+        return self
+
+    def _create(self) -> None:
+        super()._create()
+        texts = {
+            "server.crt": self._certificates.serving.read_text(),
+            "server.key": self._certificates.serving_key.read_text(),
+            "tls_hba.conf": "local all all trust\nhostssl all all 127.0.0.1/32 scram-sha-256\n",
+        }
+        for name, text in texts.items():
+            path = self._data / name
+            path.touch(mode=0o600)
+            path.write_text(text)
+            _give(path, self._user)
+
+    def _settings(self) -> Mapping[str, str]:
+        files = {"ssl_cert_file": "server.crt", "ssl_key_file": "server.key", "hba_file": "tls_hba.conf"}
+        paths = {setting: str(self._data / name) for setting, name in files.items()}
+        return {**super()._settings(), **paths, "listen_addresses": "127.0.0.1", "ssl": "on"}
+
+
+TLS_ACCOUNT: Final = "dispatcher"
+"""The account of a server with TLS, and its database."""
+
+
+def tls_binaries() -> Path | None:
+    """The programs of a Postgres of this machine that is built with TLS: Debian's newest; None without one."""
+    found = Path("/usr/lib/postgresql").glob("*/bin/initdb")
+    return max((each.parent for each in found), key=lambda each: int(each.parent.name), default=None)

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from testbed import build
+from testbed.certificates import make_certificates
 from testbed.nodes import Shape
 from testbed.plane import Plane, Wanted
+from testbed.ports import Ports
+from testbed.postgres import TlsPostgres, tls_binaries
 from testbed.processes import Supervisor
 from tests.cluster.install.installation import CHECKOUT, Helm, Kubectl
 
@@ -38,6 +42,18 @@ def fresh(supervisor: Supervisor) -> Iterator[Plane]:
     yield plane
     supervisor.stop(operator)
     plane.down()
+
+
+@pytest.fixture
+def tls_postgres(supervisor: Supervisor, tmp_path: Path) -> Iterator[TlsPostgres]:
+    """A Postgres that others reach only by TLS; the file `ca.crt` of its authority is in `tmp_path`."""
+    binaries = tls_binaries()
+    if binaries is None:
+        pytest.skip("no Postgres with TLS: apt-get install postgresql")
+    ports = Ports("postgres")
+    with TlsPostgres(supervisor, binaries, ports["postgres"], make_certificates(tmp_path)) as server:
+        yield server
+    ports.release()
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +80,12 @@ def apply(kubectl: Kubectl) -> None:
     kubectl("apply", "--server-side", "--kustomize", str(OVERLAYS / "single"))
 
 
-def write_secret(kubectl: Kubectl, url: str) -> None:
-    """Create or replace the Secret with the database's URL."""
+def write_secret(kubectl: Kubectl, url: str, authority: Path | None = None) -> None:
+    """Create or replace the Secret with the database's URL, and with the certificate of its authority."""
     secret = kubectl(
         *("create", "secret", "generic", "database", "--namespace", NAMESPACE),
         *(f"--from-literal=url={url}", "--dry-run=client", "--output=yaml"),
+        *([f"--from-file=ca.crt={authority}"] if authority else []),
     )
     kubectl("apply", "--server-side", "-f", "-", stdin=secret)
 
@@ -117,13 +119,26 @@ class Pod:
         """The variables of a container, those of Secrets included."""
         return {each["name"]: self._value(each) for each in container["env"]}
 
+    def mount(self, container: Json) -> dict[str, Path]:
+        """A folder with the content of each Secret that a container mounts, by the path in the container."""
+        volumes = {each["name"]: each for each in self.spec["volumes"]}
+        return {
+            mount["mountPath"]: self._write_volume(volumes[mount["name"]])
+            for mount in container["volumeMounts"]
+            if "secret" in volumes[mount["name"]]
+        }
+
     def run(self, name: str) -> Process:
-        """Start a container's process; a kubeconfig takes the place of the mounted token and namespace."""
+        """Start a container's process, with a kubeconfig in place of the mounted token and namespace.
+
+        In its variables, folders of this machine take the place of the paths of mounted Secrets.
+        """
         container = self.container(name)
+        mounted = self.mount(container)
         content = identities.kubeconfig(self.plane, self.token).decode()
         kubeconfig = write_private(self.plane.folder / "pod.kubeconfig", content)
         environment = {
-            **self.environment(container),
+            **{key: _moved(value, mounted) for key, value in self.environment(container).items()},
             "PATH": os.environ["PATH"],
             "KUBECONFIG": str(kubeconfig),
             "DISPATCHER_NAMESPACE": NAMESPACE,
@@ -141,5 +156,24 @@ class Pod:
         if "value" in variable:
             return str(variable["value"])
         source = variable["valueFrom"]["secretKeyRef"]
-        secret = self._kubectl.get("secret", source["name"], "--namespace", NAMESPACE)
-        return base64.b64decode(secret["data"][source["key"]]).decode()
+        return self._secret(source["name"])[source["key"]]
+
+    def _secret(self, name: str) -> dict[str, str]:
+        secret = self._kubectl.get("secret", name, "--namespace", NAMESPACE)
+        return {key: base64.b64decode(value).decode() for key, value in secret["data"].items()}
+
+    def _write_volume(self, volume: Json) -> Path:
+        """The items that the Secret of a volume has; the volume is optional."""
+        source, folder = volume["secret"], Path(tempfile.mkdtemp(dir=self.plane.folder))
+        folder.chmod(0o755)  # for the user of a container
+        content = self._secret(source["secretName"])
+        for item in source["items"]:
+            if item["key"] in content:
+                (folder / item["path"]).write_text(content[item["key"]])
+        return folder
+
+
+def _moved(value: str, mounted: dict[str, Path]) -> str:
+    for path, folder in mounted.items():
+        value = value.replace(f"{path}/", f"{folder}/")
+    return value

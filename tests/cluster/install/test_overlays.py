@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import psycopg
+import pytest
 import yaml
 
+from testbed.certificates import make_certificates
 from testbed.plane import Plane
+from testbed.postgres import TlsPostgres
 from testbed.processes import Supervisor
 from tests.cluster.install.installation import OVERLAYS, Kubectl, Pod, apply, run_example, write_secret
 from tests.cluster.members.identities import NAMESPACE
 
+MOUNTED = Path("/etc/dispatcher/database/ca.crt")
+"""The certificate of the database's authority in a pod, as docs/install.md has it."""
 NO_GANGS = {
     ("ClusterRole", "appwrapper-dispatcher-gangs"),
     ("ClusterRoleBinding", "appwrapper-dispatcher-gangs"),
@@ -87,6 +93,43 @@ def test_pod_template_of_a_fresh_installation_dispatches_the_example(
     assert '"event": "dispatched"' in log
     assert '"level": "warning"' not in log
     assert '"level": "error"' not in log
+
+
+@pytest.mark.exhaustive
+def test_pod_template_reaches_the_database_by_tls_with_the_mounted_certificate(
+    supervisor: Supervisor, fresh: Plane, kubectl: Kubectl, tls_postgres: TlsPostgres, tmp_path: Path
+) -> None:
+    apply(kubectl)
+    write_secret(kubectl, tls_postgres.tls_url("127.0.0.1", MOUNTED), tmp_path / "ca.crt")
+    pod = Pod(supervisor, fresh, kubectl)
+    migration = pod.run("migrate")
+    assert migration.wait(60) == 0, migration.log.read_text()
+    dispatcher = pod.run("dispatcher")
+    run_example(kubectl)
+    with psycopg.connect(tls_postgres.url) as connection:
+        found = connection.execute(
+            "SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE usename = 'dispatcher'"
+        )
+        assert found.fetchall() == [(True,)]
+    dispatcher.stop()
+    assert dispatcher.exit_code == 0
+
+
+@pytest.mark.exhaustive
+def test_migration_refuses_a_certificate_of_another_authority_and_of_another_name(
+    supervisor: Supervisor, fresh: Plane, kubectl: Kubectl, tls_postgres: TlsPostgres, tmp_path: Path
+) -> None:
+    apply(kubectl)
+    other = make_certificates(tmp_path / "other").ca
+    elsewhere = f"{tls_postgres.tls_url('database.example.org', MOUNTED)}&hostaddr=127.0.0.1"
+    for url, authority, error in (
+        (tls_postgres.tls_url("127.0.0.1", MOUNTED), other, "certificate verify failed"),
+        (elsewhere, tmp_path / "ca.crt", 'does not match host name "database.example.org"'),
+    ):
+        write_secret(kubectl, url, authority)
+        migration = Pod(supervisor, fresh, kubectl).run("migrate")
+        assert migration.wait(60) != 0
+        assert error in migration.log.read_text()
 
 
 def test_removing_the_overlay_leaves_nothing(kubectl: Kubectl) -> None:
