@@ -28,11 +28,13 @@ from dispatcher.core.model.nodes import (
     Toleration,
 )
 from dispatcher.core.model.record import (
+    MOST_GROWTHS_KEPT,
     Attempt,
     Borrower,
     Change,
     Condition,
     Event,
+    Growth,
     NotedIssue,
     ObjectRef,
     Pending,
@@ -113,7 +115,9 @@ def _prefixed(prefix: str) -> Fields:
 _RENAMED: Final = {"api_group": "group", "user_name": "user", "user_groups": "groups"}
 _NEW: Final = Fields(same(filter(IDENTITY.__contains__, NEW_COLUMNS), Record) | _RENAMED)
 _STATE: Final = Fields(same((name for name in STATE_COLUMNS if name != "attempt"), Record))
-_ATTEMPT: Final = Fields(same((name for name in ATTEMPT_COLUMNS if name != "assignment"), Attempt))
+_ATTEMPT: Final = Fields(
+    same((name for name in ATTEMPT_COLUMNS if name not in ("assignment", "growth")), Attempt)
+)
 _OBJECT: Final = Fields(
     same((name for name in OBJECT_COLUMNS if name != "uid"), ObjectRef) | {"object_uid": "uid"}
 )
@@ -163,7 +167,10 @@ def changed_row(before: Record, after: Record) -> Row:
 
 
 def attempt_rows(change: Change) -> list[Row]:
-    """The row of the attempt if the change touches it; raises `DataRefused` if a live attempt would be replaced."""
+    """The row of the attempt if the change touches it; raises `DataRefused` if a live attempt would be replaced.
+
+    Its `growth` are the growths that the stored attempt lacks, null if there are none.
+    """
     old = change.before.attempt if change.before else None
     new = change.after.attempt
     if old is not None and old.ended_at is None and (new is None or new.number != old.number):
@@ -178,8 +185,15 @@ def attempt_rows(change: Change) -> list[Row]:
             "demand": dict(change.after.gang.demand),
             "assignment": new.assignment.places,
             "queues": change.after.leaves,
+            "growth": _new_growth(old, new),
         }
     ]
+
+
+def _new_growth(old: Attempt | None, new: Attempt) -> list[Row] | None:
+    known = old.growth if old is not None and old.number == new.number else ()
+    added = [each for each in new.growth if each not in known]
+    return [{"at": each.at, "amounts": dict(each.amounts)} for each in added] or None
 
 
 def object_rows(change: Change) -> list[Row]:
@@ -297,7 +311,11 @@ def queued_or_running_of(row: Mapping[Any, Any]) -> Record:
     attempt = None
     if row["number"] is not None:
         attempt = Attempt(
-            row["number"], row["cluster"], row["decided_at"], assignment=assignment_of(row["assignment"])
+            row["number"],
+            row["cluster"],
+            row["decided_at"],
+            assignment=assignment_of(row["assignment"]),
+            growth=_growth_of(row["growth"]),
         )
     return Record(
         **{name: row[name] for name in _DECIDING},
@@ -396,7 +414,14 @@ def attempt_of(row: Mapping[Any, Any], objects: Iterable[ObjectRef]) -> Attempt:
         **_ATTEMPT.arguments(row),
         objects=tuple(sorted(objects, key=lambda each: each.item)),
         assignment=assignment_of(row["assignment"]),
+        growth=_growth_of(row["growth"]),
     )
+
+
+def _growth_of(steps: Sequence[Mapping[str, Any]] | None) -> tuple[Growth, ...]:
+    """The latest growths of an attempt, the latest last."""
+    latest = (steps or ())[-MOST_GROWTHS_KEPT:]
+    return tuple(Growth(datetime.fromisoformat(each["at"]), Resources(each["amounts"])) for each in latest)
 
 
 def object_of(row: Mapping[Any, Any]) -> ObjectRef:

@@ -310,6 +310,8 @@ _ATTEMPTS: Final = text(
     + _replaced(("created_at", "started_at", "ended_at", "outcome", "reason", "preempted_by"))
     # Those of its dispatch stay; an attempt of an earlier release has none, and its AppWrapper is where it was charged.
     + ", queues = coalesce(attempt.queues, excluded.queues)"
+    ", growth = CASE WHEN excluded.growth IS NULL THEN attempt.growth "
+    "ELSE coalesce(attempt.growth, '[]') || excluded.growth END"
 )
 _OBJECTS: Final = text(
     f"INSERT INTO attempt_object ({listed(mapping.OBJECT_COLUMNS)}) "

@@ -201,8 +201,10 @@ attempt: Final = Table(
     Column("assignment", JSONB, nullable=False, server_default=text("'[]'")),
     _text("preempted_by"),
     Column("queues", JSONB),
+    Column("growth", JSONB),
     PrimaryKeyConstraint("uid", "number"),
     Index("uq_attempt_live", "uid", unique=True, postgresql_where=text("ended_at IS NULL")),
+    Index("ix_attempt_growth", "uid", postgresql_where=text("growth IS NOT NULL")),
     postgresql_with=_HOT,
 )
 
@@ -414,9 +416,16 @@ past_attempt: Final = Table(
     Column("gpu_h", Double, nullable=False),
     Column("demand", JSONB, nullable=False),
     Column("queues", JSONB),
+    Column("growth", JSONB),
     Index("ix_past_attempt_uid", "uid"),
     Index("ix_past_attempt_decided_at", "decided_at"),
     Index("ix_past_attempt_held", text("tstzrange(decided_at, ended_at)"), postgresql_using="gist"),
+    Index(
+        "ix_past_attempt_growth",
+        text("tstzrange(decided_at, ended_at)"),
+        postgresql_using="gist",
+        postgresql_where=text("growth IS NOT NULL"),
+    ),
     postgresql_partition_by="RANGE (ended_at)",
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import assert_never
@@ -197,6 +197,8 @@ class Leader:
     async def _look(self, record: Record, sight: ObservedObjects, luck: Luck) -> None:
         wish = self.wishes[record.uid]
         self._show(record, sight)
+        there = self.there.get(record.uid)
+        sight = replace(sight, bound=there.taken if there else NOTHING)
         seen = ObservedState(
             record, wish.wanted, self.later(), wish.asked, wish.terms, sight, queues=wish.queues
         )
@@ -275,6 +277,8 @@ class Leader:
                 return run_steps.note_health_issue(record, decision.reason, decision.message, now)
             case Step.NOTE_RECOVERY:
                 return run_steps.recover(record, now)
+            case Step.NOTE_GROWTH:
+                return run_steps.note_growth(record, self.there[record.uid].taken, now)
             case Step.NOTE_DONE:
                 return run_steps.note_done(record, decision.done, now)
             case Step.NOTE_PROGRESS:

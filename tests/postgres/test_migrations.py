@@ -19,6 +19,7 @@ from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import (
     Attempt,
     Borrower,
+    Growth,
     ObjectRef,
     Pending,
     Phase,
@@ -34,7 +35,7 @@ from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
 from dispatcher.store.queue_declarations import QueueDeclarationStore
 from testbed.postgres import drop_database, url_of
-from tests.postgres.changes import forget_replay, make_dispatch, make_submit, rows_of
+from tests.postgres.changes import forget_replay, make_change, make_dispatch, make_submit, rows_of
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -281,9 +282,11 @@ async def test_gang_too_large_for_its_cluster_has_a_position_again_in_the_revisi
         )
     newest = dict(rows_of(database_url, SHOWN))
     assert rows_of(database_url, shown) == [("large", None), ("small", 1)]
+    await asyncio.to_thread(migrate.downgrade, database_url, "0019")
+    known = dict(rows_of(database_url, SHOWN))
     await asyncio.to_thread(migrate.downgrade, database_url, "0018")
     before = dict(rows_of(database_url, SHOWN))
-    assert {name for name in newest if newest[name] != before[name]} == {
+    assert {name for name in known if known[name] != before[name]} == {
         "history.queue_now",
         *(f"{schema}.queue_now.{column}" for schema in ("history", "tenant") for column in (2, 23)),
     }
@@ -292,6 +295,40 @@ async def test_gang_too_large_for_its_cluster_has_a_position_again_in_the_revisi
     await asyncio.to_thread(migrate.check, database_url)
     assert dict(rows_of(database_url, SHOWN)) == newest
     assert rows_of(database_url, shown) == [("large", None), ("small", 1)]
+
+
+async def test_growth_is_lost_in_the_revision_before_and_usage_is_that_of_the_demand_again(
+    database_url: str, queue: QueueStore
+) -> None:
+    forget_replay(database_url)
+    (record,) = (await queue.commit([make_submit()])).accepted
+    (record,) = (await queue.commit([make_dispatch(record)])).accepted
+    attempt = record.attempt
+    assert attempt is not None
+    growth = Growth(attempt.decided_at, Resources({"cpu": 500}))
+    change = make_change(record, attempt=replace(attempt, growth=(growth,)))
+    (record,) = (await queue.commit([change])).accepted
+    assert await loaded(database_url) == [record]
+    newest = dict(rows_of(database_url, SHOWN))
+    await asyncio.to_thread(migrate.downgrade, database_url, "0019")
+    before = dict(rows_of(database_url, SHOWN))
+    assert {name for name in newest if newest[name] != before[name]} == {
+        "attempt_live",
+        "history.fairness_daily",
+        "history.running_now",
+        "history.usage_hourly",
+        "history.utilisation_hourly",
+        "scheduling.gangs",
+        *(
+            f"{schema}.attempt_history.{column}"
+            for schema in ("history", "tenant")
+            for column in (17, 18, 19, 20)
+        ),
+    }
+    await asyncio.to_thread(migrate.migrate, database_url)
+    await asyncio.to_thread(migrate.check, database_url)
+    assert dict(rows_of(database_url, SHOWN)) == newest
+    assert await loaded(database_url) == [replace(record, attempt=attempt)]
 
 
 async def test_what_an_older_release_left_ending_before_it_began_is_mended_and_goes_up_and_down(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import assert_never
 
 from dispatcher.controller.intake.attempts import Attempts
@@ -61,6 +62,8 @@ class Acts:
                 return Result(run_steps.note_health_issue(record, decision.reason, decision.message, now))
             case Step.NOTE_RECOVERY:
                 return Result(run_steps.recover(record, now))
+            case Step.NOTE_GROWTH:
+                return _note_growth(record, observed, now)
             case Step.NOTE_DONE:
                 return Result(run_steps.note_done(record, decision.done, now))
             case Step.NOTE_PROGRESS:
@@ -126,6 +129,14 @@ class Acts:
         return queue_steps.reprioritise(
             record, asked.priority, asked.priority_slope, now, cut, observed.unknown_class
         )
+
+
+def _note_growth(record: Record, observed: ObservedState, now: datetime) -> Result:
+    """Charges a gang for what its pods hold; less may let other gangs go."""
+    bound = observed.objects.bound
+    if bound is None:
+        return NOTHING
+    return Result(run_steps.note_growth(record, bound, now), wakes_scheduler=True)
 
 
 def _rest(observed: ObservedState, decision: Decision) -> Result:

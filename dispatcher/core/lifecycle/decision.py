@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, assert_never
@@ -16,6 +16,7 @@ from dispatcher.core.kinds.completion import Progress, progress
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.lifecycle import health
 from dispatcher.core.lifecycle.condition_updates import noted_warning
+from dispatcher.core.lifecycle.growth import growth_due
 from dispatcher.core.lifecycle.health import HealthIssue, ObservedObjects, Remedy
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.model.pod_counts import PodCounts
@@ -89,6 +90,8 @@ class Step(StrEnum):
     """Commit its health issue."""
     NOTE_RECOVERY = "note-recovery"
     """Commit that its health issue is over."""
+    NOTE_GROWTH = "note-growth"
+    """Commit that its pods hold more than its demand, or less than before."""
     NOTE_PROGRESS = "note-progress"
     """Commit that some of its wrapped objects are done."""
     NOTE_DONE = "note-done"
@@ -168,7 +171,7 @@ def _go_on(record: Record, seen: ObservedState) -> Decision:
     if record.phase is Phase.DELETING:
         return Decision(Step.CONFIRM_GONE)
     if record.phase in ACTIVE:
-        return NOOP if seen.unreachable else _watch_over(record, seen)
+        return NOOP if seen.unreachable else _note_growth(record, seen, _watch_over(record, seen))
     return _decide_inactive(record, seen)
 
 
@@ -303,6 +306,16 @@ def _watch_over(record: Record, seen: ObservedState) -> Decision:
     if achieved is not Progress.NONE and _is_news(record, done):
         return Decision(Step.NOTE_PROGRESS, done=done)
     return _note(record, issues, seen.objects.drift)
+
+
+def _note_growth(record: Record, seen: ObservedState, next_step: Decision) -> Decision:
+    """Notes what its pods hold beyond its demand, once there is nothing else to do."""
+    due = growth_due(record, seen.objects.bound) if next_step.step is Step.NOOP else None
+    if due is None:
+        return next_step
+    if due <= seen.now:
+        return Decision(Step.NOTE_GROWTH)
+    return replace(next_step, until=min(due, next_step.until or due))
 
 
 def _is_news(record: Record, done: frozenset[int]) -> bool:

@@ -20,6 +20,7 @@ from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ObjectRef, Phase, Record
+from dispatcher.core.model.resources import Resources
 
 UNSEEN: Final = timedelta(seconds=5)
 """The time after a creation in which a watch may not show the object yet."""
@@ -55,13 +56,15 @@ class ObservedObjects:
     """The pods of a dispatched gang, and the states of its wrapped objects in the order of the attempt.
 
     A state is None where it is unknown; `absent` are objects that a complete watch does not have. `drift` names the
-    changed fields; empty if there are none.
+    changed fields; empty if there are none. `bound` are the requests of its bound live pods; None if not
+    known.
     """
 
     pods: PodCounts = field(default_factory=PodCounts)
     states: tuple[ObjectState | None, ...] = ()
     absent: tuple[ObjectRef, ...] = ()
     drift: str = ""
+    bound: Resources | None = None
 
 
 def failures(record: Record, states: Sequence[ObjectState | None]) -> Iterator[HealthIssue]:

@@ -11,6 +11,7 @@ from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.lifecycle.condition_updates import after_requeue, with_true
+from dispatcher.core.lifecycle.growth import growth_of, in_words_of
 from dispatcher.core.lifecycle.record_change import (
     EvictionReason,
     at_latest_time,
@@ -21,7 +22,8 @@ from dispatcher.core.lifecycle.record_change import (
 )
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.preemption import MOST_REMEMBERED, Reason
-from dispatcher.core.model.record import Attempt, Change, NotedIssue, Record
+from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Attempt, Change, Growth, NotedIssue, Record
+from dispatcher.core.model.resources import Resources
 
 
 @at_latest_time
@@ -45,6 +47,16 @@ def note_health_issue(record: Record, reason: str, message: str, now: datetime) 
 def recover(record: Record, now: datetime) -> Change:
     """The health issue is over."""
     return change_by(record, Cause.RECOVERED, now, unhealthy=None)
+
+
+@at_latest_time
+def note_growth(record: Record, bound: Resources, now: datetime) -> Change:
+    """Charges the gang for what its bound pods request beyond its demand, from now on."""
+    attempt, amounts = live_attempt(record), growth_of(record.gang.demand, bound)
+    cause = Cause.SHRANK if amounts.fits_in(attempt.grown) else Cause.GREW
+    growth = (*attempt.growth, Growth(now, amounts))[-MOST_GROWTHS_KEPT:]
+    note = in_words_of(record.gang.demand, attempt.grown, amounts)
+    return change_by(record, cause, now, note=note, attempt=replace(attempt, growth=growth))
 
 
 @at_latest_time

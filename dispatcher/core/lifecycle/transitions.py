@@ -35,6 +35,8 @@ class Cause(StrEnum):
     PODS_RUNNING = "pods-running"
     UNHEALTHY = "unhealthy"
     RECOVERED = "recovered"
+    GREW = "grew"
+    SHRANK = "shrank"
     ITEMS_DONE = "items-done"
     SOME_COMPLETED = "some-completed"
     COMPLETED = "completed"
@@ -128,6 +130,10 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
             ),
             Transition(source, Cause.RECOVERED, source, "its cluster answers again"),
         )
+    ),
+    *_from_active(Cause.GREW, None, "its pods hold more than before, and more than its demand"),
+    *_from_active(
+        Cause.SHRANK, None, "its pods hold less than before; it is charged for its demand at least"
     ),
     *_from_active(Cause.ITEMS_DONE, None, "all objects that end are done; its pods are checked next"),
     *_from_active(Cause.SOME_COMPLETED, _HOLD, "some of its wrapped objects are done"),

@@ -16,6 +16,7 @@ from dispatcher.api.conditions import ComponentsCondition, ConditionType
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection
+from dispatcher.core.model.resources import NOTHING, Resources
 
 
 class Phase(StrEnum):
@@ -181,11 +182,27 @@ class ObjectRef:
 
 
 @dataclass(frozen=True, slots=True)
+class Growth:
+    """What the bound pods of an attempt request beyond its demand, per resource, from `at` to the next growth.
+
+    The `amounts` are positive; they are empty once the pods request no more than the demand again.
+    """
+
+    at: datetime
+    amounts: Resources
+
+
+MOST_GROWTHS_KEPT: Final = 12
+"""The growths of an attempt in memory, the latest ones; the database has all of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One dispatch of one AppWrapper to one cluster, which is charged until `ended_at`.
 
     `assignment` is where its pods had places at the dispatch. `preempted_by` is the uid of the AppWrapper that it was
-    preempted for; empty if it was not.
+    preempted for; empty if it was not. `growth` are its latest growths, the latest last; it is charged for the last
+    one beside its demand.
     """
 
     number: int
@@ -198,6 +215,12 @@ class Attempt:
     outcome: str = ""
     assignment: Assignment = ASSIGNED_NOWHERE
     preempted_by: str = ""
+    growth: tuple[Growth, ...] = ()
+
+    @property
+    def grown(self) -> Resources:
+        """The amounts that it is charged for beyond its demand."""
+        return self.growth[-1].amounts if self.growth else NOTHING
 
 
 Shape = tuple[Gang, ClusterRequirements]
@@ -273,6 +296,16 @@ class Record:
     def holds_capacity(self) -> bool:
         """True while the demand is charged to the attempt's cluster."""
         return self.phase in HOLDING
+
+    @property
+    def grown(self) -> Resources:
+        """The amounts that it holds beyond its demand; empty while it holds no capacity."""
+        return self.attempt.grown if self.attempt is not None and self.holds_capacity else NOTHING
+
+    @property
+    def charge(self) -> Resources:
+        """The amounts that its queues are charged with: its demand, and what it holds beyond that."""
+        return self.gang.demand + self.grown
 
     @property
     def has_objects(self) -> bool:

@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import HOLDING, Phase
+from dispatcher.core.model.resources import Resources
 from tests.postgres.history.facts import Fact, Life
 
 ENDS = (Phase.COMPLETED, Phase.FAILED, Phase.DELETED)
@@ -30,6 +31,7 @@ class Try:
     outcome: str = ""
     why: str = ""
     preempted_by: str = ""
+    grown: tuple[tuple[datetime, Resources], ...] = ()
 
     @property
     def queue(self) -> str:
@@ -67,6 +69,8 @@ def tries(life: Life) -> list[Try]:
             made[-1] = replace(made[-1], created=fact.at)
         elif fact.cause is Cause.PODS_RUNNING:
             made[-1] = replace(made[-1], started=fact.at)
+        elif fact.cause in (Cause.GREW, Cause.SHRANK):
+            made[-1] = replace(made[-1], grown=(*made[-1].grown, (fact.at, fact.grown)))
         elif fact.cause is Cause.PREEMPTED:
             made[-1] = replace(made[-1], preempted_by=fact.preempted_by)
         elif fact.source in HOLDING and fact.phase not in HOLDING:
@@ -115,10 +119,30 @@ def seconds(length: timedelta | None) -> float | None:
 
 
 def amounts(life: Life) -> tuple[Decimal, Decimal, Decimal]:
+    """Cores, GiB and GPUs of the demand."""
+    return in_units(life.record.gang.demand)
+
+
+def in_units(held: Resources) -> tuple[Decimal, Decimal, Decimal]:
     """Cores, GiB and GPUs."""
-    demand = life.record.gang.demand
-    gpus = demand["nvidia.com/gpu"] + demand["gpu.intel.com/i915"]
-    return Decimal(demand["cpu"]) / 1000, Decimal(demand["memory"]) / 2**30, Decimal(gpus)
+    gpus = held["nvidia.com/gpu"] + held["gpu.intel.com/i915"]
+    return Decimal(held["cpu"]) / 1000, Decimal(held["memory"]) / 2**30, Decimal(gpus)
+
+
+def charges(life: Life, each: Try, now: datetime) -> list[tuple[Resources, datetime, datetime]]:
+    """What an attempt held and from when to when: its demand, and at times more."""
+    end = each.ended or now
+    ends = [*(at for at, _ in each.grown[1:]), end]
+    more = (
+        [(held, at, until) for (at, held), until in zip(each.grown, ends, strict=True)] if each.grown else []
+    )
+    return [(life.record.gang.demand, each.decided, end), *more]
+
+
+def held_hours(life: Life, each: Try, now: datetime) -> list[float]:
+    """Hours of cores, GiB and GPUs that an attempt held."""
+    parts = [(in_units(held), until - since) for held, since, until in charges(life, each, now)]
+    return [sum(hours(units[index], [length]) for units, length in parts) for index in range(3)]
 
 
 def hours(amount: Decimal, lengths: Iterable[timedelta]) -> float:

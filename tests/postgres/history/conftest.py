@@ -24,7 +24,7 @@ from tests.postgres.history.walk import Walk
 
 MOVE = """
 CREATE TEMPORARY TABLE gone AS SELECT uid FROM appwrapper WHERE phase = 'Deleted';
-INSERT INTO past_attempt SELECT l.*, t.queues
+INSERT INTO past_attempt SELECT l.*, t.queues, t.growth
 FROM attempt_live AS l JOIN attempt AS t ON (t.uid, t.number) = (l.uid, l.attempt)
 WHERE l.uid IN (SELECT uid FROM gone);
 INSERT INTO past_appwrapper SELECT * FROM job_live WHERE uid IN (SELECT uid FROM gone);
@@ -54,8 +54,8 @@ class Past:
 @pytest.fixture(
     scope="session",
     params=[
-        pytest.param((29, False), id="all-there"),
-        pytest.param((48, True), id="what-was-deleted-is-moved"),
+        pytest.param((35, False), id="all-there"),
+        pytest.param((60, True), id="what-was-deleted-is-moved"),
     ],
 )
 def past(request: pytest.FixtureRequest, postgres_url: str, replaying_template: str) -> Iterator[Past]:

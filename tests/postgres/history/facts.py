@@ -7,6 +7,7 @@ from datetime import datetime
 
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import Change, Pending, Phase, Record
+from dispatcher.core.model.resources import NOTHING, Resources
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Fact:
     slope: float
     preempted_by: str
     queues: tuple[str, ...]
+    grown: Resources = NOTHING
 
     @property
     def queue(self) -> str:
@@ -64,5 +66,6 @@ def note(lives: dict[str, Life], change: Change) -> None:
             slope=record.priority_slope,
             preempted_by=record.attempt.preempted_by if record.attempt else "",
             queues=record.leaves,
+            grown=record.attempt.grown if record.attempt else NOTHING,
         )
     )

@@ -16,10 +16,12 @@ from tests.postgres.history.attempts import (
     CAME_TO_NOTHING,
     REQUEUED,
     amounts,
+    charges,
     eligible,
     ended,
     first,
-    hours,
+    held_hours,
+    in_units,
     seconds,
     stays,
     submitted,
@@ -38,7 +40,7 @@ def attempt_history(lives: Lives, now: datetime) -> Iterator[Row]:
     for life in lives.values():
         cpu, memory, gpu = amounts(life)
         for each in tries(life):
-            held = [each.held(now)]
+            cpu_h, memory_h, gpu_h = held_hours(life, each, now)
             yield {
                 "uid": life.record.uid,
                 "namespace": life.record.namespace,
@@ -59,9 +61,9 @@ def attempt_history(lives: Lives, now: datetime) -> Iterator[Row]:
                 "cpu": cpu,
                 "memory_gib": memory,
                 "gpu": gpu,
-                "cpu_h": hours(cpu, held),
-                "memory_gib_h": hours(memory, held),
-                "gpu_h": hours(gpu, held),
+                "cpu_h": cpu_h,
+                "memory_gib_h": memory_h,
+                "gpu_h": gpu_h,
                 "demand": dict(life.record.gang.demand),
             }
 
@@ -92,7 +94,10 @@ def job_history(lives: Lives, now: datetime) -> Iterator[Row]:
     for life in lives.values():
         record, made, over, last = life.record, tries(life), ended(life), life.facts[-1]
         dispatched, started = first(each.decided for each in made), first(each.started for each in made)
-        since, lengths, (cpu, memory, gpu) = eligible(life), [each.held(now) for each in made], amounts(life)
+        since, (cpu, memory, gpu) = eligible(life), amounts(life)
+        cpu_h, memory_h, gpu_h = (
+            sum((held_hours(life, each, now)[index] for each in made), start=0.0) for index in range(3)
+        )
         is_known = since is not None and not (dispatched and dispatched < since)
         lost = [each for each in made if each.outcome in CAME_TO_NOTHING]
         yield {
@@ -134,9 +139,9 @@ def job_history(lives: Lives, now: datetime) -> Iterator[Row]:
             "startup_s": seconds(started - dispatched) if started and dispatched else None,
             "run_s": sum((each.ran(now).total_seconds() for each in made), start=0.0),
             "lost_s": sum((each.held(now).total_seconds() for each in lost), start=0.0),
-            "cpu_h": hours(cpu, lengths),
-            "memory_gib_h": hours(memory, lengths),
-            "gpu_h": hours(gpu, lengths),
+            "cpu_h": cpu_h,
+            "memory_gib_h": memory_h,
+            "gpu_h": gpu_h,
         }
 
 
@@ -231,16 +236,23 @@ def percentile(ordered: list[float], share: float) -> float:
     return low + (high - low) * (place - int(place))
 
 
+UsageKey = tuple[datetime, str, str, str, str]
+"""Hour, queue, namespace, user, cluster."""
+
+
 def usage_hourly(lives: Lives, now: datetime) -> Iterator[Row]:
-    groups: dict[tuple[datetime, str, str, str, str], list[tuple[tuple[Decimal, ...], timedelta]]] = (
-        defaultdict(list)
-    )
+    groups: dict[UsageKey, list[tuple[tuple[Decimal, ...], timedelta]]] = defaultdict(list)
+    running: dict[UsageKey, float] = defaultdict(float)
     for life in lives.values():
         for each in tries(life):
+            whose = each.queue, life.record.namespace, user(life), each.cluster
+            for amount, begin, end in charges(life, each, now):
+                for hour, length in _clipped(begin, end):
+                    groups[hour, *whose].append((in_units(amount), length))
             for hour, length in _clipped(each.decided, each.ended or now):
-                key = (hour, each.queue, life.record.namespace, user(life), each.cluster)
-                groups[key].append((amounts(life), length))
-    for (hour, queue, namespace, name, cluster), held in groups.items():
+                running[hour, *whose] += length / (min(hour + HOUR, now) - hour)
+    for key, held in groups.items():
+        hour, queue, namespace, name, cluster = key
         cpu_h, memory_h, gpu_h = (
             sum(float(amount[index]) * length.total_seconds() / 3600 for amount, length in held)
             for index in range(3)
@@ -254,7 +266,7 @@ def usage_hourly(lives: Lives, now: datetime) -> Iterator[Row]:
             "cpu_h": cpu_h,
             "memory_gib_h": memory_h,
             "gpu_h": gpu_h,
-            "running_avg": sum(length / (min(hour + HOUR, now) - hour) for _, length in held),
+            "running_avg": running[key],
         }
 
 
@@ -284,7 +296,7 @@ def evictions(lives: Lives, now: datetime) -> Iterator[Row]:
                     "cluster": each.cluster,
                     "attempt": each.number,
                     "ran_s": seconds(each.ran(now)),
-                    "gpu_h_lost": hours(amounts(life)[2], [each.held(now)]),
+                    "gpu_h_lost": held_hours(life, each, now)[2],
                     "reason": each.why,
                 }
 
@@ -306,7 +318,7 @@ def preemptions(lives: Lives, now: datetime) -> Iterator[Row]:
                     "cluster": each.cluster,
                     "attempt": each.number,
                     "ran_s": seconds(each.ran(now)),
-                    "gpu_h_lost": hours(amounts(life)[2], [each.held(now)]),
+                    "gpu_h_lost": held_hours(life, each, now)[2],
                     "reason": each.why,
                     "by_namespace": other.record.namespace if other else None,
                 }
@@ -318,7 +330,7 @@ def failures_daily(lives: Lives, now: datetime) -> Iterator[Row]:
         for each in tries(life):
             if each.ended and each.outcome in (*REQUEUED, "failed") and each.outcome != "missed":
                 day = each.ended.astimezone(UTC).date()
-                wasted = hours(amounts(life)[2], [each.held(now)])
+                wasted = held_hours(life, each, now)[2]
                 groups[day, each.queue, each.cluster, each.why].append(wasted)
     for (day, queue, cluster, why), wastes in groups.items():
         yield {

@@ -24,7 +24,7 @@ from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
 from dispatcher.store.queue_declarations import QueueDeclarationStore
 from tests.postgres.changes import rows_of
-from tests.postgres.history.attempts import tries
+from tests.postgres.history.attempts import charges, tries
 from tests.postgres.history.conftest import MOVE, Declared, Past
 from tests.postgres.history.oracle import Lives
 
@@ -54,10 +54,11 @@ def oracle(lives: Lives, declared: list[Declared], now: datetime) -> dict[Key, R
     used: dict[Key, float] = defaultdict(float)
     for life in lives.values():
         for each in tries(life):
-            for day, hours in days_of(each.decided, each.ended or now):
-                for queue in each.queues:
-                    for resource, amount in life.record.gang.demand.items():
-                        used[day, queue, resource] += hours * amount / unit(resource)
+            for held, begin, end in charges(life, each, now):
+                for day, hours in days_of(begin, end):
+                    for queue in each.queues:
+                        for resource, amount in held.items():
+                            used[day, queue, resource] += hours * amount / unit(resource)
     return {key: (weight, used[key], entitled) for key, (weight, _, entitled) in found.items()}
 
 

@@ -20,7 +20,7 @@ from dispatcher.core.scheduling.sharing.recent_use import REMEMBERED, recent_use
 from dispatcher.store.database import Database
 from dispatcher.store.queue import QueueStore
 from dispatcher.store.recent_use import RecentUseStore
-from tests.postgres.history.attempts import tries
+from tests.postgres.history.attempts import charges, tries
 from tests.postgres.history.conftest import MOVE, Past
 from tests.postgres.history.oracle import Lives
 
@@ -43,15 +43,15 @@ def naive(lives: Lives, now: datetime) -> dict[tuple[str, str], float]:
     """Attempt by attempt, in device-hours or core-hours."""
     found: dict[tuple[str, str], float] = defaultdict(float)
     for life in lives.values():
-        demand = life.record.gang.demand
         for each in tries(life):
-            begin, end = (now - each.decided) / HOUR, (now - (each.ended or now)) / HOUR
-            weight = WEEK / math.log(2) * (0.5 ** (end / WEEK) - 0.5 ** (begin / WEEK))
-            for queue in set(each.queues) & ASKED.keys():
-                amount = sum(
-                    demand[name] / (1000 if name == "cpu" else 1) for name in ASKED[queue] if name in demand
-                )
-                found[queue, life.record.namespace] += amount * weight
+            for held, since, until in charges(life, each, now):
+                begin, end = (now - since) / HOUR, (now - until) / HOUR
+                weight = WEEK / math.log(2) * (0.5 ** (end / WEEK) - 0.5 ** (begin / WEEK))
+                for queue in set(each.queues) & ASKED.keys():
+                    amount = sum(
+                        held[name] / (1000 if name == "cpu" else 1) for name in ASKED[queue] if name in held
+                    )
+                    found[queue, life.record.namespace] += amount * weight
     return dict(found)
 
 

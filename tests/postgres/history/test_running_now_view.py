@@ -32,7 +32,7 @@ PATHS: dict[Phase, tuple[str, ...]] = {
     Phase.DISPATCHING: ("dispatch",),
     Phase.DISPATCHED: DISPATCHED,
     Phase.RUNNING: RUNNING,
-    Phase.RUNNING_HOLD_COMPLETION: (*RUNNING, "complete_some"),
+    Phase.RUNNING_HOLD_COMPLETION: (*RUNNING, "note_growth", "complete_some"),
     Phase.COMPLETED: (*RUNNING, "complete"),
     Phase.REQUEUEING: (*RUNNING, "evict"),
     Phase.SUSPENDING: (*RUNNING, "suspend"),
@@ -50,6 +50,7 @@ STEPS: dict[str, Callable[..., Change]] = {
         queue_steps.suspend,
         creation_steps.created,
         run_steps.mark_running,
+        run_steps.note_growth,
         run_steps.note_health_issue,
         run_steps.complete_some,
         run_steps.complete,
@@ -100,6 +101,7 @@ def step(record: Record, name: str, cluster: str, now: datetime) -> Change:
         "complete_some": ({0},),
         "complete": ({0}, now),
         "fail": (EvictionReason("FailedComponent", "it exited with 1"),),
+        "note_growth": (Resources({"cpu": 2 * 10**5, "nvidia.com/gpu": 9}),),
         "note_health_issue": ("FoundFailedPods", "a pod failed"),
     }
     if name == "evict":
@@ -129,7 +131,7 @@ async def live(queue: QueueStore, name: str, path: tuple[str, ...], chance: rand
 
 
 def expected(record: Record) -> Seen:
-    attempt, demand, ailment = record.attempt, record.gang.demand, record.unhealthy
+    attempt, held, ailment = record.attempt, record.charge, record.unhealthy
     assert attempt is not None
     lasts = timedelta(seconds=record.expected_seconds)
     return Seen(
@@ -141,9 +143,9 @@ def expected(record: Record) -> Seen:
         record.phase,
         attempt.decided_at,
         attempt.started_at,
-        Decimal(demand["cpu"]) / 1000,
-        Decimal(demand["memory"]) / 2**30,
-        Decimal(demand["nvidia.com/gpu"]),
+        Decimal(held["cpu"]) / 1000,
+        Decimal(held["memory"]) / 2**30,
+        Decimal(held["nvidia.com/gpu"]),
         3,
         ailment.reason if ailment else None,
         ailment.message if ailment else None,

@@ -174,16 +174,24 @@ async def hold_at_random(
         cluster = chance.choice([*CLUSTERS, "unknown"])
         record = await commit(queue, queue_steps.dispatch(record, cluster, now))
         started_at = ended_at = None
-        for step in (_create, _start, _end):
+        grown: list[tuple[datetime, Resources]] = []
+        for step in (_create, _grow, _start, _grow, _end):
             now += chance.randrange(250) * TICK
             if now >= end or chance.random() < 0.1:
                 break
-            if step is _start and chance.random() < 0.2:
+            if step in (_start, _grow) and chance.random() < 0.2:
                 continue
             record = await commit(queue, step(record, now))
             started_at = now if step is _start else started_at
             ended_at = now if step is _end else ended_at
+            if step is _grow and record.attempt is not None:
+                grown.append((now, record.attempt.grown))
         holds.append(Hold(cluster, demand, decided_at, started_at, ended_at))
+        ends = [*(at for at, _ in grown[1:]), ended_at]
+        holds += [
+            Hold(cluster, dict(more), at, max(at, started_at) if started_at else None, until)
+            for (at, more), until in zip(grown, ends, strict=False)
+        ]
         if ended_at is None:
             break
         record = await commit(queue, removal_steps.removed(record, now)) if record.holds_capacity else record
@@ -201,6 +209,12 @@ def _create(record: Record, now: datetime) -> Change:
 
 def _start(record: Record, now: datetime) -> Change:
     return run_steps.mark_running(record, now)
+
+
+def _grow(record: Record, now: datetime) -> Change:
+    """By more, the later it is; now and then by nothing."""
+    amounts = ((name, amount * (1 + now.minute % 3)) for name, amount in record.gang.demand.items())
+    return run_steps.note_growth(record, Resources(amounts), now)
 
 
 def _end(record: Record, now: datetime) -> Change:
@@ -231,7 +245,7 @@ def assert_alike(rows: dict[Key, Hours], wanted: dict[Key, Hours]) -> None:
 async def test_every_moment_that_samples_stand_for_counts_in_its_hour_and_no_other(
     queue: QueueStore, database_url: str
 ) -> None:
-    chance = random.Random(6)  # noqa: S311 - repeatable
+    chance = random.Random(8)  # noqa: S311 - repeatable
     end = datetime.now(UTC).replace(minute=20, second=0, microsecond=0) - 24 * HOUR
     start = end - 9 * HOUR
     samples = random_samples(chance, start, end)
@@ -272,7 +286,10 @@ async def test_the_figures_stay_when_those_deleted_for_long_are_moved_away(
     assert any(hold.ended_at for hold in holds)
     _, before = found(database_url, start)
     with psycopg.connect(database_url) as connection:
-        connection.execute("INSERT INTO past_attempt SELECT * FROM attempt_live WHERE ended_at IS NOT NULL")
+        connection.execute(
+            "INSERT INTO past_attempt SELECT l.*, t.queues, t.growth FROM attempt_live AS l "
+            "JOIN attempt AS t ON (t.uid, t.number) = (l.uid, l.attempt) WHERE l.ended_at IS NOT NULL"
+        )
         connection.execute("DELETE FROM attempt WHERE ended_at IS NOT NULL")
     assert_alike(found(database_url, start)[1], before)
 

@@ -217,6 +217,11 @@ def _ill(record: Record, chance: Random, now: datetime) -> Change:
     return run_steps.note_health_issue(record, "ClusterUnreachable", "no answer", now)
 
 
+def _grow(record: Record, chance: Random, now: datetime) -> Change:
+    bound = {name: int(amount * chance.choice([0, 1, 1.5, 3])) for name, amount in record.gang.demand.items()}
+    return run_steps.note_growth(record, Resources(bound) + {"memory": chance.choice([0, 2**35])}, now)
+
+
 def _simply(step: Callable[[Record, datetime], Change]) -> Step:
     return lambda record, _, now: step(record, now)
 
@@ -259,6 +264,7 @@ _ENDS: Final = [
     _ill,
     _FIND_OVER,
     _RECALL_COMPLETED,
+    *[_grow] * 5,
 ]
 STEPS: Final[Mapping[Phase, list[Step]]] = {
     Phase.QUEUED: [

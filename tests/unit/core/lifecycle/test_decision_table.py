@@ -26,6 +26,7 @@ from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ACTIVE, Change, NotedIssue, Phase, Record
+from dispatcher.core.model.resources import Resources
 from tests.builders import (
     at,
     make_evicted,
@@ -63,6 +64,7 @@ MADE_BY: dict[Step, tuple[Cause, ...]] = {
     Step.MARK_RUNNING: (Cause.PODS_RUNNING,),
     Step.NOTE_HEALTH_ISSUE: (Cause.UNHEALTHY,),
     Step.NOTE_RECOVERY: (Cause.RECOVERED,),
+    Step.NOTE_GROWTH: (Cause.GREW, Cause.SHRANK),
     Step.NOTE_PROGRESS: (Cause.SOME_COMPLETED,),
     Step.COMPLETE: (Cause.COMPLETED,),
     Step.NOTE_DONE: (Cause.ITEMS_DONE,),
@@ -141,6 +143,7 @@ AILMENTS = {
     "drifted": NotedIssue(words.DRIFTED, "Job default/job-0: spec.x was changed", at(6)),
 }
 DRIFT = "Job default/job-0: spec.y was changed"
+GROWN = Resources({"cpu": 5000})
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +159,12 @@ class World:
     drift: str = ""
     loss: Loss | None = None
     queues: tuple[str, ...] = ()
+    bound: Resources | None = None
 
     def show(self, record: Record, now: datetime) -> ObservedState:
         objects = record.attempt.objects if record.attempt else ()
         gone = tuple(ref for ref in objects if ref.item in self.absent)
-        observed = ObservedObjects(self.pods, self.states, gone, self.drift)
+        observed = ObservedObjects(self.pods, self.states, gone, self.drift, self.bound)
         unreachable = self.loss.message if self.loss else ""
         return ObservedState(
             record,
@@ -246,6 +250,7 @@ def active_worlds(policy: str) -> Iterator[World]:
             yield World(policy=limited, pods=pods, states=states, absent=(1,))
         if limit == "no-limit":
             yield World(policy=limited, pods=pods, states=states, drift=DRIFT)
+            yield World(policy=limited, pods=pods, states=states, bound=GROWN)
 
 
 def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[Change]:
@@ -285,6 +290,9 @@ def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[C
             return [run_steps.note_health_issue(record, decision.reason, decision.message, now)]
         case Step.NOTE_RECOVERY:
             return [run_steps.recover(record, now)]
+        case Step.NOTE_GROWTH:
+            assert seen.objects.bound is not None
+            return [run_steps.note_growth(record, seen.objects.bound, now)]
         case Step.NOTE_DONE:
             return [run_steps.note_done(record, decision.done, now)]
         case Step.NOTE_PROGRESS:

@@ -154,6 +154,13 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
         assert self.record.unhealthy is None
 
     @may_only(*ACTIVE)
+    @rule(pods=st.sampled_from([0, 1, 3]))
+    def grows_or_shrinks(self, pods: int) -> None:
+        demand = self.record.gang.demand
+        self.commit(run_steps.note_growth(self.record, demand * pods, self.later()))
+        assert self.record.charge == demand * max(1, pods)
+
+    @may_only(*ACTIVE)
     @rule(done=st.sampled_from([{0}, {1}, {0, 1}]))
     def is_done_in_part(self, done: set[int]) -> None:
         known = done_items(self.record)

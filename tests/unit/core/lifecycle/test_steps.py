@@ -25,6 +25,7 @@ from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause, Transition
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import HOLDING, Change, Condition, Event, Pending, Phase, Record
+from dispatcher.core.model.resources import NOTHING
 from dispatcher.errors import IllegalTransition
 from tests.builders import (
     WAITS,
@@ -75,6 +76,8 @@ STEPS_AT: dict[Cause, Callable[[Record, datetime], Change | None]] = {
         record, words.INSUFFICIENT_PODS_READY, "0 of 1 pods run", now
     ),
     Cause.RECOVERED: lambda record, now: run_steps.recover(record, now),
+    Cause.GREW: lambda record, now: run_steps.note_growth(record, record.gang.demand * 3, now),
+    Cause.SHRANK: lambda record, now: run_steps.note_growth(record, NOTHING, now),
     Cause.ITEMS_DONE: lambda record, now: run_steps.note_done(record, (0,), now),
     Cause.SOME_COMPLETED: lambda record, now: run_steps.complete_some(record, (0,), now),
     Cause.COMPLETED: lambda record, now: run_steps.complete(record, (0,), at(100), now),
@@ -309,6 +312,12 @@ EVENTS: list[tuple[Cause, Phase | None, Phase, dict[str, object]]] = [
         {"reason": "InsufficientPodsReady", "message": "0 of 1 pods run", **ATTEMPT},
     ),
     (Cause.RECOVERED, Phase.RUNNING, Phase.RUNNING, ATTEMPT),
+    (
+        Cause.GREW,
+        Phase.RUNNING,
+        Phase.RUNNING,
+        {"message": "cpu: holds 3, before 1, demand 1", **ATTEMPT},
+    ),
     (Cause.SOME_COMPLETED, Phase.RUNNING, Phase.RUNNING_HOLD_COMPLETION, ATTEMPT),
     (Cause.COMPLETED, Phase.RUNNING_HOLD_COMPLETION, Phase.COMPLETED, ATTEMPT),
     (

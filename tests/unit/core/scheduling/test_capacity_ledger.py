@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pod_counts import PodCounts
-from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.scheduling.capacity import (
     CapacityLedger,
     Pod,
@@ -150,6 +150,12 @@ class LedgerAgainstDefinition(RuleBasedStateMachine):
             pods = [pod for pod in self.pods.values() if pod.owner == appwrapper]
             expected = counts(pods, down)
             assert self.ledger.pod_counts(appwrapper) == count_pods(pods, down.__contains__) == expected
+
+    @invariant()
+    def bound_are_the_requests_of_its_own_live_pods_with_nodes(self) -> None:
+        for appwrapper in ("a", "b"):
+            pods = [pod for pod in self.pods.values() if pod.owner == appwrapper and pod.occupies_node]
+            assert self.ledger.bound(appwrapper) == sum_of(pod.requests for pod in pods)
 
     @invariant()
     def unscheduled_pods_are_listed_by_name(self) -> None:

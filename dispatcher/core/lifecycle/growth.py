@@ -1,0 +1,65 @@
+"""Growth: what a running gang holds beyond its demand.
+
+An autoscaler, or a user who scales a Deployment, makes more pods than the demand has. A gang holds, per resource, the
+larger of its demand and the requests of its own live pods that have nodes:
+
+    held = max(demand, requests of its own bound live pods) = demand + growth
+
+This is what the capacity of its cluster is charged with (`core.scheduling.capacity`), so that quota, usage and capacity
+agree. A pod without a node keeps no other gang from anything, so it does not count; a pod that is being deleted does,
+until it has ended.
+
+The growth follows the pods while the gang is active. While its objects are removed the last growth stays charged, like
+the demand, until its pods are confirmed gone.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from dispatcher.core.model.quantity import in_words
+from dispatcher.core.model.record import Record
+from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
+
+GROWTH_PAUSE: Final = timedelta(seconds=10)
+"""The pause after a change of a gang's growth: changes within it are committed as one."""
+
+LONGEST_GROWTH_PAUSE: Final = timedelta(minutes=5)
+"""The pause of a gang whose growth changes again and again, so that it does not flood history."""
+
+_AT_FULL_PACE: Final = 4
+"""Changes within an hour after which the pause doubles with each."""
+
+
+def growth_of(demand: Resources, bound: Resources) -> Resources:
+    """What bound pods request beyond a demand; at most the largest amount that a row holds."""
+    beyond = (bound - demand).positive_part()
+    return Resources({name: min(amount, LARGEST_AMOUNT) for name, amount in beyond.items()})
+
+
+def growth_due(record: Record, bound: Resources | None) -> datetime | None:
+    """When the growth of an active gang is to be committed; None if the record has it, or nothing is known."""
+    attempt = record.attempt
+    if attempt is None or bound is None or growth_of(record.gang.demand, bound) == attempt.grown:
+        return None
+    if not attempt.growth:
+        return attempt.decided_at
+    last = attempt.growth[-1].at
+    recent = sum(1 for each in attempt.growth if last - each.at < timedelta(hours=1))
+    return last + growth_pause(recent)
+
+
+def growth_pause(recent: int) -> timedelta:
+    """The pause after that many changes within an hour, the last one included."""
+    return min(LONGEST_GROWTH_PAUSE, GROWTH_PAUSE * (1 << max(0, recent - _AT_FULL_PACE)))
+
+
+def in_words_of(demand: Resources, before: Resources, after: Resources) -> str:
+    """A sentence for history about a growth that changed from `before` to `after`."""
+    return ", ".join(
+        f"{name}: holds {in_words(name, demand[name] + after[name])}, "
+        f"before {in_words(name, demand[name] + before[name])}, demand {in_words(name, demand[name])}"
+        for name in sorted({*before, *after})
+        if before[name] != after[name]
+    )

@@ -1,0 +1,153 @@
+"""A gang whose pods hold more than its demand is charged for that, and for its demand at least."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from dispatcher.core.lifecycle import removal_steps, run_steps
+from dispatcher.core.lifecycle.decision import Decision, Step, decide
+from dispatcher.core.lifecycle.growth import LONGEST_GROWTH_PAUSE, growth_of, growth_pause, in_words_of
+from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Growth, Phase, Record
+from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources
+from tests.builders import at, make_gang, make_objects, make_observation, make_policy, make_record
+
+ONE = Resources({"cpu": 1000, "nvidia.com/gpu": 1})
+"""The demand of a gang of one pod, and the requests of each of its pods."""
+
+
+def gang(phase: Phase = Phase.RUNNING) -> Record:
+    return make_record(phase, gang=make_gang(1, cpu=1000, gpu=1))
+
+
+def grown(record: Record, pods: int, seconds: float = 10) -> Record:
+    return run_steps.note_growth(record, ONE * pods, at(seconds)).after
+
+
+def decided(record: Record, bound: Resources | None, seconds: float = 10) -> Decision:
+    objects = replace(make_objects(), bound=bound)
+    return decide(make_observation(record, seconds, objects=objects))
+
+
+@pytest.mark.parametrize(
+    ("bound", "growth"),
+    [
+        pytest.param(NOTHING, NOTHING, id="no-pods-yet"),
+        pytest.param(ONE, NOTHING, id="as-many-as-asked-for"),
+        pytest.param(ONE * 3, ONE * 2, id="three-times-as-many"),
+        pytest.param(Resources({"nvidia.com/gpu": 3}), Resources({"nvidia.com/gpu": 2}), id="by-resource"),
+        pytest.param(ONE + {"memory": 5}, Resources({"memory": 5}), id="a-resource-it-did-not-ask-for"),
+        pytest.param(
+            Resources({"memory": LARGEST_AMOUNT * 2}),
+            Resources({"memory": LARGEST_AMOUNT}),
+            id="no-more-than-fits",
+        ),
+    ],
+)
+def test_growth_is_what_bound_pods_request_beyond_the_demand(bound: Resources, growth: Resources) -> None:
+    assert growth_of(ONE, bound) == growth
+
+
+@pytest.mark.parametrize("phase", [Phase.DISPATCHED, Phase.RUNNING, Phase.RUNNING_HOLD_COMPLETION])
+def test_growth_and_its_end_are_committed(phase: Phase) -> None:
+    record = replace(gang(), phase=phase)
+    larger = run_steps.note_growth(record, ONE * 3, at(10))
+    smaller = run_steps.note_growth(larger.after, ONE * 2, at(20))
+    as_asked = run_steps.note_growth(smaller.after, NOTHING, at(30))
+
+    assert [each.events[0].cause for each in (larger, smaller, as_asked)] == ["grew", "shrank", "shrank"]
+    assert [each.after.charge for each in (larger, smaller, as_asked)] == [ONE * 3, ONE * 2, ONE]
+    assert as_asked.after.attempt is not None
+    assert as_asked.after.attempt.growth == (
+        Growth(at(10), ONE * 2),
+        Growth(at(20), ONE),
+        Growth(at(30), NOTHING),
+    )
+
+
+def test_a_gang_that_holds_more_of_one_resource_and_less_of_another_grew() -> None:
+    record = run_steps.note_growth(gang(), ONE + {"cpu": 500}, at(10)).after
+    change = run_steps.note_growth(record, ONE + {"memory": 2**30}, at(20))
+    (event,) = change.events
+    assert (event.cause, event.message) == (
+        "grew",
+        "cpu: holds 1, before 1500m, demand 1, memory: holds 1Gi, before 0, demand 0",
+    )
+
+
+def test_history_tells_what_it_holds_in_the_words_of_users() -> None:
+    assert in_words_of(ONE, ONE, ONE * 2) == (
+        "cpu: holds 3, before 2, demand 1, nvidia.com/gpu: holds 3, before 2, demand 1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "bound", "seconds", "decision"),
+    [
+        pytest.param(gang(), ONE, 10, Decision(Step.NOOP), id="as-asked"),
+        pytest.param(gang(), None, 10, Decision(Step.NOOP), id="its-pods-are-not-known"),
+        pytest.param(gang(), ONE * 3, 10, Decision(Step.NOTE_GROWTH), id="grew"),
+        pytest.param(
+            gang(Phase.DISPATCHING), ONE * 3, 10, Decision(Step.CREATE), id="not-while-it-is-created"
+        ),
+        pytest.param(
+            gang(Phase.REQUEUEING), ONE * 3, 10, Decision(Step.REMOVE), id="nor-while-it-is-removed"
+        ),
+        pytest.param(grown(gang(), 3), ONE * 3, 99, Decision(Step.NOOP), id="once"),
+        pytest.param(grown(gang(), 3), ONE, 12, Decision(Step.NOOP, until=at(20)), id="not-at-once-again"),
+        pytest.param(grown(gang(), 3), ONE, 20, Decision(Step.NOTE_GROWTH), id="after-a-pause"),
+        pytest.param(grown(gang(), 3), None, 20, Decision(Step.NOOP), id="a-cluster-that-is-listed-anew"),
+    ],
+)
+def test_growth_is_noted_when_it_is_due(
+    record: Record, bound: Resources | None, seconds: float, decision: Decision
+) -> None:
+    assert decided(record, bound, seconds) == decision
+
+
+def test_the_steps_of_its_life_come_first() -> None:
+    record = gang(Phase.DISPATCHED)
+    objects = replace(make_objects(PodCounts(running=3)), bound=ONE * 3)
+    assert decide(make_observation(record, objects=objects)).step is Step.MARK_RUNNING
+
+
+def test_a_deadline_is_not_missed_while_a_change_waits_for_its_turn() -> None:
+    objects = replace(make_objects(), bound=ONE)
+    policy = make_policy(limit=timedelta(seconds=15))
+    seen = make_observation(grown(gang(), 3), 12, objects=objects, policy=policy)
+    assert decide(replace(seen, policy=make_policy())).until == at(20)
+    assert decide(seen).until == decide(replace(seen, objects=make_objects())).until != at(20)
+
+
+@pytest.mark.parametrize(
+    ("recent", "seconds"), [(1, 10), (4, 10), (5, 20), (6, 40), (8, 160), (9, 300), (MOST_GROWTHS_KEPT, 300)]
+)
+def test_pauses_grow_with_the_changes_of_an_hour(recent: int, seconds: int) -> None:
+    assert growth_pause(recent) == timedelta(seconds=seconds)
+
+
+def test_a_flapping_autoscaler_does_not_flood_history() -> None:
+    """It has another number of pods each second of three hours."""
+    record, events, seconds = gang(), 0, 3 * 3600
+    for second in range(10, seconds):
+        if decided(record, ONE * (2 + second % 2), second).step is Step.NOTE_GROWTH:
+            record, events = grown(record, 2 + second % 2, second), events + 1
+    assert 30 < events < seconds / LONGEST_GROWTH_PAUSE.total_seconds() + 10
+
+
+def test_a_gang_that_leaves_its_cluster_is_charged_for_its_growth_until_its_pods_are_gone() -> None:
+    leaving = removal_steps.delete(grown(gang(), 3), at(20)).after
+    assert leaving.charge == ONE * 3
+    gone = removal_steps.release(leaving, at(30)).after
+    assert gone.charge == ONE
+    assert gone.attempt is not None
+    assert gone.attempt.growth == (Growth(at(10), ONE * 2),)
+
+
+def test_the_next_attempt_begins_with_the_demand() -> None:
+    evicted = run_steps.preempt(grown(gang(), 3), "FairShare", "for another", at(20)).after  # type: ignore[arg-type]
+    queued = removal_steps.removed(evicted, at(30)).after
+    assert (evicted.charge, queued.charge) == (ONE * 3, ONE)
