@@ -329,7 +329,7 @@ class _Search:
     def _most_needed(self, cluster: Cluster, shape: Node) -> int:
         """A number of nodes with room for it and all gangs ahead, one pod on each, and for all that is owed."""
         pods = sum(each.gang.pods for each in self._served)
-        there = sum_of(gang.demand for gang in self._world.running if gang.cluster == cluster.name)
+        there = sum_of(gang.held for gang in self._world.running if gang.cluster == cluster.name)
         owed = cluster.reserve + there + sum_of(record.gang.demand for record in self._served)
         by_amount = [-(-owed[name] // amount) for name, amount in shape.allocatable.items() if amount > 0]
         most = MOST - sum(len(each.nodes) for each in self._world.clusters)
@@ -369,7 +369,7 @@ class _Search:
     def _share_of(self, running: RunningGang) -> int:
         """The largest share of the gang's demand, of any resource, that a running gang has, in millionths."""
         demand = self.record.gang.demand
-        return max((running.demand[name] * 10**6 // amount for name, amount in demand.items()), default=0)
+        return max((running.held[name] * 10**6 // amount for name, amount in demand.items()), default=0)
 
     def _smallest(
         self,

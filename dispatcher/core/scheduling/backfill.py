@@ -342,8 +342,7 @@ class Running:
         ends: list[End] = []
         for part in incremental.in_parts(list(self.in_cluster(cluster))):
             ends += [
-                End(estimated_end(each, self.limit_of(each), now), each.gang.demand, each.uid)
-                for each in part
+                End(estimated_end(each, self.limit_of(each), now), each.charge, each.uid) for each in part
             ]
             yield
         ends.sort(key=attrgetter("at"))

@@ -230,13 +230,13 @@ class CapacitySnapshot:
         if self.nodes is not None:
             self.nodes.take(gang, assignment)
 
-    def charge(self, appwrapper: str, gang: Gang, sign: int) -> None:
+    def charge(self, appwrapper: str, held: Resources, sign: int) -> None:
         """Charge a gang that held capacity when the snapshot was taken (by uid) again, or no more with the sign -1.
 
-        Where gangs fit by sums, its whole demand is charged, wherever its pods are.
+        Where gangs fit by sums, all that it held is charged, wherever its pods are.
         """
         if self.nodes is None:
-            self._reservations += gang.demand * sign
+            self._reservations += held * sign
             self._free.clear()
         elif (use := self.nodes.uses.get(appwrapper)) is not None:
             self.nodes.charge(use, sign)

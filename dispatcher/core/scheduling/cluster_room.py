@@ -17,8 +17,8 @@ from dispatcher.core.scheduling.capacity import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.fit import Fit, assignment_in_empty, fit, fit_in_both
 
-Gangs = Iterable[tuple[str, Gang]]
-"""Gangs that hold capacity, by uid."""
+Held = Iterable[tuple[str, Resources]]
+"""Gangs that hold capacity, by uid, with what each holds."""
 
 
 class ClusterRoom:
@@ -29,7 +29,7 @@ class ClusterRoom:
 
     __slots__ = ("_later", "_later_beside", "_now", "_now_beside", "keeper", "snapshot", "version")
 
-    def __init__(self, snapshot: ClusterSnapshot, leaving: Gangs = ()) -> None:
+    def __init__(self, snapshot: ClusterSnapshot, leaving: Held = ()) -> None:
         self.snapshot = snapshot
         self.keeper: Record | None = None
         self.version = 0
@@ -78,13 +78,13 @@ class ClusterRoom:
         for capacity in _distinct(self._later, self._later_beside):
             capacity.take(gang, assignment)
 
-    def free_later(self, gangs: Gangs) -> None:
+    def free_later(self, gangs: Held) -> None:
         """Charge these gangs, which hold capacity now, no more later."""
         self.version += 1
         self._part()
-        for uid, gang in gangs:
+        for uid, held in gangs:
             for capacity in _distinct(self._later, self._later_beside):
-                capacity.charge(uid, gang, -1)
+                capacity.charge(uid, held, -1)
 
     def keep(self, record: Record, assignment: Assignment | None = None) -> None:
         """Keep the demand of a starved gang from the gangs after it; without places, on those in the empty cluster."""

@@ -167,4 +167,5 @@ def _running(
         bound=tuple(bound),
         assignment=attempt.assignment,
         active=active,
+        grown=record.grown,
     )

@@ -28,7 +28,7 @@ class MissingQuota:
         for gang in world.running:
             if gang.active is not None:
                 for ledger in (before, after):
-                    ledger.charge(gang.active.leaves, gang.demand, gang.active.record.priority)
+                    ledger.charge(gang.active.leaves, gang.held, gang.active.record.priority)
         for record in world.pending:
             if record.uid in placed:
                 after.charge(record.leaves, record.gang.demand, record.priority)
@@ -51,7 +51,7 @@ class MissingQuota:
         quotas = {each: self._forest.places[each].queue.resources.get(resource) for each in tree.names}
         nominal = {each: quota.nominal for each, quota in quotas.items() if quota is not None}
         pending = sum(each.gang.demand[resource] for each in self._world.pending)
-        running = sum(each.demand[resource] for each in self._world.running)
+        running = sum(each.held[resource] for each in self._world.running)
         return min(sum(nominal.values()) + pending + running, LARGEST_AMOUNT - nominal[queue])
 
 

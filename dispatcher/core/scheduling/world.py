@@ -112,7 +112,8 @@ class RunningGang:
     """A gang that holds capacity of a cluster; its demand beyond its pods is taken from the sum over the nodes.
 
     `bound` are its pods that have a node; None if all of `pods` have one. `assignment` has the places of the others.
-    `active` is the gang as queues see it; None where no queues are declared.
+    `active` is the gang as queues see it; None where no queues are declared. `grown` is what it holds beyond its
+    demand.
     """
 
     name: str
@@ -122,6 +123,12 @@ class RunningGang:
     bound: tuple[Place, ...] | None = None
     assignment: Assignment = ASSIGNED_NOWHERE
     active: ActiveGang | None = None
+    grown: Resources = NOTHING
+
+    @property
+    def held(self) -> Resources:
+        """The amounts that it holds: its demand, and what its bound pods request beyond it."""
+        return self.demand + self.grown
 
     @property
     def is_on_nodes(self) -> bool:

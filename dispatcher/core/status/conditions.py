@@ -87,7 +87,7 @@ def _columns(record: Record) -> dict[str, Any]:
     """The fields that only the columns of `kubectl get` have in this form."""
     found = {
         "reason": reason(record),
-        "gpus": sum(amount for name, amount in record.gang.demand.items() if is_gpu(name)),
+        "gpus": sum(amount for name, amount in record.charge.items() if is_gpu(name)),
         "queue": record.queue,
         "user": record.user,
     }

@@ -4,7 +4,7 @@ A `QueueState` has amounts in base units, for metrics; `status_of` writes them a
 gang that holds capacity, also one that is leaving: it is charged until its pods are confirmed gone.
 
     nominal    the quota of the queue and all below it
-    used       the demand of the gangs charged in the queue and all below it, whatever its lending limit keeps
+    used       what the gangs hold that are charged in the queue and all below it, whatever its lending limit keeps
     borrowed   the use beyond the queue's own quota
     available  what one more gang of the queue could use; negative if more is used than there is, for example after a
                quota was lowered; absent if nothing limits it (sharing Division only)
@@ -141,10 +141,10 @@ class QueueCounter:
 
     def _charge(self, charged: QuotaLedger, later: QuotaLedger, gang: ActiveGang) -> None:
         """Charge a gang now and, if a tree is divided, also later: fair shares are those without gangs that leave."""
-        demand, priority = gang.record.gang.demand, gang.record.priority
-        charged.charge(gang.leaves, demand, priority)
+        charge, priority = gang.record.charge, gang.record.priority
+        charged.charge(gang.leaves, charge, priority)
         if self._divided and not gang.is_leaving:
-            later.charge(gang.leaves, demand, priority)
+            later.charge(gang.leaves, charge, priority)
 
     def _want(self, wanted: dict[str, Resources], record: Record, now: datetime) -> None:
         if self._divided and is_eligible(record, now):

@@ -4,7 +4,7 @@ For each resource of a cluster, over its usable nodes:
 
     capacity  their allocatable
     free      capacity for further gangs; negative if more is requested than there is
-    held      the demand of the AppWrappers that were dispatched there
+    held      the demand of the AppWrappers that were dispatched there, and what they hold beyond it
     other     requests of the live pods on these nodes that belong to none of these AppWrappers
 
 From `capacity.account` follows exactly
@@ -12,8 +12,8 @@ From `capacity.account` follows exactly
     capacity = free + other + sum over these AppWrappers of
                (requests of its live pods on usable nodes + max(0, demand - requests of its live bound pods on any))
 
-That is free + other + held, with two exceptions: the pods of an AppWrapper may request more than its demand, and their
-requests on unusable nodes take no capacity.
+That is free + other + held, with two exceptions: the growth of an AppWrapper is committed some seconds after its pods
+have nodes, and requests on unusable nodes take no capacity.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class CapacitySample:
 
 @dataclass(frozen=True, slots=True)
 class QueueSample:
-    """One queue: the gangs that wait and the gangs that hold capacity, with their demands."""
+    """One queue: the gangs that wait and the gangs that hold capacity, with their demands and what they hold."""
 
     queue: str
     queued: int = 0
@@ -117,14 +117,14 @@ class Moment:
         return [self._queues[name].sample(name) for name in sorted({DEFAULT_QUEUE, *self._queues})]
 
     def _count_record(self, record: Record) -> None:
-        queue, demand = self._queues[record.queue], record.gang.demand
+        queue, charge = self._queues[record.queue], record.charge
         if record.phase is Phase.QUEUED:
             queue.queued += 1
-            _add(queue.queued_demand, demand)
+            _add(queue.queued_demand, charge)
         elif record.holds_capacity and record.attempt is not None:
             queue.running += 1
-            _add(queue.running_demand, demand)
-            _add(self._held[record.attempt.cluster], demand)
+            _add(queue.running_demand, charge)
+            _add(self._held[record.attempt.cluster], charge)
             self._holders[record.attempt.cluster].add(record.uid)
 
     def _count_others(self, cluster: str, stock: LedgerReading, pods: Iterable[Pod]) -> None:

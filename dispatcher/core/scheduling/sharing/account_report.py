@@ -57,7 +57,7 @@ class QueueReport:
         self._now = now
         self._ledger = QuotaLedger(forest, tree_quotas(forest))
         for gang in self._active:
-            self._ledger.charge(gang.leaves, gang.record.gang.demand, gang.record.priority)
+            self._ledger.charge(gang.leaves, gang.record.charge, gang.record.priority)
 
     def accounts(self, record: Record) -> Iterator[AccountRow]:
         """The accounts of a gang's leaves and of all queues above them, of the limited resources that it asks for."""

@@ -21,7 +21,7 @@ from dispatcher.core.lifecycle.queue_steps import (
     AWAITING_RELEASE,
 )
 from dispatcher.core.model import incremental
-from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
+from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Pending, Record
@@ -148,11 +148,11 @@ class QueueCycle:
         self._has_members = has_members(snapshots)
         quotas = tree_quotas(facts.forest)
         self._ledger, self._later = QuotaLedger(facts.forest, quotas), QuotaLedger(facts.forest, quotas)
-        leaving: dict[str, list[tuple[str, Gang]]] = {}
+        leaving: dict[str, list[tuple[str, Resources]]] = {}
         self._active: dict[str, list[ActiveGang]] = {}
         for gang in facts.active:
             if gang.is_leaving:
-                leaving.setdefault(gang.cluster, []).append((gang.uid, gang.record.gang))
+                leaving.setdefault(gang.cluster, []).append((gang.uid, gang.record.charge))
                 continue
             for leaf in gang.leaves:
                 self._active.setdefault(leaf, []).append(gang)
@@ -450,9 +450,9 @@ class QueueCycle:
         self._search.leave(gang.uid for gang, _ in leaving)
         for gang, _ in leaving:
             record = gang.record
-            self._later.charge(gang.leaves, record.gang.demand, record.priority, -1)
+            self._later.charge(gang.leaves, record.charge, record.priority, -1)
             if gang.cluster in self._rooms:
-                self._rooms[gang.cluster].free_later([(gang.uid, record.gang)])
+                self._rooms[gang.cluster].free_later([(gang.uid, record.charge)])
             self._changed(gang.leaves)
 
     # --- heads -------------------------------------------------------------------------------------------------

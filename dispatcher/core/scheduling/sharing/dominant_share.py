@@ -166,12 +166,12 @@ class _FairSearch:
         limit = self._share(mine)
         known: dict[Asked, bool] = {}
         for number, gang in enumerate(gangs):
-            demand = gang.record.gang.demand
-            asked = self._account.quota.asked(demand)
+            charge = gang.record.charge
+            asked = self._account.quota.asked(charge)
             if asked not in known:
-                self._account.charge(leaf, demand, -1)
+                self._account.charge(leaf, charge, -1)
                 known[asked] = limit <= share(self._account, self._search.forest, theirs)
-                self._account.charge(leaf, demand)
+                self._account.charge(leaf, charge)
             if known[asked]:
                 self._take(gang, Reason.FAIR_SHARE)
                 if rest := gangs[number + 1 :]:

@@ -29,12 +29,12 @@ class Hold(NamedTuple):
 
 
 Alike = Mapping[tuple[tuple[str, ...], Resources, int], int]
-"""How many gangs are alike in leaves, demand and priority, so that they are charged together."""
+"""How many gangs are alike in leaves, charge and priority, so that they are charged together."""
 
 
 def alike(gangs: Iterable[ActiveGang]) -> Alike:
     """These gangs by what they are charged for."""
-    return Counter((gang.leaves, gang.record.gang.demand, gang.record.priority) for gang in gangs)
+    return Counter((gang.leaves, gang.record.charge, gang.record.priority) for gang in gangs)
 
 
 class QuotaLedger:

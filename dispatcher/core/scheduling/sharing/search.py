@@ -56,7 +56,7 @@ class Trial:
             if not self._is_copy:
                 self._capacity, self._is_copy = self._capacity.copy(), True
             for gang, sign in self._outstanding.values():
-                self._capacity.charge(gang.uid, gang.record.gang, sign)
+                self._capacity.charge(gang.uid, gang.record.charge, sign)
             self._outstanding.clear()
         return self._capacity
 
@@ -89,7 +89,7 @@ class Trial:
 
     def _charge(self, gang: ActiveGang, sign: int) -> None:
         record = gang.record
-        self.ledger.charge(gang.leaves, record.gang.demand, record.priority, sign)
+        self.ledger.charge(gang.leaves, record.charge, record.priority, sign)
         if gang.cluster != self.cluster:
             return
         self._has_room = None
@@ -173,8 +173,8 @@ class Search:
         missing = self.trial.ledger.missing(self.leaf, self.demand)
         if not missing:
             return True
-        demands = [gang.record.gang.demand for gang in gangs]
-        return all(_reaches((demand[name] for demand in demands), amount) for name, amount in missing.items())
+        charges = [gang.record.charge for gang in gangs]
+        return all(_reaches((charge[name] for charge in charges), amount) for name, amount in missing.items())
 
     def victim_order(self, gang: ActiveGang) -> VictimOrder:
         """The order of victims: of other queues, of lower priority, dispatched more recently, by name."""
@@ -196,5 +196,5 @@ def victim_order(gang: ActiveGang, leaf: str) -> VictimOrder:
 
 def uses_any(gang: ActiveGang, resources: Collection[str]) -> bool:
     """True if a gang holds some of these resources."""
-    demand = gang.record.gang.demand
-    return any(demand[name] > 0 for name in resources)
+    charge = gang.record.charge
+    return any(charge[name] > 0 for name in resources)
