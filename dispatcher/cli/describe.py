@@ -79,6 +79,7 @@ def as_value(story: Description) -> object:
         {
             **story.job,
             "waiting": story.waiting,
+            "holding": story.holding,
             "states": list(story.states),
             "attempt_history": list(story.attempts),
             "timeline": list(story.timeline),
@@ -87,7 +88,11 @@ def as_value(story: Description) -> object:
 
 
 def _block(story: Description) -> str:
-    facts = [*_facts(_FACTS, story.job), *(_facts(_FACTS_OF_WAITING, story.waiting) if story.waiting else ())]
+    facts = [
+        *_facts(_FACTS, story.job),
+        ("Holds", _holds(story)),
+        *(_facts(_FACTS_OF_WAITING, story.waiting) if story.waiting else ()),
+    ]
     states = ", ".join(f"{row['state']} {span(float(str(row['seconds'])))}" for row in story.states)
     lines = [(f"{heading}:", said) for heading, said in [*facts, ("In states", states)] if said]
     room = max(len(heading) for heading, _ in lines)
@@ -117,6 +122,14 @@ def _table(heading: str, shown: str, is_there: bool) -> list[str]:
 def _asks_for(job: Row) -> str:
     pods = f"{text(job['pods'])} pod{'' if job['pods'] == 1 else 's'}"
     return f"{text(job['cpu'])} cpu, {text(job['memory_gib'])} GiB, {text(job['gpu'])} gpu, {pods}"
+
+
+def _holds(story: Description) -> str:
+    """The amounts of a gang that holds more than it asks for; empty for any other."""
+    held = story.holding
+    if held is None or all(held[name] == story.job[name] for name in held):
+        return ""
+    return f"{text(held['cpu'])} cpu, {text(held['memory_gib'])} GiB, {text(held['gpu'])} gpu"
 
 
 def _used(job: Row) -> str:

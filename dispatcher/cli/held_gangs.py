@@ -17,8 +17,8 @@ from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.intake.queue_labels import queues_of
 from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.kinds.pod_requests import PodSpecError, live_pod_requests
-from dispatcher.core.model.quantity import QuantityError
-from dispatcher.core.model.resources import Resources, gpus
+from dispatcher.core.model.quantity import QuantityError, resource_amounts
+from dispatcher.core.model.resources import NOTHING, Resources, gpus
 from dispatcher.text import name_of, one_line
 
 Json = dict[str, Any]
@@ -41,7 +41,11 @@ class BoundPod:
 
 @dataclass(frozen=True, slots=True)
 class HeldGang:
-    """A gang that holds capacity of a cluster. `held` is None if its demand cannot be derived here."""
+    """A gang that holds capacity of a cluster.
+
+    `demand` is None if it cannot be derived here, `held` too: it is the demand, or what the status says of a gang that
+    grew.
+    """
 
     namespace: str
     name: str
@@ -50,6 +54,7 @@ class HeldGang:
     user: str
     queue: str
     cluster: str
+    demand: Resources | None
     held: Resources | None
     since: datetime | None
     limit: timedelta | None
@@ -105,6 +110,7 @@ def _gang(raw: Json, namespace_labels: Mapping[str, Mapping[str, str]]) -> HeldG
     namespace = metadata["namespace"]
     labels = metadata.get("labels") or {}
     spec = _spec(raw)
+    demand = None if spec is None else _demand(spec)
     return HeldGang(
         namespace,
         metadata["name"],
@@ -113,7 +119,8 @@ def _gang(raw: Json, namespace_labels: Mapping[str, Mapping[str, str]]) -> HeldG
         one_line(str((metadata.get("annotations") or {}).get(USER_ANNOTATION, ""))),
         queues_of(labels, namespace_labels.get(namespace, {}), ())[0],
         name_of(status["cluster"]),
-        None if spec is None else _demand(spec),
+        demand,
+        None if demand is None else demand.highest(_grown(status)),
         _since(status.get("conditions") or ()),
         None if spec is None else spec.scheduling.dispatch_duration.limit,
     )
@@ -131,6 +138,14 @@ def _demand(spec: AppWrapperSpec) -> Resources | None:
         return charge_of(spec).gang.demand
     except SpecError:
         return None
+
+
+def _grown(status: Json) -> Resources:
+    """What the dispatcher says that a gang holds; empty if it holds its demand."""
+    try:
+        return resource_amounts(status.get("held") or {})
+    except QuantityError:
+        return NOTHING
 
 
 def _since(conditions: Iterable[Json]) -> datetime | None:

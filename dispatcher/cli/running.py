@@ -57,8 +57,9 @@ def running(
 ) -> None:
     """Show the gangs that hold capacity: where, since when, and how many GPUs each holds and really has.
 
-    GPU is the demand that the dispatcher charges, BOUND the GPUs of the pods that have nodes now. ENDS BY is the end by
-    dispatchDuration.limit. A gang is here from its dispatch until its capacity is free again.
+    GPU is what the dispatcher charges: the demand, or what the pods of a gang that grew hold. BOUND are the GPUs of the
+    pods that have nodes now. ENDS BY is the end by dispatchDuration.limit. A gang is here from its dispatch until its
+    capacity is free again. -o wide has DEMAND and HELD.
 
     Only the kubeconfig is needed. The pods in a member cluster are read through the context of the kubeconfig that has
     the member's name; without one, NODES and BOUND are unknown. Demand counts as for kubectl aw demand.

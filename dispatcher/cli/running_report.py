@@ -24,7 +24,7 @@ HEADINGS: Final = (
     Heading("SINCE"),
     Heading("ENDS BY", 1),
 )
-WIDE_HEADINGS: Final = (*HEADINGS, *map(Heading, ("STATE", "PODS", "HELD", "NODE LIST")))
+WIDE_HEADINGS: Final = (*HEADINGS, *map(Heading, ("STATE", "PODS", "DEMAND", "HELD", "NODE LIST")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class RunningReport:
 
 def _more(row: _Row) -> tuple[str, ...]:
     pods = UNKNOWN if row.pods is None else f"{sum(1 for each in row.pods if each.node)}/{len(row.pods)}"
-    return (row.gang.state, pods, amounts(row.gang.held), ",".join(row.nodes))
+    return (row.gang.state, pods, amounts(row.gang.demand), amounts(row.gang.held), ",".join(row.nodes))
 
 
 def amounts(resources: Resources | None) -> str:
@@ -119,7 +119,8 @@ def _value(row: _Row) -> dict[str, Any]:
         "nodes": None if pods is None else row.nodes,
         "gpus": {"held": None if gang.held is None else gpus(gang.held), "bound": pods and gpus_of(pods)},
         "pods": None if pods is None or bound is None else {"live": len(pods), "bound": len(bound)},
-        "demand": None if gang.held is None else dict(gang.held),
+        "demand": None if gang.demand is None else dict(gang.demand),
+        "held": None if gang.held is None else dict(gang.held),
         "since": gang.since.isoformat() if gang.since else None,
         "endsBy": gang.ends_by.isoformat() if gang.ends_by else None,
     }

@@ -39,10 +39,15 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """All that history has of one AppWrapper; `waiting` is its row of the pending queue, None unless it is queued."""
+    """All that history has of one AppWrapper.
+
+    `waiting` is its row of the pending queue, None unless it is queued; `holding` are the amounts that it holds, None
+    unless it holds capacity.
+    """
 
     job: Row
     waiting: Row | None
+    holding: Row | None
     attempts: Report
     states: Report
     timeline: Report
@@ -181,6 +186,7 @@ class Reports:
         return Description(
             job,
             next(iter(waiting), None),
+            next(iter(await self._ask(_HOLDING, which)), None),
             await self._ask(_ATTEMPTS, which),
             await self._ask(_STATES, which),
             await self._ask(_TIMELINE, which),
@@ -245,6 +251,7 @@ _OF_NAME: Final = (
 )
 _OF_UID: Final = "SELECT * FROM history.job_history WHERE uid = %(uid)s"
 _WAITING: Final = "SELECT * FROM history.queue_now WHERE uid = %(uid)s"
+_HOLDING: Final = "SELECT cpu, memory_gib, gpu FROM history.running_now WHERE uid = %(uid)s"
 _ATTEMPTS: Final = "SELECT * FROM history.attempt_history WHERE uid = %(uid)s ORDER BY attempt"
 _STATES: Final = (
     "SELECT state, sum(seconds) AS seconds FROM history.state_intervals WHERE uid = %(uid)s "

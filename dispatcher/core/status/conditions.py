@@ -15,6 +15,7 @@ from typing import Any, Final, assert_never
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType, State
 from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.quantity import quantity
 from dispatcher.core.model.record import ACTIVE, Condition, NotedIssue, Pending, Phase, QuotaSummary, Record
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import is_gpu
@@ -24,6 +25,9 @@ NO_PODS: Final = PodCounts()
 
 POD_COUNTS: Final = ("pending", "running", "Succeeded", "failed")
 """The fields of the status that count pods; MCAD spells exactly one of them with a capital."""
+
+MOST_HELD: Final = 64
+"""The most resources that `status.held` can list by the CRD."""
 
 MOST_CLUSTERS: Final = 256
 """The most clusters that `status.waiting` can list by the CRD."""
@@ -75,6 +79,8 @@ def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
         status["unhealthy"] = _unhealthy(record.unhealthy)
     if shown.pending_pods:
         status["pendingpodconditions"] = list(shown.pending_pods)
+    if record.grown:
+        status["held"] = _held(record)
     pods = shown.pods
     counts = (pods.pending, pods.running, pods.succeeded, pods.failed)
     status.update({word: count for word, count in zip(POD_COUNTS, counts, strict=True) if count})
@@ -92,6 +98,12 @@ def _columns(record: Record) -> dict[str, Any]:
         "user": record.user,
     }
     return {word: value for word, value in found.items() if value}
+
+
+def _held(record: Record) -> dict[str, str]:
+    """What a gang that grew holds, as exact quantities; above `MOST_HELD` resources, first those that it grew by."""
+    names = sorted(record.charge, key=lambda name: (name not in record.grown, name))[:MOST_HELD]
+    return {name: quantity(name, record.charge[name]) for name in sorted(names)}
 
 
 def reason(record: Record) -> str:

@@ -9,6 +9,7 @@ from typing import Final, LiteralString
 import psycopg
 import pytest
 
+from dispatcher.cli.describe import as_text
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Change, Growth, Record
@@ -16,6 +17,7 @@ from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
+from dispatcher.store.reports import reports
 from tests.builders import make_submission
 from tests.postgres.changes import make_object, rows_of
 from tests.postgres.history.conftest import MOVE
@@ -126,3 +128,20 @@ async def test_the_database_has_every_change_and_memory_the_latest(
 async def test_an_attempt_that_never_grew_has_no_growth(queue: QueueStore, database_url: str) -> None:
     await dispatched(queue, clock(9))
     assert rows_of(database_url, "SELECT growth FROM attempt") == [(None,)]
+
+
+async def test_show_says_what_a_gang_holds_that_grew(queue: QueueStore, database_url: str) -> None:
+    record = await dispatched(queue, clock(9))
+    assert "Holds:" not in await shown(database_url)
+    record = await commit(queue, run_steps.note_growth(record, ONE * 3, clock(10)))
+    lines = [line.strip() for line in (await shown(database_url)).splitlines()]
+    assert "Asks for:   0.5 cpu, 1 GiB, 1 gpu, 1 pod" in lines
+    assert "Holds:      1.5 cpu, 3 GiB, 3 gpu" in lines
+    await gone(queue, record, clock(11))
+    assert "Holds:" not in await shown(database_url)
+
+
+async def shown(url: str) -> str:
+    async with reports(url, timedelta(seconds=10)) as opened:
+        (story,), _ = await opened.descriptions("aw")
+    return as_text(story, None)

@@ -120,9 +120,9 @@ def test_wide_tables_have_times_amounts_and_names() -> None:
     heading, _sweep, pretrain = report().as_wide_table().splitlines()
     assert pretrain.split("  8        ")[1].split() == [
         *("2026-11-23T09:00:00Z", "2026-11-23T15:00:00Z", "Running", "1/2"),
-        *("cpu", "8,", "nvidia.com/gpu", "16", "gpu-1"),
+        *("cpu", "8,", "nvidia.com/gpu", "16", "cpu", "8,", "nvidia.com/gpu", "16", "gpu-1"),
     ]
-    assert heading.endswith("STATE    PODS     HELD                      NODE LIST")
+    assert heading.endswith("STATE    PODS     DEMAND                    HELD                      NODE LIST")
     cordoned = node_report().as_wide_table().splitlines()[2]
     assert cordoned.endswith(
         "52        512Gi        107        team-a/notebook,team-b/foreign,kube-system/agent"
@@ -134,6 +134,21 @@ def test_programs_get_null_where_something_is_unknown() -> None:
     assert (sweep["nodes"], sweep["gpus"], sweep["pods"]) == (None, {"held": 4, "bound": None}, None)
     assert (pretrain["gpus"], pretrain["pods"]) == ({"held": 16, "bound": 8}, {"live": 2, "bound": 1})
     assert pretrain["endsBy"] == "2026-11-23T15:00:00+00:00"
+
+
+def test_gang_that_grew_is_shown_with_what_it_holds() -> None:
+    ray = gang("ray", "hub", job(1, 1))
+    ray["status"]["held"] = {"cpu": "12", "nvidia.com/gpu": "3", "memory": "1Gi"}
+    odd = gang("odd", "hub", job(1, 2))
+    odd["status"]["held"] = {"nvidia.com/gpu": "many"}
+    shown = RunningReport.of(held_gangs([ray, odd], {}), {"hub": []}, NOW)
+    assert [line.split()[5] for line in shown.as_table(None).splitlines()[1:]] == ["2", "3"]
+    assert "cpu 4, nvidia.com/gpu 1  cpu 12, memory 1Gi, nvidia.com/gpu 3" in shown.as_wide_table()
+    _, value = shown.as_value()
+    assert (value["demand"], value["held"]) == (
+        {"cpu": 4000, "nvidia.com/gpu": 1},
+        {"cpu": 12000, "nvidia.com/gpu": 3, "memory": 2**30},
+    )
 
 
 def test_pod_belongs_to_the_gang_that_its_labels_name_in_its_namespace() -> None:

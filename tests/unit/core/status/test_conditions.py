@@ -13,9 +13,11 @@ import pytest
 from dispatcher.api.conditions import ConditionType, State
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.condition_updates import new_condition
+from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import Borrower, NotedIssue, Pending, Phase, QuotaSummary, Record
 from dispatcher.core.model.requirements import Rejection
+from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.sharing.cycle import MOST_NAMED
 from dispatcher.core.scheduling.sharing.refusals import MOST_BORROWERS
 from dispatcher.core.status.conditions import Shown, project
@@ -488,6 +490,28 @@ COLUMNS = ("reason", "gpus", "queue", "user")
 def test_status_has_what_the_columns_show(record: Record, shown: dict[str, Any]) -> None:
     status = project(record)
     assert {word: status[word] for word in COLUMNS if word in status} == shown
+
+
+def test_gang_that_grew_shows_what_it_holds_until_it_is_gone() -> None:
+    record = make_record(Phase.RUNNING, gang=make_gang(1, cpu=1000, gpu=1))
+    assert "held" not in project(record)
+    grown = run_steps.note_growth(record, record.gang.demand * 3 + {"memory": 2**30}, at(10)).after
+    status = project(grown)
+    assert (status["gpus"], status["held"]) == (3, {"cpu": "3", "memory": "1Gi", "nvidia.com/gpu": "3"})
+    leaving = removal_steps.delete(grown, at(20)).after
+    assert project(leaving)["held"] == status["held"]
+    shrunk = run_steps.note_growth(grown, NOTHING, at(20)).after
+    assert (project(shrunk)["gpus"], "held" in project(shrunk)) == (1, False)
+
+
+def test_status_lists_as_many_held_resources_as_the_crd_has_room_for() -> None:
+    demand = Resources({f"a{number}.example.com/device": 1 for number in range(70)})
+    record = make_record(Phase.RUNNING, gang=Gang(demand, 1))
+    grown = run_steps.note_growth(record, demand + {"nvidia.com/gpu": 1}, at(10)).after
+    schema = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    held = project(grown)["held"]
+    assert len(held) == schema["held"]["maxProperties"]
+    assert held["nvidia.com/gpu"] == "1"
 
 
 @pytest.mark.parametrize("phase", Phase)
