@@ -50,7 +50,7 @@ class CommandFailed(DispatcherError):
 
 
 class TryAgain(CommandFailed):
-    """The database could not be reached or took too long; the same command may work later."""
+    """The database or the hub did not answer in time; the same command may work later."""
 
     exit_code = 3
 

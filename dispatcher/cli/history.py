@@ -1,6 +1,7 @@
 """`kubectl aw`, and the same in `dispatcher`: what waits, what became of it, and what was used.
 
-The commands parse, ask the views of schema `history`, and lay out what they were told; none of them writes.
+The commands parse, ask the views of schema `history`, and lay out what they were told; none of them writes. Without a
+database `queue` reads the statuses of AppWrappers.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Final
 
@@ -16,6 +19,7 @@ import typer
 from dispatcher.cli.describe import as_text, as_value
 from dispatcher.cli.durations import duration
 from dispatcher.cli.output import (
+    Column,
     Shape,
     as_asked,
     as_csv,
@@ -47,10 +51,15 @@ from dispatcher.cli.query import (
     show_report,
     since_until,
 )
+from dispatcher.cli.sources import DatabaseUrl as DatabaseUrlOrHub
+from dispatcher.cli.sources import Namespace as NamespaceOfSource
+from dispatcher.cli.sources import needs_database, reading_hub, reads_database
+from dispatcher.cli.tables import Heading
+from dispatcher.cli.user_options import ALL_NAMESPACES, AllNamespaces, Context, Kubeconfig, Selector
 from dispatcher.cli.watching import Every, Watch, is_watched, watch
 from dispatcher.core.model.record import Phase
 from dispatcher.errors import CommandFailed
-from dispatcher.store.reports import COLUMN_OF, Description, Filter, GroupBy, Period, Report, Window
+from dispatcher.store.reports import COLUMN_OF, Description, Filter, GroupBy, Period, Report, Row, Window
 
 ROWS_ON_TERMINAL: Final = 500
 """More than anybody scrolls through; in a pipe there is no limit."""
@@ -60,7 +69,7 @@ MOST_ROWS: Final = 1_000_000
 NOTHING_WAITS: Final = "Nothing waits."
 QUEUE: Final = (
     plain("QUEUE", "queue", 1),
-    plain("POSITION", "position"),
+    Column(Heading("POSITION"), lambda row: _position(row)),
     named(),
     plain("USER", "user_name", 3),
     plain("PRIORITY", "priority", 4),
@@ -70,11 +79,11 @@ QUEUE: Final = (
     known("EST START", "est_start", 2),
 )
 QUEUE_WIDE: Final = (
-    plain("CPU", "cpu"),
-    plain("MEMORY GIB", "memory_gib"),
-    plain("PODS", "pods"),
+    known("CPU", "cpu"),
+    known("MEMORY GIB", "memory_gib"),
+    known("PODS", "pods"),
     plain("MESSAGE", "message"),
-    plain("ADVICE", "advice"),
+    known("ADVICE", "advice"),
     plain("BLOCKING CLUSTERS", "blocking_clusters"),
 )
 
@@ -141,33 +150,81 @@ class Outcome(StrEnum):
     epilog=epilog(
         "kubectl aw queue",
         "kubectl aw queue -n team-a -o wide",
+        "kubectl aw queue -A --context hub -l app=train",
         "kubectl aw queue --watch",
         "kubectl aw queue -o json | jq '.[] | select(.gpu > 0)'",
     ),
 )
 def show_queue(
+    command: typer.Context,
     output: Shown = None,
-    namespace: Namespace = "",
+    namespace: NamespaceOfSource = "",
+    everywhere: AllNamespaces = False,
+    selector: Selector = "",
     user: User = "",
     queue: Queue = "",
     again: Watch = False,
     every: Every = None,
-    database_url: DatabaseUrl = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    database_url: DatabaseUrlOrHub = "",
 ) -> None:
     """Show the pending queue in scheduling order, and why each AppWrapper is pending.
 
     An AppWrapper that may not be dispatched yet, or is larger than its clusters or its quota, has no position and is
     listed last. The estimated start comes from the recent waits of similar AppWrappers; it is unknown if there were too
     few, and for all but the first of its queue and number of GPUs.
-    """
 
-    def look() -> Report:
-        of = Filter(namespace, user, queue)
-        return with_true_advice(ask(database_url, lambda reports: reports.queue(of)))
+    Without a database the statuses of the AppWrappers are read with the kubeconfig. They have the first positions of a
+    queue exactly; 100+ is a position from 100 to 199.
+    """
+    is_database = reads_database(command, database_url)
+    of = Filter(ALL_NAMESPACES if everywhere else namespace, user, queue)
+
+    def look() -> _Pending:
+        if is_database:
+            return _Pending(with_true_advice(ask(database_url, lambda reports: reports.queue(of))))
+        return _pending_in_statuses(kubeconfig, context, selector, of, everywhere=everywhere)
 
     if is_watched(again, every):
-        watch(lambda: laid_out(look(), output, QUEUE, QUEUE_WIDE, nothing=NOTHING_WAITS), every)
-    show_report(look(), output, QUEUE, QUEUE_WIDE, nothing=NOTHING_WAITS)
+        watch(lambda: look().laid_out(output), every)
+    found = look()
+    show_report(found.report, output, QUEUE, QUEUE_WIDE, nothing=found.nothing)
+    if found.note:
+        note(found.note)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """The pending queue, the sentence that is shown if it is empty, and a note about what it does not show."""
+
+    report: Report
+    nothing: str = NOTHING_WAITS
+    note: str = ""
+
+    def laid_out(self, output: Shape | None) -> str:
+        return laid_out(self.report, output, QUEUE, QUEUE_WIDE, nothing=self.nothing)
+
+
+def _pending_in_statuses(
+    kubeconfig: str, context: str, selector: str, of: Filter, *, everywhere: bool
+) -> _Pending:
+    from dispatcher.cli.status_queue import pending_report, unseen
+
+    if "/" in of.queue:
+        raise typer.BadParameter(needs_database("a node of MCAD's trees (TREE/NODE)"))
+    with reading_hub(kubeconfig, context) as hub:
+        where = ALL_NAMESPACES if everywhere else of.namespace or hub.namespace
+        found = hub.appwrappers(where, selector)
+    nothing = f"Nothing waits in namespace {where}." if where else NOTHING_WAITS
+    count = unseen(found)
+    said = f"AppWrappers without a status, which no dispatcher has seen yet: {count}." if count else ""
+    return _Pending(pending_report(found, of, datetime.now(UTC)), nothing, said)
+
+
+def _position(row: Row) -> str:
+    """The position; with a plus if it is rounded down, as in statuses."""
+    return f"{text(row['position'])}{'+' if row.get('is_position_rounded') else ''}"
 
 
 @commands.command(

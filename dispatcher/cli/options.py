@@ -30,9 +30,14 @@ def check_no_options(context: typer.Context, example: str) -> None:
     They could name the hub of a cluster to be drained, for example. `example` is a command with its options at the end.
     """
     for name in context.params:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
+        if is_given(context, name):
             raise typer.BadParameter(f"give options at the end, such as: {example}")
+
+
+def is_given(command: typer.Context, name: str) -> bool:
+    """True if a parameter was written on the command line: not by default, nor by the environment."""
+    source = command.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _checked_name(name: str) -> str:

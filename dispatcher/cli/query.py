@@ -1,7 +1,7 @@
 """Shared by every command that reads the database: options, the query itself, and how its result is printed.
 
-Exit codes: 0 answered, even if the result is empty; 1 failed; 2 wrong usage; 3 the database could not be reached or
-took too long.
+Exit codes: 0 answered, even if the result is empty; 1 failed; 2 wrong usage; 3 the database or the hub did not
+answer in time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EXIT_CODES: Final = "\n".join(
         "  0  answered, even if the result is empty",
         "  1  failed: a refused query, an unknown name",
         "  2  wrong usage",
-        "  3  the database could not be reached or took too long: try again",
+        "  3  the database or the hub did not answer in time: try again",
         "",
     )
 )
@@ -47,10 +47,11 @@ def epilog(*lines: str) -> str:
     return f"{examples(*lines)}\n{EXIT_CODES}"
 
 
-NO_DATABASE: Final = (
-    "no database: set DISPATCHER_DATABASE_URL or --database-url to a libpq URL, such as "
+TO_NAME_A_DATABASE: Final = (
+    "set DISPATCHER_DATABASE_URL or --database-url to a libpq URL, such as "
     "postgresql://dispatcher_reader@host:5432/dispatcher"
 )
+NO_DATABASE: Final = f"no database: {TO_NAME_A_DATABASE}"
 
 
 def _checked_url(url: str) -> str:

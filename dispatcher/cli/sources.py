@@ -1,0 +1,82 @@
+"""Where `queue`, `show` and `explain` read: the database if its URL is given, else the AppWrappers of a kubeconfig.
+
+The two sources have options of their own. An option of the other source is refused, because to ignore it would answer
+another question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from dispatcher.cli.options import is_given
+from dispatcher.cli.query import TO_NAME_A_DATABASE
+from dispatcher.errors import CommandFailed, TryAgain, Unavailable
+
+if TYPE_CHECKING:
+    from dispatcher.cli.user_hub import UserHub
+
+_OF_KUBECONFIG: Final = frozenset({"kubeconfig", "context", "selector"})
+"""Parameters that say which hub is read, or which of its AppWrappers."""
+
+DatabaseUrl = Annotated[
+    str,
+    typer.Option(
+        "--database-url",
+        envvar="DISPATCHER_DATABASE_URL",
+        metavar="URL",
+        help="libpq URL of the queue's database, which is then read instead of the hub; '' reads the hub.",
+        show_default=False,
+    ),
+]
+Namespace = Annotated[
+    str,
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NAME",
+        help="Only AppWrappers of this namespace.  [default: that of the context; in the database, all]",
+        show_default=False,
+    ),
+]
+
+
+def reads_database(command: typer.Context, url: str, *only_there: str) -> bool:
+    """True if the database is read; raises `BadParameter` for an option of the other source.
+
+    `only_there` are the parameters that need the database.
+    """
+    for parameter in command.command.params:
+        name = parameter.name or ""
+        if name not in (_OF_KUBECONFIG if url else only_there) or not is_given(command, name):
+            continue
+        flag = parameter.opts[0]
+        if url:
+            raise typer.BadParameter(
+                f"{flag} is about a kubeconfig, and the database is read: leave it out, or read the hub with "
+                "--database-url ''"
+            )
+        raise typer.BadParameter(needs_database(flag))
+    return bool(url)
+
+
+def needs_database(what: str) -> str:
+    """The sentence about something that a kubeconfig alone cannot answer."""
+    return f"{what} needs the database: {TO_NAME_A_DATABASE}"
+
+
+@contextmanager
+def reading_hub(kubeconfig: str, context: str) -> Iterator[UserHub]:
+    """The hub; raises `TryAgain` if it does not answer, and `CommandFailed` if it refuses."""
+    from dispatcher.cli.user_hub import UserHub, asking
+
+    try:
+        with UserHub(kubeconfig, context) as hub, asking():
+            yield hub
+    except CommandFailed as error:
+        if isinstance(error.__cause__, Unavailable):
+            raise TryAgain(str(error)) from error
+        raise

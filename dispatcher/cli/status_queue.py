@@ -1,0 +1,126 @@
+"""The pending queue from the statuses of AppWrappers, as the report that the database would give.
+
+The columns are those of `history.queue_now`, so both sources are shown alike. A status does not have all of them: the
+others are None. Two columns follow that only a status needs: whether the position is rounded down, and why there is no
+estimate.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from dispatcher.core.model.record import Phase
+from dispatcher.core.status.phases import phase_in
+from dispatcher.store.reports import Filter, Report
+from dispatcher.text import name_of, text_of
+
+Json = dict[str, Any]
+
+COLUMNS: Final = (
+    "queue",
+    "position",
+    "namespace",
+    "name",
+    "uid",
+    "priority",
+    "effective_priority",
+    "created_at",
+    "waited",
+    "demand",
+    "pods",
+    "reason",
+    "message",
+    "eligible_at",
+    "user_name",
+    "submitted_at",
+    "waited_s",
+    "cpu",
+    "memory_gib",
+    "gpu",
+    "advice",
+    "blocking_clusters",
+    "est_start",
+)
+ONLY_IN_STATUSES: Final = ("is_position_rounded", "estimate_unknown")
+
+
+def pending_report(appwrappers: Iterable[Json], of: Filter, now: datetime) -> Report:
+    """The queued AppWrappers of a user and a queue, by queue and position; one without a position comes last."""
+    rows = [
+        pending_row(each, now) for each in appwrappers if phase_in(each.get("status") or {}) is Phase.QUEUED
+    ]
+    wanted = [row for row in rows if of.user in ("", row["user_name"]) and of.queue in ("", row["queue"])]
+    columns = (*COLUMNS, *ONLY_IN_STATUSES)
+    ordered = sorted(wanted, key=_rank)
+    return Report(columns, tuple(tuple(row.get(column) for column in columns) for row in ordered))
+
+
+def pending_row(appwrapper: Json, now: datetime) -> dict[str, Any]:
+    """A queued AppWrapper by column; a column that its status does not have is absent or None."""
+    metadata, status = appwrapper["metadata"], appwrapper["status"]
+    waiting = status.get("waiting") or {}
+    created = datetime.fromisoformat(metadata["creationTimestamp"])
+    position = _number(waiting.get("position"))
+    return {
+        "queue": name_of(status.get("queue")) or None,
+        "position": position,
+        "namespace": metadata["namespace"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "priority": _number(status.get("systempriority")),
+        "created_at": created,
+        "waited": now - created,
+        "reason": name_of(waiting.get("reason")) or None,
+        "message": text_of(waiting.get("message")) or None,
+        "user_name": text_of(status.get("user")) or metadata["namespace"],
+        "submitted_at": created,
+        "waited_s": (now - created).total_seconds(),
+        "gpu": _number(status.get("gpus", 0)),
+        "blocking_clusters": _blocking_clusters(waiting),
+        "est_start": moment_of(waiting.get("estimatedStart")),
+        "is_position_rounded": position is not None and "queueLength" not in waiting,
+        "estimate_unknown": text_of(waiting.get("estimateUnknown")) or None,
+    }
+
+
+def unseen(appwrappers: Iterable[Json]) -> int:
+    """How many AppWrappers have no status: no dispatcher has taken them in yet."""
+    return sum(1 for each in appwrappers if phase_in(each.get("status") or {}) is None)
+
+
+def moment_of(written: object) -> datetime | None:
+    """A time in a status; None if there is none."""
+    try:
+        found = datetime.fromisoformat(written) if isinstance(written, str) else None
+    except ValueError:
+        return None
+    return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found
+
+
+def _rank(row: Mapping[str, Any]) -> tuple[object, ...]:
+    position = row["position"]
+    return (
+        row["queue"] or "",
+        position is None,
+        position or 0,
+        row["is_position_rounded"],
+        -(row["priority"] or 0),
+        row["created_at"],
+        row["uid"],
+    )
+
+
+def _blocking_clusters(waiting: Json) -> dict[str, int] | None:
+    """The number of clusters by the reason why each does not take it; None if no cluster is the reason."""
+    clusters = waiting.get("clusters") or ()
+    reasons = Counter(name_of(each.get("reason")) for each in clusters)
+    if not reasons and waiting.get("cluster"):
+        reasons[name_of(waiting.get("reason"))] = 1
+    return dict(sorted(reasons.items())) or None
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None

@@ -1,0 +1,46 @@
+"""The phase of an AppWrapper, read from its status.
+
+The status has MCAD's words, and several phases share one of them. `canrun` and `cluster` tell these phases apart. So
+commands that read statuses and commands that read the database name the same state by the same word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dispatcher.api.conditions import ConditionType, State
+from dispatcher.core.model.record import Phase
+
+_BY_STATE: Final[Mapping[str, Phase]] = {
+    State.COMPLETED: Phase.COMPLETED,
+    State.FAILED: Phase.FAILED,
+    State.RUNNING_HOLD_COMPLETION: Phase.RUNNING_HOLD_COMPLETION,
+    State.DELETED: Phase.DELETING,
+}
+_REMOVED: Final[Mapping[str | None, Phase]] = {
+    ConditionType.SUSPENDED: Phase.SUSPENDING,
+    ConditionType.BACKOFF: Phase.REQUEUEING,
+    ConditionType.HEAD_OF_LINE: Phase.FAILING,
+    ConditionType.PREEMPT_CANDIDATE: Phase.FAILING,
+}
+"""The phases in which a pending AppWrapper holds capacity and cannot run."""
+
+
+def phase_in(status: Mapping[str, Any]) -> Phase | None:
+    """The phase of which `conditions.project` made this status; None without a status.
+
+    A deleted AppWrapper has no status; while it can be read, it is `Deleting`. Foreign words count as `Queued`.
+    """
+    state, word = status.get("state"), status.get("queuejobstate")
+    if not state:
+        return None
+    if state in _BY_STATE:
+        return _BY_STATE[state]
+    if state == State.RUNNING:
+        return Phase.DISPATCHED if word == ConditionType.DISPATCHED else Phase.RUNNING
+    if status.get("canrun"):
+        return Phase.DISPATCHING
+    if status.get("cluster"):
+        return _REMOVED.get(word, Phase.REQUEUEING)
+    return Phase.SUSPENDED if word == ConditionType.SUSPENDED else Phase.QUEUED

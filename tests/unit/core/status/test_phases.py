@@ -1,0 +1,45 @@
+"""The phase that is read from a status is that of the record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.status.conditions import project
+from dispatcher.core.status.phases import phase_in
+from tests.builders import (
+    make_blocked,
+    make_evicted,
+    make_failed_run,
+    make_failing_run,
+    make_preempted,
+    make_record,
+)
+
+RECORDS = [
+    *(make_record(phase) for phase in Phase if phase is not Phase.DELETED),
+    make_blocked(),
+    make_evicted(),
+    make_preempted(),
+    make_failing_run(),
+    make_failed_run(),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.phase.value)
+def test_phase_of_a_status_is_that_of_its_record(record: Record) -> None:
+    assert phase_in(project(record)) is record.phase
+
+
+@pytest.mark.parametrize(
+    ("status", "phase"),
+    [
+        ({}, None),
+        ({"state": "Pending"}, Phase.QUEUED),
+        ({"state": "Pending", "queuejobstate": "Pending", "cluster": "hub"}, Phase.REQUEUEING),
+    ],
+)
+def test_status_of_others_has_a_phase_if_it_has_a_state(status: dict[str, Any], phase: Phase | None) -> None:
+    assert phase_in(status) is phase
