@@ -37,7 +37,7 @@ _FACTS: Final = (
     plain("User", "user_name"),
     plain("Queue", "queue"),
     plain("Priority", "priority"),
-    Column(Heading("Asks for"), lambda job: _asks_for(job)),
+    Column(Heading("Asks for"), lambda job: asks_for(job)),
     plain("State", "state"),
     plain("Outcome", "outcome"),
     plain("Reason", "reason"),
@@ -87,6 +87,19 @@ def as_value(story: Description) -> object:
     )
 
 
+def block(title: str, facts: Sequence[tuple[str, str]]) -> str:
+    """A title and the facts below it, each as a heading and its text; a fact without text is left out."""
+    lines = [(f"{heading}:", said) for heading, said in facts if said]
+    room = max(len(heading) for heading, _ in lines)
+    return "\n".join([one_line(title), *(f"  {heading:{room}}  {one_line(said)}" for heading, said in lines)])
+
+
+def asks_for(job: Row) -> str:
+    """The amounts that an AppWrapper requests, in words."""
+    pods = f"{text(job['pods'])} pod{'' if job['pods'] == 1 else 's'}"
+    return f"{text(job['cpu'])} cpu, {text(job['memory_gib'])} GiB, {text(job['gpu'])} gpu, {pods}"
+
+
 def _block(story: Description) -> str:
     facts = [
         *_facts(_FACTS, story.job),
@@ -94,10 +107,7 @@ def _block(story: Description) -> str:
         *(_facts(_FACTS_OF_WAITING, story.waiting) if story.waiting else ()),
     ]
     states = ", ".join(f"{row['state']} {span(float(str(row['seconds'])))}" for row in story.states)
-    lines = [(f"{heading}:", said) for heading, said in [*facts, ("In states", states)] if said]
-    room = max(len(heading) for heading, _ in lines)
-    title = one_line(f"{story.job['namespace']}/{story.job['name']}")
-    return "\n".join([title, *(f"  {heading:{room}}  {one_line(said)}" for heading, said in lines)])
+    return block(f"{story.job['namespace']}/{story.job['name']}", [*facts, ("In states", states)])
 
 
 def _moment(story: Description, *, is_wide: bool) -> Column:
@@ -117,11 +127,6 @@ def _facts(columns: Sequence[Column], row: Row) -> list[tuple[str, str]]:
 
 def _table(heading: str, shown: str, is_there: bool) -> list[str]:
     return [f"{heading}:\n{shown}"] if is_there else []
-
-
-def _asks_for(job: Row) -> str:
-    pods = f"{text(job['pods'])} pod{'' if job['pods'] == 1 else 's'}"
-    return f"{text(job['cpu'])} cpu, {text(job['memory_gib'])} GiB, {text(job['gpu'])} gpu, {pods}"
 
 
 def _holds(story: Description) -> str:

@@ -1,21 +1,22 @@
 """`kubectl aw`, and the same in `dispatcher`: what waits, what became of it, and what was used.
 
 The commands parse, ask the views of schema `history`, and lay out what they were told; none of them writes. Without a
-database `queue` reads the statuses of AppWrappers.
+database `queue` and `show` read the statuses of AppWrappers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from dispatcher.cli.appwrapper_names import NameIfAny, check_one_of, find_appwrappers, name_in_database
 from dispatcher.cli.describe import as_text, as_value
 from dispatcher.cli.durations import duration
 from dispatcher.cli.output import (
@@ -34,6 +35,7 @@ from dispatcher.cli.output import (
 )
 from dispatcher.cli.pending_advice import described, with_true_advice
 from dispatcher.cli.query import (
+    TO_NAME_A_DATABASE,
     DatabaseUrl,
     Namespace,
     Queue,
@@ -60,6 +62,9 @@ from dispatcher.cli.watching import Every, Watch, is_watched, watch
 from dispatcher.core.model.record import Phase
 from dispatcher.errors import CommandFailed
 from dispatcher.store.reports import COLUMN_OF, Description, Filter, GroupBy, Period, Report, Row, Window
+
+if TYPE_CHECKING:
+    from dispatcher.cli.status_description import StatusDescription
 
 ROWS_ON_TERMINAL: Final = 500
 """More than anybody scrolls through; in a pipe there is no limit."""
@@ -230,30 +235,49 @@ def _position(row: Row) -> str:
 @commands.command(
     epilog=epilog(
         "kubectl aw show train-7",
+        "kubectl aw show team-a/train-7 --context hub",
         "kubectl aw show train-7 -n team-a --all",
         "kubectl aw show --uid 0b1f6f0e-6d3c-4b7e-9d6f-0a5c7f1c2d3e -o json | jq '.[0].timeline'",
     )
 )
 def show(
-    name: Annotated[
-        str,
-        typer.Argument(metavar="NAME", help="Name of the AppWrapper, or its uid.", show_default=False),
-    ],
+    command: typer.Context,
+    name: NameIfAny = "",
     output: Shown = None,
-    namespace: Namespace = "",
-    uid: Annotated[bool, typer.Option("--uid", help="NAME is the uid.")] = False,
+    namespace: NamespaceOfSource = "",
+    everywhere: AllNamespaces = False,
+    selector: Selector = "",
+    uid: Annotated[bool, typer.Option("--uid", help="NAME is the uid. Needs the database.")] = False,
     all_of_it: Annotated[
-        bool, typer.Option("--all", help="Show every AppWrapper that ever had the name, not only the newest.")
+        bool,
+        typer.Option(
+            "--all",
+            help="Show every AppWrapper that ever had the name, not only the newest. Needs the database.",
+        ),
     ] = False,
     again: Watch = False,
     every: Every = None,
-    database_url: DatabaseUrl = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    database_url: DatabaseUrlOrHub = "",
 ) -> None:
     """Show an AppWrapper: its state, its attempts and its timeline.
 
-    Deleted AppWrappers are found, too. If several had the name, in any namespace, the newest is shown. CSV output is
-    the timeline.
+    In the database deleted AppWrappers are found, too. If several had the name, in any namespace, the newest is shown.
+    CSV output is the timeline.
+
+    Without a database the AppWrapper itself is read with the kubeconfig: its state, conditions, demand, place and
+    components, and why it waits. Its attempts and its timeline are only in the database.
     """
+    if not reads_database(command, database_url, "uid", "all_of_it"):
+        _show_from_status(
+            lambda: _statuses(kubeconfig, context, selector, name, namespace, everywhere=everywhere),
+            output,
+            every,
+            again=again,
+        )
+        return
+    name, namespace = name_in_database(name, namespace, everywhere=everywhere, is_uid=uid)
     most = None if all_of_it else 1
 
     def look() -> tuple[list[Description], int]:
@@ -416,6 +440,35 @@ def sql(
     show_report(found.report, output, as_asked(found.report), nothing="No rows.")
     if found.report.is_cut:
         note(f"There are more than these {most} rows: ask for more with --limit.")
+
+
+def _statuses(
+    kubeconfig: str, context: str, selector: str, name: str, namespace: str, *, everywhere: bool
+) -> list[StatusDescription]:
+    from dispatcher.cli.status_description import StatusDescription
+
+    check_one_of(name, selector)
+    with reading_hub(kubeconfig, context) as hub:
+        found = find_appwrappers(hub, name, selector, namespace, everywhere=everywhere)
+    return [StatusDescription(each, datetime.now(UTC)) for each in found]
+
+
+def _show_from_status(
+    look: Callable[[], list[StatusDescription]], output: Shape | None, every: float | None, *, again: bool
+) -> None:
+    if output is Shape.CSV:
+        raise typer.BadParameter(needs_database("csv, which is the timeline,"))
+
+    def told() -> str:
+        if output in {Shape.JSON, Shape.YAML}:
+            return shown_as([each.as_value() for each in look()], output)
+        width = None if output is Shape.WIDE else terminal_width()
+        return "\n\n".join(each.as_text(width) for each in look())
+
+    if is_watched(again, every):
+        watch(told, every)
+    typer.echo(told())
+    note(f"Attempts and timeline are only in the database: {TO_NAME_A_DATABASE}.")
 
 
 def _told(found: Sequence[Description], output: Shape | None) -> str:

@@ -42,9 +42,13 @@ class UserHub:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def appwrappers(self, namespace: str, selector: str = "") -> list[Json]:
-        """The AppWrappers of a namespace, or of all if it is empty, in both groups, each with its apiVersion."""
+    def appwrappers(self, namespace: str, selector: str = "", name: str = "") -> list[Json]:
+        """The AppWrappers of a namespace, or of all if it is empty, in both groups, each with its apiVersion.
+
+        `selector` and `name` limit them, if they are not empty.
+        """
         query = {"labelSelector": selector} if selector else {}
+        query |= {"fieldSelector": f"metadata.name={name}"} if name else {}
         found: list[Json] = []
         with asking():
             for version in VERSIONS:

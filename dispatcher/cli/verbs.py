@@ -5,7 +5,6 @@ Everything is written to the AppWrapper itself, with the caller's own rights; a 
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from dispatcher import errors
+from dispatcher.cli.appwrapper_names import names_on_hub, parts
 from dispatcher.cli.durations import duration
 from dispatcher.cli.examples import examples
 from dispatcher.cli.gang_progress import Goal
@@ -46,24 +46,12 @@ _WAIT_CODES: Final = (
 )
 
 
-def _names_on_hub(context: typer.Context, incomplete: str) -> list[str]:
-    """The names of AppWrappers, for completion; nothing if the hub does not answer."""
-    from dispatcher.cli.user_hub import UserHub
-
-    given = context.params
-    with contextlib.suppress(errors.DispatcherError):
-        with UserHub(given.get("kubeconfig") or "", given.get("context") or "") as hub:
-            found = hub.appwrappers(given.get("namespace") or hub.namespace)
-        return [name for each in found if (name := each["metadata"]["name"]).startswith(incomplete)]
-    return []
-
-
 Names = Annotated[
     list[str],
     typer.Argument(
         metavar="NAME...",
         help="AppWrappers, each as NAME or NAMESPACE/NAME.",
-        autocompletion=_names_on_hub,
+        autocompletion=names_on_hub,
         show_default=False,
     ),
 ]
@@ -72,7 +60,7 @@ Name = Annotated[
     typer.Argument(
         metavar="NAME",
         help="AppWrapper, as NAME or NAMESPACE/NAME.",
-        autocompletion=_names_on_hub,
+        autocompletion=names_on_hub,
         show_default=False,
     ),
 ]
@@ -234,7 +222,7 @@ def wait(
 
     with _hub(kubeconfig, context) as hub:
         client = AppWrapperClient(hub.client)
-        _follow(client, client.find(*_parts(name, namespace or hub.namespace)), goal, timeout)
+        _follow(client, client.find(*parts(name, namespace or hub.namespace)), goal, timeout)
 
 
 @commands.command(
@@ -314,7 +302,7 @@ def logs(
     from dispatcher.cli.gang_logs import commands_for, find_pods, log_of
 
     with _hub(kubeconfig, context) as hub:
-        found = AppWrapperClient(hub.client).find(*_parts(name, namespace or hub.namespace))
+        found = AppWrapperClient(hub.client).find(*parts(name, namespace or hub.namespace))
         cluster = (found.raw.get("status") or {}).get("cluster") or ""
         if not cluster:
             raise errors.CommandFailed(f"{found.key} has not been dispatched: it has no pods, so no logs")
@@ -361,23 +349,13 @@ def _each(
         for name in names:
             try:
                 with asking():
-                    found = client.find(*_parts(name, namespace or hub.namespace))
+                    found = client.find(*parts(name, namespace or hub.namespace))
                     typer.echo(one_line(f"{found.key} {act(client, found)}{_DRY * is_dry}"))
             except errors.CommandFailed as error:
                 failed = True
                 note(f"{name}: {error}")
     if failed:
         raise typer.Exit(1)
-
-
-def _parts(name: str, namespace: str) -> tuple[str, str]:
-    """The namespace and the name that NAME or NAMESPACE/NAME says."""
-    from dispatcher.api.syntax import is_subdomain
-
-    written, slash, last = name.rpartition("/")
-    if not is_subdomain(last) or (slash and not is_subdomain(written)):
-        raise errors.CommandFailed(f"{name!r} is no name of an AppWrapper: write NAME or NAMESPACE/NAME")
-    return written or namespace, last
 
 
 def _is_suspended(found: Found) -> bool:

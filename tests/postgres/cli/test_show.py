@@ -80,7 +80,7 @@ async def test_all_of_a_name_are_told_the_newest_first(run: Run, lives: Lives) -
 
 
 async def test_one_that_waits_is_told_its_place_and_what_to_do(run: Run, lives: Lives) -> None:
-    ran = await run("show", "train", "-n", "team-a")
+    ran = await run("show", "team-a/train")
     block, timeline = ran.out.split("\n\n")
     assert (block.splitlines()[6:], ran.err) == (
         [
@@ -140,6 +140,7 @@ async def test_csv_is_the_timeline(run: Run, lives: Lives) -> None:
     [
         (["nobody"], "history knows no AppWrapper 'nobody'"),
         (["train", "-n", "team-b"], "history knows no AppWrapper 'train' in the namespace 'team-b'"),
+        (["team-b/train", "-n", "team-a"], "history knows no AppWrapper 'train' in the namespace 'team-b'"),
         (["train", "--uid"], "history knows no AppWrapper of the uid 'train'"),
     ],
 )

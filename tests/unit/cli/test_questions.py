@@ -56,7 +56,6 @@ async def test_every_verb_shows_examples_and_exit_codes(ask: Run, command: str) 
 @pytest.mark.parametrize(
     "asked",
     [
-        ["show", "aw"],
         ["history"],
         ["usage"],
         ["waits"],

@@ -1,0 +1,88 @@
+"""AppWrappers on the hub by what a person writes: NAME, NAMESPACE/NAME, or a label selector.
+
+Commands import this to parse their arguments, so nothing that talks to the hub is imported before it is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dispatcher import errors
+
+if TYPE_CHECKING:
+    from dispatcher.cli.user_hub import UserHub
+
+Json = dict[str, Any]
+
+
+def names_on_hub(context: typer.Context, incomplete: str) -> list[str]:
+    """The names of AppWrappers, for completion; nothing if the hub does not answer."""
+    from dispatcher.cli.user_hub import UserHub
+
+    given = context.params
+    with contextlib.suppress(errors.DispatcherError):
+        with UserHub(given.get("kubeconfig") or "", given.get("context") or "") as hub:
+            found = hub.appwrappers(given.get("namespace") or hub.namespace)
+        return [name for each in found if (name := each["metadata"]["name"]).startswith(incomplete)]
+    return []
+
+
+NameIfAny = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="AppWrapper, as NAME or NAMESPACE/NAME; -l selects some instead.",
+        autocompletion=names_on_hub,
+        show_default=False,
+    ),
+]
+
+
+def parts(name: str, namespace: str) -> tuple[str, str]:
+    """The namespace and the name that NAME or NAMESPACE/NAME says."""
+    from dispatcher.api.syntax import is_subdomain
+
+    written, slash, last = name.rpartition("/")
+    if not is_subdomain(last) or (slash and not is_subdomain(written)):
+        raise errors.CommandFailed(f"{name!r} is no name of an AppWrapper: write NAME or NAMESPACE/NAME")
+    return written or namespace, last
+
+
+def check_one_of(name: str, selector: str) -> None:
+    """Raises `BadParameter` unless either a name or a selector was given."""
+    if name and selector:
+        raise typer.BadParameter("give NAME or -l, not both")
+    if not name and not selector:
+        raise typer.BadParameter(
+            "give the NAME of an AppWrapper, or select some with -l; only a kubeconfig has labels"
+        )
+
+
+def name_in_database(name: str, namespace: str, *, everywhere: bool, is_uid: bool) -> tuple[str, str]:
+    """The name and the namespace to ask the database for, or a uid and no namespace; "" is any namespace."""
+    check_one_of(name, "")
+    if is_uid:
+        return name, namespace
+    written, _, last = name.rpartition("/")
+    return last, written or ("" if everywhere else namespace)
+
+
+def find_appwrappers(
+    hub: UserHub, name: str, selector: str, namespace: str, *, everywhere: bool
+) -> list[Json]:
+    """The AppWrappers of a name or a selector, the newest first; raises `CommandFailed` if there are none."""
+    from dispatcher.cli.appwrapper_client import AppWrapperClient
+
+    if name and ("/" in name or not everywhere):
+        return [AppWrapperClient(hub.client).find(*parts(name, namespace or hub.namespace)).raw]
+    where = "" if everywhere else namespace or hub.namespace
+    found = hub.appwrappers(where, selector, parts(name, "")[1] if name else "")
+    if not found:
+        what = f"named {name}" if name else f"with labels {selector}"
+        raise errors.CommandFailed(
+            f"no AppWrapper {what} is in {f'namespace {where}' if where else 'any namespace'}"
+        )
+    return sorted(found, key=lambda each: str(each["metadata"]["creationTimestamp"]), reverse=True)

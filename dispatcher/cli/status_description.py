@@ -1,0 +1,239 @@
+"""The description of an AppWrapper from itself: its state, what it requests, where it is, and why it waits.
+
+Its attempts and its timeline are only in the database. JSON has the keys that the database gives, null where the
+AppWrapper does not say it, and the whole status under `status`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+
+from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
+from dispatcher.api.spec_errors import SpecError
+from dispatcher.cli.describe import asks_for, block
+from dispatcher.cli.output import UNKNOWN, text, value
+from dispatcher.cli.status_queue import COLUMNS, ONLY_IN_STATUSES, moment_of, pending_row
+from dispatcher.cli.status_waiting import (
+    clusters_table,
+    estimate_of,
+    holders_table,
+    position_of,
+    quota_of,
+    repair_of,
+)
+from dispatcher.cli.tables import age, table
+from dispatcher.core.kinds.demand import charge_of
+from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.record import Phase
+from dispatcher.core.model.resources import gpus
+from dispatcher.core.status.conditions import POD_COUNTS
+from dispatcher.core.status.phases import phase_in
+from dispatcher.text import name_of, text_of
+
+Json = dict[str, Any]
+
+COLUMNS_OF_JOB: Final = (
+    "uid",
+    "api_group",
+    "namespace",
+    "name",
+    "kinds",
+    "queue",
+    "user_name",
+    "user_groups",
+    "priority",
+    "submitted_at",
+    "eligible_at",
+    "first_dispatched_at",
+    "first_started_at",
+    "ended_at",
+    "deleted_at",
+    "state",
+    "outcome",
+    "reason",
+    "message",
+    "last_cluster",
+    "attempts",
+    "evictions",
+    "requeues",
+    "pods",
+    "cpu",
+    "memory_gib",
+    "gpu",
+    "wait_s",
+    "queue_s",
+    "startup_s",
+    "run_s",
+    "lost_s",
+    "cpu_h",
+    "memory_gib_h",
+    "gpu_h",
+)
+"""The columns of `history.job_history`."""
+ONLY_IN_DATABASE: Final = ("states", "attempt_history", "timeline")
+
+_UNSEEN: Final = "no dispatcher has seen it yet"
+_CONDITIONS: Final = ("CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE")
+_COMPONENTS: Final = ("COMPONENT", "STATUS", "SINCE")
+_GIB: Final = 2**30
+
+
+def state_of(appwrapper: Json) -> Phase | None:
+    """The phase of an AppWrapper; None if no dispatcher has seen it."""
+    if appwrapper["metadata"].get("deletionTimestamp"):
+        return Phase.DELETING
+    return phase_in(appwrapper.get("status") or {})
+
+
+@dataclass(frozen=True, slots=True)
+class StatusDescription:
+    """An AppWrapper as it was read at a moment."""
+
+    appwrapper: Json
+    now: datetime
+
+    def as_value(self) -> dict[str, Any]:
+        """The AppWrapper for programs."""
+        job = self._job()
+        row = pending_row(self.appwrapper, self.now) if self._is_queued else {}
+        waiting = {column: value(row.get(column)) for column in (*COLUMNS, *ONLY_IN_STATUSES)}
+        return {
+            **{column: value(job.get(column)) for column in COLUMNS_OF_JOB},
+            "waiting": waiting if self._is_queued else None,
+            **dict.fromkeys(ONLY_IN_DATABASE),
+            "status": self._status,
+        }
+
+    def as_text(self, width: int | None) -> str:
+        """Blocks of text, one below the other; only tables are cut to the width."""
+        title = f"{self.appwrapper['metadata']['namespace']}/{self.appwrapper['metadata']['name']}"
+        tables = (
+            self._conditions(width),
+            self._components(width),
+            clusters_table(self._waiting, width) if self._is_queued else (),
+            holders_table(self._waiting, self.now, width) if self._is_queued else (),
+        )
+        blocks = ["\n".join(each) for each in tables if each]
+        return "\n\n".join([block(title, [*self._facts()]), *blocks])
+
+    @property
+    def _status(self) -> Json:
+        return self.appwrapper.get("status") or {}
+
+    @property
+    def _waiting(self) -> Json:
+        return self._status.get("waiting") or {}
+
+    @property
+    def _is_queued(self) -> bool:
+        return state_of(self.appwrapper) is Phase.QUEUED
+
+    def _job(self) -> dict[str, Any]:
+        metadata, status, state = self.appwrapper["metadata"], self._status, state_of(self.appwrapper)
+        failed = next((each for each in self._conditions_of_status() if each["type"] == "Failed"), {})
+        why = failed if state is Phase.FAILED else self._waiting
+        created = datetime.fromisoformat(metadata["creationTimestamp"])
+        return {
+            "uid": metadata["uid"],
+            "api_group": str(self.appwrapper.get("apiVersion") or "").partition("/")[0] or None,
+            "namespace": metadata["namespace"],
+            "name": metadata["name"],
+            "queue": name_of(status.get("queue")) or None,
+            "user_name": text_of(status.get("user")) or metadata["namespace"],
+            "priority": status.get("systempriority"),
+            "submitted_at": created,
+            "state": state and state.value,
+            "reason": text_of(why.get("reason")) or None,
+            "message": text_of(why.get("message")) or None,
+            "last_cluster": name_of(status.get("cluster")) or None,
+            **_requested(_spec(self.appwrapper)),
+            **({"gpu": status.get("gpus", 0)} if state is not None else {}),
+        }
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        job, status = self._job(), self._status
+        for heading, column in (
+            ("UID", "uid"),
+            ("Kinds", "kinds"),
+            ("User", "user_name"),
+            ("Queue", "queue"),
+        ):
+            yield heading, text(job.get(column))
+        yield "Priority", text(job["priority"])
+        yield "Asks for", asks_for(job) if job.get("pods") is not None else UNKNOWN
+        yield "State", text(job["state"]) or _UNSEEN
+        yield "Reason", text(job["reason"])
+        yield "Message", text(job["message"])
+        yield "Cluster", text(job["last_cluster"])
+        yield "Pods", ", ".join(f"{status[word]} {word.lower()}" for word in POD_COUNTS if status.get(word))
+        yield "Unhealthy", self._unhealthy()
+        yield "Submitted", text(job["submitted_at"])
+        yield "Kept until", text(moment_of(status.get("keptUntil")))
+        if self._is_queued:
+            yield "Waited", age(job["submitted_at"], self.now)
+            yield "Position", position_of(self._waiting)
+            yield "Est. start", estimate_of(self._waiting)
+            yield "Quota", quota_of(self._waiting)
+            yield "Preempting", ", ".join(map(name_of, self._waiting.get("preempting") or ()))
+            yield "Would go", repair_of(self._waiting)
+
+    def _unhealthy(self) -> str:
+        found = self._status.get("unhealthy") or {}
+        since = moment_of(found.get("since"))
+        said = [text_of(found.get("reason")), text_of(found.get("message"))]
+        return ": ".join(filter(None, said)) + (f", for {age(since, self.now)}" if since else "")
+
+    def _conditions_of_status(self) -> list[Json]:
+        return self._status.get("conditions") or []
+
+    def _conditions(self, width: int | None) -> list[str]:
+        rows = [
+            (
+                name_of(each.get("type")),
+                name_of(each.get("status")),
+                text(moment_of(each.get("lastTransitionTime") or each.get("lastTransitionMicroTime"))),
+                text_of(each.get("reason")),
+                text_of(each.get("message")),
+            )
+            for each in self._conditions_of_status()
+        ]
+        return table(_CONDITIONS, rows, width).splitlines() if rows else []
+
+    def _components(self, width: int | None) -> list[str]:
+        rows = []
+        for each in self._status.get("componentStatus") or ():
+            name = f"{name_of(each.get('kind'))}/{name_of(each.get('name'))}"
+            true = [one for one in each.get("conditions") or () if one.get("status") == "True"]
+            words = ", ".join(name_of(one.get("type")) for one in true)
+            rows.append((name, words, text(moment_of(true[-1].get("lastTransitionTime"))) if true else ""))
+        return table(_COMPONENTS, rows, width).splitlines() if rows else []
+
+
+def _spec(appwrapper: Json) -> AppWrapperSpec | None:
+    try:
+        return parse_spec(appwrapper.get("spec") or {}, namespace=appwrapper["metadata"]["namespace"])
+    except SpecError:
+        return None
+
+
+def _requested(spec: AppWrapperSpec | None) -> dict[str, Any]:
+    """The kinds, pods and amounts, counted as for `kubectl aw demand`; empty if they cannot be derived."""
+    if spec is None:
+        return {}
+    kinds = ",".join(sorted({name_of(each.template.get("kind")) for each in spec.wrapped}))
+    try:
+        gang: Gang = charge_of(spec).gang
+    except SpecError:
+        return {"kinds": kinds}
+    demand = gang.demand
+    return {
+        "kinds": kinds,
+        "pods": gang.pods,
+        "cpu": Decimal(demand["cpu"]) / 1000,
+        "memory_gib": Decimal(demand["memory"]) / _GIB,
+        "gpu": gpus(demand),
+    }

@@ -1,0 +1,82 @@
+"""Why an AppWrapper waits, as its `status.waiting` has it: the parts that `show` and `explain` share.
+
+A status may be read by users of one namespace, so it names neither AppWrappers of other namespaces nor nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from dispatcher.cli.output import UNKNOWN, text
+from dispatcher.cli.status_queue import moment_of
+from dispatcher.cli.tables import age, table
+from dispatcher.text import name_of, text_of
+
+Json = dict[str, Any]
+
+_HOLDERS: Final = ("HELD BY", "USER", "SINCE")
+_CLUSTERS: Final = ("CLUSTER", "REASON", "MESSAGE")
+_REPAIR: Final = "it would be dispatched "
+"""How the message of a repair begins (`core.status.outlook`)."""
+_AMOUNTS: Final = ("nominal", "used", "available", "most")
+
+
+def position_of(waiting: Json) -> str:
+    """The position in words: `2 of 14`, or `100+` if it is rounded down; empty if there is none."""
+    position, length = waiting.get("position"), waiting.get("queueLength")
+    if position is None:
+        return ""
+    return f"{position}+" if length is None else f"{position} of {length}"
+
+
+def estimate_of(waiting: Json) -> str:
+    """The estimated start, or why it is unknown."""
+    start, why = moment_of(waiting.get("estimatedStart")), text_of(waiting.get("estimateUnknown"))
+    return text(start) or (f"{UNKNOWN}: {why}" if why else UNKNOWN)
+
+
+def repair_of(waiting: Json) -> str:
+    """The least change that would let it go, such as `with 1 more node in hub (cpu 8)`; empty if none is known."""
+    return text_of((waiting.get("repair") or {}).get("message")).removeprefix(_REPAIR)
+
+
+def quota_of(waiting: Json) -> str:
+    """The account of its queue in the resource that is short; empty if it is not quota that is short."""
+    quota = waiting.get("quota") or {}
+    amounts = [f"{word} {name_of(quota[word])}" for word in _AMOUNTS if word in quota]
+    borrowers = [
+        f"{name_of(each['queue'])} borrows {name_of(each['amount'])}" for each in quota.get("borrowers") or ()
+    ]
+    return ", ".join([*amounts, *borrowers])
+
+
+def holders_table(waiting: Json, now: datetime, width: int | None) -> Sequence[str]:
+    """The lines of a table of the running AppWrappers that hold what it needs; none if none are known."""
+    holders, others = waiting.get("holders") or (), waiting.get("otherHolders") or 0
+    rows = [
+        (
+            f"{name_of(each.get('namespace'))}/{name_of(each['name'])}",
+            text_of(each.get("user")),
+            age(since, now) if (since := moment_of(each.get("since"))) else "",
+        )
+        for each in holders
+    ]
+    if not rows:
+        return [f"Held by {_count(others)} that a status does not name"] if others else []
+    lines = table(_HOLDERS, rows, width).splitlines()
+    return [*lines, f"and {_count(others)} more that a status does not name"] if others else lines
+
+
+def clusters_table(waiting: Json, width: int | None) -> Sequence[str]:
+    """The lines of a table with the rejection of each cluster; none without member clusters."""
+    rows = [
+        (name_of(each.get("cluster")), name_of(each.get("reason")), text_of(each.get("message")))
+        for each in waiting.get("clusters") or ()
+    ]
+    return table(_CLUSTERS, rows, width).splitlines() if rows else []
+
+
+def _count(number: int) -> str:
+    return f"{number} AppWrapper{'' if number == 1 else 's'}"
