@@ -1,6 +1,7 @@
 """`explain` and `would`: the decision of the next scheduling cycle on a gang, and its reasons.
 
-Both read the queue and the leader's last snapshot from the database, and decide as the leader does. They write nothing.
+Both read the queue and the leader's last snapshot from the database, and decide as the leader does. Without a database
+`explain` reads the status of the AppWrapper. They write nothing.
 """
 
 from __future__ import annotations
@@ -8,15 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.cli.appwrapper_names import NameIfAny, check_one_of, find_appwrappers, name_in_database
 from dispatcher.cli.options import DOCUMENTS, Format, HubKubeconfig, Output
 from dispatcher.cli.output import put, shown_as, terminal_width
-from dispatcher.cli.query import DatabaseUrl, Namespace, check_way, epilog, note, patience
+from dispatcher.cli.query import DatabaseUrlIfAny, check_way, epilog, note, patience
+from dispatcher.cli.sources import DatabaseUrl as DatabaseUrlOrHub
+from dispatcher.cli.sources import Namespace as NamespaceOfSource
+from dispatcher.cli.sources import needs_database, reading_hub, reads_database
+from dispatcher.cli.user_options import AllNamespaces, Context, Kubeconfig, Selector
 from dispatcher.core.model.record import Phase
 from dispatcher.errors import ClusterError, CommandFailed, InvalidFile, SettingsError
 from dispatcher.text import one_line
@@ -37,6 +43,7 @@ TIMEOUT: Final = timedelta(seconds=30)
 HUB_SECONDS: Final = 20.0
 """Seconds for all questions to the hub."""
 DEFAULT_NAMESPACE: Final = "default"
+THE_SNAPSHOT: Final = "the leader's snapshot in the database"
 
 _NO_SNAPSHOT: Final = (
     "the database has no snapshot of clusters: start a dispatcher of this release with it, "
@@ -101,29 +108,41 @@ class WhatIf:
 @commands.command(
     epilog=epilog(
         "kubectl aw explain train-7",
+        "kubectl aw explain team-a/train-7 --context hub",
         "kubectl aw explain train-7 -n team-a --if nodes+2:like=gpu-node-3",
         "kubectl aw explain train-7 --if-gone team-b/sweep-4 --priority 9 -o json",
     )
 )
 def explain(
-    name: Annotated[
-        str,
-        typer.Argument(metavar="NAME", help="Name of the AppWrapper, or its uid.", show_default=False),
-    ],
-    namespace: Namespace = "",
-    uid: Annotated[bool, typer.Option("--uid", help="NAME is the uid.")] = False,
+    command: typer.Context,
+    name: NameIfAny = "",
+    namespace: NamespaceOfSource = "",
+    everywhere: AllNamespaces = False,
+    selector: Selector = "",
+    uid: Annotated[bool, typer.Option("--uid", help="NAME is the uid. Needs the database.")] = False,
     changes: Changes = None,
     gone: Gone = None,
     priority: Priority = None,
     without: Without = None,
     output: Format = None,
-    database_url: DatabaseUrl = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    database_url: DatabaseUrlOrHub = "",
 ) -> None:
     """Explain why an AppWrapper waits, who holds what it needs, and which changes would let it go.
 
     The answer is the decision of the next scheduling cycle on the queue as it is and on clusters as they were at most
     some seconds ago. Each named change suffices by itself, and a smaller one does not: the command has tried both.
+
+    Without a database the status of the AppWrapper answers: its reason, and for the first AppWrappers of a queue the
+    holders and the smallest change. --if, --if-gone, --priority and --without-cluster need the database.
     """
+    asks = ("changes", "gone", "priority", "without")
+    reads_database(command, database_url, *asks, needed=THE_SNAPSHOT)
+    if not reads_database(command, database_url, "uid"):
+        _explain_from_status(kubeconfig, context, selector, name, namespace, output, everywhere=everywhere)
+        return
+    name, namespace = name_in_database(name, namespace, everywhere=everywhere, is_uid=uid)
     snapshot = _read(database_url)
     record = _record(snapshot, name, namespace, is_uid=uid)
     world = snapshot.world
@@ -133,6 +152,29 @@ def explain(
     asked = WhatIf(changes or (), gone or (), priority, without or ())
     world = _changed(snapshot, world, asked, [record.uid])
     _show(_explained(snapshot, world, [record.uid]), output)
+
+
+def _explain_from_status(
+    kubeconfig: str,
+    context: str,
+    selector: str,
+    name: str,
+    namespace: str,
+    output: Output | None,
+    *,
+    everywhere: bool,
+) -> None:
+    from dispatcher.cli.status_explanation import StatusExplanation
+
+    check_one_of(name, selector)
+    with reading_hub(kubeconfig, context) as hub:
+        found = find_appwrappers(hub, name, selector, namespace, everywhere=everywhere)
+    explanations = [StatusExplanation(each, datetime.now(UTC)) for each in found]
+    if output in DOCUMENTS:
+        typer.echo(shown_as([each.as_value() for each in explanations], output))
+    else:
+        width = None if output is Output.WIDE else terminal_width()
+        typer.echo("\n\n".join(each.as_text(width) for each in explanations))
 
 
 @commands.command(
@@ -153,7 +195,7 @@ def would(
     priority: Priority = None,
     without: Without = None,
     output: Format = None,
-    database_url: DatabaseUrl = "",
+    database_url: DatabaseUrlIfAny = "",
     hub_kubeconfig: HubKubeconfig = "",
 ) -> None:
     """Say what would happen if the AppWrappers of a file were submitted now: nothing is submitted.
@@ -162,6 +204,8 @@ def would(
     author: the answer says what the author may not create, and counts the defaults of pods that the hub adds. The
     priority ceiling of the namespace and the namespace's bound on queued AppWrappers are not checked.
     """
+    if not database_url:
+        raise typer.BadParameter(needs_database("would", THE_SNAPSHOT))
     from dispatcher.cli.documents import LARGEST_FILE
     from dispatcher.cli.manifests import objects_in
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _OF_KUBECONFIG: Final = frozenset({"kubeconfig", "context", "selector"})
 """Parameters that say which hub is read, or which of its AppWrappers."""
 
+THE_DATABASE: Final = "the database"
+
 DatabaseUrl = Annotated[
     str,
     typer.Option(
@@ -44,10 +46,10 @@ Namespace = Annotated[
 ]
 
 
-def reads_database(command: typer.Context, url: str, *only_there: str) -> bool:
+def reads_database(command: typer.Context, url: str, *only_there: str, needed: str = THE_DATABASE) -> bool:
     """True if the database is read; raises `BadParameter` for an option of the other source.
 
-    `only_there` are the parameters that need the database.
+    `only_there` are the parameters that need the database, of which `needed` says what they need.
     """
     for parameter in command.command.params:
         name = parameter.name or ""
@@ -59,13 +61,13 @@ def reads_database(command: typer.Context, url: str, *only_there: str) -> bool:
                 f"{flag} is about a kubeconfig, and the database is read: leave it out, or read the hub with "
                 "--database-url ''"
             )
-        raise typer.BadParameter(needs_database(flag))
+        raise typer.BadParameter(needs_database(flag, needed))
     return bool(url)
 
 
-def needs_database(what: str) -> str:
+def needs_database(what: str, needed: str = THE_DATABASE) -> str:
     """The sentence about something that a kubeconfig alone cannot answer."""
-    return f"{what} needs the database: {TO_NAME_A_DATABASE}"
+    return f"{what} needs {needed}: {TO_NAME_A_DATABASE}"
 
 
 @contextmanager

@@ -24,7 +24,7 @@ _AMOUNTS: Final = ("nominal", "used", "available", "most")
 
 
 def position_of(waiting: Json) -> str:
-    """The position in words: `2 of 14`, or `100+` if it is rounded down; empty if there is none."""
+    """The position in words: `2 of 14`, or `100+` if it is rounded down; empty if it has none."""
     position, length = waiting.get("position"), waiting.get("queueLength")
     if position is None:
         return ""

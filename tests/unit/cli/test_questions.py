@@ -60,8 +60,6 @@ async def test_every_verb_shows_examples_and_exit_codes(ask: Run, command: str) 
         ["usage"],
         ["waits"],
         ["sql", "SELECT 1"],
-        ["explain", "aw"],
-        ["would", "-f", "-"],
     ],
     ids=lambda asked: asked[0],
 )

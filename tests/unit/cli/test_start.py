@@ -69,6 +69,7 @@ def test_command_that_needs_no_cluster_imports_nothing_for_one(words: list[str])
         ["queues", "hold", "team-a", "--hub-kubeconfig", "/dev/null"],
         ["queue", "-A", "--database-url", "", "--kubeconfig", "/dev/null"],
         ["show", "train", "--database-url", "", "--kubeconfig", "/dev/null"],
+        ["explain", "train", "--database-url", "", "--kubeconfig", "/dev/null"],
         ["running", "-A", "--kubeconfig", "/dev/null"],
         ["nodes", "--kubeconfig", "/dev/null"],
         ["hold", "train", "--kubeconfig", "/dev/null"],
