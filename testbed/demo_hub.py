@@ -169,7 +169,9 @@ class HubStory:
 
     def _add(self, name: str, *arguments: str) -> None:
         kubeconfig = os.path.relpath(self._stack.members[name].kubeconfig, ROOT)
-        self._clusters("add", name, "--kubeconfig", kubeconfig, "--accepted-namespaces", "All", *arguments)
+        self._clusters(
+            "add", name, "--member-kubeconfig", kubeconfig, "--accepted-namespaces", "All", *arguments
+        )
 
     def _clusters(self, *arguments: str) -> None:
         program = [sys.executable, "-m", "dispatcher"]

@@ -104,7 +104,7 @@ def _secret_key(wanted: Wanted, found: Json | None) -> SecretKey | None:
 def _check(name: str, spec: Json, found: Json | None) -> None:
     if found is None and name != HUB_CLUSTER and "kubeconfigSecretRef" not in spec:
         raise errors.CommandFailed(
-            f"{name} is no member cluster yet: say with --kubeconfig how it is reached"
+            f"{name} is no member cluster yet: say with --member-kubeconfig how it is reached"
         )
     try:
         parse_member_cluster(

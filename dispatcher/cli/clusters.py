@@ -22,13 +22,12 @@ from dispatcher.cli.listing import CLUSTERS, CLUSTERS_WIDE, NO_CLUSTERS, as_json
 from dispatcher.cli.live_capacity import with_age
 from dispatcher.cli.options import (
     Accepted,
-    Context,
     Force,
     Format,
     Grace,
-    HubKubeconfig,
-    Kubeconfig,
     Labels,
+    MemberContext,
+    MemberKubeconfig,
     Name,
     Namespace,
     OnLost,
@@ -51,6 +50,8 @@ from dispatcher.cli.query import (
     note,
     show_report,
 )
+from dispatcher.cli.sources import reads_database
+from dispatcher.cli.user_options import Context, Hub, Kubeconfig
 from dispatcher.cli.watching import Every, Watch, is_watched, watch
 from dispatcher.store.reports import Report, Reports
 
@@ -74,28 +75,29 @@ commands = typer.Typer(name="clusters")
     ),
 )
 def clusters(
-    context: typer.Context,
+    command: typer.Context,
     output: Shown = None,
     again: Watch = False,
     every: Every = None,
     database_url: DatabaseUrlIfAny = "",
-    hub_kubeconfig: HubKubeconfig = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
 ) -> None:
     """Show the capacity and the last event of each cluster; or add, cordon, drain and remove clusters.
 
     The database is read: all clusters that were ever seen, with their last events. AS OF is the age of the free
-    capacity: that of the last sample, which the leader takes every five minutes; or live, if --hub-kubeconfig or
+    capacity: that of the last sample, which the leader takes every five minutes; or live, if --kubeconfig or
     KUBECONFIG leads to the hub and the cluster is a member that answers. SINCE, CLOSED and RUNNING are of this moment.
     JSON and CSV have the samples.
 
     list reads the hub alone: the declared member clusters, their free capacity now, and why a cluster gets no gangs.
     Without a database, clusters is list.
     """
-    if context.invoked_subcommand:
-        check_no_options(context, "dispatcher clusters list -o json")
+    if command.invoked_subcommand:
+        check_no_options(command, "dispatcher clusters list -o json")
         return
-    if not database_url:
-        _list_instead(output, is_watched(again, every), hub_kubeconfig)
+    if not reads_database(command, database_url):
+        _list_instead(output, is_watched(again, every), Hub(kubeconfig, context))
         return
 
     is_raw = output in {Shape.JSON, Shape.YAML, Shape.CSV}
@@ -104,7 +106,9 @@ def clusters(
         if is_raw:
             return ask(database_url, lambda reports: reports.clusters())
         found, leads = ask(database_url, _clusters_and_leader)
-        return with_age(found, _members(hub_kubeconfig) if leads and hub_kubeconfig else {})
+        return with_age(
+            found, _members(Hub(kubeconfig, context)) if leads and (kubeconfig or context) else {}
+        )
 
     if is_watched(again, every):
         watch(lambda: laid_out(look(), output, CLUSTERS, CLUSTERS_WIDE, nothing=NO_CLUSTERS), every)
@@ -121,7 +125,8 @@ def clusters(
 )
 def list_clusters(
     output: Format = None,
-    hub_kubeconfig: HubKubeconfig = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
 ) -> None:
     """Show the declared clusters as the hub has them now: free capacity, and why a cluster gets no gangs.
 
@@ -132,22 +137,22 @@ def list_clusters(
     async def act(hub: HubClient) -> None:
         put(_shown(await hub.members(), output), output)
 
-    _on_hub(hub_kubeconfig, DEFAULT_NAMESPACE, act)
+    _on_hub(Hub(kubeconfig, context), DEFAULT_NAMESPACE, act)
 
 
 @commands.command(
     epilog=examples(
-        "dispatcher clusters add east --kubeconfig east.kubeconfig --label gpu=a100 --reserve cpu=2",
+        "dispatcher clusters add east --member-kubeconfig east.kubeconfig --label gpu=a100 --reserve cpu=2",
         "kubectl config view --minify --flatten --raw --context east |",
-        "  dispatcher clusters add east --kubeconfig -",
+        "  dispatcher clusters add east --member-kubeconfig -",
         "dispatcher clusters add east --on-lost requeue --grace 900",
         "dispatcher clusters add hub",
     )
 )
 def add(
     name: Name,
-    kubeconfig: Kubeconfig = None,
-    context: Context = "",
+    member_kubeconfig: MemberKubeconfig = None,
+    member_context: MemberContext = "",
     namespace_policy: Policy = None,
     accepted_namespaces: Accepted = None,
     label: Labels = None,
@@ -157,7 +162,8 @@ def add(
     secret: SecretName = "",
     namespace: Namespace = "",
     yes: Yes = False,
-    hub_kubeconfig: HubKubeconfig = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
 ) -> None:
     """Add a member cluster, or change one: options that are left out keep their value.
 
@@ -168,21 +174,23 @@ def add(
     from dispatcher.cli.add_member import Wanted, join
     from dispatcher.kube.kubeconfig import LARGEST_FILE, minified
 
-    if name == HUB_CLUSTER and (kubeconfig or secret):
+    if name == HUB_CLUSTER and (member_kubeconfig or secret):
         raise typer.BadParameter(
             "hub is the cluster of the AppWrappers themselves: give no kubeconfig, or another NAME"
         )
-    if context and not kubeconfig:
-        raise typer.BadParameter("--context is one of a --kubeconfig: give that, too")
+    if member_context and not member_kubeconfig:
+        raise typer.BadParameter("--member-context is one of a --member-kubeconfig: give that, too")
     wanted = Wanted(
         name=name,
         spec=_spec(namespace_policy, accepted_namespaces, reserve or [], on_lost, grace),
         labels=dict(each.split("=", 1) for each in label or []),
-        kubeconfig=minified(kubeconfig.read(LARGEST_FILE + 1), context) if kubeconfig else None,
+        kubeconfig=minified(member_kubeconfig.read(LARGEST_FILE + 1), member_context)
+        if member_kubeconfig
+        else None,
         secret=secret,
         anyway=yes,
     )
-    _on_hub(hub_kubeconfig, namespace or own_namespace(), lambda hub: join(hub, wanted, typer.echo))
+    _on_hub(Hub(kubeconfig, context), namespace or own_namespace(), lambda hub: join(hub, wanted, typer.echo))
 
 
 @commands.command(
@@ -191,15 +199,15 @@ def add(
         "dispatcher clusters uncordon east",
     )
 )
-def cordon(name: Name, reason: Reason = "", hub_kubeconfig: HubKubeconfig = "") -> None:
+def cordon(name: Name, reason: Reason = "", kubeconfig: Kubeconfig = "", context: Context = "") -> None:
     """Stop dispatching to a cluster. Gangs that run there keep running."""
-    _change(name, hub_kubeconfig, {"cordoned": True, **_because(reason)})
+    _change(name, Hub(kubeconfig, context), {"cordoned": True, **_because(reason)})
 
 
 @commands.command(epilog=examples("dispatcher clusters uncordon east"))
-def uncordon(name: Name, hub_kubeconfig: HubKubeconfig = "") -> None:
+def uncordon(name: Name, kubeconfig: Kubeconfig = "", context: Context = "") -> None:
     """Dispatch to a cluster again, after cordon or drain."""
-    _change(name, hub_kubeconfig, {"cordoned": False, "drain": False, "cordonReason": None})
+    _change(name, Hub(kubeconfig, context), {"cordoned": False, "drain": False, "cordonReason": None})
 
 
 @commands.command(
@@ -209,9 +217,9 @@ def uncordon(name: Name, hub_kubeconfig: HubKubeconfig = "") -> None:
         "dispatcher clusters uncordon east       # or: remove",
     )
 )
-def drain(name: Name, reason: Reason = "", hub_kubeconfig: HubKubeconfig = "") -> None:
+def drain(name: Name, reason: Reason = "", kubeconfig: Kubeconfig = "", context: Context = "") -> None:
     """Empty a cluster: stop dispatching to it, and requeue the gangs that run there."""
-    _change(name, hub_kubeconfig, {"cordoned": True, "drain": True, **_because(reason)})
+    _change(name, Hub(kubeconfig, context), {"cordoned": True, "drain": True, **_because(reason)})
 
 
 @commands.command(
@@ -224,10 +232,13 @@ def remove(
     name: Name,
     force: Force = False,
     namespace: Namespace = "",
-    hub_kubeconfig: HubKubeconfig = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
 ) -> None:
     """Remove a member cluster and the Secret that add created for it. Nothing inside the cluster is changed."""
-    _on_hub(hub_kubeconfig, namespace or own_namespace(), lambda hub: _remove(hub, name, force=force))
+    _on_hub(
+        Hub(kubeconfig, context), namespace or own_namespace(), lambda hub: _remove(hub, name, force=force)
+    )
 
 
 async def _remove(hub: HubClient, name: str, *, force: bool) -> None:
@@ -255,24 +266,24 @@ async def _clusters_and_leader(reports: Reports) -> tuple[Report, bool]:
     return await reports.clusters(), await reports.has_leader()
 
 
-def _members(hub_kubeconfig: str) -> Json:
+def _members(hub: Hub) -> Json:
     """The MemberClusters of the hub; none, with a note, if the hub does not list them."""
     from dispatcher.cli.hub_client import HubClient, on_hub
 
     try:
-        return asyncio.run(on_hub(hub_kubeconfig, lambda api: HubClient(api, DEFAULT_NAMESPACE).members()))
+        return asyncio.run(on_hub(hub, lambda api: HubClient(api, DEFAULT_NAMESPACE).members()))
     except errors.DispatcherError as error:
         note(f"The free capacity is that of the last sample: {error}")
         return {}
 
 
-def _list_instead(output: Shown, again: bool, hub_kubeconfig: str) -> None:
+def _list_instead(output: Shown, again: bool, hub: Hub) -> None:
     if output is Shape.CSV or again:
         raise typer.BadParameter(
             f"without a database there is neither --watch nor csv, and there is {NO_DATABASE}"
         )
     note(f"There is {NO_DATABASE}. This is what the hub says.")
-    list_clusters(Output(output) if output else None, hub_kubeconfig)
+    list_clusters(Output(output) if output else None, hub.kubeconfig, hub.context)
 
 
 def own_namespace(pod_namespace: Path = POD_NAMESPACE) -> str:
@@ -280,10 +291,10 @@ def own_namespace(pod_namespace: Path = POD_NAMESPACE) -> str:
     return pod_namespace.read_text().strip() if pod_namespace.exists() else DEFAULT_NAMESPACE
 
 
-def _on_hub(kubeconfig: str, namespace: str, act: Callable[[HubClient], Awaitable[None]]) -> None:
+def _on_hub(hub: Hub, namespace: str, act: Callable[[HubClient], Awaitable[None]]) -> None:
     from dispatcher.cli.hub_client import HubClient, on_hub
 
-    asyncio.run(on_hub(kubeconfig, lambda api: act(HubClient(api, namespace))))
+    asyncio.run(on_hub(hub, lambda api: act(HubClient(api, namespace))))
 
 
 def _shown(listed: Json, output: Output | None) -> str:
@@ -295,16 +306,16 @@ def _shown(listed: Json, output: Output | None) -> str:
     return as_table(listed["items"], datetime.now(UTC), terminal_width())
 
 
-def _change(name: str, hub_kubeconfig: str, spec: Json) -> None:
+def _change(name: str, hub: Hub, spec: Json) -> None:
     from dispatcher.cli.add_member import changed
 
-    async def act(hub: HubClient) -> None:
-        found = await hub.member(name)
-        after = await hub.change(found, spec)
+    async def act(client: HubClient) -> None:
+        found = await client.member(name)
+        after = await client.change(found, spec)
         was = "" if changed(found, after) else "already "
         typer.echo(f"{name} is {was}{_scheduling_state(after['spec'])}")
 
-    _on_hub(hub_kubeconfig, DEFAULT_NAMESPACE, act)
+    _on_hub(hub, DEFAULT_NAMESPACE, act)
 
 
 def _scheduling_state(spec: Json) -> str:

@@ -16,13 +16,13 @@ import typer
 
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.cli.appwrapper_names import NameIfAny, check_one_of, find_appwrappers, name_in_database
-from dispatcher.cli.options import DOCUMENTS, Format, HubKubeconfig, Output
+from dispatcher.cli.options import DOCUMENTS, Format, Output
 from dispatcher.cli.output import put, shown_as, terminal_width
 from dispatcher.cli.query import DatabaseUrlIfAny, check_way, epilog, note, patience
 from dispatcher.cli.sources import DatabaseUrl as DatabaseUrlOrHub
 from dispatcher.cli.sources import Namespace as NamespaceOfSource
 from dispatcher.cli.sources import needs_database, reading_hub, reads_database
-from dispatcher.cli.user_options import AllNamespaces, Context, Kubeconfig, Selector
+from dispatcher.cli.user_options import AllNamespaces, Context, Hub, Kubeconfig, Selector
 from dispatcher.core.model.record import Phase
 from dispatcher.errors import ClusterError, CommandFailed, InvalidFile, SettingsError
 from dispatcher.text import one_line
@@ -196,7 +196,8 @@ def would(
     without: Without = None,
     output: Format = None,
     database_url: DatabaseUrlIfAny = "",
-    hub_kubeconfig: HubKubeconfig = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
 ) -> None:
     """Say what would happen if the AppWrappers of a file were submitted now: nothing is submitted.
 
@@ -206,13 +207,17 @@ def would(
     """
     if not database_url:
         raise typer.BadParameter(needs_database("would", THE_SNAPSHOT))
+    if context and not kubeconfig:
+        raise typer.BadParameter("--context is one of a kubeconfig: give --kubeconfig or KUBECONFIG, too")
     from dispatcher.cli.documents import LARGEST_FILE
     from dispatcher.cli.manifests import objects_in
 
     files = [(getattr(each, "name", "<stdin>"), each.read(LARGEST_FILE + 1)) for each in filename]
     written = [(name, raw) for name, content in files for raw in objects_in(name, content)]
     snapshot = _read(database_url)
-    proposed, facts = _with_facts(snapshot, _proposals(snapshot, written, namespace), hub_kubeconfig)
+    proposed, facts = _with_facts(
+        snapshot, _proposals(snapshot, written, namespace), Hub(kubeconfig, context)
+    )
     proposals = [each.record for each in proposed]
     queued = [each for each in proposals if each.phase is Phase.QUEUED]
     world = snapshot.world.with_pending(queued)
@@ -228,13 +233,13 @@ def would(
 
 
 def _with_facts(
-    snapshot: Snapshot, proposals: list[Proposal], hub_kubeconfig: str
+    snapshot: Snapshot, proposals: list[Proposal], hub: Hub
 ) -> tuple[list[Proposal], dict[str, AuthorFacts]]:
     """The proposals with the defaults of their pods, and what the hub says about each, by uid."""
     from dispatcher.core.intake.proposal import with_pod_defaults
     from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS
 
-    found = _ask_hub(proposals, hub_kubeconfig)
+    found = _ask_hub(proposals, hub)
     changed, facts = [], {}
     for proposal in proposals:
         uid = proposal.record.uid
@@ -254,19 +259,19 @@ def _with_facts(
     return changed, facts
 
 
-def _ask_hub(proposals: list[Proposal], hub_kubeconfig: str) -> dict[str, AuthorFacts]:
+def _ask_hub(proposals: list[Proposal], hub: Hub) -> dict[str, AuthorFacts]:
     """The facts of each proposal, by uid; empty, with a note, if no hub is named or the hub does not answer."""
     from dispatcher.cli.author_client import AuthorClient
     from dispatcher.kube.client import ClusterClient
     from dispatcher.kube.discovery import Discovery
 
     async def ask() -> dict[str, AuthorFacts]:
-        async with asyncio.timeout(HUB_SECONDS), await ClusterClient.connect(hub_kubeconfig) as client:
-            hub = AuthorClient(client, Discovery(client))
-            return {each.record.uid: await hub.facts_of(each) for each in proposals}
+        async with asyncio.timeout(HUB_SECONDS), await ClusterClient.connect(*hub) as client:
+            author = AuthorClient(client, Discovery(client))
+            return {each.record.uid: await author.facts_of(each) for each in proposals}
 
-    if not hub_kubeconfig:
-        note("Without --hub-kubeconfig or KUBECONFIG, rights and the defaults of pods do not count.")
+    if not hub.kubeconfig:
+        note("Without --kubeconfig or KUBECONFIG, rights and the defaults of pods do not count.")
         return {}
     try:
         return asyncio.run(ask())

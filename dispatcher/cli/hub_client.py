@@ -31,6 +31,7 @@ from dispatcher.kube.user_kubeconfig import access_of
 
 if TYPE_CHECKING:
     from dispatcher.api.membercluster import SecretKey
+    from dispatcher.cli.user_options import Hub
 
 _Answer = TypeVar("_Answer")
 
@@ -147,10 +148,10 @@ async def merge(client: ApiCalls, path: str, patch: Json) -> Json:
         raise
 
 
-async def on_hub(kubeconfig: str, act: Callable[[ApiCalls], Awaitable[_Answer]]) -> _Answer:
-    """Run `act` with the hub of a kubeconfig; raises `CommandFailed` where the hub does not do what it should."""
-    access = access_of(kubeconfig)
-    with UserClient(access) as client, explained("the hub", "Is --hub-kubeconfig, or KUBECONFIG, the hub's?"):
+async def on_hub(hub: Hub, act: Callable[[ApiCalls], Awaitable[_Answer]]) -> _Answer:
+    """Run `act` with the hub; raises `CommandFailed` where the hub does not do what it should."""
+    access = access_of(hub.kubeconfig, hub.context)
+    with UserClient(access) as client, explained("the hub", "Is --kubeconfig, or KUBECONFIG, the hub's?"):
         return await act(AsyncUserClient(client))
 
 

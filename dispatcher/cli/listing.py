@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 NO_MEMBERS: Final = (
     "No member clusters: every gang goes to the hub itself. Declare one with: dispatcher clusters add NAME "
-    "--kubeconfig FILE"
+    "--member-kubeconfig FILE"
 )
 HEADINGS: Final = (
     Heading("NAME"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -69,18 +69,6 @@ def _checked_reserve(written: list[str] | None) -> list[str]:
 Name = Annotated[str, typer.Argument(callback=_checked_name, metavar="NAME", help="The cluster's name.")]
 
 
-def kubeconfig_of_hub(flag: str) -> Any:  # noqa: ANN401  # what typer returns has no name of its own
-    """The option for the kubeconfig of the hub, under the name that a command has for it."""
-    return typer.Option(
-        flag,
-        envvar=["DISPATCHER_KUBECONFIG", "KUBECONFIG"],
-        metavar="FILE",
-        help="Kubeconfig of the hub.  [default: ~/.kube/config, else the account of the pod this runs in]",
-        show_default=False,
-    )
-
-
-HubKubeconfig = Annotated[str, kubeconfig_of_hub("--hub-kubeconfig")]
 Namespace = Annotated[
     str,
     typer.Option(
@@ -97,16 +85,22 @@ Format = Annotated[
     Output | None,
     typer.Option("--output", "-o", metavar="FORMAT", help="json, yaml, or wide.", show_default=False),
 ]
-Kubeconfig = Annotated[
+MemberKubeconfig = Annotated[
     typer.FileBinaryRead | None,
     typer.Option(
-        metavar="FILE", help="Kubeconfig of the member cluster; - reads it from stdin.", show_default=False
+        "--member-kubeconfig",
+        metavar="FILE",
+        help="Kubeconfig of the member cluster; - reads it from stdin.",
+        show_default=False,
     ),
 ]
-Context = Annotated[
+MemberContext = Annotated[
     str,
     typer.Option(
-        metavar="NAME", help="Context of the kubeconfig.  [default: its current context]", show_default=False
+        "--member-context",
+        metavar="NAME",
+        help="Context of the member's kubeconfig.  [default: its current context]",
+        show_default=False,
     ),
 ]
 Policy = Annotated[
@@ -164,7 +158,7 @@ SecretName = Annotated[
     typer.Option(
         "--secret",
         metavar="NAME",
-        help="Secret to write the kubeconfig to; without --kubeconfig, an existing one to read.  "
+        help="Secret to write the kubeconfig to; without --member-kubeconfig, an existing one to read.  "
         "[default: cluster-NAME]",
         show_default=False,
     ),

@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from dispatcher import errors
 from dispatcher.cli.examples import examples
-from dispatcher.cli.options import DOCUMENTS, Format, HubKubeconfig, Output, check_no_options
+from dispatcher.cli.options import DOCUMENTS, Format, Output, check_no_options
 from dispatcher.cli.output import (
     as_table,
     how_long,
@@ -32,6 +32,7 @@ from dispatcher.cli.output import (
 )
 from dispatcher.cli.pending_advice import with_true_advice
 from dispatcher.cli.query import TIMEOUT, DatabaseUrlIfAny, ask, check_way, epilog, note, patience
+from dispatcher.cli.user_options import Context, Hub, Kubeconfig
 from dispatcher.cli.watching import Every, Watch, is_watched, watch
 from dispatcher.core.queues.queue import StopPolicy
 from dispatcher.store.reports import Filter, Report, Reports
@@ -105,12 +106,13 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.", s
     ),
 )
 def queues(
-    context: typer.Context,
+    command: typer.Context,
     output: Format = None,
     again: Watch = False,
     every: Every = None,
     database_url: DatabaseUrlIfAny = "",
-    hub_kubeconfig: HubKubeconfig = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
 ) -> None:
     """Show all queues as trees: quota, use, and what waits; or one queue; or hold, drain and resume queues.
 
@@ -123,16 +125,16 @@ def queues(
     QuotaSubtrees are shown as TREE/NODE; their use is counted from the database, if one is given. JSON has the
     DispatchQueues alone.
     """
-    if context.invoked_subcommand:
-        check_no_options(context, "dispatcher queues NAME -o json")
+    if command.invoked_subcommand:
+        check_no_options(command, "dispatcher queues NAME -o json")
         return
 
     def look() -> str:
         if output in DOCUMENTS:
             from dispatcher.cli.queue_tree import as_json
 
-            return written_as(as_json(_on_hub(hub_kubeconfig, lambda hub: hub.queues())), output)
-        return _shown(_queues(hub_kubeconfig, database_url), output)
+            return written_as(as_json(_on_hub(Hub(kubeconfig, context), lambda hub: hub.queues())), output)
+        return _shown(_queues(Hub(kubeconfig, context), database_url), output)
 
     if is_watched(again, every):
         watch(lambda: _patiently(look), every)
@@ -153,7 +155,8 @@ def show(
     again: Watch = False,
     every: Every = None,
     database_url: DatabaseUrlIfAny = "",
-    hub_kubeconfig: HubKubeconfig = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
 ) -> None:
     """Show one queue: its settings and where each comes from, its amounts, and its gangs in turn.
 
@@ -163,7 +166,7 @@ def show(
     """
 
     def look() -> str:
-        listed = _queues(hub_kubeconfig, database_url)
+        listed = _queues(Hub(kubeconfig, context), database_url)
         _check_declared(listed, name)
         gangs = _gangs(database_url, listed.leaves_below(name)) if database_url else None
         return _told(listed, name, gangs, output)
@@ -176,9 +179,9 @@ def show(
 
 
 @commands.command(epilog=examples("kubectl aw queues hold team-a", "kubectl aw queues resume team-a"))
-def hold(name: Name, hub_kubeconfig: HubKubeconfig = "") -> None:
+def hold(name: Name, kubeconfig: Kubeconfig = "", context: Context = "") -> None:
     """Dispatch nothing new from a queue and all queues below it. Gangs that run keep running."""
-    _stop(name, StopPolicy.HOLD, hub_kubeconfig)
+    _stop(name, StopPolicy.HOLD, Hub(kubeconfig, context))
 
 
 @commands.command(
@@ -188,23 +191,23 @@ def hold(name: Name, hub_kubeconfig: HubKubeconfig = "") -> None:
         "kubectl aw queues resume team-a",
     )
 )
-def drain(name: Name, hub_kubeconfig: HubKubeconfig = "") -> None:
+def drain(name: Name, kubeconfig: Kubeconfig = "", context: Context = "") -> None:
     """Empty a queue and all queues below it: dispatch nothing new, and preempt the gangs that run.
 
     The gangs wait in the queue by their age, and are dispatched anew once it is resumed.
     """
-    _stop(name, StopPolicy.HOLD_AND_DRAIN, hub_kubeconfig)
+    _stop(name, StopPolicy.HOLD_AND_DRAIN, Hub(kubeconfig, context))
 
 
 @commands.command(epilog=examples("kubectl aw queues resume team-a"))
-def resume(name: Name, hub_kubeconfig: HubKubeconfig = "") -> None:
+def resume(name: Name, kubeconfig: Kubeconfig = "", context: Context = "") -> None:
     """Dispatch from a queue again, after hold or drain."""
-    _stop(name, StopPolicy.NONE, hub_kubeconfig)
+    _stop(name, StopPolicy.NONE, Hub(kubeconfig, context))
 
 
-def _stop(name: str, policy: StopPolicy, hub_kubeconfig: str) -> None:
-    async def act(hub: QueueClient) -> tuple[QueueList, StopPolicy]:
-        listed = _listed(await hub.queues())
+def _stop(name: str, policy: StopPolicy, hub: Hub) -> None:
+    async def act(client: QueueClient) -> tuple[QueueList, StopPolicy]:
+        listed = _listed(await client.queues())
         if name.count("/") == 1:
             raise errors.CommandFailed(
                 f"{name} is not a DispatchQueue. A node of MCAD's trees has no stopPolicy: "
@@ -214,10 +217,10 @@ def _stop(name: str, policy: StopPolicy, hub_kubeconfig: str) -> None:
         found = listed.items[name]
         before = StopPolicy((found.get("spec") or {}).get("stopPolicy") or StopPolicy.NONE)
         if before is not policy:
-            await hub.set_stop_policy(found, None if policy is StopPolicy.NONE else policy.value)
+            await client.set_stop_policy(found, None if policy is StopPolicy.NONE else policy.value)
         return listed, before
 
-    listed, before = _on_hub(hub_kubeconfig, act)
+    listed, before = _on_hub(hub, act)
     typer.echo(f"{name} is {'already ' if before is policy else ''}{_MEANING[policy]}")
     if stopped := _stopped_above(listed, name):
         note(f"{stopped}, which counts for {name}, too.")
@@ -232,11 +235,11 @@ def _stopped_above(listed: QueueList, name: str) -> str:
     return f"Queue {above.stopped_by} above it has the stopPolicy {above.stop_policy.value}"
 
 
-def _on_hub(kubeconfig: str, act: Callable[[QueueClient], Awaitable[_Answer]]) -> _Answer:
+def _on_hub(hub: Hub, act: Callable[[QueueClient], Awaitable[_Answer]]) -> _Answer:
     from dispatcher.cli.hub_client import on_hub
     from dispatcher.cli.queue_client import QueueClient
 
-    return asyncio.run(on_hub(kubeconfig, lambda api: act(QueueClient(api))))
+    return asyncio.run(on_hub(hub, lambda api: act(QueueClient(api))))
 
 
 def _patiently(look: Callable[[], str]) -> str:
@@ -249,14 +252,14 @@ def _patiently(look: Callable[[], str]) -> str:
         raise
 
 
-def _queues(kubeconfig: str, database_url: str) -> QueueList:
+def _queues(hub: Hub, database_url: str) -> QueueList:
     """All queues; the use of MCAD's nodes is that of the database, if there is one."""
     from dispatcher.cli.queue_tree import QueueList
 
-    async def both(hub: QueueClient) -> tuple[Json, list[Json] | None]:
-        return await hub.queues(), await hub.quota_subtrees()
+    async def both(client: QueueClient) -> tuple[Json, list[Json] | None]:
+        return await client.queues(), await client.quota_subtrees()
 
-    listed, subtrees = _on_hub(kubeconfig, both)
+    listed, subtrees = _on_hub(hub, both)
     if subtrees is None:
         note("The hub does not allow to list QuotaSubtrees: MCAD's trees are not shown.")
     gangs = _holders(database_url) if subtrees and database_url else None

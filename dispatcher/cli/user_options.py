@@ -1,16 +1,31 @@
-"""Options of the commands that need a kubeconfig alone, as kubectl spells them."""
+"""Options of the commands that read the hub or write to it, as kubectl spells them."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
-from dispatcher.cli.options import kubeconfig_of_hub
-
 ALL_NAMESPACES = ""
 
-Kubeconfig = Annotated[str, kubeconfig_of_hub("--kubeconfig")]
+
+class Hub(NamedTuple):
+    """The hub that a person names: a kubeconfig ("" is the default one) and a context of it ("" is its current one)."""
+
+    kubeconfig: str = ""
+    context: str = ""
+
+
+Kubeconfig = Annotated[
+    str,
+    typer.Option(
+        "--kubeconfig",
+        envvar=["DISPATCHER_KUBECONFIG", "KUBECONFIG"],
+        metavar="FILE",
+        help="Kubeconfig of the hub.  [default: ~/.kube/config, else the account of the pod this runs in]",
+        show_default=False,
+    ),
+]
 Context = Annotated[
     str,
     typer.Option(

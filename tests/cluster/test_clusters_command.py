@@ -60,7 +60,7 @@ def hub(client: ClusterClient, namespace: str) -> HubClient:
 @pytest.fixture
 async def added(run: Run, plane: Plane, name: str) -> str:
     """A member that was added."""
-    ran = await run("add", name, "--kubeconfig", str(plane.kubeconfig), "--yes")
+    ran = await run("add", name, "--member-kubeconfig", str(plane.kubeconfig), "--yes")
     assert (ran.code, ran.err) == (0, "")
     return name
 
@@ -69,7 +69,7 @@ async def test_cluster_becomes_a_member(
     run: Run, plane: Plane, client: ClusterClient, hub: HubClient, name: str
 ) -> None:
     version, uid = (await client.get("/version"))["gitVersion"], await cluster_uid(client)
-    arguments = ("add", name, "--kubeconfig", str(plane.kubeconfig))
+    arguments = ("add", name, "--member-kubeconfig", str(plane.kubeconfig))
     twice = (
         "the kubeconfig leads to the hub itself, which would be counted twice; the hub is declared with: "
         "dispatcher clusters add hub"
@@ -191,7 +191,7 @@ async def at_member(plane: Plane, tmp_path: Path) -> AsyncIterator[Path]:
 async def test_identity_that_the_page_makes_is_enough_to_be_added(
     run: Run, plane: Plane, name: str, at_member: Path
 ) -> None:
-    ran = await run("add", name, "--kubeconfig", str(at_member / "east.kubeconfig"), "--yes")
+    ran = await run("add", name, "--member-kubeconfig", str(at_member / "east.kubeconfig"), "--yes")
 
     assert (ran.code, ran.err) == (0, "")
     assert f"member cluster {name} created" in ran.out.splitlines()

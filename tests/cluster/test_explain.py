@@ -136,7 +136,7 @@ async def test_would_names_missing_rights_and_counts_defaults_of_pods(world: Wor
     plain = job("plain")
     plain["spec"]["template"]["spec"]["containers"][0]["resources"] = {}
     manifest = appwrapper("plain", item(plain))
-    asked = ["would", "-f", "-", "-n", world.namespace, "-o", "json", "--hub-kubeconfig", str(author)]
+    asked = ["would", "-f", "-", "-n", world.namespace, "-o", "json", "--kubeconfig", str(author)]
 
     ran = await run(*asked, stdin=yaml.safe_dump(manifest))
 

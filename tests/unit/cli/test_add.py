@@ -89,7 +89,7 @@ REF = {"name": "cluster-east", "key": "kubeconfig"}
 async def test_cluster_is_tried_and_its_kubeconfig_stored_before_it_is_declared(
     run: Run, new: FakeApiServer, east: FakeApiServer, file: str, reduced: Json
 ) -> None:
-    assert await run("add", "east", "--kubeconfig", file) == Ran(
+    assert await run("add", "east", "--member-kubeconfig", file) == Ran(
         0,
         f"{east.url} answers: Kubernetes v1.36.3, cluster {EAST_UID}\n"
         "Secret queue/cluster-east created\n"
@@ -108,7 +108,7 @@ async def test_everything_that_can_be_said_is_written(run: Run, new: FakeApiServ
     new.on("GET", f"{SECRETS}/keys", refusal(404, "NotFound"))
 
     ran = await run(
-        *("add", "east", "--kubeconfig", file, "--secret", "keys", "--namespace-policy", "Create"),
+        *("add", "east", "--member-kubeconfig", file, "--secret", "keys", "--namespace-policy", "Create"),
         *("--accepted-namespaces", "All"),
         *("--label", "gpu=a100", "--label", "example.com/area=", "--reserve", "cpu=2"),
         *("--reserve", "nvidia.com/gpu=1", "--on-lost", "requeue", "--grace", "60"),
@@ -127,7 +127,7 @@ async def test_everything_that_can_be_said_is_written(run: Run, new: FakeApiServ
 
 
 async def test_kubeconfig_may_come_through_a_pipe(run: Run, new: FakeApiServer, kubeconfig: Json) -> None:
-    ran = await run("add", "east", "--kubeconfig", "-", stdin=yaml.safe_dump(kubeconfig))
+    ran = await run("add", "east", "--member-kubeconfig", "-", stdin=yaml.safe_dump(kubeconfig))
 
     assert (ran.code, len(writes(new))) == (0, 2)
 
@@ -137,7 +137,7 @@ async def test_context_is_chosen_and_no_other_is_stored(
 ) -> None:
     text = yaml.safe_dump({**kubeconfig, "current-context": "west"})
 
-    ran = await run("add", "east", "--kubeconfig", "-", "--context", "east", stdin=text)
+    ran = await run("add", "east", "--member-kubeconfig", "-", "--member-context", "east", stdin=text)
 
     assert ran.code == 0
     assert told(writes(new))[0] == ("POST", SECRETS, secret({"kubeconfig": reduced}))
@@ -167,7 +167,7 @@ REFUSED = {
 async def test_kubeconfig_that_the_hub_would_not_use_is_not_stored(
     run: Run, new: FakeApiServer, file: str, context: str, said: str
 ) -> None:
-    ran = await run("add", "east", "--kubeconfig", file, "--context", context)
+    ran = await run("add", "east", "--member-kubeconfig", file, "--member-context", context)
 
     assert (ran.code, ran.out, writes(new)) == (1, "", [])
     assert ran.err.startswith(f"dispatcher: {said}")
@@ -175,7 +175,7 @@ async def test_kubeconfig_that_the_hub_would_not_use_is_not_stored(
 
 async def test_new_cluster_needs_a_kubeconfig(run: Run, new: FakeApiServer) -> None:
     assert await run("add", "east", "--reserve", "cpu=2") == Ran(
-        1, "", "dispatcher: east is no member cluster yet: say with --kubeconfig how it is reached\n"
+        1, "", "dispatcher: east is no member cluster yet: say with --member-kubeconfig how it is reached\n"
     )
     assert writes(new) == []
 
@@ -183,8 +183,8 @@ async def test_new_cluster_needs_a_kubeconfig(run: Run, new: FakeApiServer) -> N
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["east", "--kubeconfig", "/nowhere"], "No such file"),
-        (["east", "--context", "a"], "--context is one of a --kubeconfig"),
+        (["east", "--member-kubeconfig", "/nowhere"], "No such file"),
+        (["east", "--member-context", "a"], "--member-context is one of a --member-kubeconfig"),
         (["hub", "--secret", "keys"], "hub is the cluster of the AppWrappers themselves"),
         (["east", "--secret", "keys", "--label", "gpu"], "'gpu' is not KEY=VALUE"),
         (["east", "--secret", "keys", "--label", "a b=c"], "'a b=c' is not KEY=VALUE"),
@@ -207,7 +207,7 @@ async def test_what_cannot_be_meant_is_a_usage_error(
 async def test_secrets_name_is_checked_before_anything_is_written(
     run: Run, new: FakeApiServer, file: str
 ) -> None:
-    ran = await run("add", "east", "--kubeconfig", file, "--secret", "../pods")
+    ran = await run("add", "east", "--member-kubeconfig", file, "--secret", "../pods")
 
     assert (ran.code, ran.out, writes(new)) == (1, "", [])
     assert ran.err.startswith("dispatcher: spec.kubeconfigSecretRef.name: must be the name of a Secret")
@@ -235,7 +235,7 @@ async def test_cluster_that_turns_the_kubeconfig_away_is_not_added(
 ) -> None:
     east.on("GET", path, reply)
 
-    assert await run("add", "east", "--kubeconfig", file, "--yes") == Ran(
+    assert await run("add", "east", "--member-kubeconfig", file, "--yes") == Ran(
         1, "", f"dispatcher: {east.url} {said}\n"
     )
     assert writes(new) == []
@@ -251,7 +251,7 @@ async def test_member_cannot_steer_the_terminal(
         refusal(422, "Invalid", hostile),
     ):
         east.on("GET", path, reply)
-        ran = await run("add", "east", "--kubeconfig", file)
+        ran = await run("add", "east", "--member-kubeconfig", file)
         said += ran.out + ran.err
     assert "\\x1b]0;hub\\x07" in said
     assert "\x1b" not in said
@@ -262,7 +262,7 @@ async def test_cluster_that_does_not_answer_is_not_added(
 ) -> None:
     east.on("GET", "/version", hang_up)
 
-    ran = await run("add", "east", "--kubeconfig", file)
+    ran = await run("add", "east", "--member-kubeconfig", file)
 
     assert (ran.code, ran.out, writes(new)) == (1, "", [])
     assert ran.err.startswith(f"dispatcher: {east.url} does not answer from here: GET /version: ")
@@ -274,7 +274,7 @@ async def test_cluster_that_only_the_hub_reaches_is_added_on_ones_word(
 ) -> None:
     east.on("GET", "/version", hang_up)
 
-    ran = await run("add", "east", "--kubeconfig", file, "--yes")
+    ran = await run("add", "east", "--member-kubeconfig", file, "--yes")
 
     first, *others = ran.out.splitlines()
     assert (ran.code, ran.err, len(writes(new))) == (0, "", 2)
@@ -289,7 +289,7 @@ async def test_another_cluster_under_the_name_of_a_member_is_doubted(
     new.on("GET", EAST, answer(known))
     new.on("GET", MEMBERS, members(known))
 
-    ran = await run("add", "east", "--kubeconfig", file)
+    ran = await run("add", "east", "--member-kubeconfig", file)
 
     assert (ran.code, writes(new)) == (1, [])
     assert ran.err == (
@@ -340,7 +340,7 @@ def change(spec: Json, **metadata: object) -> tuple[str, str, Json]:
 async def test_adding_the_same_again_changes_nothing(
     run: Run, declared: FakeApiServer, east: FakeApiServer, file: str
 ) -> None:
-    assert await run("add", "east", "--kubeconfig", file) == Ran(
+    assert await run("add", "east", "--member-kubeconfig", file) == Ran(
         0,
         f"{east.url} answers: Kubernetes v1.36.3, cluster {EAST_UID}\n"
         "Secret queue/cluster-east unchanged\n"
@@ -355,7 +355,7 @@ async def test_kubeconfig_is_rotated_under_the_uid_that_was_looked_at(
     user = {"name": "hub", "user": {"token": "another"}}
     text = yaml.safe_dump({**kubeconfig, "users": [user]})
 
-    ran = await run("add", "east", "--kubeconfig", "-", stdin=text)
+    ran = await run("add", "east", "--member-kubeconfig", "-", stdin=text)
 
     assert ran.out.splitlines()[1:] == ["Secret queue/cluster-east changed", "member cluster east unchanged"]
     rotated = {"kubeconfig": {**reduced, "users": [user]}}
@@ -376,7 +376,7 @@ async def test_kubeconfig_is_rotated_where_it_was_declared_to_be(
     declared.on("GET", f"{SECRETS}/keys", answer(theirs))
     declared.on("PATCH", f"{SECRETS}/keys", merged(theirs))
 
-    ran = await run("add", "east", "--kubeconfig", file)
+    ran = await run("add", "east", "--member-kubeconfig", file)
 
     assert ran.out.splitlines()[1:] == ["Secret queue/keys changed", "member cluster east unchanged"]
     assert told(writes(declared)) == [
@@ -412,7 +412,7 @@ async def test_secret_that_others_made_for_this_member_is_kept_current_and_stays
     theirs = secret({"kubeconfig": "b2xk", "note": "b3Vycw=="}, labels={})
     declared.on("GET", SECRET, answer(theirs))
 
-    ran = await run("add", "east", "--kubeconfig", file)
+    ran = await run("add", "east", "--member-kubeconfig", file)
 
     assert (ran.code, ran.out.splitlines()[1]) == (0, "Secret queue/cluster-east changed")
     _, path, body = writes(declared)[0]
@@ -425,7 +425,7 @@ async def test_secret_of_something_else_is_not_written_over(
 ) -> None:
     new.on("GET", SECRET, answer(secret({"password": "eA=="}, labels=labels)))
 
-    ran = await run("add", "east", "--kubeconfig", file)
+    ran = await run("add", "east", "--member-kubeconfig", file)
 
     assert (ran.code, writes(new)) == (1, [])
     assert ran.err == (
@@ -438,7 +438,7 @@ async def test_namespace_that_is_not_there_is_said(run: Run, new: FakeApiServer,
     new.on("POST", "/api/v1/namespaces/elsewhere/secrets", refusal(404, "NotFound"))
     new.on("GET", "/api/v1/namespaces/elsewhere/secrets/cluster-east", refusal(404, "NotFound"))
 
-    ran = await run("add", "east", "--kubeconfig", file, "--namespace", "elsewhere")
+    ran = await run("add", "east", "--member-kubeconfig", file, "--namespace", "elsewhere")
 
     assert ran.err == (
         "dispatcher: the hub has no namespace elsewhere. Say with --namespace where the dispatcher runs\n"
@@ -454,11 +454,11 @@ async def test_no_secret_is_ever_told(run: Run, new: FakeApiServer, east: FakeAp
         (new, "POST", MEMBERS),
         (new, "GET", MEMBERS),
     ]
-    said = [await run("add", "east", "--kubeconfig", file)]
+    said = [await run("add", "east", "--member-kubeconfig", file)]
     for server, method, path in failures:
         for reply in (hang_up, refusal(422, "Invalid")):
             server.on(method, path, reply)
-            said.append(await run("add", "east", "--kubeconfig", file))
+            said.append(await run("add", "east", "--member-kubeconfig", file))
 
     assert {ran.code for ran in said[1:]} == {1}
     assert not [ran for ran in said if TOKEN in ran.out + ran.err or stored(TOKEN) in ran.out + ran.err]
@@ -467,7 +467,7 @@ async def test_no_secret_is_ever_told(run: Run, new: FakeApiServer, east: FakeAp
 async def test_stored_kubeconfig_is_one_that_the_hub_reads(
     run: Run, new: FakeApiServer, east: FakeApiServer, file: str
 ) -> None:
-    await run("add", "east", "--kubeconfig", file)
+    await run("add", "east", "--member-kubeconfig", file)
 
     content = base64.b64decode(writes(new)[0][2]["data"]["kubeconfig"])
     assert (connection(content).server, connection(content).token) == (east.url, TOKEN)
@@ -478,7 +478,7 @@ async def test_same_cluster_as_the_hub_is_doubted(
 ) -> None:
     east.on("GET", "/api/v1/namespaces/kube-system", kube_system(HUB_UID))
 
-    ran = await run("add", "east", "--kubeconfig", file)
+    ran = await run("add", "east", "--member-kubeconfig", file)
 
     assert (ran.code, writes(new)) == (1, [])
     assert ran.err.startswith(f"dispatcher: {TWICE}. Nothing was written")

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from dispatcher.kube.client import METADATA_LIST
 from tests.commands import Ran, Run
 from tests.fakes import FakeApiServer, answer, refusal, text
-from tests.unit.cli.wire import MARKS, MEMBERS, SECRETS, Json, member, members, merged, writes
+from tests.unit.cli.wire import (
+    MARKS,
+    MEMBERS,
+    SECRETS,
+    Json,
+    member,
+    members,
+    merged,
+    plain_kubeconfig,
+    writes,
+)
 
 EAST = f"{MEMBERS}/east"
 EMPTIED = "nothing new is dispatched there, and what runs there is queued again and goes elsewhere"
@@ -115,8 +127,29 @@ async def test_hub_without_the_definition_is_told_what_to_apply(
     assert ran.err.startswith("dispatcher: the hub does not know MemberClusters yet: kubectl apply -f crds/")
 
 
+async def test_hub_is_that_of_the_context(run: Run, hub: FakeApiServer, tmp_path: Path) -> None:
+    hub.on("GET", EAST, answer(member()))
+    hub.on("PATCH", EAST, merged(member()))
+    config = plain_kubeconfig("http://127.0.0.1:1")
+    config["contexts"].append({"name": "real", "context": {"cluster": "real", "user": "me"}})
+    config["clusters"].append({"name": "real", "cluster": {"server": hub.url}})
+    path = tmp_path / "other.kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+
+    assert (await run("drain", "east", "--kubeconfig", str(path))).code == 1
+    assert (await run("drain", "east", "--kubeconfig", str(path), "--context", "real")).code == 0
+    assert (await run("list", "--kubeconfig", str(path), "--context", "real")).code == 0
+    assert [method for method, *_ in writes(hub)] == ["PATCH"]
+
+
+async def test_context_is_refused_if_the_database_is_read(run: Run) -> None:
+    ran = await run("--context", "real", "--database-url", "postgresql://nobody@127.0.0.1:1/nothing")
+    assert (ran.code, ran.out) == (2, "")
+    assert "--context is about a kubeconfig, and the database is read: leave it out" in ran.err
+
+
 async def test_options_before_a_command_are_refused(run: Run, hub: FakeApiServer) -> None:
-    for asked in (["-o", "json", "cordon", "east"], ["--hub-kubeconfig", "other", "drain", "east"]):
+    for asked in (["-o", "json", "cordon", "east"], ["--kubeconfig", "other", "drain", "east"]):
         ran = await run(*asked)
         assert (ran.code, ran.out, hub.asked) == (2, "", [])
         assert "give options at the end, such as: dispatcher clusters list -o json" in ran.err

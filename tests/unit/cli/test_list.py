@@ -106,11 +106,11 @@ async def test_hub_that_is_not_there_may_be_another(run: Run, hub: FakeApiServer
 
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith(f"dispatcher: the hub does not answer: GET {MEMBERS}: ")
-    assert ran.err.endswith(". Is --hub-kubeconfig, or KUBECONFIG, the hub's?\n")
+    assert ran.err.endswith(". Is --kubeconfig, or KUBECONFIG, the hub's?\n")
 
 
 async def test_hub_is_named_by_the_flag_rather_than_the_environment(run: Run) -> None:
-    ran = await run("list", "--hub-kubeconfig", "/nowhere/kubeconfig")
+    ran = await run("list", "--kubeconfig", "/nowhere/kubeconfig")
 
     assert ran.code == 1
     assert "/nowhere/kubeconfig" in ran.err

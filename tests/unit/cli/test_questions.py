@@ -97,6 +97,13 @@ async def test_what_is_asked_wrongly_is_never_asked(ask: Run, asked: list[str], 
     assert why in ran.err
 
 
+async def test_context_without_a_kubeconfig_is_refused(ask: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBECONFIG")
+    ran = await ask("would", "-f", "-", "--context", "hub", "--database-url", NOWHERE)
+    assert (ran.code, ran.out) == (2, "")
+    assert "--context is one of a kubeconfig: give --kubeconfig or KUBECONFIG, too" in ran.err
+
+
 async def test_a_url_is_never_repeated(ask: Run) -> None:
     ran = await ask("queue", "--database-url", "mysql://me:sesame@host/db")
     assert ran == Ran(1, "", "dispatcher: the database URL must begin with postgresql://\n")
@@ -145,7 +152,7 @@ def test_the_plugin_of_kubectl_speaks_in_its_own_name(
         ([""], ALL_COMMANDS),
         (["wa"], ["waits", "wait"]),
         (["queues", ""], ["show", "hold", "drain", "resume"]),
-        (["queues", "hold", "--hub"], ["--hub-kubeconfig"]),
+        (["queues", "hold", "--kube"], ["--kubeconfig"]),
         (["explain", "--wi"], ["--without-cluster"]),
         (["usage", "--by", ""], ["namespace", "user", "queue", "cluster"]),
         (["queue", "-o", "c"], ["csv"]),

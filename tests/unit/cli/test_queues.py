@@ -198,8 +198,17 @@ async def test_hub_that_does_not_answer_is_asked_again_while_it_is_watched(
     assert f"the hub does not answer: GET {QUEUES}" in again
 
 
+@pytest.mark.parametrize(
+    "asked", [[], ["research"], ["hold", "research"], ["drain", "a"], ["resume", "a"]], ids=str
+)
+async def test_context_chooses_the_hub(ask: Run, hub: FakeApiServer, asked: list[str]) -> None:
+    ran = await ask(*asked, "--context", "nowhere")
+    assert (ran.code, ran.out, hub.asked) == (1, "", [])
+    assert "has no context 'nowhere': choose one with --context, of: hub" in ran.err
+
+
 async def test_options_before_the_name_are_refused(ask: Run) -> None:
-    for asked in (["-o", "json", "team"], ["--hub-kubeconfig", "other", "hold", "team"]):
+    for asked in (["-o", "json", "team"], ["--kubeconfig", "other", "hold", "team"]):
         ran = await ask(*asked)
         assert (ran.code, ran.out) == (2, "")
         assert "give options at the end, such as: dispatcher queues NAME -o json" in ran.err

@@ -64,9 +64,9 @@ def test_command_that_needs_no_cluster_imports_nothing_for_one(words: list[str])
 @pytest.mark.parametrize(
     "words",
     [
-        ["clusters", "list", "--hub-kubeconfig", "/dev/null"],
-        ["clusters", "cordon", "east", "--hub-kubeconfig", "/dev/null"],
-        ["queues", "hold", "team-a", "--hub-kubeconfig", "/dev/null"],
+        ["clusters", "list", "--kubeconfig", "/dev/null"],
+        ["clusters", "cordon", "east", "--kubeconfig", "/dev/null"],
+        ["queues", "hold", "team-a", "--kubeconfig", "/dev/null"],
         ["queue", "-A", "--database-url", "", "--kubeconfig", "/dev/null"],
         ["show", "train", "--database-url", "", "--kubeconfig", "/dev/null"],
         ["explain", "train", "--database-url", "", "--kubeconfig", "/dev/null"],
