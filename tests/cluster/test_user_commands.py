@@ -1,4 +1,7 @@
-"""`running`, `nodes` and the verbs on a real API server, by a user with the rights to AppWrappers and pods alone."""
+"""The commands on a real API server, by a user with the rights to AppWrappers and pods alone.
+
+`queue`, `show` and `explain` say the same of the statuses as of the database.
+"""
 
 from __future__ import annotations
 
@@ -77,3 +80,99 @@ async def test_user_submits_sees_and_ends_a_gang_with_a_kubeconfig_alone(world: 
     assert await run("cancel", "train", *here) == Ran(0, f"{key} deleted\n")
     await world.until_gone("AppWrapper", "train")
     assert (await run("cancel", "train", *here)).code == 1
+
+
+ROW = (
+    *(
+        "queue",
+        "position",
+        "namespace",
+        "name",
+        "uid",
+        "priority",
+        "created_at",
+        "submitted_at",
+        "reason",
+        "message",
+    ),
+    *("user_name", "gpu", "blocking_clusters"),
+)
+JOB = (
+    *(
+        "uid",
+        "namespace",
+        "name",
+        "kinds",
+        "queue",
+        "user_name",
+        "priority",
+        "submitted_at",
+        "state",
+        "reason",
+    ),
+    *("message", "last_cluster", "pods", "cpu", "memory_gib", "gpu"),
+)
+EXPLANATION = ("name", "namespace", "uid", "state", "verdict", "position", "reason", "resource", "cluster")
+
+
+async def test_statuses_and_the_database_say_the_same(world: World, run: Run) -> None:
+    await world.start_dispatcher(snapshot_seconds="0.1")
+    await world.create(appwrapper("runs", item(job("runs", 3, cpu="5"))))
+    await world.until_state("runs", "Running")
+    await world.create(appwrapper("large", item(job("large", 2, cpu="6"))))
+    await world.create(appwrapper("small", item(with_gpu(job("small", cpu="4"))), priority=3))
+    await world.create(appwrapper("huge", item(job("huge", cpu="900"))))
+    await world.create(appwrapper("held", item(job("held")), suspend=True))
+    for name, position in (("small", 1), ("large", 2)):
+        await until_advised(world, name, position)
+    await world.until_state("huge", "Backoff")
+    await world.until_state("held", "Suspended")
+
+    async def ask(*asked: str) -> tuple[list[Json], list[Json]]:
+        """The answers from the kubeconfig and from the database."""
+        ran = [
+            await run(*asked, "-n", world.namespace, "-o", "json", "--database-url", url)
+            for url in ("", world.database_url)
+        ]
+        assert [each.code for each in ran] == [0, 0], [each.err for each in ran]
+        return json.loads(ran[0].out), json.loads(ran[1].out)
+
+    statuses, rows = await ask("queue")
+    assert [(each["name"], each["position"]) for each in rows] == [("small", 1), ("large", 2), ("huge", None)]
+    assert of(ROW, statuses) == of(ROW, rows)
+    assert [each["gpu"] for each in statuses] == [1, 0, 0]
+
+    states = []
+    for name in ("runs", "large", "small", "huge", "held"):
+        statuses, rows = await ask("show", name)
+        assert of(JOB, statuses) == of(JOB, rows)
+        states.append(statuses[0]["state"])
+    assert states == ["Running", "Queued", "Queued", "Queued", "Suspended"]
+
+    for name in ("runs", "large", "small", "huge"):
+        statuses, rows = await ask("explain", name)
+        assert of(EXPLANATION, statuses) == of(EXPLANATION, rows)
+
+
+def with_gpu(template: Json) -> Json:
+    """The Job with a GPU for each of its pods."""
+    resources = template["spec"]["template"]["spec"]["containers"][0]["resources"]
+    for amounts in ("requests", "limits"):
+        resources[amounts] = {**resources.get(amounts, {}), "nvidia.com/gpu": "1"}
+    return template
+
+
+def of(columns: tuple[str, ...], rows: list[Json]) -> list[Json]:
+    """These columns of each row, as far as it has them."""
+    return [{column: row.get(column) for column in columns} for row in rows]
+
+
+async def until_advised(world: World, name: str, position: int) -> None:
+    """Return once the status of an AppWrapper has this position and a repair."""
+
+    async def look() -> bool:
+        status = ((await world.get("AppWrapper", name)) or {}).get("status") or {}
+        waiting = status.get("waiting") or {}
+        return "repair" in waiting and waiting.get("position") == position
+
+    await world.until(look, f"{name} is at position {position} with a repair")
