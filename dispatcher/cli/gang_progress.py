@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Final
 
+from dispatcher.core.model.record import Phase
+from dispatcher.core.status.phases import phase_in
 from dispatcher.text import one_line, text_of
 
 Json = dict[str, Any]
@@ -46,17 +48,17 @@ def progress(appwrapper: Json) -> str:
     status = appwrapper.get("status") or {}
     if appwrapper["metadata"].get("deletionTimestamp"):
         return "is being deleted"
-    state = text_of(status.get("queuejobstate") or status.get("state"))
-    if not state:
+    phase = phase_in(status)
+    if phase is None:
         return "not seen by a dispatcher yet"
     where = f" on {status['cluster']}" if status.get("cluster") else ""
     told = (
         status.get("waiting")
         or status.get("unhealthy")
-        or (_condition(status, state) if state == "Failed" else {})
+        or (_condition(status, phase) if phase is Phase.FAILED else {})
     )
     why = ": ".join(filter(None, (text_of(told.get("reason")), text_of(told.get("message")))))
-    return one_line(f"{state}{where}{f'; {why}' if why else ''}")
+    return one_line(f"{phase}{where}{f'; {why}' if why else ''}")
 
 
 def holds_objects(appwrapper: Json) -> bool:

@@ -19,6 +19,7 @@ from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.kinds.pod_requests import PodSpecError, live_pod_requests
 from dispatcher.core.model.quantity import QuantityError, resource_amounts
 from dispatcher.core.model.resources import NOTHING, Resources, gpus
+from dispatcher.core.status.phases import phase_in
 from dispatcher.text import name_of, one_line
 
 Json = dict[str, Any]
@@ -115,7 +116,7 @@ def _gang(raw: Json, namespace_labels: Mapping[str, Mapping[str, str]]) -> HeldG
         namespace,
         metadata["name"],
         metadata["uid"],
-        name_of(status.get("queuejobstate") or status.get("state")),
+        phase_in(status) or "",
         one_line(str((metadata.get("annotations") or {}).get(USER_ANNOTATION, ""))),
         queues_of(labels, namespace_labels.get(namespace, {}), ())[0],
         name_of(status["cluster"]),

@@ -27,7 +27,8 @@ UID = {"metadata": {"uid": "uid-of-train"}}
 
 def train(state: str = "", where: str = "", *, spec: Json | None = None, **status: object) -> Json:
     """The AppWrapper team-a/train; `state` is its queuejobstate."""
-    coarse = state if state in {"Completed", "Failed"} else "Running" if where else "Pending"
+    same = {"Completed", "Failed", "RunningHoldCompletion"}
+    coarse = state if state in same else "Running" if where else "Pending"
     told = {"queuejobstate": state, "state": coarse, **status} if state else {}
     return make_appwrapper(
         "train", spec=spec, status={**told, **({"cluster": where} if where else {})}, namespace="team-a"
@@ -131,7 +132,7 @@ DELETED = {"metadata": {**make_metadata("train"), "deletionTimestamp": "2026-11-
         (train(), Wait.GOES_ON, Wait.GOES_ON, "not seen by a dispatcher yet"),
         (
             train("Backoff", waiting={"reason": "InsufficientGPU", "message": "2 free"}),
-            *(Wait.GOES_ON, Wait.GOES_ON, "Backoff; InsufficientGPU: 2 free"),
+            *(Wait.GOES_ON, Wait.GOES_ON, "Queued; InsufficientGPU: 2 free"),
         ),
         (train("Dispatched", "east"), Wait.GOES_ON, Wait.GOES_ON, "Dispatched on east"),
         (train("Running", "hub"), Wait.REACHED, Wait.GOES_ON, "Running on hub"),
@@ -172,12 +173,12 @@ GONE = [watch({"type": "ERROR", "object": {}}), listed()]
 @pytest.mark.parametrize(
     ("goal", "replies", "code", "out", "err"),
     [
-        ("running", [watch(RUNS)], 0, ["Queueing", "Running on hub"], ""),
-        ("done", [watch(RUNS, COMPLETED)], 0, ["Queueing", "Running on hub", "Completed on hub"], ""),
-        ("done", [watch(FAILED)], 1, ["Queueing", "Failed on hub; exit 1"], ""),
-        ("done", CUT, 0, ["Queueing", "Running on hub", "Queueing", "Completed on hub"], ""),
-        ("done", [watch({"type": "DELETED", "object": train()})], 1, ["Queueing"], WAS_DELETED),
-        ("done", GONE, 1, ["Queueing"], WAS_DELETED),
+        ("running", [watch(RUNS)], 0, ["Queued", "Running on hub"], ""),
+        ("done", [watch(RUNS, COMPLETED)], 0, ["Queued", "Running on hub", "Completed on hub"], ""),
+        ("done", [watch(FAILED)], 1, ["Queued", "Failed on hub; exit 1"], ""),
+        ("done", CUT, 0, ["Queued", "Running on hub", "Queued", "Completed on hub"], ""),
+        ("done", [watch({"type": "DELETED", "object": train()})], 1, ["Queued"], WAS_DELETED),
+        ("done", GONE, 1, ["Queued"], WAS_DELETED),
     ],
     ids=["running", "done", "failed", "watch that is cut", "deleted", "gone meanwhile"],
 )
@@ -200,7 +201,7 @@ async def test_wait_that_takes_too_long_ends_with_124(ask: Run, hub: FakeApiServ
     ran = await ask("wait", "train", "--for", "done", "--timeout", "0.2s")
 
     assert ran == Ran(
-        124, "team-a/train Queueing\n", "dispatcher: team-a/train is not done after 0.2s: Queueing\n"
+        124, "team-a/train Queued\n", "dispatcher: team-a/train is not done after 0.2s: Queued\n"
     )
 
 
