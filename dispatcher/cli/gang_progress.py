@@ -49,7 +49,7 @@ def progress(appwrapper: Json) -> str:
     if appwrapper["metadata"].get("deletionTimestamp"):
         return "is being deleted"
     phase = phase_in(status)
-    if phase is None:
+    if phase is None and not status.get("waiting"):
         return "not seen by a dispatcher yet"
     where = f" on {status['cluster']}" if status.get("cluster") else ""
     told = (
@@ -58,7 +58,7 @@ def progress(appwrapper: Json) -> str:
         or (_condition(status, phase) if phase is Phase.FAILED else {})
     )
     why = ": ".join(filter(None, (text_of(told.get("reason")), text_of(told.get("message")))))
-    return one_line(f"{phase}{where}{f'; {why}' if why else ''}")
+    return one_line(f"{phase or 'outside the queue'}{where}{f'; {why}' if why else ''}")
 
 
 def holds_objects(appwrapper: Json) -> bool:

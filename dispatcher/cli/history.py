@@ -214,7 +214,7 @@ class _Pending:
 def _pending_in_statuses(
     kubeconfig: str, context: str, selector: str, of: Filter, *, everywhere: bool
 ) -> _Pending:
-    from dispatcher.cli.status_queue import pending_report, unseen
+    from dispatcher.cli.status_queue import outside, pending_report
 
     if "/" in of.queue:
         raise typer.BadParameter(needs_database("a node of MCAD's trees (TREE/NODE)"))
@@ -222,8 +222,8 @@ def _pending_in_statuses(
         where = ALL_NAMESPACES if everywhere else of.namespace or hub.namespace
         found = hub.appwrappers(where, selector)
     nothing = f"Nothing waits in namespace {where}." if where else NOTHING_WAITS
-    count = unseen(found)
-    said = f"AppWrappers without a status, which no dispatcher has seen yet: {count}." if count else ""
+    count = outside(found)
+    said = f"AppWrappers that are not in the queue yet: {count}; kubectl aw show says why." if count else ""
     return _Pending(pending_report(found, of, datetime.now(UTC)), nothing, said)
 
 

@@ -76,6 +76,8 @@ COLUMNS_OF_JOB: Final = (
 """The columns of `history.job_history`."""
 ONLY_IN_DATABASE: Final = ("states", "attempt_history", "timeline")
 
+OUTSIDE: Final = "outside the queue"
+"""Shown as the state of an AppWrapper that was seen and has no record, because its namespace has too many."""
 _UNSEEN: Final = "no dispatcher has seen it yet"
 _CONDITIONS: Final = ("CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE")
 _COMPONENTS: Final = ("COMPONENT", "STATUS", "SINCE")
@@ -83,7 +85,7 @@ _GIB: Final = 2**30
 
 
 def state_of(appwrapper: Json) -> Phase | None:
-    """The phase of an AppWrapper; None if no dispatcher has seen it."""
+    """The phase of an AppWrapper; None if it has no record."""
     if appwrapper["metadata"].get("deletionTimestamp"):
         return Phase.DELETING
     return phase_in(appwrapper.get("status") or {})
@@ -165,7 +167,7 @@ class StatusDescription:
             yield heading, text(job.get(column))
         yield "Priority", text(job["priority"])
         yield "Asks for", asks_for(job) if job.get("pods") is not None else UNKNOWN
-        yield "State", text(job["state"]) or _UNSEEN
+        yield "State", text(job["state"]) or (OUTSIDE if self._waiting else _UNSEEN)
         yield "Reason", text(job["reason"])
         yield "Message", text(job["message"])
         yield "Cluster", text(job["last_cluster"])

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from dispatcher.cli.output import text
-from dispatcher.cli.status_description import state_of
+from dispatcher.cli.status_description import OUTSIDE, state_of
 from dispatcher.cli.status_queue import moment_of
 from dispatcher.cli.status_waiting import (
     clusters_table,
@@ -127,10 +126,10 @@ class StatusExplanation:
 
     def _not_pending(self) -> str:
         status, state = self._status, state_of(self.appwrapper)
-        if state is None:
+        if state is None and not self._waiting:
             return f"{self._key} has no status: no dispatcher has seen it yet."
         where = f" on {name_of(status['cluster'])}" if status.get("cluster") else ""
         failed = [each for each in status.get("conditions") or () if each.get("type") == "Failed"]
-        told = status.get("unhealthy") or (failed[0] if state is Phase.FAILED and failed else {})
+        told = status.get("unhealthy") or (failed[0] if state is Phase.FAILED and failed else self._waiting)
         why = ": ".join(filter(None, (text_of(told.get("reason")), text_of(told.get("message")))))
-        return f"{self._key} is {text(state)}{where}{f': {why}' if why else ''}."
+        return f"{self._key} is {state or OUTSIDE}{where}{f': {why}' if why else ''}."

@@ -86,8 +86,8 @@ def pending_row(appwrapper: Json, now: datetime) -> dict[str, Any]:
     }
 
 
-def unseen(appwrappers: Iterable[Json]) -> int:
-    """How many AppWrappers have no status: no dispatcher has taken them in yet."""
+def outside(appwrappers: Iterable[Json]) -> int:
+    """How many AppWrappers are not in the queue yet: no dispatcher has seen them, or their namespace has too many."""
     return sum(1 for each in appwrappers if phase_in(each.get("status") or {}) is None)
 
 

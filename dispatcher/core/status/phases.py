@@ -28,12 +28,13 @@ _REMOVED: Final[Mapping[str | None, Phase]] = {
 
 
 def phase_in(status: Mapping[str, Any]) -> Phase | None:
-    """The phase of which `conditions.project` made this status; None without a status.
+    """The phase of which `conditions.project` made this status; None if the AppWrapper has no record.
 
-    A deleted AppWrapper has no status; while it can be read, it is `Deleting`. Foreign words count as `Queued`.
+    It has none before a dispatcher has seen it, and while it is outside the queue (`core.intake.deferral`). Foreign
+    words count as `Queued`.
     """
     state, word = status.get("state"), status.get("queuejobstate")
-    if not state:
+    if not state or word == ConditionType.INIT:
         return None
     if state in _BY_STATE:
         return _BY_STATE[state]

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from dispatcher.cli.status_explanation import ONLY_IN_SNAPSHOT, StatusExplanation
+from dispatcher.core.intake import deferral
 from tests.builders import make_appwrapper
 from tests.commands import Run, runner
 from tests.fakes import FakeApiServer, answer, refusal
@@ -59,6 +60,7 @@ team-a/train does not fit any cluster: LargerThanCluster
   no position in the queue: it would not go if nothing else ran
   estimated start unknown
   cluster hub: cpu: needs 99, 8 in all"""
+OUTSIDE = deferral.status("team-a", 3)
 IN_QUEUE = {**QUEUED, "status": {**QUEUED["status"], "waiting": {**WAITING, "queue": "vision"}}}
 
 
@@ -88,6 +90,11 @@ IN_QUEUE = {**QUEUED, "status": {**QUEUED["status"], "waiting": {**WAITING, "que
             pending(), "team-a/train is Queued: no scheduling cycle has evaluated it yet.", id="not-evaluated"
         ),
         pytest.param(RUNS, "team-a/train is Running on east: ClusterUnreachable: no answer.", id="runs"),
+        pytest.param(
+            make_appwrapper("train", namespace="team-a", status=OUTSIDE),
+            f"team-a/train is outside the queue: NamespaceQueueFull: {OUTSIDE['waiting']['message']}.",
+            id="outside",
+        ),
         pytest.param(
             make_appwrapper("train", namespace="team-a"),
             "team-a/train has no status: no dispatcher has seen it yet.",

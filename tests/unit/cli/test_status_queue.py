@@ -14,6 +14,7 @@ import yaml
 from dispatcher.cli.history import QUEUE
 from dispatcher.cli.output import as_table
 from dispatcher.cli.status_queue import COLUMNS, ONLY_IN_STATUSES, pending_report
+from dispatcher.core.intake import deferral
 from dispatcher.store.reports import Filter
 from tests.builders import make_appwrapper
 from tests.commands import Ran, Run, runner
@@ -72,6 +73,7 @@ GANGS = [
     queued("held", 9, queuejobstate="Suspended"),
     queued("leaves", 9, cluster="hub"),
     make_appwrapper("unseen", namespace="team-a"),
+    make_appwrapper("outside", namespace="team-a", status=deferral.status("team-a", 3)),
 ]
 TABLE = """\
 QUEUE    POSITION  NAME              USER    PRIORITY  WAITED  GPU  REASON                 EST START
@@ -156,7 +158,7 @@ async def test_queue_of_all_namespaces_is_read_in_pages(ask: Run, hub: FakeApiSe
         None,
     )
     assert [each["is_position_rounded"] for each in found[:3]] == [False, False, True]
-    assert ran.err == "AppWrappers without a status, which no dispatcher has seen yet: 1.\n"
+    assert ran.err == "AppWrappers that are not in the queue yet: 2; kubectl aw show says why.\n"
     asked = hub.requests("GET", COLLECTION.format(""))
     assert [(each.query["labelSelector"], each.query.get("continue")) for each in asked] == [
         ("app=train", None),

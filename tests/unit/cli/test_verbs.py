@@ -134,6 +134,10 @@ DELETED = {"metadata": {**make_metadata("train"), "deletionTimestamp": "2026-11-
             train("Backoff", waiting={"reason": "InsufficientGPU", "message": "2 free"}),
             *(Wait.GOES_ON, Wait.GOES_ON, "Queued; InsufficientGPU: 2 free"),
         ),
+        (
+            train("Init", waiting={"reason": "NamespaceQueueFull", "message": "3 wait"}),
+            *(Wait.GOES_ON, Wait.GOES_ON, "outside the queue; NamespaceQueueFull: 3 wait"),
+        ),
         (train("Dispatched", "east"), Wait.GOES_ON, Wait.GOES_ON, "Dispatched on east"),
         (train("Running", "hub"), Wait.REACHED, Wait.GOES_ON, "Running on hub"),
         (train("RunningHoldCompletion", "hub"), Wait.REACHED, Wait.GOES_ON, "RunningHoldCompletion on hub"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dispatcher.core.intake import deferral
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.status.conditions import project
 from dispatcher.core.status.phases import phase_in
@@ -37,9 +38,12 @@ def test_phase_of_a_status_is_that_of_its_record(record: Record) -> None:
     ("status", "phase"),
     [
         ({}, None),
+        (deferral.status("team-a", 3), None),
         ({"state": "Pending"}, Phase.QUEUED),
         ({"state": "Pending", "queuejobstate": "Pending", "cluster": "hub"}, Phase.REQUEUEING),
     ],
 )
-def test_status_of_others_has_a_phase_if_it_has_a_state(status: dict[str, Any], phase: Phase | None) -> None:
+def test_status_without_a_record_has_a_phase_if_it_is_known(
+    status: dict[str, Any], phase: Phase | None
+) -> None:
     assert phase_in(status) is phase
