@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,16 @@ from testbed.processes import Supervisor
 from testbed.stack import Stack
 from tests.cluster.demos import fresh_folder
 from tests.cluster.every_kind import DECLARED, ENDING, STAYING, WITHOUT_PODS, appwrappers, name_of
+from tests.cluster.manifests import appwrapper, changed, item, job
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(300)]
 
 Json = dict[str, Any]
 
 PATIENCE_SECONDS = 120.0
+AN_HOUR = 3600
+UNANNOTATED = appwrapper("unannotated", item(changed(job("unannotated"), "spec.template.metadata", {})))
+"""A Job that does not say how long its pod runs."""
 EXPECTED = {
     **dict.fromkeys(map(name_of, ENDING), "Completed"),
     **dict.fromkeys(map(name_of, STAYING), "Running"),
@@ -31,6 +36,7 @@ EXPECTED = {
     name_of("trainer.kubeflow.org/v1alpha1 TrainJob"): "Completed",
     "without-pods-0": "Running",
     "without-pods-1": "Running",
+    "unannotated": "Running",
 }
 
 
@@ -42,9 +48,10 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def hub(folder: Path) -> Iterator[Client]:
-    """The administrator's way to the cluster of `make dev`."""
+    """The administrator's way to the cluster of `make dev`, in which jobs last an hour unless they say less."""
+    setting = replace(SETTING, hub=replace(SETTING.hub, work_seconds=AN_HOUR))
     with Supervisor(folder) as supervisor:
-        stack = Stack(supervisor, build.ensure(), SETTING)
+        stack = Stack(supervisor, build.ensure(), setting)
         try:
             stack.up(lambda _: None)
             settle(stack)
@@ -65,7 +72,7 @@ def test_every_built_in_kind_has_an_example() -> None:
 
 
 async def test_every_kind_can_be_wrapped_and_runs_and_ends_as_its_operator_has_it(hub: Client) -> None:
-    for each in appwrappers().values():
+    for each in (*appwrappers().values(), UNANNOTATED):
         await asyncio.to_thread(hub.request, "POST", APPWRAPPERS, each)
 
     deadline = time.monotonic() + PATIENCE_SECONDS
