@@ -22,7 +22,7 @@ from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 
-GROWTH_PAUSE: Final = timedelta(seconds=10)
+GROWTH_PAUSE: Final = timedelta(seconds=5)
 """The pause after a change of a gang's growth: changes within it are committed as one."""
 
 LONGEST_GROWTH_PAUSE: Final = timedelta(minutes=5)

@@ -97,8 +97,8 @@ def test_history_tells_what_it_holds_in_the_words_of_users() -> None:
             gang(Phase.REQUEUEING), ONE * 3, 10, Decision(Step.REMOVE), id="nor-while-it-is-removed"
         ),
         pytest.param(grown(gang(), 3), ONE * 3, 99, Decision(Step.NOOP), id="once"),
-        pytest.param(grown(gang(), 3), ONE, 12, Decision(Step.NOOP, until=at(20)), id="not-at-once-again"),
-        pytest.param(grown(gang(), 3), ONE, 20, Decision(Step.NOTE_GROWTH), id="after-a-pause"),
+        pytest.param(grown(gang(), 3), ONE, 12, Decision(Step.NOOP, until=at(15)), id="not-at-once-again"),
+        pytest.param(grown(gang(), 3), ONE, 15, Decision(Step.NOTE_GROWTH), id="after-a-pause"),
         pytest.param(grown(gang(), 3), None, 20, Decision(Step.NOOP), id="a-cluster-that-is-listed-anew"),
     ],
 )
@@ -116,14 +116,14 @@ def test_the_steps_of_its_life_come_first() -> None:
 
 def test_a_deadline_is_not_missed_while_a_change_waits_for_its_turn() -> None:
     objects = replace(make_objects(), bound=ONE)
-    policy = make_policy(limit=timedelta(seconds=15))
+    policy = make_policy(limit=timedelta(seconds=12))
     seen = make_observation(grown(gang(), 3), 12, objects=objects, policy=policy)
-    assert decide(replace(seen, policy=make_policy())).until == at(20)
-    assert decide(seen).until == decide(replace(seen, objects=make_objects())).until != at(20)
+    assert decide(replace(seen, policy=make_policy())).until == at(15)
+    assert decide(seen).until == decide(replace(seen, objects=make_objects())).until != at(15)
 
 
 @pytest.mark.parametrize(
-    ("recent", "seconds"), [(1, 10), (4, 10), (5, 20), (6, 40), (8, 160), (9, 300), (MOST_GROWTHS_KEPT, 300)]
+    ("recent", "seconds"), [(1, 5), (4, 5), (5, 10), (6, 20), (9, 160), (10, 300), (MOST_GROWTHS_KEPT, 300)]
 )
 def test_pauses_grow_with_the_changes_of_an_hour(recent: int, seconds: int) -> None:
     assert growth_pause(recent) == timedelta(seconds=seconds)
