@@ -147,9 +147,7 @@ class Session:
         self._fleet = self._make_fleet(identity.hub_uid)
         self._clusters = self._fleet.clusters
         self._specs = Specs(self._store, timedelta(seconds=settings.kept_seconds), process.kinds)
-        self._cache = Cache(
-            self._fleet.ledgers, self._place_freed, bounds_of_reservations(settings), self._specs.limit_of
-        )
+        self._cache = Cache(self._fleet.ledgers, self._place_freed, bounds_of_reservations(settings))
         self._cluster_loader = ClusterLoader(
             self._clusters, self._cache, self._queue.add, self._wake_scheduler
         )
@@ -620,6 +618,7 @@ def scheduling_rules(settings: Settings, kinds: Kinds) -> SchedulingRules:
         policy=QueueingStrategy(settings.queue_policy),
         fit=FitMode(settings.fit),
         starvation_bound=timedelta(seconds=settings.starvation_bound_seconds),
+        reservation_bound=timedelta(seconds=settings.reservation_bound_seconds),
         declared_demand=Rule(settings.declared_demand),
         kinds=kinds,
     )

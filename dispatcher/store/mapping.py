@@ -343,6 +343,7 @@ _DECIDING: Final = (
     "eligible_at",
     "blocked_since",
     "expected_seconds",
+    "limit_seconds",
     "is_preempting",
     "reason",
     "message",

@@ -46,6 +46,7 @@ def lines_of(facts: ClusterFacts) -> Steps[list[bytes]]:
             "policy": facts.rules.policy,
             "fit": facts.rules.fit,
             "starvation_seconds": facts.rules.starvation_bound.total_seconds(),
+            "reservation_seconds": facts.rules.reservation_bound.total_seconds(),
             "declared_demand": facts.rules.declared_demand,
             "declared_kinds": facts.rules.kinds.declared,
             "queues": [
@@ -136,6 +137,7 @@ def _rules_of(value: Mapping[str, Any]) -> SchedulingRules:
         policy=QueueingStrategy(value["policy"]),
         fit=FitMode(value["fit"]),
         starvation_bound=timedelta(seconds=value["starvation_seconds"]),
+        reservation_bound=_reservation_bound_of(value),
         declared_demand=Rule(value["declared_demand"]),
         # A leader of an earlier release declares none.
         kinds=Kinds(tuple(map(_declaration_of, value.get("declared_kinds", ())))),
@@ -144,6 +146,12 @@ def _rules_of(value: Mapping[str, Any]) -> SchedulingRules:
         trees=tuple(value.get("trees", ())),
         usage={(queue, namespace): Fraction(hours) for queue, namespace, hours in value.get("usage", ())},
     )
+
+
+def _reservation_bound_of(value: Mapping[str, Any]) -> timedelta:
+    """The bound of a backfill reservation; a leader of an earlier release does not write it."""
+    seconds = value.get("reservation_seconds")
+    return SchedulingRules().reservation_bound if seconds is None else timedelta(seconds=seconds)
 
 
 def _declaration_of(value: Mapping[str, Any]) -> KindDeclaration:

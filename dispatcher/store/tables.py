@@ -139,6 +139,7 @@ appwrapper: Final = Table(
     _count("retries"),
     _count("requeuing_seconds"),
     _count("expected_seconds"),
+    _count("limit_seconds"),
     _moment("kept_until", nullable=True),
     _text("cluster_selector"),
     _text("cluster_preference"),

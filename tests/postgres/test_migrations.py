@@ -297,6 +297,20 @@ async def test_gang_too_large_for_its_cluster_has_a_position_again_in_the_revisi
     assert rows_of(database_url, shown) == [("large", None), ("small", 1)]
 
 
+async def test_limit_of_a_gang_is_lost_in_the_revision_before(database_url: str, queue: QueueStore) -> None:
+    forget_replay(database_url)
+    newest = dict(rows_of(database_url, SHOWN))
+    submit = make_submit("limited", limit_seconds=60)
+    assert (await queue.commit([submit])).accepted
+    shown: LiteralString = "SELECT limit_seconds FROM scheduling.gangs"
+    assert rows_of(database_url, shown) == [(60,)]
+    await asyncio.to_thread(migrate.downgrade, database_url, "0019")
+    await asyncio.to_thread(migrate.migrate, database_url)
+    await asyncio.to_thread(migrate.check, database_url)
+    assert dict(rows_of(database_url, SHOWN)) == newest
+    assert rows_of(database_url, shown) == [(0,)]
+
+
 async def test_growth_is_lost_in_the_revision_before_and_usage_is_that_of_the_demand_again(
     database_url: str, queue: QueueStore
 ) -> None:
@@ -310,7 +324,7 @@ async def test_growth_is_lost_in_the_revision_before_and_usage_is_that_of_the_de
     (record,) = (await queue.commit([change])).accepted
     assert await loaded(database_url) == [record]
     newest = dict(rows_of(database_url, SHOWN))
-    await asyncio.to_thread(migrate.downgrade, database_url, "0019")
+    await asyncio.to_thread(migrate.downgrade, database_url, "0020")
     before = dict(rows_of(database_url, SHOWN))
     assert {name for name in newest if newest[name] != before[name]} == {
         "attempt_live",

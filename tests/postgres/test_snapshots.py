@@ -204,6 +204,7 @@ DECIDING = (
         "gang",
         "requirements",
         "expected_seconds",
+        "limit_seconds",
         "eligible_at",
         "blocked_since",
     ),
@@ -276,6 +277,7 @@ async def test_a_record_is_read_with_all_that_decisions_depend_on(bench: Bench, 
         priority=-3,
         priority_slope=0.25,
         expected_seconds=90,
+        limit_seconds=120,
     )
     record = await bench.commit(submitted)
     await bench.keeper.write()

@@ -30,7 +30,7 @@ from dispatcher.controller.intake.specs import owner_of_new
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.core.intake.authorization import check_namespace
-from dispatcher.core.intake.scheduling_fields import expected_seconds, requirements_of
+from dispatcher.core.intake.scheduling_fields import expected_seconds, limit_seconds, requirements_of
 from dispatcher.core.kinds.demand import Charge
 from dispatcher.core.kinds.manifest import reference
 from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, PodDefaults, runtime_classes, with_defaults
@@ -494,6 +494,7 @@ class Intake:
             priority_slope=spec.priority_slope if spec else 0.0,
             suspended=view.mutable_spec.suspend if view.mutable_spec else False,
             expected_seconds=expected_seconds(spec) if spec else 0,
+            limit_seconds=limit_seconds(spec) if spec else 0,
             requirements=requirements,
             submitter=view.submitter if self._believes_stamps else UNKNOWN,
         )

@@ -52,7 +52,6 @@ class Specs:
         self._parsed: OrderedDict[tuple[str, str], _Parsed] = OrderedDict()
         self._kept_bytes = 0
         self._terms: OrderedDict[tuple[str, FaultTolerance], LifecyclePolicy] = OrderedDict()
-        self._limits: OrderedDict[str, timedelta] = OrderedDict()
 
     async def parse(self, spec: bytes, spec_hash: str, namespace: str) -> AppWrapperSpec:
         """The parsed spec; raises `SpecError` for one that can never be dispatched."""
@@ -116,18 +115,7 @@ class Specs:
             )
             while len(self._terms) > MOST_TERMS:
                 self._terms.popitem(last=False)
-            self._note_limit(record.spec_hash, known.limit)
         return known
-
-    def limit_of(self, record: Record) -> timedelta | None:
-        """How long an AppWrapper may run from its dispatch; None without a limit, or before its policy was read."""
-        return self._limits.get(record.spec_hash)
-
-    def _note_limit(self, spec_hash: str, limit: timedelta | None) -> None:
-        if limit is not None:
-            self._limits[spec_hash] = limit
-            while len(self._limits) > MOST_TERMS:
-                self._limits.popitem(last=False)
 
 
 def _parse(spec: bytes, namespace: str) -> AppWrapperSpec:

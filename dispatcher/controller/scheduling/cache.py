@@ -7,7 +7,6 @@ is reserved in its cluster's ledger in the same call, so capacity and queue neve
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import timedelta
 from itertools import chain
 from typing import Final
 
@@ -28,7 +27,7 @@ class Cache:
     `holders_version` grows with each change of a gang that holds capacity, and `dispatches` with each dispatch.
 
     `on_left` is called with the namespace of each AppWrapper that is no longer queued or suspended. `bounds` are those
-    of backfill reservations; `limit_of` is how long an AppWrapper may run, None if unknown.
+    of backfill reservations.
     """
 
     def __init__(
@@ -36,9 +35,8 @@ class Cache:
         ledgers: Mapping[str, CapacityLedger],
         on_left: Callable[[str], None] = lambda _namespace: None,
         bounds: Bounds | None = None,
-        limit_of: Callable[[Record], timedelta | None] = lambda _: None,
     ) -> None:
-        self.pending_queue = PendingQueue(Backfill(bounds or Bounds(), Running(self.holders, limit_of)))
+        self.pending_queue = PendingQueue(Backfill(bounds or Bounds(), Running(self.holders)))
         self._ledgers = ledgers
         self._records: dict[str, Record] = {}
         self._charged: dict[str, str] = {}

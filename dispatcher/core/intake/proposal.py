@@ -15,7 +15,7 @@ from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
 from dispatcher.api.names import APPWRAPPER_KIND, APPWRAPPER_VERSION, PLURALS
 from dispatcher.api.spec_errors import SpecError, joined, quoted
 from dispatcher.core.intake.queue_labels import kept_labels, queues_of
-from dispatcher.core.intake.scheduling_fields import expected_seconds, requirements_of
+from dispatcher.core.intake.scheduling_fields import expected_seconds, limit_seconds, requirements_of
 from dispatcher.core.kinds.breakdown import is_appwrapper, object_of
 from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.kinds.pod_defaults import PodDefaults, with_defaults
@@ -64,6 +64,7 @@ def propose(
         priority_slope=parsed.priority_slope,
         suspended=parsed.suspend,
         expected_seconds=expected_seconds(parsed),
+        limit_seconds=limit_seconds(parsed),
         requirements=requirements_of(annotations, there, parsed),
     )
     gang = charge_of(parsed, rules.declared_demand, rules.kinds).gang

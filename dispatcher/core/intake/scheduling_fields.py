@@ -26,3 +26,9 @@ def expected_seconds(spec: AppWrapperSpec) -> int:
     """The run time that the author expects, in whole seconds; 0 if unknown."""
     expected = spec.scheduling.dispatch_duration.expected
     return int(expected.total_seconds()) if expected else 0
+
+
+def limit_seconds(spec: AppWrapperSpec) -> int:
+    """The longest run time that the author allows, in whole seconds; 0 if unlimited."""
+    limit = spec.scheduling.dispatch_duration.limit
+    return int(limit.total_seconds()) if limit else 0

@@ -36,6 +36,7 @@ class Submission:
     priority_slope: float = 0.0
     suspended: bool = False
     expected_seconds: int = 0
+    limit_seconds: int = 0
     requirements: ClusterRequirements = ANYWHERE
     submitter: Submitter = UNKNOWN
     warnings: tuple[str, ...] = ()
@@ -190,6 +191,7 @@ def _first(submission: Submission, cause: Cause, now: datetime, **fields: object
         priority=submission.priority,
         priority_slope=submission.priority_slope,
         expected_seconds=submission.expected_seconds,
+        limit_seconds=submission.limit_seconds,
         requirements=submission.requirements,
         user=submission.submitter.user,
         groups=submission.submitter.groups,

@@ -233,7 +233,8 @@ class Record:
     `user` and `groups` are the submitter, empty if no policy vouches for it. `reason` and `message` say why the gang
     failed or was requeued. `requeuings` counts evictions, `retries` those of them for reasons that MCAD does not have.
     `requeuing_seconds` is how long the next attempt may be short of pods (0 without a limit by its author).
-    `expected_seconds` is the run time that its user expects. `kept_until` is when the objects of an ended gang will be
+    `expected_seconds` is the run time that its user expects, `limit_seconds` the longest one that it allows; both count
+    from the dispatch, and are 0 if its user states none. `kept_until` is when the objects of an ended gang will be
     removed; None if there are none. `last_event_at` is None if an older release wrote the record.
 
     `queue` is the leaf that it is charged in; an AppWrapper in several trees of queues has `more_queues`.
@@ -268,6 +269,7 @@ class Record:
     retries: int = 0
     requeuing_seconds: int = 0
     expected_seconds: int = 0
+    limit_seconds: int = 0
     kept_until: datetime | None = None
     eligible_at: datetime | None = None
     blocked_since: datetime | None = None

@@ -155,16 +155,25 @@ def noted(pending: Pending, reservation: Reservation) -> Pending:
 # --- time and place of a reservation -------------------------------------------------------------------------
 
 
-def estimated_end(record: Record, limit: timedelta | None, now: datetime) -> datetime:
-    """The time at which a dispatched AppWrapper is estimated to release its capacity; `limit` bounds its run."""
+def stated_end(record: Record, now: datetime) -> datetime | None:
+    """The time at which a dispatched AppWrapper ends by its `dispatchDuration`: the expected end or the limit.
+
+    The earlier of those that are not over. None if none is stated, all are over, or its objects are being removed.
+    """
+    if record.phase not in _RUNS or record.attempt is None:
+        return None
+    started = record.attempt.decided_at
+    stated = (each for each in (record.expected_seconds, record.limit_seconds) if each)
+    ends = (started + timedelta(seconds=each) for each in stated)
+    return min((end for end in ends if end > now), default=None)
+
+
+def estimated_end(record: Record, now: datetime) -> datetime:
+    """The time at which a dispatched AppWrapper is estimated to release its capacity."""
     if record.phase not in _RUNS or record.attempt is None:
         return now  # its objects are being removed
     started = record.attempt.decided_at
-    durations = [limit] if limit else []
-    if record.expected_seconds:
-        durations.append(timedelta(seconds=record.expected_seconds))
-    ends = [started + duration for duration in durations if started + duration > now]
-    return min(ends, default=now + max(now - started, timedelta(0)))
+    return stated_end(record, now) or now + max(now - started, timedelta(0))
 
 
 def soonest(demand: Resources, free: Resources, ends: Iterable[End], now: datetime) -> datetime:
@@ -332,18 +341,15 @@ _NONE: Final = Reservation("", LONG_AGO, LONG_AGO, LONG_AGO, is_hopeful=False)
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The dispatched AppWrappers of a cluster, by its name, and the limit of each run."""
+    """The dispatched AppWrappers of a cluster, by its name."""
 
     in_cluster: Callable[[str], Iterable[Record]] = lambda _: ()
-    limit_of: Callable[[Record], timedelta | None] = lambda _: None
 
     def ends(self, cluster: str, now: datetime) -> Steps[list[End]]:
         """The estimated end of each AppWrapper in a cluster and the capacity that it frees, the earliest first."""
         ends: list[End] = []
         for part in incremental.in_parts(list(self.in_cluster(cluster))):
-            ends += [
-                End(estimated_end(each, self.limit_of(each), now), each.charge, each.uid) for each in part
-            ]
+            ends += [End(estimated_end(each, now), each.charge, each.uid) for each in part]
             yield
         ends.sort(key=attrgetter("at"))
         return ends

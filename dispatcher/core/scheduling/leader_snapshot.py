@@ -20,7 +20,7 @@ from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.record import Attempt, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import Queue, QueueingStrategy
-from dispatcher.core.scheduling.backfill import Reservation
+from dispatcher.core.scheduling.backfill import Bounds, Reservation
 from dispatcher.core.scheduling.capacity import FitMode, Pod
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.sharing.gangs import RecentUse, active_gang, is_silent
@@ -39,6 +39,7 @@ class SchedulingRules:
     policy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
     fit: FitMode = FitMode.NODE
     starvation_bound: timedelta = timedelta(minutes=10)
+    reservation_bound: timedelta = Bounds().kept
     declared_demand: Rule = Rule.LARGER
     kinds: Kinds = BUILT_IN
     queues: tuple[Queue, ...] = ()
@@ -123,7 +124,7 @@ def world_of(
     return World(
         clusters=tuple(clusters),
         running=tuple(
-            _running(record, attempt, bound[record.uid], silent if rules.has_queues else None)
+            running_gang(record, attempt, bound[record.uid], silent if rules.has_queues else None)
             for record, attempt in sorted(holders.values(), key=_by_dispatch)
         ),
         pending=tuple(each for each in known if each.phase is Phase.QUEUED),
@@ -131,6 +132,7 @@ def world_of(
         policy=rules.policy,
         fit=rules.fit,
         starvation_bound=rules.starvation_bound,
+        reservation_bound=rules.reservation_bound,
         reservations=None
         if rules.has_queues
         else {uid: found for each in facts for uid, found in each.reservations.items()},
@@ -154,10 +156,10 @@ def _by_dispatch(holder: tuple[Record, Attempt]) -> tuple[datetime, str]:
     return attempt.decided_at, record.uid
 
 
-def _running(
+def running_gang(
     record: Record, attempt: Attempt, bound: Iterable[Place], silent: Collection[str] | None
 ) -> RunningGang:
-    """The running gang; with queues, `silent` are the clusters that do not answer."""
+    """The running gang of a record; with queues, `silent` are the clusters that do not answer, else None."""
     active = None if silent is None else active_gang(record, is_silent=attempt.cluster in silent)
     return RunningGang(
         name=record.uid,

@@ -28,7 +28,7 @@ from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import Queue, QueueingStrategy
 from dispatcher.core.scheduling import cycle, ordering
-from dispatcher.core.scheduling.backfill import Reservation
+from dispatcher.core.scheduling.backfill import Bounds, Reservation
 from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot, FitMode, Pod, PodPhase
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot, effective, rejection
 from dispatcher.core.scheduling.cycle import Outcome, Placed
@@ -156,6 +156,8 @@ class World:
     policy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
     fit: FitMode = FitMode.NODE
     starvation_bound: timedelta = timedelta(minutes=10)
+    reservation_bound: timedelta = Bounds().kept
+    """The bound of the backfill reservations of a first round."""
     reservations: Mapping[str, Reservation] | None = None
     """The backfill reservations by uid; None if each starved gang is to get a new one."""
     queues: tuple[Queue, ...] | None = None
@@ -182,8 +184,16 @@ class World:
         if not self.has_queues:
             return {DEFAULT_QUEUE: QueueShare({})}, self._plan_one_queue(known)
         snapshots = (known or KnownSnapshots()).of(self)
+        failed = FailedSearches() if remembers else None
+        cycle_over_queues = QueueCycle(self.queue_facts(), snapshots, failed)
+        shares = cycle_over_queues.shares()
+        outcomes = cycle_over_queues.run()
+        return shares, tuple(each if isinstance(each, Drained) else _timeless(each) for each in outcomes)
+
+    def queue_facts(self) -> QueueFacts:
+        """The facts of a cycle over queues."""
         eligible = (each for each in self.pending if ordering.is_eligible(each, self.now))
-        facts = QueueFacts(
+        return QueueFacts(
             forest=self.forest,
             queued=QueuedGangs.of(eligible, self.now),
             active=[each.active for each in self.running if each.active is not None],
@@ -192,10 +202,6 @@ class World:
             usage=self.usage,
             reservations=self.reservations,
         )
-        cycle_over_queues = QueueCycle(facts, snapshots, FailedSearches() if remembers else None)
-        shares = cycle_over_queues.shares()
-        outcomes = cycle_over_queues.run()
-        return shares, tuple(each if isinstance(each, Drained) else _timeless(each) for each in outcomes)
 
     @property
     def has_queues(self) -> bool:

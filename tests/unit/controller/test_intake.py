@@ -305,9 +305,10 @@ async def test_new_appwrapper_that_is_suspended_though_it_runs_is_adopted_and_th
     assert world.record(record.uid).phase is Phase.SUSPENDING
 
 
-async def test_expected_duration_is_remembered(world: World) -> None:
-    spec = {"schedulingSpec": {"dispatchDuration": {"expected": 3600}}}
-    assert (await world.admit(make_appwrapper(spec=spec))).expected_seconds == 3600
+async def test_dispatch_duration_is_remembered(world: World) -> None:
+    spec = {"schedulingSpec": {"dispatchDuration": {"expected": 3600, "limit": 7200}}}
+    record = await world.admit(make_appwrapper(spec=spec))
+    assert (record.expected_seconds, record.limit_seconds) == (3600, 7200)
 
 
 STAMPED = {USER_ANNOTATION: "alice", GROUPS_ANNOTATION: "vision\nllm"}

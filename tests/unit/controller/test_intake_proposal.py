@@ -49,8 +49,10 @@ MANIFESTS = [
     pytest.param(make_appwrapper(labels={"kueue.x-k8s.io/queue-name": "team", "a": "b"}), id="queue"),
     pytest.param(make_appwrapper(spec={"suspend": True}), id="suspended"),
     pytest.param(
-        make_appwrapper(spec={"schedulingSpec": {"minAvailable": 1, "dispatchDuration": {"expected": 90}}}),
-        id="expected-duration",
+        make_appwrapper(
+            spec={"schedulingSpec": {"minAvailable": 1, "dispatchDuration": {"expected": 90, "limit": 120}}}
+        ),
+        id="dispatch-duration",
     ),
     pytest.param(
         make_appwrapper(
@@ -63,8 +65,9 @@ MANIFESTS = [
 
 def deciding(record: Record) -> dict[str, object]:
     """The parts of a record that decisions depend on."""
-    parts = "group namespace name phase priority priority_slope gang requirements expected_seconds conditions queue"
-    return {each: getattr(record, each) for each in parts.split()}
+    parts = "group namespace name phase priority priority_slope gang requirements conditions queue"
+    durations = "expected_seconds limit_seconds"
+    return {each: getattr(record, each) for each in (*parts.split(), *durations.split())}
 
 
 @pytest.mark.parametrize("raw", MANIFESTS)

@@ -53,15 +53,6 @@ async def test_terms_are_made_once_for_each_content_and_what_its_annotations_say
     assert store.questions == [1]
 
 
-async def test_limit_of_a_gang_is_known_once_its_terms_were_asked_for(store: AskedStore) -> None:
-    spec = {"schedulingSpec": {"dispatchDuration": {"limit": 90}}}
-    limited, unlimited, kept = stored(store, "limited", spec), stored(store, "unlimited"), Specs(store)
-    assert kept.limit_of(limited) is None
-    for record in (limited, unlimited):
-        await kept.policy_of(record, NO_ANNOTATIONS)
-    assert [kept.limit_of(record) for record in (limited, unlimited)] == [timedelta(seconds=90), None]
-
-
 async def test_terms_that_were_prepared_cost_one_question_for_many(
     store: AskedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

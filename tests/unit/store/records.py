@@ -123,6 +123,7 @@ records = st.builds(
     retries=small,
     requeuing_seconds=small,
     expected_seconds=small,
+    limit_seconds=small,
     kept_until=st.none() | moments,
     eligible_at=st.none() | moments,
     blocked_since=st.none() | moments,

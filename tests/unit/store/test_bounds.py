@@ -24,6 +24,7 @@ WRITTEN_BY_USERS: Final = {
     "priority_slope": "spec.priorityslope",
     "requeuing_seconds": "spec.schedulingSpec.requeuing.timeInSeconds",
     "expected_seconds": "spec.schedulingSpec.dispatchDuration.expected",
+    "limit_seconds": "spec.schedulingSpec.dispatchDuration.limit",
 }
 """Columns that hold what a field says, and the field."""
 

@@ -31,6 +31,7 @@ from dispatcher.core.scheduling.backfill import (
     noted,
     rest_after,
     soonest,
+    stated_end,
 )
 from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
@@ -44,9 +45,11 @@ BOTH = (Option(at(10), "a"), Option(at(20), "b"))
 NEVER = Option(LAST_RESORT, "a")
 
 
-def running_since(seconds: float, phase: Phase = Phase.RUNNING, expected: int = 0, cpu: int = 1000) -> Record:
+def running_since(
+    seconds: float, phase: Phase = Phase.RUNNING, *, expected: int = 0, limit: int = 0, cpu: int = 1000
+) -> Record:
     """Dispatched so many seconds after `NOW`."""
-    record = make_record(phase, gang=make_gang(cpu=cpu), expected_seconds=expected)
+    record = make_record(phase, gang=make_gang(cpu=cpu), expected_seconds=expected, limit_seconds=limit)
     assert record.attempt is not None
     return replace(record, attempt=replace(record.attempt, decided_at=at(seconds)))
 
@@ -55,30 +58,34 @@ def running_since(seconds: float, phase: Phase = Phase.RUNNING, expected: int = 
 
 
 @pytest.mark.parametrize(
-    ("expected", "limit", "end"),
+    ("expected", "limit", "stated", "estimated"),
     [
-        pytest.param(0, None, 200, id="as-long-again-as-it-has-run"),
-        pytest.param(150, None, 150, id="when-its-user-expects"),
-        pytest.param(0, 120, 120, id="at-its-limit"),
-        pytest.param(150, 120, 120, id="at-the-first-of-both"),
-        pytest.param(90, 120, 120, id="at-its-limit-when-it-takes-longer-than-expected"),
-        pytest.param(90, None, 200, id="it-takes-longer-than-expected"),
-        pytest.param(90, 80, 200, id="its-limit-is-over-and-it-still-runs"),
+        pytest.param(0, 0, None, 200, id="as-long-again-as-it-has-run"),
+        pytest.param(150, 0, 150, 150, id="when-its-user-expects"),
+        pytest.param(0, 120, 120, 120, id="at-its-limit"),
+        pytest.param(150, 120, 120, 120, id="at-the-first-of-both"),
+        pytest.param(90, 120, 120, 120, id="at-its-limit-when-it-takes-longer-than-expected"),
+        pytest.param(90, 0, None, 200, id="it-takes-longer-than-expected"),
+        pytest.param(90, 80, None, 200, id="its-limit-is-over-and-it-still-runs"),
     ],
 )
 def test_end_is_estimated_from_what_was_written_else_from_how_long_it_has_run(
-    expected: int, limit: float | None, end: float
+    expected: int, limit: int, stated: float | None, estimated: float
 ) -> None:
-    record = running_since(0, expected=expected)
-    allowed = timedelta(seconds=limit) if limit else None
-    assert estimated_end(record, allowed, at(100)) == at(end)
+    record = running_since(0, expected=expected, limit=limit)
+    assert stated_end(record, at(100)) == (None if stated is None else at(stated))
+    assert estimated_end(record, at(100)) == at(estimated)
 
 
 def test_gang_that_is_being_removed_ends_now_and_one_whose_clock_is_ahead_too() -> None:
-    removing = [running_since(0, phase) for phase in (Phase.DELETING, Phase.FAILING, Phase.SUSPENDING)]
-    assert {estimated_end(record, HOUR, at(100)) for record in removing} == {at(100)}
-    assert estimated_end(running_since(130), None, at(100)) == at(100)
-    assert estimated_end(running_since(0, Phase.DISPATCHING), None, at(100)) == at(200)
+    removing = [
+        running_since(0, phase, limit=3600) for phase in (Phase.DELETING, Phase.FAILING, Phase.SUSPENDING)
+    ]
+    assert {(stated_end(record, at(100)), estimated_end(record, at(100))) for record in removing} == {
+        (None, at(100))
+    }
+    assert estimated_end(running_since(130), at(100)) == at(100)
+    assert estimated_end(running_since(0, Phase.DISPATCHING), at(100)) == at(200)
 
 
 @pytest.mark.parametrize(
@@ -184,13 +191,6 @@ def test_capacity_is_kept_where_the_gang_is_estimated_to_fit_soonest() -> None:
     running = Running(lambda name: runs[name])
     reservations = Backfill(BOUNDS, running).renew([LARGE, OTHER], snapshots_of(a=0, b=0, c=0), at(0))
     assert kept(reservations) == {"large": "b", "other": "a"}
-
-
-def test_limit_is_asked_for_where_the_record_does_not_know_it() -> None:
-    runs = {name: [running_since(-86400, cpu=8000)] for name in ("a", "b")}
-    runs["b"] = [replace(runs["b"][0], uid="limited")]
-    running = Running(lambda name: runs[name], lambda each: 25 * HOUR if each.uid == "limited" else None)
-    assert kept(Backfill(BOUNDS, running).renew([LARGE], snapshots_of(a=0, b=0), at(0))) == {"large": "b"}
 
 
 def test_tie_is_settled_by_name_and_kept_though_another_cluster_looks_better_later() -> None:

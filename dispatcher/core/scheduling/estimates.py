@@ -1,0 +1,284 @@
+"""When pending gangs start, as far as that follows from what running and pending gangs state about themselves.
+
+The estimate plays the scheduling cycles of the future. The clock moves from one known end to the next. At each, the
+gangs that end leave the world, and cycles are planned until none places a gang: with the order, the fit, the quotas and
+the backfill reservations of every other cycle. A gang that a cycle places starts then, and holds its capacity up to its
+own end. So no two estimates need the same capacity at one time, and none ignores a gang ahead.
+
+The end of a gang is stated by its `dispatchDuration`: its expected end, or its limit if no expected end is stated or it
+is over; the earlier one if both are ahead. A gang without either never ends here, and neither does one whose objects
+are being removed, because that may take any time. What still waits after the last known end has an unknown start.
+
+An estimate assumes that the durations are right, that no gang arrives, fails or is changed, and that no cluster
+changes. It ends at the first preemption: the preempted gangs are queued again and change the order. With a queue that
+is ordered by recent use nothing is estimated, because use grows until then. Priorities that grow with age are compared
+at each known end only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from dispatcher.core.model.record import LACKS_QUOTA, Attempt, Phase, Record
+from dispatcher.core.queues.queue import Order, QueueingStrategy
+from dispatcher.core.scheduling import ordering
+from dispatcher.core.scheduling.backfill import Backfill, Bounds, Reservation, Running, State, stated_end
+from dispatcher.core.scheduling.cycle import NotEvaluated, Outcome, Placed, Preempting, Waiting
+from dispatcher.core.scheduling.explain import INSUFFICIENT, NO_CLUSTER, RESERVED
+from dispatcher.core.scheduling.leader_snapshot import running_gang
+from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome
+from dispatcher.core.scheduling.sharing.queue_planner import next_change
+from dispatcher.core.scheduling.trials import size_of
+from dispatcher.core.scheduling.world import KnownSnapshots, World
+
+MOST_ESTIMATED: Final = 20
+"""The last position in a queue with an estimate."""
+MOST_WORK: Final = 300_000
+"""Bounds the cycles of one estimate, in the terms of `size_of`: some seconds in the largest clusters."""
+
+_AWAITS_CAPACITY: Final = LACKS_QUOTA | {INSUFFICIENT, RESERVED, NO_CLUSTER, "AwaitingRelease"}
+"""Pending reasons that end when other gangs end."""
+
+
+class Why(StrEnum):
+    """Why a start is unknown."""
+
+    NO_KNOWN_END = "NoKnownEnd"
+    """Gangs that hold what it needs have no known end."""
+    BEHIND_HEAD = "BehindHead"
+    """Its queue stops at a gang whose start is unknown."""
+    TOO_LARGE = "TooLarge"
+    """It would not start if nothing else ran."""
+    STILL_WAITS = "StillWaits"
+    """It waits for something other than the ends of gangs."""
+    PREEMPTION = "Preemption"
+    """Gangs are preempted before it starts."""
+    RECENT_USE = "RecentUse"
+    """A queue orders by recent use."""
+    TOO_FAR = "TooFar"
+    """More cycles come before it than an estimate plays."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownStart:
+    """Why the start of a gang is unknown.
+
+    `gangs` are the uids of the gangs without a known end, those that hold most of `resource` first, or of the head at
+    which its queue stops. `reason` is its pending reason after all known ends.
+    """
+
+    why: Why
+    reason: str = ""
+    resource: str = ""
+    gangs: tuple[str, ...] = ()
+
+
+Estimate = datetime | UnknownStart
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """The estimate of each gang by uid. Without any other change they hold before `until`, or always if it is None."""
+
+    starts: Mapping[str, Estimate] = field(default_factory=dict)
+    until: datetime | None = None
+
+
+def estimated_starts(
+    world: World, records: Mapping[str, Record], uids: Collection[str], most_work: int = MOST_WORK
+) -> Estimates:
+    """The estimated starts of the pending gangs `uids`; `records` has every running gang of the world by its name.
+
+    A gang that the next cycle dispatches starts at `world.now`. At most `most_work` is spent.
+    """
+    if any(each.order is Order.USAGE for each in world.queues or ()):
+        return Estimates(dict.fromkeys(uids, UnknownStart(Why.RECENT_USE)))
+    future = _Future(world, records)
+    until = future.next_event()
+    future.play(uids, most_work)
+    return Estimates({uid: future.estimate(uid) for uid in uids}, until)
+
+
+class _Future:
+    """The world as it becomes while known ends pass."""
+
+    def __init__(self, world: World, records: Mapping[str, Record]) -> None:
+        self._world = world
+        self._forest = world.forest
+        self._known = KnownSnapshots()
+        self._holders = {each.name: records[each.name] for each in world.running}
+        self._ends = {uid: end for uid, each in self._holders.items() if (end := stated_end(each, world.now))}
+        self._starts: dict[str, datetime] = {}
+        self._last: dict[str, Outcome] = {}
+        self._stopped: Why | None = None
+        self._work = 0
+        bounds = Bounds(world.reservation_bound, world.starvation_bound)
+        state = State(world.reservations or {})
+        self._backfill = Backfill(bounds, Running(self._in_cluster), state)
+
+    def play(self, uids: Collection[str], most_work: int) -> None:
+        """Plan cycles until all these gangs have started, no event is left, or the work is done."""
+        waiting = set(uids)
+        while waiting:
+            if self._work >= most_work:
+                self._stopped = Why.TOO_FAR
+                return
+            placed = self._plan()
+            waiting -= self._starts.keys()
+            if self._stopped:
+                return
+            if placed:
+                continue  # a starved gang that is placed frees its reservation
+            event = self.next_event()
+            if event is None:
+                return
+            self._move_to(event)
+
+    def next_event(self) -> datetime | None:
+        """The next time at which a cycle may decide otherwise; None if waiting changes nothing any more."""
+        now = self._world.now
+        event = min((each for each in self._events() if each > now), default=None)
+        if event is None:
+            return None
+        # The end of a reservation alone promises nothing: gangs without a known end may have ended by then.
+        return min(
+            [event, *(each.until for each in self._backfill.reservations.values() if each.until > now)]
+        )
+
+    def estimate(self, uid: str) -> Estimate:
+        """The estimated start of a pending gang."""
+        if uid in self._starts:
+            return self._starts[uid]
+        if self._stopped:
+            return UnknownStart(self._stopped)
+        outcome = self._last.get(uid)
+        match outcome:
+            case None | Placed():
+                return UnknownStart(Why.STILL_WAITS)
+            case NotEvaluated(record=record, pending=pending):
+                return UnknownStart(Why.BEHIND_HEAD, pending.reason, gangs=self._head_of(record))
+        pending = outcome.pending
+        if pending.is_too_large:
+            return UnknownStart(Why.TOO_LARGE, pending.reason)
+        gangs = self._endless(outcome) if pending.reason in _AWAITS_CAPACITY else ()
+        why = Why.NO_KNOWN_END if gangs else Why.STILL_WAITS
+        return UnknownStart(why, pending.reason, pending.resource, gangs)
+
+    # --- events ------------------------------------------------------------------------------------------------
+
+    def _events(self) -> Iterator[datetime]:
+        """The times after which a cycle may decide otherwise; some may have passed."""
+        yield from self._ends.values()
+        yield from (each.eligible_at for each in self._world.pending if each.eligible_at is not None)
+        if self._world.has_queues:
+            change = next_change(self._world.queue_facts())
+            yield from () if change is None else (change,)
+        elif self._world.policy is QueueingStrategy.BEST_EFFORT_FIFO:
+            blocked = (each.blocked_since for each in self._world.pending)
+            yield from (each + self._world.starvation_bound for each in blocked if each is not None)
+
+    def _move_to(self, event: datetime) -> None:
+        over = {uid for uid, end in self._ends.items() if end <= event}
+        for uid in over:
+            del self._ends[uid], self._holders[uid]
+        self._world = replace(self._world.without_gangs(over), now=event)
+
+    # --- one cycle ---------------------------------------------------------------------------------------------
+
+    def _plan(self) -> bool:
+        """Plans a cycle, and moves the world behind it; true if it places a gang."""
+        self._work += size_of(self._world)
+        if not self._world.has_queues:
+            self._world = replace(self._world, reservations=self._renewed())
+        _, outcomes = self._world.plan_queues(self._known)
+        if any(isinstance(each, Drained | Preempting) for each in outcomes):
+            self._stopped = Why.PREEMPTION
+        placed = list(self._before_preemption(outcomes))
+        self._last = {each.record.uid: each for each in outcomes if not isinstance(each, Drained)}
+        self._note_heads()
+        self._dispatch(placed)
+        return bool(placed)
+
+    def _before_preemption(self, outcomes: Iterable[QueueOutcome]) -> Iterator[Placed]:
+        """The gangs that this cycle places, up to its first preemption."""
+        for each in outcomes:
+            if isinstance(each, Drained | Preempting):
+                return
+            if isinstance(each, Placed):
+                yield each
+
+    def _renewed(self) -> Mapping[str, Reservation]:
+        """The backfill reservations of this cycle."""
+        world = self._world
+        queue = ordering.in_order(world.pending, world.now)
+        is_strict = world.policy is QueueingStrategy.STRICT_FIFO
+        uids = frozenset[str]() if is_strict else ordering.starved(queue, world.now, world.starvation_bound)
+        if not uids and not self._backfill.reservations:
+            return {}
+        self._work += size_of(world)
+        starved = [each for each in queue if each.uid in uids]
+        return self._backfill.renew(starved, self._known.of(world), world.now)
+
+    def _in_cluster(self, cluster: str) -> list[Record]:
+        """The gangs that hold capacity of a cluster."""
+        return [self._holders[each.name] for each in self._world.running if each.cluster == cluster]
+
+    def _note_heads(self) -> None:
+        """Begins the starvation bound of each gang that is at the head for the first time."""
+        heads = {
+            uid
+            for uid, each in self._last.items()
+            if isinstance(each, Waiting | Preempting) and each.is_head and each.record.blocked_since is None
+        }
+        if heads:
+            pending = tuple(
+                replace(each, blocked_since=self._world.now) if each.uid in heads else each
+                for each in self._world.pending
+            )
+            self._world = replace(self._world, pending=pending)
+
+    def _dispatch(self, placed: Collection[Placed]) -> None:
+        now, silent = self._world.now, None if self._world.queues is None else ()
+        running = []
+        for each in placed:
+            attempt = Attempt(each.record.attempts + 1, each.cluster, now, assignment=each.assignment)
+            record = replace(each.record, phase=Phase.RUNNING, attempt=attempt, is_preempting=False)
+            self._starts[record.uid] = now
+            self._holders[record.uid] = record
+            end = stated_end(record, now)
+            if end is not None:
+                self._ends[record.uid] = end
+            running.append(running_gang(record, attempt, (), silent))
+        rest = self._world.without_pending({each.record.uid for each in placed})
+        self._world = replace(rest, running=(*rest.running, *running))
+
+    # --- why a start is unknown ----------------------------------------------------------------------------------
+
+    def _head_of(self, record: Record) -> tuple[str, ...]:
+        """The gang at which the queue of a gang stops."""
+        heads = (each.record for each in self._last.values() if isinstance(each, Waiting) and each.is_head)
+        found = (head.uid for head in heads if not self._world.has_queues or head.queue == record.queue)
+        return tuple(found)[:1]
+
+    def _endless(self, outcome: Outcome) -> tuple[str, ...]:
+        """The gangs without a known end that hold the resource which a gang lacks, the largest amounts first."""
+        assert not isinstance(outcome, Placed)  # noqa: S101  # a placed gang lacks nothing
+        record, pending = outcome.record, outcome.pending
+        endless = [each for each in self._world.running if each.name not in self._ends]
+        if pending.reason in LACKS_QUOTA:
+            roots = self._roots(record)
+            there = [each for each in endless if not roots.isdisjoint(self._roots(self._holders[each.name]))]
+        else:
+            accepting = {each.name for each in self._world.clusters if self._world.accepts(each, record)}
+            there = [each for each in endless if each.cluster in accepting]
+        amount = {each.name: each.demand.get(pending.resource, 0) for each in there}
+        holding = [uid for uid in amount if amount[uid] or not pending.resource]
+        return tuple(sorted(holding, key=lambda uid: (-amount[uid], uid)))
+
+    def _roots(self, record: Record) -> set[str]:
+        """The roots of the trees in which a gang is charged."""
+        return {each.root for each in self._forest.places_of(record.leaves)}
