@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
-
-from tests.cluster.golden import RECORDED
+from tests.cluster.left_by_mcad import COMPLETED_BY_MCAD, RECORDED_BY_MCAD, as_mcad_created
 from tests.cluster.manifests import appwrapper, item, job
 from tests.cluster.world import World, example
 
 Json = dict[str, Any]
-RECORDED_BY_MCAD: Json = yaml.safe_load(RECORDED.read_text())
-COMPLETED_BY_MCAD: Json = {
-    "state": "Completed",
-    "queuejobstate": "Completed",
-    "conditions": [
-        *RECORDED_BY_MCAD["raycluster-glue"]["conditions"],
-        {"type": "Completed", "status": "True", "reason": "PodsCompleted"},
-    ],
-}
 
 
 async def test_gangs_of_mcad_keep_their_pods_and_waiting_gangs_go_on_waiting(world: World) -> None:
@@ -63,19 +52,3 @@ async def left_by_mcad(world: World, manifest: Json, status: Json, *, is_dispatc
         (await world.create(as_mcad_created(each["generictemplate"], name, uid)))["metadata"]["uid"]
         for each in items
     }
-
-
-def as_mcad_created(template: Json, name: str, uid: str) -> Json:
-    """A template with what MCAD added: the AppWrapper as the controlling owner, and two labels."""
-    metadata = template["metadata"]
-    labels = {"appwrapper.mcad.ibm.com": name, "resourceName": metadata["name"]}
-    owner = {
-        "apiVersion": "workload.codeflare.dev/v1beta1",
-        "kind": "AppWrapper",
-        "name": name,
-        "uid": uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-    marks = {"labels": (metadata.get("labels") or {}) | labels, "ownerReferences": [owner]}
-    return template | {"metadata": metadata | marks}
