@@ -100,10 +100,17 @@ def asks_for(job: Row) -> str:
     return f"{text(job['cpu'])} cpu, {text(job['memory_gib'])} GiB, {text(job['gpu'])} gpu, {pods}"
 
 
+def holds(job: Row, held: Row | None) -> str:
+    """The amounts of a gang that holds more than it asks for; empty for any other."""
+    if held is None or all(held[name] == job[name] for name in held):
+        return ""
+    return f"{text(held['cpu'])} cpu, {text(held['memory_gib'])} GiB, {text(held['gpu'])} gpu"
+
+
 def _block(story: Description) -> str:
     facts = [
         *_facts(_FACTS, story.job),
-        ("Holds", _holds(story)),
+        ("Holds", holds(story.job, story.holding)),
         *(_facts(_FACTS_OF_WAITING, story.waiting) if story.waiting else ()),
     ]
     states = ", ".join(f"{row['state']} {span(float(str(row['seconds'])))}" for row in story.states)
@@ -127,14 +134,6 @@ def _facts(columns: Sequence[Column], row: Row) -> list[tuple[str, str]]:
 
 def _table(heading: str, shown: str, is_there: bool) -> list[str]:
     return [f"{heading}:\n{shown}"] if is_there else []
-
-
-def _holds(story: Description) -> str:
-    """The amounts of a gang that holds more than it asks for; empty for any other."""
-    held = story.holding
-    if held is None or all(held[name] == story.job[name] for name in held):
-        return ""
-    return f"{text(held['cpu'])} cpu, {text(held['memory_gib'])} GiB, {text(held['gpu'])} gpu"
 
 
 def _used(job: Row) -> str:

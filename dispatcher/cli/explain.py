@@ -173,8 +173,9 @@ def _explain_from_status(
     if output in DOCUMENTS:
         typer.echo(shown_as([each.as_value() for each in explanations], output))
     else:
-        width = None if output is Output.WIDE else terminal_width()
-        typer.echo("\n\n".join(each.as_text(width) for each in explanations))
+        is_wide = output is Output.WIDE
+        width = None if is_wide else terminal_width()
+        put("\n\n".join(each.as_text(width, is_wide=is_wide) for each in explanations), output)
 
 
 @commands.command(

@@ -462,12 +462,13 @@ def _show_from_status(
     def told() -> str:
         if output in {Shape.JSON, Shape.YAML}:
             return shown_as([each.as_value() for each in look()], output)
-        width = None if output is Shape.WIDE else terminal_width()
-        return "\n\n".join(each.as_text(width) for each in look())
+        is_wide = output is Shape.WIDE
+        width = None if is_wide else terminal_width()
+        return "\n\n".join(each.as_text(width, is_wide=is_wide) for each in look())
 
     if is_watched(again, every):
         watch(told, every)
-    typer.echo(told())
+    put(told(), output)
     note(f"Attempts and timeline are only in the database: {TO_NAME_A_DATABASE}.")
 
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.cli.describe import asks_for, block
+from dispatcher.cli.describe import asks_for, block, holds
 from dispatcher.cli.output import UNKNOWN, text, value
-from dispatcher.cli.status_queue import COLUMNS, ONLY_IN_STATUSES, moment_of, pending_row
+from dispatcher.cli.status_queue import COLUMNS, MORE_COLUMNS, moment_of, pending_row
 from dispatcher.cli.status_waiting import (
     clusters_table,
     estimate_of,
@@ -25,11 +25,12 @@ from dispatcher.cli.status_waiting import (
     quota_of,
     repair_of,
 )
-from dispatcher.cli.tables import age, table
+from dispatcher.cli.tables import Heading, age, table
 from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.record import Phase
-from dispatcher.core.model.resources import gpus
+from dispatcher.core.model.quantity import QuantityError, resource_amounts
+from dispatcher.core.model.record import HOLDING, Phase
+from dispatcher.core.model.resources import NOTHING, Resources, gpus
 from dispatcher.core.status.conditions import POD_COUNTS
 from dispatcher.core.status.phases import phase_in
 from dispatcher.text import name_of, text_of
@@ -79,8 +80,14 @@ ONLY_IN_DATABASE: Final = ("states", "attempt_history", "timeline")
 OUTSIDE: Final = "outside the queue"
 """Shown as the state of an AppWrapper that was seen and has no record, because its namespace has too many."""
 _UNSEEN: Final = "no dispatcher has seen it yet"
-_CONDITIONS: Final = ("CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE")
-_COMPONENTS: Final = ("COMPONENT", "STATUS", "SINCE")
+_CONDITIONS: Final = (
+    Heading("CONDITION"),
+    Heading("STATUS", 2),
+    Heading("SINCE", 1),
+    Heading("REASON", wraps=True),
+    Heading("MESSAGE", wraps=True),
+)
+_COMPONENTS: Final = (Heading("COMPONENT"), Heading("STATUS", wraps=True), Heading("SINCE", 1))
 _GIB: Final = 2**30
 
 
@@ -102,22 +109,24 @@ class StatusDescription:
         """The AppWrapper for programs."""
         job = self._job()
         row = pending_row(self.appwrapper, self.now) if self._is_queued else {}
-        waiting = {column: value(row.get(column)) for column in (*COLUMNS, *ONLY_IN_STATUSES)}
+        waiting = {column: value(row.get(column)) for column in (*COLUMNS, *MORE_COLUMNS)}
         return {
             **{column: value(job.get(column)) for column in COLUMNS_OF_JOB},
             "waiting": waiting if self._is_queued else None,
+            "holding": value(self._holding(job)),
             **dict.fromkeys(ONLY_IN_DATABASE),
             "status": self._status,
         }
 
-    def as_text(self, width: int | None) -> str:
-        """Blocks of text, one below the other; only tables are cut to the width."""
+    def as_text(self, width: int | None, *, is_wide: bool = False) -> str:
+        """Blocks of text, one below the other; only tables follow the width, and have exact times in wide output."""
+        now = None if is_wide else self.now
         title = f"{self.appwrapper['metadata']['namespace']}/{self.appwrapper['metadata']['name']}"
         tables = (
-            self._conditions(width),
-            self._components(width),
+            self._conditions(width, now),
+            self._components(width, now),
             clusters_table(self._waiting, width) if self._is_queued else (),
-            holders_table(self._waiting, self.now, width) if self._is_queued else (),
+            holders_table(self._waiting, now, width) if self._is_queued else (),
         )
         blocks = ["\n".join(each) for each in tables if each]
         return "\n\n".join([block(title, [*self._facts()]), *blocks])
@@ -153,8 +162,18 @@ class StatusDescription:
             "message": text_of(why.get("message")),
             "last_cluster": name_of(status.get("cluster")) or None,
             **_requested(_spec(self.appwrapper)),
-            **({"gpu": status.get("gpus", 0)} if state is not None else {}),
+            **({"gpu": status.get("gpus", 0)} if state is not None and "held" not in status else {}),
         }
+
+    def _holding(self, job: Json) -> dict[str, Any] | None:
+        """The amounts that it holds; None unless it holds capacity."""
+        if state_of(self.appwrapper) not in HOLDING:
+            return None
+        try:
+            grown = resource_amounts(self._status.get("held") or {})
+        except QuantityError:
+            grown = NOTHING
+        return _amounts(grown) if grown else {name: job.get(name) for name in _amounts(NOTHING)}
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         job, status = self._job(), self._status
@@ -167,6 +186,7 @@ class StatusDescription:
             yield heading, text(job.get(column))
         yield "Priority", text(job["priority"])
         yield "Asks for", asks_for(job) if job.get("pods") is not None else UNKNOWN
+        yield "Holds", holds(job, self._holding(job)) if job.get("pods") is not None else ""
         yield "State", text(job["state"]) or (OUTSIDE if self._waiting else _UNSEEN)
         yield "Reason", text(job["reason"])
         yield "Message", text(job["message"])
@@ -192,12 +212,12 @@ class StatusDescription:
     def _conditions_of_status(self) -> list[Json]:
         return self._status.get("conditions") or []
 
-    def _conditions(self, width: int | None) -> list[str]:
+    def _conditions(self, width: int | None, now: datetime | None) -> list[str]:
         rows = [
             (
                 name_of(each.get("type")),
                 name_of(each.get("status")),
-                text(moment_of(each.get("lastTransitionTime") or each.get("lastTransitionMicroTime"))),
+                text(moment_of(each.get("lastTransitionTime") or each.get("lastTransitionMicroTime")), now),
                 text_of(each.get("reason")),
                 text_of(each.get("message")),
             )
@@ -205,13 +225,14 @@ class StatusDescription:
         ]
         return table(_CONDITIONS, rows, width).splitlines() if rows else []
 
-    def _components(self, width: int | None) -> list[str]:
+    def _components(self, width: int | None, now: datetime | None) -> list[str]:
         rows = []
         for each in self._status.get("componentStatus") or ():
             name = f"{name_of(each.get('kind'))}/{name_of(each.get('name'))}"
             true = [one for one in each.get("conditions") or () if one.get("status") == "True"]
             words = ", ".join(name_of(one.get("type")) for one in true)
-            rows.append((name, words, text(moment_of(true[-1].get("lastTransitionTime"))) if true else ""))
+            since = moment_of(true[-1].get("lastTransitionTime")) if true else None
+            rows.append((name, words, text(since, now)))
         return table(_COMPONENTS, rows, width).splitlines() if rows else []
 
 
@@ -231,11 +252,13 @@ def _requested(spec: AppWrapperSpec | None) -> dict[str, Any]:
         gang: Gang = charge_of(spec).gang
     except SpecError:
         return {"kinds": kinds}
-    demand = gang.demand
+    return {"kinds": kinds, "pods": gang.pods, **_amounts(gang.demand)}
+
+
+def _amounts(resources: Resources) -> dict[str, Decimal]:
+    """The amounts that the views of the database have, by column."""
     return {
-        "kinds": kinds,
-        "pods": gang.pods,
-        "cpu": Decimal(demand["cpu"]) / 1000,
-        "memory_gib": Decimal(demand["memory"]) / _GIB,
-        "gpu": gpus(demand),
+        "cpu": Decimal(resources["cpu"]) / 1000,
+        "memory_gib": Decimal(resources["memory"]) / _GIB,
+        "gpu": Decimal(gpus(resources)),
     }

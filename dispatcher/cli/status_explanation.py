@@ -75,9 +75,12 @@ class StatusExplanation:
             **dict.fromkeys(ONLY_IN_SNAPSHOT),
         }
 
-    def as_text(self, width: int | None) -> str:
-        """The explanation for people; only tables are cut to the width."""
-        lines = self._lines(width) if state_of(self.appwrapper) is Phase.QUEUED else (self._not_pending(),)
+    def as_text(self, width: int | None, *, is_wide: bool = False) -> str:
+        """The explanation for people; only tables follow the width, and have exact times in wide output."""
+        now = None if is_wide else self.now
+        lines = (
+            self._lines(width, now) if state_of(self.appwrapper) is Phase.QUEUED else (self._not_pending(),)
+        )
         return "\n".join(map(one_line, lines))
 
     @property
@@ -96,7 +99,7 @@ class StatusExplanation:
     def _verdict(self) -> str:
         return "DoesNotFit" if self._waiting.get("reason") in _ON_NO_CLUSTER else "Waits"
 
-    def _lines(self, width: int | None) -> Iterator[str]:
+    def _lines(self, width: int | None, now: datetime | None) -> Iterator[str]:
         waiting = self._waiting
         if not waiting:
             yield f"{self._key} is Queued: no scheduling cycle has evaluated it yet."
@@ -112,7 +115,7 @@ class StatusExplanation:
             yield f"  queue {name_of(waiting.get('queue'))}: {quota}"
         if preempting := ", ".join(map(name_of, waiting.get("preempting") or ())):
             yield f"  preempting {preempting}"
-        for lines in (clusters, holders_table(waiting, self.now, width)):
+        for lines in (clusters, holders_table(waiting, now, width)):
             yield from ("", *lines) if lines else ()
         if repair := repair_of(waiting):
             yield from ("", "It would be dispatched", f"  {repair}")

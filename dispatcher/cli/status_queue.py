@@ -1,8 +1,7 @@
 """The pending queue from the statuses of AppWrappers, as the report that the database would give.
 
 The columns are those of `history.queue_now`, so both sources are shown alike. A status does not have all of them: the
-others are None. Two columns follow that only a status needs: whether the position is rounded down, and why there is no
-estimate.
+others are None. More columns follow: whether the position is rounded down, the estimated start, and why it is unknown.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ COLUMNS: Final = (
     "blocking_clusters",
     "est_start",
 )
-ONLY_IN_STATUSES: Final = ("is_position_rounded", "estimate_unknown")
+MORE_COLUMNS: Final = ("is_position_rounded", "estimated_start", "estimate_unknown")
 
 
 def pending_report(appwrappers: Iterable[Json], of: Filter, now: datetime) -> Report:
@@ -53,9 +52,9 @@ def pending_report(appwrappers: Iterable[Json], of: Filter, now: datetime) -> Re
         pending_row(each, now) for each in appwrappers if phase_in(each.get("status") or {}) is Phase.QUEUED
     ]
     wanted = [row for row in rows if of.user in ("", row["user_name"]) and of.queue in ("", row["queue"])]
-    columns = (*COLUMNS, *ONLY_IN_STATUSES)
+    columns = (*COLUMNS, *MORE_COLUMNS)
     ordered = sorted(wanted, key=_rank)
-    return Report(columns, tuple(tuple(row.get(column) for column in columns) for row in ordered))
+    return Report(columns, tuple(tuple(row.get(column) for column in columns) for row in ordered), at=now)
 
 
 def pending_row(appwrapper: Json, now: datetime) -> dict[str, Any]:
@@ -63,7 +62,7 @@ def pending_row(appwrapper: Json, now: datetime) -> dict[str, Any]:
     metadata, status = appwrapper["metadata"], appwrapper["status"]
     waiting = status.get("waiting") or {}
     created = datetime.fromisoformat(metadata["creationTimestamp"])
-    position = _number(waiting.get("position"))
+    position, start = _number(waiting.get("position")), moment_of(waiting.get("estimatedStart"))
     return {
         "queue": name_of(status.get("queue")) or None,
         "position": position,
@@ -80,8 +79,9 @@ def pending_row(appwrapper: Json, now: datetime) -> dict[str, Any]:
         "waited_s": (now - created).total_seconds(),
         "gpu": _number(status.get("gpus", 0)),
         "blocking_clusters": _blocking_clusters(waiting),
-        "est_start": moment_of(waiting.get("estimatedStart")),
+        "est_start": start,
         "is_position_rounded": position is not None and "queueLength" not in waiting,
+        "estimated_start": start,
         "estimate_unknown": text_of(waiting.get("estimateUnknown")) or None,
     }
 

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from dispatcher.cli.output import UNKNOWN, text
 from dispatcher.cli.status_queue import moment_of
-from dispatcher.cli.tables import age, table
+from dispatcher.cli.tables import Heading, table
 from dispatcher.text import name_of, text_of
 
 Json = dict[str, Any]
 
-_HOLDERS: Final = ("HELD BY", "USER", "SINCE")
-_CLUSTERS: Final = ("CLUSTER", "REASON", "MESSAGE")
+_HOLDERS: Final = (Heading("HELD BY", is_namespaced=True), Heading("USER", 1), Heading("SINCE"))
+_CLUSTERS: Final = (Heading("CLUSTER"), Heading("REASON"), Heading("MESSAGE", wraps=True))
 _REPAIR: Final = "it would be dispatched "
 """How the message of a repair begins (`core.status.outlook`)."""
 _AMOUNTS: Final = ("nominal", "used", "available", "most")
@@ -52,14 +52,17 @@ def quota_of(waiting: Json) -> str:
     return ", ".join([*amounts, *borrowers])
 
 
-def holders_table(waiting: Json, now: datetime, width: int | None) -> Sequence[str]:
-    """The lines of a table of the running AppWrappers that hold what it needs; none if none are known."""
+def holders_table(waiting: Json, now: datetime | None, width: int | None) -> Sequence[str]:
+    """The lines of a table of the running AppWrappers that hold what it needs; none if none are known.
+
+    Times are relative to `now`, or exact without it.
+    """
     holders, others = waiting.get("holders") or (), waiting.get("otherHolders") or 0
     rows = [
         (
             f"{name_of(each.get('namespace'))}/{name_of(each['name'])}",
             text_of(each.get("user")),
-            age(since, now) if (since := moment_of(each.get("since"))) else "",
+            text(moment_of(each.get("since")), now),
         )
         for each in holders
     ]

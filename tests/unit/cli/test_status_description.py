@@ -126,9 +126,9 @@ team-a/train
   Preempting:  team-b/probe
   Would go:    without one
 
-CONDITION  STATUS  SINCE                 REASON                MESSAGE
-Queueing   True    2026-11-20T09:00:00Z  -                     -
-Backoff    True    2026-11-20T10:00:00Z  Quota limit exceeded  no
+CONDITION  STATUS  SINCE  REASON                MESSAGE
+Queueing   True    3h     -                     -
+Backoff    True    2h     Quota limit exceeded  no
 
 CLUSTER  REASON             MESSAGE
 east     InsufficientQuota  none left
@@ -151,7 +151,7 @@ team-a/train
   Submitted:  2026-11-20T08:58:06Z
 
 COMPONENT  STATUS             SINCE
-Job/train  ResourcesDeployed  2026-11-20T09:00:00Z"""
+Job/train  ResourcesDeployed  3h"""
 UNSEEN_TEXT = """\
 team-a/odd
   UID:        uid-of-odd
@@ -175,6 +175,12 @@ def test_appwrapper_is_described_from_itself(appwrapper: Json, shown: str) -> No
     assert StatusDescription(appwrapper, NOW).as_text(None) == shown
 
 
+def test_wide_output_has_exact_times() -> None:
+    shown = StatusDescription(QUEUED, NOW).as_text(None, is_wide=True)
+    assert "Backoff    True    2026-11-20T10:00:00Z  Quota limit exceeded  no\n" in shown
+    assert "team-a/one  ada   2026-11-20T10:58:06Z\n" in shown
+
+
 def test_keys_are_those_of_the_database() -> None:
     golden = (TESTS / "golden" / "history-columns.txt").read_text().splitlines()
     assert tuple(line.split()[1] for line in golden if line.startswith("job_history ")) == COLUMNS_OF_JOB
@@ -192,6 +198,21 @@ def test_json_has_null_where_only_the_database_knows() -> None:
 def test_deleted_appwrapper_is_being_deleted() -> None:
     deleted = {**RUNS, "metadata": {**RUNS["metadata"], "deletionTimestamp": "2026-11-20T12:00:00Z"}}
     assert StatusDescription(deleted, NOW).as_value()["state"] == "Deleting"
+
+
+def test_gang_that_grew_holds_more_than_it_asks_for() -> None:
+    held = {"cpu": "4", "memory": "2Gi", "nvidia.com/gpu": "6"}
+    grown = StatusDescription({**RUNS, "status": {**RUNS["status"], "gpus": 6, "held": held}}, NOW)
+    assert "  Asks for:   3 cpu, 1 GiB, 4 gpu, 2 pods\n  Holds:      4 cpu, 2 GiB, 6 gpu\n" in grown.as_text(
+        None
+    )
+    assert (grown.as_value()["gpu"], grown.as_value()["holding"]) == (
+        4,
+        {"cpu": 4, "memory_gib": 2, "gpu": 6},
+    )
+    found = StatusDescription(RUNS, NOW).as_value()
+    assert found["holding"] == {"cpu": 3, "memory_gib": 1, "gpu": 4}
+    assert StatusDescription(QUEUED, NOW).as_value()["holding"] is None
 
 
 @pytest.fixture

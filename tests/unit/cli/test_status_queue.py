@@ -13,7 +13,7 @@ import yaml
 
 from dispatcher.cli.history import QUEUE
 from dispatcher.cli.output import as_table
-from dispatcher.cli.status_queue import COLUMNS, ONLY_IN_STATUSES, pending_report
+from dispatcher.cli.status_queue import COLUMNS, MORE_COLUMNS, pending_report
 from dispatcher.core.intake import deferral
 from dispatcher.store.reports import Filter
 from tests.builders import make_appwrapper
@@ -76,24 +76,24 @@ GANGS = [
     make_appwrapper("outside", namespace="team-a", status=deferral.status("team-a", 3)),
 ]
 TABLE = """\
-QUEUE    POSITION  NAME              USER    PRIORITY  WAITED  GPU  REASON                 EST START
-default  1         team-a/first      cleo    5         2d      2    InsufficientResources  2026-11-23T14:00:00Z
-default  20        team-a/twentieth  ada     0         2h      8    InsufficientResources  unknown
-default  20+       team-a/after-it   ada     0         2h      8    InsufficientResources  unknown
-default  100+      team-a/far        ada     0         60m     8    InsufficientResources  unknown
-default  -         team-b/huge       team-b  0         3d      64   LargerThanCluster      unknown
-default  -         team-a/new        team-a  0         0s      0    -                      unknown
-night    1         team-a/night      team-a  0         3h      0    InsufficientResources  unknown"""
+QUEUE    POSITION  NAME              USER    PRIORITY  AGE  GPU  REASON                 EST START
+default  1         team-a/first      cleo    5         2d   2    InsufficientResources  2026-11-23T14:00:00Z
+default  20        team-a/twentieth  ada     0         2h   8    InsufficientResources  unknown
+default  20+       team-a/after-it   ada     0         2h   8    InsufficientResources  unknown
+default  100+      team-a/far        ada     0         60m  8    InsufficientResources  unknown
+default  -         team-b/huge       team-b  0         3d   64   LargerThanCluster      unknown
+default  -         team-a/new        team-a  0         0s   0    -                      unknown
+night    1         team-a/night      team-a  0         3h   0    InsufficientResources  unknown"""
 
 
 def test_queued_appwrappers_are_listed_by_position() -> None:
     assert as_table(pending_report(GANGS, Filter(), NOW), QUEUE) == TABLE
 
 
-def test_columns_are_those_of_the_database_and_two_more() -> None:
+def test_columns_are_those_of_the_database_and_some_more() -> None:
     golden = (TESTS / "golden" / "history-columns.txt").read_text().splitlines()
     assert tuple(line.split()[1] for line in golden if line.startswith("queue_now ")) == COLUMNS
-    assert pending_report((), Filter(), NOW).columns == (*COLUMNS, *ONLY_IN_STATUSES)
+    assert pending_report((), Filter(), NOW).columns == (*COLUMNS, *MORE_COLUMNS)
 
 
 @pytest.mark.parametrize(
