@@ -46,6 +46,7 @@ from dispatcher.controller.scheduling.queue_watch import QueueWatch
 from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.declaration_keeper import DeclarationKeeper
+from dispatcher.controller.upkeep.first_policies import FirstPolicies
 from dispatcher.controller.upkeep.housekeeping import Housekeeping
 from dispatcher.controller.upkeep.loop_report import LoopReport
 from dispatcher.controller.upkeep.metrics import Sources, gather
@@ -64,7 +65,7 @@ from dispatcher.core.intake.queue_labels import naming_queues
 from dispatcher.core.kinds.demand import Rule
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.clock import Clock
-from dispatcher.core.model.record import ACTIVE, Change, Record
+from dispatcher.core.model.record import Change, Record
 from dispatcher.core.queues.forest import Defaults
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill import Bounds
@@ -225,6 +226,7 @@ class Session:
         )
         self._scheduler = self._make_scheduler()
         self._outlooks = self._make_outlook_keeper()
+        self._first_policies = FirstPolicies(self._cache, self._informer, self._specs, self._queue.add)
         self._reconciler = self._make_reconciler()
 
     # --- its parts ---------------------------------------------------------------------------------------------
@@ -338,7 +340,9 @@ class Session:
             self._outlooks.outlook_of,
         )
         acts = Acts(self._attempts, self._intake, creator, self._limits, self._pacing)
-        return Reconciler(self._observer, acts, results, status_writer, self._queue)
+        return Reconciler(
+            self._observer, acts, results, status_writer, self._queue, self._first_policies.is_unread
+        )
 
     def _make_outlook_keeper(self) -> OutlookKeeper:
         process = self._process
@@ -394,9 +398,10 @@ class Session:
         if not self._incarnation.is_settled:
             await self._restore_recovery.begin()
             tasks.create_task(self._restore_recovery.run(), name="restore-recovery")
-        await self._prepare_policies()
+        self._first_policies.begin()
         await self._usage.refresh()  # or the first cycle would order gangs as if nobody had used anything
         await for_each(self._cache.uids(), self._queue.add, Slices(time.monotonic))
+        tasks.create_task(self._first_policies.read(), name="first-policies")
         tasks.create_task(self._intake.run(), name="intake")
         tasks.create_task(self._scheduler.run(), name="scheduler")
         tasks.create_task(self._orphan_collector.run(), name="orphan-gc")
@@ -450,12 +455,6 @@ class Session:
         new = (view.uid for view in self._informer.views() if not self._is_taken_in(view.uid))
         await for_each(new, self._intake.add, Slices(time.monotonic))
         await self._intake.take_in_all()
-
-    async def _prepare_policies(self) -> None:
-        """Read the lifecycle policies of running gangs at once: each of these gangs is reconciled first of all."""
-        active = [record for record in self._cache.records() if record.phase in ACTIVE]
-        views = {record.uid: self._informer.view(record.uid) for record in active}
-        await self._specs.prepare({uid: view.tolerance for uid, view in views.items() if view}, active)
 
     # --- what it shows -----------------------------------------------------------------------------------------
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator
 
+import psycopg
 import pytest
 
 from dispatcher.core.model.record import Phase
 from tests.cluster.handover import leads, standby, users
-from tests.cluster.wires import Life, Wires, lives, wires_of
+from tests.cluster.wires import Life, Wires, gang, lives, wires_of
 from tests.cluster.world import World
 
 
@@ -44,3 +45,24 @@ async def test_rolling_restart_and_a_killed_leader_under_load_run_every_gang_onc
         f"{world.path(kind)}/{name}" for name in submitted for kind in ("ConfigMap", "Job")
     )
     assert len(await world.every("Pod")) == len(submitted)
+
+
+async def test_new_leader_dispatches_before_it_has_read_the_specs_of_running_gangs(world: World) -> None:
+    first = await world.start_dispatcher()
+    await world.create(gang("runs"))
+    waits = gang("waits")
+    await world.create({**waits, "spec": {**waits["spec"], "suspend": True}})
+    await world.until_state("runs", "Running")
+    await world.until_state("waits", "Suspended")
+    assert await world.stop_dispatcher(first) == 0
+    await world.merge("AppWrapper", "waits", {"spec": {"suspend": False}})
+
+    async with await psycopg.AsyncConnection.connect(world.database_url) as connection:
+        await connection.execute("LOCK TABLE spec_blob IN ACCESS EXCLUSIVE MODE")
+        await world.start_dispatcher()
+        await world.until_history("waits", "dispatched")
+        await connection.rollback()
+
+    await world.until_state("waits", "Running")
+    await world.delete("runs")
+    await world.until_gone("Job", "runs")

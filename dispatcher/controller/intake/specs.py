@@ -82,19 +82,17 @@ class Specs:
             self._kept_bytes -= self._parsed.popitem(last=False)[1].length
 
     async def prepare(self, wanted: Mapping[str, FaultTolerance], records: Iterable[Record]) -> None:
-        """Read the lifecycle policies of many gangs, as after a takeover: `AT_ONCE` specs in one query.
+        """Read the lifecycle policies of at most `AT_ONCE` gangs in one query.
 
-        `wanted` has the annotations of each AppWrapper by uid.
+        `wanted` has the annotations of each AppWrapper by uid; the others are left out.
         """
-        waiting = [record for record in records if record.uid in wanted]
+        due = [record for record in records if record.uid in wanted]
+        loaded = await self._store.load_specs({record.spec_hash for record in due})
         time_slice = TimeSlice()
-        for start in range(0, len(waiting), AT_ONCE):
-            part = waiting[start : start + AT_ONCE]
-            loaded = await self._store.load_specs({record.spec_hash for record in part})
-            for record in part:
-                if record.spec_hash in loaded:
-                    await self._prepare(record, loaded[record.spec_hash], wanted[record.uid])
-                await time_slice.pause_if_long()
+        for record in due:
+            if record.spec_hash in loaded:
+                await self._prepare(record, loaded[record.spec_hash], wanted[record.uid])
+            await time_slice.pause_if_long()
 
     async def _prepare(self, record: Record, spec: bytes, tolerance: FaultTolerance) -> None:
         """Read one policy; a spec that cannot be read fails at its reconcile, and keeps no process from leading."""

@@ -8,6 +8,7 @@ status is written last, from the record, and only if it differs from the status 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from dispatcher import errors, log
@@ -39,8 +40,15 @@ def lane_of(uid: str, cache: Cache, informer: AppWrapperInformer) -> str:
     return f"{cluster}/large" if view is not None and view.excess else cluster
 
 
+def _has_none_unread(_uid: str) -> bool:
+    return False
+
+
 class Reconciler:
-    """Takes keys (uids) from the work queue; each is handled in a task of its own, never two for one key."""
+    """Takes keys (uids) from the work queue; each is handled in a task of its own, never two for one key.
+
+    `has_policy_unread` is true of a gang, by uid, that will be added to the queue once its policy was read.
+    """
 
     def __init__(
         self,
@@ -49,12 +57,14 @@ class Reconciler:
         results: Results,
         status_writer: StatusWriter,
         queue: WorkQueue,
+        has_policy_unread: Callable[[str], bool] = _has_none_unread,
     ) -> None:
         self._observer = observer
         self._acts = acts
         self._results = results
         self._status_writer = status_writer
         self._queue = queue
+        self._has_policy_unread = has_policy_unread
 
     async def run(self) -> None:
         """Handle key after key until cancelled; the queue bounds how many at once."""
@@ -91,6 +101,8 @@ class Reconciler:
         They follow each other within the look, because under load a place in the work queue takes seconds, for which a
         finished gang would hold its capacity. Only the state after the last of them is reported.
         """
+        if self._has_policy_unread(uid):
+            return
         if self._observer.is_unread(uid):
             self._queue.add_later(uid, UNREAD_SECONDS)
             return

@@ -93,7 +93,9 @@ def test_definitions_take_the_place_of_mcads_and_its_gangs_are_adopted(
 
     kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CHECKOUT / "crds"))
 
-    stored[DONE]["spec"]["schedulingSpec"]["requeuing"]["pauseTimeInSeconds"] = 0  # a default that MCAD got later
+    stored[DONE]["spec"]["schedulingSpec"]["requeuing"]["pauseTimeInSeconds"] = (
+        0  # a default that MCAD got later
+    )
     assert {name: kubectl.get(APPWRAPPERS, name) for name in stored} == stored
     kubectl(
         "wait", "--for=condition=NamesAccepted=False", "crd/mcadappwrappers.mcad.ibm.com", "--timeout=60s"

@@ -53,17 +53,13 @@ async def test_terms_are_made_once_for_each_content_and_what_its_annotations_say
     assert store.questions == [1]
 
 
-async def test_terms_that_were_prepared_cost_one_question_for_many(
-    store: AskedStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(specs, "AT_ONCE", 2)
+async def test_terms_that_were_prepared_cost_one_question(store: AskedStore) -> None:
     records, kept = [stored(store, f"aw-{number}") for number in range(3)], Specs(store)
     unseen = stored(store, "unseen")
     await kept.prepare({record.uid: NO_ANNOTATIONS for record in records}, [*records, unseen])
-    assert store.questions == [2, 1]
     for record in records:
         await kept.policy_of(record, NO_ANNOTATIONS)
-    assert store.questions == [2, 1]
+    assert store.questions == [3]
 
 
 async def test_terms_outlive_the_specs_they_were_made_of(

@@ -138,14 +138,17 @@ class World:
         )
 
     def make_reconciler(
-        self, specs: Specs | None = None, is_in_doubt: Callable[[str], bool] = lambda _uid: False
+        self,
+        specs: Specs | None = None,
+        is_in_doubt: Callable[[str], bool] = lambda _uid: False,
+        has_policy_unread: Callable[[str], bool] = lambda _uid: False,
     ) -> Reconciler:
         """The reconciler of this leader, or with other `specs` that of one after it."""
         attempts = replace(self.attempts, specs=specs or self.specs)
         creator = Creator(attempts, self.cache, self.queue.failures)
         observer = self.make_observer(attempts, is_in_doubt)
         acts = Acts(attempts, self.intake, creator, self.limits, self.pacing)
-        return Reconciler(observer, acts, self.results, self.status_writer, self.queue)
+        return Reconciler(observer, acts, self.results, self.status_writer, self.queue, has_policy_unread)
 
     def make_observer(
         self, attempts: Attempts | None = None, is_in_doubt: Callable[[str], bool] = lambda _uid: False
