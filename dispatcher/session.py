@@ -422,7 +422,8 @@ class Session:
         Raises `NotListed` after `unlisted_seconds`. The wait for members has a bound of its own, since a member that
         does not answer is no reason to give up leadership; the fleet gives it up when MemberClusters cannot be listed.
         """
-        tasks.create_task(self._cluster.run(), name="cluster")
+        # AppWrappers first: the first dispatch waits for that list, which takes longest.
+        tasks.create_task(self._cluster.run(self._informer.wait_until_listed), name="cluster")
         tasks.create_task(self._informer.run(), name="informer")
         tasks.create_task(self._namespaces.run(), name="namespaces")
         tasks.create_task(self._queues.run(), name="queues")

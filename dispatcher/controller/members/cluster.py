@@ -52,6 +52,10 @@ class _Namespaces(NamedTuple):
     closed: frozenset[str]
 
 
+async def _at_once() -> None:
+    """Does nothing."""
+
+
 def _unknown(_appwrapper: str) -> str | None:
     """The default for clusters without AppWrappers: no AppWrapper has a namespace."""
     return None
@@ -193,18 +197,25 @@ class Cluster:
         watches = {"nodes": self._nodes.reconnects, "pods": self._pods.reconnects}
         return {**self.objects.reconnects, **watches}
 
-    async def run(self) -> None:
-        """Watch until cancelled."""
+    async def run(self, objects_after: Callable[[], Awaitable[None]] = _at_once) -> None:
+        """Watch until cancelled; wrapped objects once `objects_after` has returned.
+
+        Nothing is dispatched before nodes and pods are listed, and nothing waits for the lists of wrapped objects.
+        """
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._nodes.run(), name=f"{self.name}-nodes")
             tasks.create_task(self._pods.run(), name=f"{self.name}-pods")
             tasks.create_task(self.owners.run(), name=f"{self.name}-owners")
             tasks.create_task(self.live_pods.run(), name=f"{self.name}-live-pods")
-            tasks.create_task(self.objects.run(), name=f"{self.name}-objects")
+            tasks.create_task(self._watch_objects(objects_after), name=f"{self.name}-objects")
             tasks.create_task(self._kinds.run(), name=f"{self.name}-kinds")
             tasks.create_task(self.drift_checker.run(), name=f"{self.name}-drift-checker")
             if self.is_member:
                 tasks.create_task(self._namespaces.run(), name=f"{self.name}-namespaces")
+
+    async def _watch_objects(self, after: Callable[[], Awaitable[None]]) -> None:
+        await after()
+        await self.objects.run()
 
     async def wait_until_listed(self) -> None:
         """Return once the needed watches are listed."""
