@@ -25,6 +25,8 @@ Json = dict[str, Any]
 CHECKOUT = Path(__file__).parents[3]
 OVERLAYS = CHECKOUT / "manifests" / "overlays"
 CHART = CHECKOUT / "manifests" / "chart"
+MOUNTED = Path("/etc/dispatcher/database/ca.crt")
+"""The certificate of the database's authority in a pod, as docs/install.md has it."""
 
 
 class Kubectl:
@@ -128,10 +130,11 @@ class Pod:
             if "secret" in volumes[mount["name"]]
         }
 
-    def run(self, name: str) -> Process:
+    def run(self, name: str, **variables: str) -> Process:
         """Start a container's process, with a kubeconfig in place of the mounted token and namespace.
 
-        In its variables, folders of this machine take the place of the paths of mounted Secrets.
+        In its variables, folders of this machine take the place of the paths of mounted Secrets; `variables` take the
+        place of its own.
         """
         container = self.container(name)
         mounted = self.mount(container)
@@ -143,6 +146,7 @@ class Pod:
             "KUBECONFIG": str(kubeconfig),
             "DISPATCHER_NAMESPACE": NAMESPACE,
             "DISPATCHER_LISTEN_PORT": "0",  # this machine is not the pod's own
+            **variables,
         }
         return self.supervisor.start(
             f"pod-{name}",

@@ -8,16 +8,17 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from testbed.plane import Plane
 from testbed.ports import Ports
+from testbed.postgres import TlsPostgres
 from testbed.processes import Ending, Process, Supervisor
-from testbed.proxy_postgres import PostgresProxy
 from tests.cluster.install.installation import (
+    MOUNTED,
     OVERLAYS,
     Kubectl,
     Pod,
@@ -61,15 +62,16 @@ class Containers(Pod):
         self.names: list[str] = []
         self._processes: list[Process] = []
 
-    def run(self, name: str) -> Process:
-        """Start a container; its account is mounted, as a kubelet mounts it."""
+    def run(self, name: str, **variables: str) -> Process:
+        """Start a container; its account and its Secrets are mounted, as a kubelet mounts them."""
         container = self.container(name)
         self.names.append(f"aw-test-{uuid.uuid4().hex[:8]}")
         command = [
             *("docker", "run", "--rm", "--network=host", f"--name={self.names[-1]}"),
             *self._security(container),
-            *(f"--env={key}={value}" for key, value in self._variables(container).items()),
+            *(f"--env={key}={value}" for key, value in (self._variables(container) | variables).items()),
             f"--volume={self._account}:{ACCOUNT}:ro",
+            *(f"--volume={folder}:{path}:ro" for path, folder in self.mount(container).items()),
             *("--health-interval=1s", self._image, *container["args"]),
         ]
         self._processes.append(self.supervisor.start(f"container-{name}", command, ending=Ending(grace=20)))
@@ -118,24 +120,17 @@ class Containers(Pod):
 
 
 @pytest.fixture
-async def database(empty_url: str) -> AsyncIterator[PostgresProxy]:
-    """A database without tables that a container reaches at the loopback."""
-    async with PostgresProxy(empty_url) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 def containers(
     supervisor: Supervisor,
     fresh: Plane,
     kubectl: Kubectl,
     image: str,
-    database: PostgresProxy,
+    tls_postgres: TlsPostgres,
     tmp_path: Path,
 ) -> Iterator[Containers]:
-    """The pod of an installation, on that database."""
+    """The pod of an installation, on a database that it reaches by TLS with the mounted certificate."""
     apply(kubectl)
-    write_secret(kubectl, database.url)
+    write_secret(kubectl, tls_postgres.tls_url("127.0.0.1", MOUNTED), tmp_path / "ca.crt")
     containers = Containers(supervisor, fresh, kubectl, image, tmp_path)
     yield containers
     containers.close()

@@ -13,11 +13,17 @@ from testbed.certificates import make_certificates
 from testbed.plane import Plane
 from testbed.postgres import TlsPostgres
 from testbed.processes import Supervisor
-from tests.cluster.install.installation import OVERLAYS, Kubectl, Pod, apply, run_example, write_secret
+from tests.cluster.install.installation import (
+    MOUNTED,
+    OVERLAYS,
+    Kubectl,
+    Pod,
+    apply,
+    run_example,
+    write_secret,
+)
 from tests.cluster.members.identities import NAMESPACE
 
-MOUNTED = Path("/etc/dispatcher/database/ca.crt")
-"""The certificate of the database's authority in a pod, as docs/install.md has it."""
 NO_GANGS = {
     ("ClusterRole", "appwrapper-dispatcher-gangs"),
     ("ClusterRoleBinding", "appwrapper-dispatcher-gangs"),
