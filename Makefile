@@ -85,11 +85,13 @@ WIRE_TESTS := $(addprefix tests/cluster/, test_handover.py test_e2e_blog.py test
 NEWER := test_what_was_stored_before_the_rules or test_state_and_deletion_of_a_job_are_seen
 
 .PHONY: test-versions
-test-versions: control-plane ## The tests of the wire on Kubernetes 1.30 and Postgres 15, and on 1.37 and 18 (compiles each once)
+test-versions: $(READY) ## The tests of the wire on Kubernetes 1.30 and Postgres 15, and on 1.37 and 18 (compiles each once)
 	@test -x $(OLDEST_POSTGRES)/initdb || \
 		{ echo "no Postgres 15: apt-get install postgresql-15, or set OLDEST_POSTGRES to its folder of programs" >&2; exit 1; }
+	@echo "1 of 2: the oldest, Kubernetes 1.30 and the Postgres of $(OLDEST_POSTGRES)"
 	$(OLDEST) $(BIN)/python -m testbed build >/dev/null
 	$(OLDEST) $(PYTEST) -m "not exhaustive" -k "not ($(NEWER))" $(WIRE_TESTS)
+	@echo "2 of 2: the newest, Kubernetes 1.37 and the Postgres of the tests, 18"
 	$(NEWEST) $(BIN)/python -m testbed build >/dev/null
 	$(NEWEST) $(PYTEST) -m "not exhaustive" $(WIRE_TESTS) tests/cluster/test_crds.py
 
