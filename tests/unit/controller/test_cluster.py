@@ -89,6 +89,32 @@ async def test_cluster_is_not_ready_before_nodes_and_pods_are_listed(
         assert it.cluster.is_ready
 
 
+async def test_wrapped_objects_are_listed_after_what_the_first_dispatch_waits_for(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    has(server, "nodes")
+    has(server, "pods")
+    has(server, "configmaps")
+    kinds = [{"name": "configmaps", "kind": "ConfigMap", "namespaced": True}]
+    server.on("GET", "/api/v1", answer({"resources": kinds}))
+    listed, cluster = asyncio.Event(), Observed(client).cluster
+
+    async def wait() -> None:
+        await listed.wait()
+
+    cluster.objects.want("v1", "ConfigMap")
+    task = asyncio.create_task(cluster.run(wait))
+    try:
+        await cluster.wait_until_listed()
+        await asyncio.sleep(1)  # virtual
+        assert server.requests("GET", "/api/v1/configmaps") == []
+        listed.set()
+        await until(lambda: server.requests("GET", "/api/v1/configmaps"))
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_free_capacity_is_that_of_nodes_minus_the_requests_of_pods(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
