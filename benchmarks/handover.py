@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from itertools import count, pairwise
+from itertools import count, islice, pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import psycopg
 
-from benchmarks.arena import Arena, fresh_arena
+from benchmarks.arena import Arena, fresh_arena, spread
 from benchmarks.failure import BenchmarkFailed
 from benchmarks.gangs import APPWRAPPERS, RAYCLUSTERS, Gang, make_gangs
 from benchmarks.processor import Usage
@@ -36,10 +36,12 @@ POLL_SECONDS: Final = 0.05
 ABOUT = """\
 Measures, on a real control plane and a real Postgres, what a change of the leader costs users.
 
-  Users submit N gangs a second, and all of them fit. Two dispatchers run with their default settings. In turns
-  the leader is stopped by SIGTERM and another dispatcher is started, as in a rolling restart, and at last the
-  leader is killed by SIGKILL. The pause is the longest time between two dispatches, by history, while a gang
-  was waiting. There is no result unless every AppWrapper was dispatched once and owns one RayCluster.
+  Some gangs are live before the first change. Then users submit N gangs a second, and all of them fit. Two
+  dispatchers run with their default settings. In turns the leader is stopped by SIGTERM and another dispatcher
+  is started, as in a rolling restart, and at last the leader is killed by SIGKILL. The pause is the longest
+  time between two dispatches, by history, while a gang was waiting; the pause of objects is the longest time
+  between two gangs whose objects were created. There is no result unless every AppWrapper was dispatched once
+  and owns one RayCluster.
 """
 
 
@@ -48,10 +50,14 @@ class Handover:
     """One change of the leader; seconds."""
 
     signal: str
+    live: int
+    """Gangs that were submitted before it; none of them ends."""
     taken_over: float
     """From the signal until the next leader has its lease."""
     pause: float
     """The longest time without a dispatch while a gang was waiting, from the signal on."""
+    pause_of_objects: float
+    """The longest time in which no gang's objects were created while a gang was waiting for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measures by the command line, prints the table, and returns the exit code."""
     options = parser().parse_args(arguments)
     signals = [signal.SIGTERM] * options.stops + [signal.SIGKILL] * options.kills
-    result = measured(lambda folder: _measure(signals, options.rate, options.room, folder))
+    result = measured(lambda folder: _measure(signals, options, folder))
     write(
         options.output,
         {"benchmark": "handover", "at": datetime.now(UTC).isoformat(timespec="seconds"), **asdict(result)},
@@ -89,7 +95,8 @@ def parser() -> argparse.ArgumentParser:
         ("--rate", 10, "gangs a second"),
         ("--stops", 5, "SIGTERMs"),
         ("--kills", 2, "SIGKILLs"),
-        ("--room", 2000, "gangs that the cluster can hold"),
+        ("--live", 1000, "live gangs before the first change"),
+        ("--room", 3000, "gangs that the cluster can hold"),
     ):
         top.add_argument(
             name, type=int, default=default, metavar="N", help=f"{meaning} (default: %(default)s)"
@@ -100,10 +107,13 @@ def parser() -> argparse.ArgumentParser:
 
 def as_table(result: Result) -> str:
     """A line for each handover."""
-    lines = [f"{'':<24}{'next leader s':>14}{'pause s':>10}"]
-    lines += [f"{each.signal:<24}{each.taken_over:>14.2f}{each.pause:>10.2f}" for each in result.handovers]
+    lines = [f"{'':<24}{'live gangs':>12}{'next leader s':>15}{'pause s':>10}{'of objects s':>15}"]
     lines += [
-        f"{'before all of them':<24}{'':>14}{result.undisturbed:>10.2f}",
+        f"{each.signal:<24}{each.live:>12}{each.taken_over:>15.2f}{each.pause:>10.2f}{each.pause_of_objects:>15.2f}"
+        for each in result.handovers
+    ]
+    lines += [
+        f"{'before all of them':<24}{'':>27}{result.undisturbed:>10.2f}",
         f"{result.gangs} gangs, each dispatched once; others used {result.noise:.2f} cores",
     ]
     return "\n".join(lines)
@@ -134,7 +144,8 @@ def _while_waiting(
             yield max(begin, min(waiting)), end
 
 
-async def _measure(signals: Sequence[signal.Signals], rate: int, room: int, folder: Path) -> Result:
+async def _measure(signals: Sequence[signal.Signals], options: argparse.Namespace, folder: Path) -> Result:
+    room: int = options.room
     async with fresh_arena(folder, room, CONNECTIONS, _say) as arena:
         with EmbeddedPostgres(arena.supervisor, database="dispatcher") as postgres, ExitStack() as running:
             await asyncio.to_thread(migrate.migrate, postgres.url)
@@ -146,7 +157,24 @@ async def _measure(signals: Sequence[signal.Signals], rate: int, room: int, fold
                     running_dispatcher(arena.supervisor, kubeconfig, postgres.url, "", name=name)
                 )
 
-            return await _Trial(arena, postgres.url, start, make_gangs("gang", room)).run(signals, 1 / rate)
+            trial = _Trial(arena, postgres.url, start, make_gangs("gang", room))
+            return await trial.run(signals, options.live, 1 / options.rate)
+
+
+class _Moment(NamedTuple):
+    """A signal, the live gangs then, when it was sent, and when the next leader had its lease."""
+
+    signal: str
+    live: int
+    began: datetime
+    taken_over: datetime
+
+
+class _Times(NamedTuple):
+    """When each gang was dispatched, and when its objects were created, by name."""
+
+    dispatched: dict[str, datetime]
+    created: dict[str, datetime]
 
 
 class _Trial:
@@ -158,48 +186,63 @@ class _Trial:
         self._start = start
         self._left = iter(gangs)
         self._submitted: dict[str, datetime] = {}
+        self._users_began = datetime.now(UTC)
 
-    async def run(self, signals: Sequence[signal.Signals], pause: float) -> Result:
-        """Replaces the leader once for each signal while a gang arrives after each pause."""
+    async def run(self, signals: Sequence[signal.Signals], live: int, pause: float) -> Result:
+        """Creates `live` gangs, then replaces the leader for each signal while a gang arrives after each pause."""
         leader = self._start()
         await wait_for_role(leader, "leader")
+        await self._fill(live)
         usage = Usage.now(self._arena.supervisor)
-        moments: list[tuple[str, datetime, datetime]] = []
+        moments: list[_Moment] = []
         async with self._users(pause):
             await self._dispatched_by(1)
             for epoch, number in enumerate(signals, start=2):
                 standby = self._start()
                 await wait_for_role(standby, "standby")
-                began = datetime.now(UTC)
+                began, before = datetime.now(UTC), len(self._submitted)
                 leader.send(number)
-                moments.append((number.name, began, await self._taken_over(epoch)))
+                moments.append(_Moment(number.name, before, began, await self._taken_over(epoch)))
                 await self._dispatched_by(epoch)
                 _say(f"{number.name}: another leads")
                 leader = standby
         noise = Usage.now(self._arena.supervisor).since(usage).noise
         return self._result(moments, await self._check(), noise)
 
-    def _result(
-        self,
-        moments: Sequence[tuple[str, datetime, datetime]],
-        dispatched: Mapping[str, datetime],
-        noise: float,
-    ) -> Result:
-        begun = [began for _, began, _ in moments]
-        ends = [*begun[1:], max(dispatched.values())]
+    def _result(self, moments: Sequence[_Moment], times: _Times, noise: float) -> Result:
+        begun = [each.began for each in moments]
+        ends = [*begun[1:], max(times.created.values())]
 
-        def pause(since: datetime, until: datetime) -> float:
-            return longest_pause(self._submitted, dispatched, since, until)
+        def pause(of: Mapping[str, datetime], since: datetime, until: datetime) -> float:
+            return longest_pause(self._submitted, of, since, until)
 
         return Result(
-            len(dispatched),
-            pause(min(dispatched.values()), begun[0]),
+            len(times.dispatched),
+            pause(times.dispatched, self._users_began, begun[0]),
             tuple(
-                Handover(name, (taken - began).total_seconds(), pause(began, end))
-                for (name, began, taken), end in zip(moments, ends, strict=True)
+                Handover(
+                    each.signal,
+                    each.live,
+                    (each.taken_over - each.began).total_seconds(),
+                    pause(times.dispatched, each.began, end),
+                    pause(times.created, each.began, end),
+                )
+                for each, end in zip(moments, ends, strict=True)
             ),
             noise,
         )
+
+    async def _fill(self, count: int) -> None:
+        """Submits gangs, and returns once the objects of all are created."""
+
+        async def submit(gang: Gang) -> None:
+            self._submitted[gang.name] = datetime.now(UTC)
+            await self._arena.client.create(APPWRAPPERS, gang.appwrapper)
+
+        await spread(islice(self._left, count), CONNECTIONS, submit)
+        await self._until("SELECT count(*) FROM event WHERE cause = 'created'", count)
+        _say(f"{count} gangs are live")
+        self._users_began = datetime.now(UTC)
 
     @asynccontextmanager
     async def _users(self, pause: float) -> AsyncIterator[None]:
@@ -230,12 +273,12 @@ class _Trial:
         query = f"SELECT count(*) FROM event WHERE cause = 'dispatched' AND epoch = {epoch}"
         await self._until(query, DISPATCHED_BEFORE)
 
-    async def _check(self) -> dict[str, datetime]:
-        """The time of each dispatch; raises `BenchmarkFailed` if a gang is lost or was dispatched twice."""
+    async def _check(self) -> _Times:
+        """When each gang was dispatched and created; raises `BenchmarkFailed` if one is lost or dispatched twice."""
         async with await psycopg.AsyncConnection.connect(self._database_url) as connection:
-            found = await connection.execute("SELECT name, at FROM event WHERE cause = 'dispatched'")
-            rows = await found.fetchall()
-        dispatched: dict[str, datetime] = dict(rows)
+            query = "SELECT name, at FROM event WHERE cause = %s"
+            rows = await (await connection.execute(query, ["dispatched"])).fetchall()
+            created = await (await connection.execute(query, ["created"])).fetchall()
         rayclusters = await self._arena.list(RAYCLUSTERS)
         owners = sorted(each["metadata"]["ownerReferences"][0]["name"] for each in rayclusters)
         if not sorted(self._submitted) == sorted(name for name, _ in rows) == owners:
@@ -243,7 +286,7 @@ class _Trial:
                 f"{len(self._submitted)} gangs were submitted, {len(rows)} dispatches committed, "
                 f"{len(owners)} RayClusters created"
             )
-        return dispatched
+        return _Times(dict(rows), dict(created))
 
     async def _until(self, query: str, least: int) -> None:
         """Returns once the query gives at least so many."""

@@ -439,19 +439,6 @@ def _container() -> Iterator[PostgresServer]:
         yield NamedPostgres(container.get_connection_url())
 
 
-__all__ = [
-    "EmbeddedPostgres",
-    "NoPostgres",
-    "PostgresServer",
-    "clone_template",
-    "drop_database",
-    "migrated_template",
-    "postgres_server",
-    "server_binaries",
-    "url_of",
-]
-
-
 # --- with TLS ----------------------------------------------------------------------------------------
 
 
@@ -509,3 +496,18 @@ def tls_binaries() -> Path | None:
     """The programs of a Postgres of this machine that is built with TLS: Debian's newest; None without one."""
     found = Path("/usr/lib/postgresql").glob("*/bin/initdb")
     return max((each.parent for each in found), key=lambda each: int(each.parent.name), default=None)
+
+
+__all__ = [
+    "EmbeddedPostgres",
+    "NoPostgres",
+    "PostgresServer",
+    "TlsPostgres",
+    "clone_template",
+    "drop_database",
+    "migrated_template",
+    "postgres_server",
+    "server_binaries",
+    "tls_binaries",
+    "url_of",
+]

@@ -32,11 +32,11 @@ def test_pause_is_the_longest_time_without_a_dispatch_while_a_gang_waits(
 
 
 def test_table_has_a_line_for_each_handover() -> None:
-    handovers = (Handover("SIGTERM", 0.25, 0.5), Handover("SIGKILL", 14.0, 15.25))
+    handovers = (Handover("SIGTERM", 1000, 0.25, 0.5, 0.75), Handover("SIGKILL", 1100, 14.0, 15.25, 16.0))
     assert as_table(Result(400, 0.1, handovers, 0.5)).splitlines() == [
-        "                         next leader s   pause s",
-        "SIGTERM                           0.25      0.50",
-        "SIGKILL                          14.00     15.25",
-        "before all of them                          0.10",
+        "                          live gangs  next leader s   pause s   of objects s",
+        "SIGTERM                         1000           0.25      0.50           0.75",
+        "SIGKILL                         1100          14.00     15.25          16.00",
+        "before all of them                                       0.10",
         "400 gangs, each dispatched once; others used 0.50 cores",
     ]
