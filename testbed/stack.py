@@ -209,7 +209,11 @@ class Stack:
 
     def exports(self) -> list[str]:
         """Lines that make a shell use this stack; the folder on its PATH has kubectl and psql."""
-        own = {"DISPATCHER_DATABASE_URL": self.database_url, "DISPATCHER_NAMESPACE": NAMESPACE}
+        own = {
+            "DISPATCHER_DATABASE_URL": self.database_url,
+            "DISPATCHER_NAMESPACE": NAMESPACE,
+            **self._settings,
+        }
         values = {**self.plane.environment, **own}
         lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
         return [*lines, f'export PATH={shlex.quote(str(self.folder / "bin"))}:"$PATH"']
