@@ -21,8 +21,6 @@ from tests.cluster.demos import fresh_folder
 from tests.cluster.every_kind import DECLARED, ENDING, STAYING, WITHOUT_PODS, appwrappers, name_of
 from tests.cluster.manifests import appwrapper, changed, item, job
 
-pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(300)]
-
 Json = dict[str, Any]
 
 PATIENCE_SECONDS = 120.0
@@ -71,6 +69,8 @@ def test_every_built_in_kind_has_an_example() -> None:
     assert kinds() == {(row.group, row.kind) for row in ROWS}
 
 
+@pytest.mark.exhaustive
+@pytest.mark.timeout(300)
 async def test_every_kind_can_be_wrapped_and_runs_and_ends_as_its_operator_has_it(hub: Client) -> None:
     for each in (*appwrappers().values(), UNANNOTATED):
         await asyncio.to_thread(hub.request, "POST", APPWRAPPERS, each)
