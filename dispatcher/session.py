@@ -33,7 +33,7 @@ from dispatcher.controller.members.fleet import Fleet, FleetCallbacks
 from dispatcher.controller.members.pod_defaults import PodDefaultsOfClusters
 from dispatcher.controller.reconcile.acts import Acts
 from dispatcher.controller.reconcile.creation import Creator
-from dispatcher.controller.reconcile.event_recorder import StepRecorder
+from dispatcher.controller.reconcile.event_recorder import StepRecorder, event_about
 from dispatcher.controller.reconcile.observer import Observer
 from dispatcher.controller.reconcile.pacing import Pacing
 from dispatcher.controller.reconcile.reconciler import Reconciler, lane_of
@@ -73,6 +73,7 @@ from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 from dispatcher.core.scheduling.sharing.loops import Preempted
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
+from dispatcher.core.status.events import grew_beyond_quota
 from dispatcher.core.status.outlook import Outlook, outlook_in
 from dispatcher.kube.access_reviews import is_allowed, is_author_policy_bound
 from dispatcher.kube.client import POD_NAMESPACE, ClusterClient, own_namespace, pod_namespace
@@ -175,7 +176,13 @@ class Session:
         )
         self._usage = UsageKeeper(self._queues, RecentUseStore(process.database), now, time.monotonic)
         self._queue_statuses = QueueStatusWriter(
-            self._queues, self._cache, self._fleet, process.client, now, settings.queue_status_seconds
+            self._queues,
+            self._cache,
+            self._fleet,
+            process.client,
+            now,
+            settings.queue_status_seconds,
+            on_beyond_quota=self._tell_beyond_quota,
         )
         self._priority_classes = PriorityClassWatch(
             process.client, self._cluster.discovery, self._classes_changed
@@ -338,6 +345,7 @@ class Session:
             time.monotonic,
             self._limits.bound,
             self._outlooks.outlook_of,
+            self._queue_statuses.beyond_quota_of,
         )
         acts = Acts(self._attempts, self._intake, creator, self._limits, self._pacing)
         return Reconciler(
@@ -519,6 +527,13 @@ class Session:
 
     def _is_taken_in(self, uid: str) -> bool:
         return self._cache.get(uid) is not None
+
+    def _tell_beyond_quota(self, record: Record, message: str) -> None:
+        """Have the status of a gang say that it grew beyond the quota of its queue; an Event says it once."""
+        view = self._informer.view(record.uid)
+        if message and view is not None and view.status.get("beyondQuota") != message:
+            self._recorder.offer(event_about(record, grew_beyond_quota(message), self._process.clock.now()))
+        self._queue.add(record.uid)
 
     def _shown_outlook(self, uid: str) -> Outlook:
         """The outlook in the status of an AppWrapper, as the watch shows it."""

@@ -75,6 +75,13 @@ async def test_gang_that_its_autoscaler_grows_is_charged_shown_and_counted_with_
     assert (status["gpus"], status["queuejobstate"]) == (3, "Running")
     await until_held(world, "web", cpu="400m")
     await until_used(world, "3")
+
+    async def is_told() -> bool:
+        found = await world.client.get(f"/api/v1/namespaces/{world.namespace}/events")
+        status = ((await world.get("AppWrapper", "ray")) or {})["status"]
+        return "beyondQuota" in status and "GrewBeyondQuota" in {each["reason"] for each in found["items"]}
+
+    await world.until(is_told, "ray is told that it grew beyond the quota of its queue")
     listed = json.loads((await run("running", "-n", world.namespace, "-o", "json")).out)
     shown = {
         each["name"]: (each["gpus"]["held"], each["held"]["cpu"], each["demand"]["cpu"]) for each in listed
@@ -85,6 +92,7 @@ async def test_gang_that_its_autoscaler_grows_is_charged_shown_and_counted_with_
     await world.merge("Deployment", "web", {"spec": {"replicas": 1}})
     for name in ("ray", "web"):
         await until_held(world, name)
+        assert "beyondQuota" not in ((await world.get("AppWrapper", name)) or {})["status"]
         changes = [cause for cause in await world.causes(name) if cause in {"grew", "shrank"}]
         assert (changes[0], changes[-1]) == ("grew", "shrank")
     await until_used(world, "1")

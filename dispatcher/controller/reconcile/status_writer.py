@@ -54,7 +54,8 @@ class StatusWriter:
     """Writes the status of one AppWrapper at a time; `monotonic` is in seconds.
 
     `outlook_of` returns the outlook of a queued AppWrapper by uid; None while this leader has none yet. The outlook in
-    the status then stays, so that a new leader does not remove it and write it again.
+    the status then stays, so that a new leader does not remove it and write it again. So it is with `beyond_quota_of`,
+    the sentence about a gang that grew beyond the quota of its queue.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class StatusWriter:
         monotonic: Callable[[], float],
         bound: QueueBound | None = None,
         outlook_of: Callable[[str], Outlook | None] = lambda _uid: None,
+        beyond_quota_of: Callable[[str], str | None] = lambda _uid: None,
     ) -> None:
         self._informer = informer
         self._cache = cache
@@ -74,6 +76,7 @@ class StatusWriter:
         self._monotonic = monotonic
         self._bound = QueueBound() if bound is None else bound
         self._outlook_of = outlook_of
+        self._beyond_quota_of = beyond_quota_of
         self._written: dict[str, _Written] = {}
         self._changing_since: dict[str, tuple[Phase, float]] = {}
         self._one_large = asyncio.Semaphore(1)
@@ -137,14 +140,18 @@ class StatusWriter:
 
     def _status(self, record: Record, view: AppWrapperView) -> Status:
         attempt = record.attempt
+        beyond = self._beyond_quota_of(record.uid)
+        if beyond is None:
+            beyond = str(self._shown(view).get("beyondQuota", ""))
         cluster = self._clusters.get(attempt.cluster) if attempt and record.has_objects else None
         if cluster is None:
             outlook = self._outlook_of(record.uid)
             if outlook is None:
                 outlook = outlook_in(self._shown(view))
-            return project(record, Shown(has_components=view.has_components, outlook=outlook))
+            shown = Shown(has_components=view.has_components, outlook=outlook, beyond_quota=beyond)
+            return project(record, shown)
         pods, waiting = cluster.pod_counts(record.uid), cluster.pending_pods(record.uid)
-        return project(record, Shown(pods, tuple(waiting), view.has_components))
+        return project(record, Shown(pods, tuple(waiting), view.has_components, beyond_quota=beyond))
 
     def _shown(self, view: AppWrapperView) -> Status:
         """The status that readers see, or will see once the last write reaches them."""

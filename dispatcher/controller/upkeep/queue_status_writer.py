@@ -3,13 +3,15 @@
 Once in each period, all states are counted anew from the cache, in slices, and the status of each queue is
 compared with what the API server has: an idle dispatcher writes nothing. A status that cannot be written is
 written in a later round; the failure is logged once, until a round succeeds or fails otherwise.
+
+Each round also finds the gangs that grew beyond what their queues may use, so that their AppWrappers say so.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -19,13 +21,21 @@ from dispatcher.api.names import QUEUES_PATH
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.queue_cycles import active_gangs
 from dispatcher.controller.scheduling.slices import Slices
+from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Sharing
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.sharing import division
-from dispatcher.core.status.queue_status import QueueCounter, QueueGangs, QueueState, QueueStatuses
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang
+from dispatcher.core.status.queue_status import (
+    QueueCounter,
+    QueueGangs,
+    QueueState,
+    QueueStatuses,
+    beyond_quota,
+)
 from dispatcher.kube import paths
 from dispatcher.kube.client import ClusterClient
 
@@ -71,7 +81,9 @@ class QueueStatusWriter:
         now: Callable[[], datetime],
         period: float,
         monotonic: Callable[[], float] = time.monotonic,
+        on_beyond_quota: Callable[[Record, str], None] = lambda _record, _message: None,
     ) -> None:
+        """`on_beyond_quota` is called with a record whose message of `beyond_quota_of` has changed."""
         self.states: Mapping[str, QueueState] = {}
         """The state of each declared queue by name, as of the last round; empty if none is declared."""
         self._queues = queues
@@ -85,6 +97,13 @@ class QueueStatusWriter:
         self._counted: Forest | None = None
         self._written: dict[str, _Written] = {}
         self._trouble: type[errors.ClusterError] | None = None
+        self._on_beyond_quota = on_beyond_quota
+        self._active: Sequence[ActiveGang] = ()
+        self._beyond_quota: dict[str, str] | None = None
+
+    def beyond_quota_of(self, uid: str) -> str | None:
+        """Why a gang, by uid, holds more than its queue may use; empty if it does not, None before the first round."""
+        return None if self._beyond_quota is None else self._beyond_quota.get(uid, "")
 
     async def run(self) -> None:
         """Write what has changed once in each period, until cancelled."""
@@ -100,7 +119,9 @@ class QueueStatusWriter:
     async def write(self) -> None:
         """Count all queues and write the statuses that differ."""
         declared, queues = self._queues.declared, list(self._queues.dispatch_queues)
+        self._active = ()
         self.states = await self._count(declared) if declared.is_declared else {}
+        self._find_beyond_quota()
         self._written = {each.uid: self._written[each.uid] for each in queues if each.uid in self._written}
         statuses, slices = QueueStatuses(declared, queues), Slices(self._monotonic)
         trouble: errors.ClusterError | None = None
@@ -127,8 +148,20 @@ class QueueStatusWriter:
         }
         records = list(self._cache.records())
         active = await slices.run(active_gangs(records, snapshots))
+        self._active = active
         gangs = QueueGangs(records, active, self._now(), capacities)
         return await slices.run(self._counter.count_in_steps(gangs))
+
+    def _find_beyond_quota(self) -> None:
+        grown = {gang.uid: gang.record for gang in self._active if gang.record.grown}
+        told = {uid: beyond_quota(record, self.states) for uid, record in grown.items()}
+        before, self._beyond_quota = (
+            self._beyond_quota or {},
+            {uid: each for uid, each in told.items() if each},
+        )
+        for uid, record in grown.items():
+            if told[uid] != before.get(uid, ""):
+                self._on_beyond_quota(record, told[uid])
 
     async def _write(self, queue: DispatchQueue, statuses: QueueStatuses, state: QueueState) -> None:
         """Write the status of a queue if it differs from what the API server has, as far as this is known."""

@@ -38,13 +38,15 @@ class Shown:
     """The parts of the status that are not in the record: the pods, whether the AppWrapper has components, the outlook.
 
     `pending_pods` are a few of the pods that cannot be scheduled, as MCAD lists them. `outlook` are fields of `waiting`
-    (`core.status.outlook`), for a queued AppWrapper.
+    (`core.status.outlook`), for a queued AppWrapper. `beyond_quota` says that a gang grew beyond the quota of its
+    queue.
     """
 
     pods: PodCounts = NO_PODS
     pending_pods: tuple[Mapping[str, Any], ...] = ()
     has_components: bool = False
     outlook: Mapping[str, Any] = field(default_factory=dict)
+    beyond_quota: str = ""
 
 
 NOTHING_BESIDE: Final = Shown()
@@ -81,6 +83,8 @@ def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
         status["pendingpodconditions"] = list(shown.pending_pods)
     if record.grown:
         status["held"] = _held(record)
+        if shown.beyond_quota:
+            status["beyondQuota"] = shown.beyond_quota
     pods = shown.pods
     counts = (pods.pending, pods.running, pods.succeeded, pods.failed)
     status.update({word: count for word, count in zip(POD_COUNTS, counts, strict=True) if count})

@@ -1,7 +1,8 @@
 """The steps that have a Kubernetes Event: few, because each Event is a write to the API server.
 
 Dispatched, Running, Completed, Failed, Requeued, Suspended, Preempted, Preempting, the first pending reason, adjusted
-specs, and warnings of API servers; also a preemption that closes a circle. Other steps are in the status and in
+specs, and warnings of API servers; also a preemption that closes a circle, and a gang that grows beyond the quota of
+its queue. Other steps are in the status and in
 history. A preempted gang has its Event when its removal begins, because its pods go then, and none when its objects are
 removed.
 """
@@ -73,6 +74,11 @@ def warnings_event_of(change: Change) -> UserEvent | None:
     if event.cause != Cause.CREATED or not event.message:
         return None
     return UserEvent("CreatedWithWarnings", event.message, warning=True)
+
+
+def grew_beyond_quota(message: str) -> UserEvent:
+    """The Event of a gang that grew beyond the quota of its queue."""
+    return UserEvent("GrewBeyondQuota", message, warning=True)
 
 
 MOST_IN_LOOP: Final = 10

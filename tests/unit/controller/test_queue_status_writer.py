@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.upkeep.queue_status_writer import QueueStatusWriter
+from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Phase
 from dispatcher.core.model.requirements import ClusterRequirements
@@ -46,8 +47,16 @@ class Bench:
         self.clusters = make_snapshots(hub=make_snapshot(cpu=16_000))
         self.asked_for_snapshots = 0
         self.declared = DeclaredQueues()
+        self.told: list[tuple[str, str]] = []
         self.writer = QueueStatusWriter(
-            self, self.cache, self, client, lambda: at(int(monotonic())), PERIOD_SECONDS, monotonic
+            self,
+            self.cache,
+            self,
+            client,
+            lambda: at(int(monotonic())),
+            PERIOD_SECONDS,
+            monotonic,
+            lambda record, message: self.told.append((record.name, message)),
         )
 
     @property
@@ -244,3 +253,45 @@ async def test_a_defect_does_not_end_the_rounds(bench: Bench) -> None:
     await asyncio.sleep(10)
     assert bench.written() == ["team"]
     await stop(running)
+
+
+BEYOND = (
+    "it holds 2 cpu beyond its demand, and queue team uses more than it may (nominal 4): no gang is evicted for that, "
+    "but the queue's gangs may be preempted, and others wait"
+)
+
+
+async def test_gang_that_grew_beyond_the_quota_of_its_queue_is_told_as_long_as_that_lasts(
+    bench: Bench,
+) -> None:
+    bench.declare("team", resources=CPU)
+    bench.runs("other", "team", cpu=1000)
+    bench.runs("ray", "team", cpu=2000)
+    assert bench.writer.beyond_quota_of("uid-of-ray") is None
+    await bench.writer.write()
+    assert (bench.writer.beyond_quota_of("uid-of-ray"), bench.told) == ("", [])
+
+    record = bench.cache.get("uid-of-ray")
+    assert record is not None
+    grown = run_steps.note_growth(record, Resources({"cpu": 4000}), at(20)).after
+    bench.cache.put(grown)
+    await bench.writer.write()
+    await bench.writer.write()
+    assert (bench.writer.beyond_quota_of("uid-of-ray"), bench.told) == (BEYOND, [("ray", BEYOND)])
+    assert bench.writer.states["team"].used == {"cpu": 5000}
+
+    bench.declare("team", resources={"cpu": {"nominalQuota": 5}})
+    await bench.writer.write()
+    assert (bench.writer.beyond_quota_of("uid-of-ray"), bench.told[1:]) == ("", [("ray", "")])
+
+
+async def test_gang_that_grew_into_quota_that_its_queue_borrows_is_not_told(bench: Bench) -> None:
+    bench.declare("company")
+    bench.declare("team", parent="company", resources=CPU)
+    bench.declare("lender", parent="company", resources=CPU)
+    bench.runs("ray", "team", cpu=4000)
+    record = bench.cache.get("uid-of-ray")
+    assert record is not None
+    bench.cache.put(run_steps.note_growth(record, Resources({"cpu": 8000}), at(20)).after)
+    await bench.writer.write()
+    assert bench.told == []

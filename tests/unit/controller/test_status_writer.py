@@ -12,7 +12,7 @@ from dispatcher.api import conditions as words
 from dispatcher.api.names import FINALIZER
 from dispatcher.core.lifecycle import creation_steps, queue_steps, run_steps
 from dispatcher.core.model.record import Phase, Record
-from dispatcher.core.model.resources import NOTHING
+from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity import Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.core.status.conditions import Shown, project
 from tests.builders import WAITS, at, make_appwrapper, make_blocked, make_record
@@ -65,6 +65,21 @@ async def test_outlook_stays_in_the_status_until_the_leader_has_one(world: World
     world.outlooks[UID] = {}
     await report(world, record)
     assert [status["waiting"].get("position") for status in world.statuses()] == [6, None]
+
+
+async def test_that_a_gang_grew_beyond_its_quota_stays_in_the_status_until_the_leader_knows(
+    world: World,
+) -> None:
+    record = run_steps.note_growth(make_record(Phase.RUNNING), Resources({"cpu": 9000}), at(5)).after
+    world.show(make_appwrapper(status=project(record, Shown(beyond_quota="too much"))))
+    await report(world, record)
+    assert world.statuses() == []
+
+    world.beyond_quota[UID] = "less"
+    await report(world, record)
+    world.beyond_quota[UID] = ""
+    await report(world, record)
+    assert [status.get("beyondQuota") for status in world.statuses()] == ["less", None]
 
 
 async def test_restart_writes_nothing_where_the_api_server_shows_the_same(world: World) -> None:

@@ -99,8 +99,16 @@ class World:
         self.failed: list[str] = []
         self.intake = self.make_intake()
         self.outlooks: dict[str, Outlook] = {}
+        self.beyond_quota: dict[str, str] = {}
         self.status_writer = StatusWriter(
-            self.hub, self.cache, self.clusters, self.queue, monotonic, self.bound, self.outlooks.get
+            self.hub,
+            self.cache,
+            self.clusters,
+            self.queue,
+            monotonic,
+            self.bound,
+            self.outlooks.get,
+            self.beyond_quota.get,
         )
         self.pacing = Pacing()
         self.results = Results(

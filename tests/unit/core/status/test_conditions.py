@@ -504,6 +504,13 @@ def test_gang_that_grew_shows_what_it_holds_until_it_is_gone() -> None:
     assert (project(shrunk)["gpus"], "held" in project(shrunk)) == (1, False)
 
 
+def test_only_a_gang_that_grew_says_that_it_is_beyond_its_quota() -> None:
+    record, shown = make_record(Phase.RUNNING), Shown(beyond_quota="too much")
+    grown = run_steps.note_growth(record, record.gang.demand * 2, at(10)).after
+    assert (project(grown, shown)["beyondQuota"], "beyondQuota" in project(grown)) == ("too much", False)
+    assert "beyondQuota" not in project(record, shown)
+
+
 def test_status_lists_as_many_held_resources_as_the_crd_has_room_for() -> None:
     demand = Resources({f"a{number}.example.com/device": 1 for number in range(70)})
     record = make_record(Phase.RUNNING, gang=Gang(demand, 1))
