@@ -11,6 +11,9 @@ from tests.cluster.world import World
 
 Json = dict[str, Any]
 
+GROWTH = ("grew", "shrank")
+"""Causes in history that say how many pods a gang has, and not how it fares."""
+
 
 async def crash(world: World, process: Process) -> None:
     """Kill the dispatcher; the next one need not wait for its lease."""
