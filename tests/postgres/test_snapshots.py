@@ -287,6 +287,17 @@ async def test_a_record_is_read_with_all_that_decisions_depend_on(bench: Bench, 
     }
 
 
+async def test_a_gang_that_grew_is_planned_with_what_it_holds(bench: Bench, database_url: str) -> None:
+    record = await bench.running("ray")
+    change = run_steps.note_growth(record, record.gang.demand + {"nvidia.com/gpu": 2}, LATER)
+    record = await bench.commit(change)
+    await bench.keeper.write()
+    found = await read_snapshot(database_url, TIMEOUT)
+    (running,) = found.world.running
+    assert (running.demand, running.held) == (record.gang.demand, record.charge)
+    assert found.records[record.uid].charge == record.charge
+
+
 async def test_the_pods_of_a_gang_that_ended_since_are_left_out(bench: Bench, database_url: str) -> None:
     ended, deleted = await bench.running("ended"), await bench.running("deleted")
     bench.bind("east", "one", ended.uid)
