@@ -280,6 +280,8 @@ async def test_status_keeps_all_we_and_mcad_write(api: Api, namespace: str) -> N
             "clusters": [{"cluster": "hub", "reason": "Insufficient", "resource": "nvidia.com/gpu"}],
             "position": 1,
             "queueLength": 2,
+            "estimatedStart": "2026-11-20T09:58:06Z",
+            "estimateUnknown": "too many AppWrappers start or end before it",
             "holders": [
                 {"name": "a", "namespace": namespace, "user": "alice", "since": "2026-11-20T08:58:06Z"}
             ],
@@ -331,7 +333,11 @@ async def test_kubectl_get_shows_demand_position_and_reason(
         "reason": "InsufficientResources",
         "queue": "research",
         "user": "alice",
-        "waiting": {"reason": "InsufficientResources", "position": 3},
+        "waiting": {
+            "reason": "InsufficientResources",
+            "position": 3,
+            "estimatedStart": "2026-11-20T09:58:06Z",
+        },
     }
     await api.request("PATCH", f"{path}/status", {"status": status})
 
@@ -347,12 +353,17 @@ async def test_kubectl_get_shows_demand_position_and_reason(
         "Priority": 9,
         "GPUs": 2,
         "Position": 3,
+        "Est Start": "2026-11-20T09:58:06Z",
         "Cluster": None,
         "Reason": "InsufficientResources",
         "Queue": "research",
         "User": "alice",
     }
-    assert {name for name, priority in columns.items() if priority} == {"Queue", "User"}  # only with -o wide
+    assert {name for name, priority in columns.items() if priority} == {
+        "Est Start",
+        "Queue",
+        "User",
+    }  # only with -o wide
 
 
 async def test_condition_type_may_be_there_only_once(api: Api, namespace: str) -> None:

@@ -1,12 +1,14 @@
-"""Keeps the outlook of each waiting gang for its status: position, holders and the least repair.
+"""Keeps the outlook of each waiting gang for its status: position, estimated start, holders and the least repair.
 
 Nothing of it is committed: an outlook is derived from the leader's memory, and a new leader derives it again. Once in
-`period`, all positions are counted in slices. The advice for the first gangs is sought in a thread if anything has
-changed since the last search, and the searches take at most 1 / `PAUSE_FACTOR` of the time. So advice in large clusters
-is some minutes old. A search cannot be cancelled: a process that ends waits for it, seconds in the largest clusters.
+`period`, all positions are counted in slices. Starts and the advice for the first gangs are sought in a thread if
+anything has changed since the last search, and the searches take at most 1 / `PAUSE_FACTOR` of the time. So both are
+some minutes old in large clusters. A search cannot be cancelled: a process that ends waits for it, seconds in the
+largest clusters.
 
 A round changes at most `MOST_WRITES` statuses of gangs with an exact position, and as many of the others, each group in
-the order in which the statuses fell behind. A status that shows the same outlook already is not written.
+the order in which the statuses fell behind. A status that shows the same outlook already is not written, and neither is
+one that differs by a start that has moved a little (`steady`).
 
 Outlooks give way to dispatches, because a write costs the API server the same for both. A round is busy if more than
 `MOST_DISPATCHED` gangs were dispatched since the round before. Of busy rounds in a row, `MOST_PASSED` are passed over:
@@ -30,7 +32,7 @@ from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.cluster_facts import Clusters, ClusterState, facts_of, states_of
 from dispatcher.core.model.record import Record
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
-from dispatcher.core.status.outlook import Outlook, Positions, advise_first, positions
+from dispatcher.core.status.outlook import Found, Outlook, Positions, joined, positions, search, steady
 
 MOST_WRITES: Final = 100
 """Statuses of one kind that a round changes: 20 writes per second of both kinds, with a round in ten seconds."""
@@ -46,9 +48,10 @@ PAUSE_FACTOR: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class _Searched:
-    """All that the advice of a search depends on."""
+    """All that the answer of a search depends on, beside the time."""
 
     first: tuple[str, ...]
+    exact: tuple[str, ...]
     queued: tuple[Record, ...]
     holders_version: int
     states: Mapping[str, ClusterState]
@@ -83,7 +86,7 @@ class OutlookKeeper:
         self._outlooks: dict[str, Outlook] = {}
         self._behind: dict[str, Outlook] = {}
         self._is_counted = False
-        self._advice: Mapping[str, Outlook] = {}
+        self._found = Found({})
         self._searched: _Searched | None = None
         self._next_search = monotonic()
         self._dispatches = cache.dispatches
@@ -118,7 +121,7 @@ class OutlookKeeper:
         queued, rules = tuple(self._cache.queued()), self._rules()
         slices = Slices(self._monotonic)
         found = await slices.run(positions(queued, self._now(), has_queues=rules.has_queues))
-        await self._seek_advice(found.first, queued, rules, slices)
+        await self._search(found, queued, rules, slices)
         await self._update(found, slices)
         self._publish(frozenset(found.first), is_busy=is_busy)
 
@@ -127,32 +130,36 @@ class OutlookKeeper:
         before, self._dispatches = self._dispatches, self._cache.dispatches
         return self._dispatches - before > MOST_DISPATCHED
 
-    async def _seek_advice(
-        self, first: tuple[str, ...], queued: tuple[Record, ...], rules: SchedulingRules, slices: Slices
+    async def _search(
+        self, sought: Positions, queued: tuple[Record, ...], rules: SchedulingRules, slices: Slices
     ) -> None:
-        if not first:
-            self._advice, self._searched = {}, None
+        if not sought.first:
+            self._found, self._searched = Found({}), None
             return
         begun = self._monotonic()
         if begun < self._next_search:
             return
+        now, until = self._now(), self._found.until
         states = states_of(self._cache, self._clusters, rules)
-        search = _Searched(first, queued, self._cache.holders_version, states)
-        if search == self._searched:
+        version = self._cache.holders_version
+        searched = _Searched(sought.first, sought.exact, queued, version, states)
+        if searched == self._searched and (until is None or now < until):
             return
-        now, records = self._now(), list(self._cache.records())
+        records = list(self._cache.records())
         facts = [await facts_of(each, self._clusters, now, slices) for each in states.values()]
-        self._advice = await asyncio.to_thread(advise_first, facts, records, first, now)
-        self._searched = search
+        self._found = await asyncio.to_thread(search, facts, records, sought, now)
+        self._searched = searched
         self._next_search = begun + PAUSE_FACTOR * (self._monotonic() - begun)
 
     async def _update(self, found: Positions, slices: Slices) -> None:
         """Compare the new outlooks with the statuses; a gang whose status shows another outlook is behind."""
         changed: dict[str, Outlook] = {}
+        now = self._now()
         for uid, position in found.outlooks.items():
-            outlook = {**position, **self._advice[uid]} if uid in self._advice else position
-            before = self._outlooks.get(uid)
-            if outlook == (self._shown(uid) if before is None else before):
+            known, before = self._found.outlooks.get(uid), self._outlooks.get(uid)
+            shown = self._shown(uid) if before is None else before
+            outlook = position if known is None else steady(shown, joined(position, known), now)
+            if outlook == shown:
                 self._outlooks[uid] = outlook
             else:
                 changed[uid] = outlook

@@ -10,6 +10,7 @@ from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.scheduling.estimates import MOST_ESTIMATED, UnknownStart, Why
 
 NOT_AMONG_FIRST: Final = f"a start is estimated for the first {MOST_ESTIMATED} of a queue"
+TOO_LARGE: Final = "it would not start if nothing else ran"
 NOT_SEARCHED: Final = "the clusters and queues are too large for an estimate"
 
 _MOST_NAMED: Final = 3
@@ -28,7 +29,7 @@ def why_unknown(unknown: UnknownStart, records: Mapping[str, Record], namespace:
         case Why.BEHIND_HEAD:
             return f"its queue stops at {_head(unknown, records, namespace)}, whose start is unknown"
         case Why.TOO_LARGE:
-            return "it would not start if nothing else ran"
+            return TOO_LARGE
         case Why.STILL_WAITS:
             return f"after all known ends it still waits{f': {unknown.reason}' if unknown.reason else ''}"
         case Why.PREEMPTION:

@@ -37,8 +37,8 @@ from dispatcher.core.scheduling.world import KnownSnapshots, World
 
 MOST_ESTIMATED: Final = 20
 """The last position in a queue with an estimate."""
-MOST_WORK: Final = 300_000
-"""Bounds the cycles of one estimate, in the terms of `size_of`: some seconds in the largest clusters."""
+MOST_WORK: Final = 100_000
+"""Bounds the cycles of one estimate, in nodes (with queues, as `size_of`): two to five seconds where it is reached."""
 
 _AWAITS_CAPACITY: Final = LACKS_QUOTA | {INSUFFICIENT, RESERVED, NO_CLUSTER, "AwaitingRelease"}
 """Pending reasons that end when other gangs end."""
@@ -131,12 +131,20 @@ class _Future:
             waiting -= self._starts.keys()
             if self._stopped:
                 return
-            if placed:
-                continue  # a starved gang that is placed frees its reservation
+            if placed and self._may_free:
+                continue
             event = self.next_event()
             if event is None:
                 return
             self._move_to(event)
+
+    @property
+    def _may_free(self) -> bool:
+        """True if a cycle that places gangs may also free capacity: a starved gang that is placed keeps none any more.
+
+        Otherwise a second cycle at the same time would place nothing.
+        """
+        return self._world.has_queues or bool(self._backfill.reservations)
 
     def next_event(self) -> datetime | None:
         """The next time at which a cycle may decide otherwise; None if waiting changes nothing any more."""
@@ -191,7 +199,7 @@ class _Future:
 
     def _plan(self) -> bool:
         """Plans a cycle, and moves the world behind it; true if it places a gang."""
-        self._work += size_of(self._world)
+        self._work += _cost(self._world)
         if not self._world.has_queues:
             self._world = replace(self._world, reservations=self._renewed())
         _, outcomes = self._world.plan_queues(self._known)
@@ -219,7 +227,7 @@ class _Future:
         uids = frozenset[str]() if is_strict else ordering.starved(queue, world.now, world.starvation_bound)
         if not uids and not self._backfill.reservations:
             return {}
-        self._work += size_of(world)
+        self._work += _cost(world)
         starved = [each for each in queue if each.uid in uids]
         return self._backfill.renew(starved, self._known.of(world), world.now)
 
@@ -282,3 +290,10 @@ class _Future:
     def _roots(self, record: Record) -> set[str]:
         """The roots of the trees in which a gang is charged."""
         return {each.root for each in self._forest.places_of(record.leaves)}
+
+
+def _cost(world: World) -> int:
+    """The cost of a cycle: without queues a gang costs less than a node, because a class is refused once."""
+    if world.has_queues:
+        return size_of(world)
+    return sum(len(each.nodes) for each in world.clusters) + len(world.pending) // 4

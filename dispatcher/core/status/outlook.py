@@ -1,8 +1,9 @@
-"""The outlook of a waiting gang, as fields of `status.waiting`: its position, its holders and the least repair.
+"""The outlook of a waiting gang, as fields of `status.waiting`: position, estimated start, holders, least repair.
 
 An outlook is no part of the record: it changes with other gangs, and no decision depends on it. Few statuses may change
 when one gang leaves the queue. So only the first `MOST_EXACT` gangs of a queue have their exact position, and the
-length of the queue; a later position is rounded down. Holders and repairs are searched for the first gangs only.
+length of the queue; a later position is rounded down. Starts are estimated for these first gangs, and holders and
+repairs are searched for the first few. A status that shows a start keeps it while the estimate moves a little.
 
 The reader of a status may be a user of one namespace. So holders and gangs to remove are named only if they are in the
 namespace of the gang, and nodes are not named. Of a node to add, the status has the labels that pods of the gang ask
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from dispatcher.core.model.gang import Gang
@@ -23,26 +24,33 @@ from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Record
 from dispatcher.core.scheduling import ordering
 from dispatcher.core.scheduling.advice import Advice, advise_some
+from dispatcher.core.scheduling.estimate_words import NOT_AMONG_FIRST, NOT_SEARCHED, TOO_LARGE, why_unknown
+from dispatcher.core.scheduling.estimates import MOST_ESTIMATED, Estimate, estimated_starts
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, world_of
 from dispatcher.core.scheduling.repair import AddNodes, AddQuota, RemoveGangs, RemoveTaints, Repair
 from dispatcher.core.scheduling.repair_words import in_words
 from dispatcher.core.scheduling.trials import size_of
-from dispatcher.core.scheduling.world import KnownSnapshots
+from dispatcher.core.scheduling.world import KnownSnapshots, World
 
 Outlook = Mapping[str, Any]
 """Fields of `status.waiting`, as JSON; absent fields are unknown or empty."""
 
-NO_OUTLOOK: Final[Outlook] = {}
+START: Final = "estimatedStart"
+UNKNOWN: Final = "estimateUnknown"
 
-FIELDS: Final = frozenset({"position", "queueLength", "holders", "otherHolders", "repair"})
+FIELDS: Final = frozenset({"position", "queueLength", START, UNKNOWN, "holders", "otherHolders", "repair"})
 """The fields of `status.waiting` that are the outlook."""
 
-MOST_EXACT: Final = 20
-"""The last exact position in a queue."""
+MOST_EXACT: Final = MOST_ESTIMATED
+"""The last exact position in a queue, which is the last one with an estimated start."""
+LEAST_MOVE: Final = timedelta(minutes=1)
+"""A shown start that is nearer than this to the new estimate stays, and one nearer than a tenth of the time left."""
 MOST_HOLDERS: Final = 5
 """Holders that are named."""
 MOST_REMOVED: Final = 10
 """Gangs to remove that are named."""
+_TOO_LARGE: Final[Outlook] = {UNKNOWN: TOO_LARGE}
+
 MOST_ADVISED: Final = 20
 """Gangs with advice: of all queues the first, then the second ones, up to `MOST_ADVISED_OF_A_QUEUE`."""
 MOST_ADVISED_OF_A_QUEUE: Final = 5
@@ -60,13 +68,15 @@ def outlook_in(status: Mapping[str, Any]) -> Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """The outlooks by position alone, by uid, and the uids of the gangs for which advice is sought.
+    """The outlooks by position alone, by uid, and the uids of the gangs for which advice and starts are sought.
 
-    These are the first gangs by position, and the first ones without a position: for those, only advice can help.
+    Advice is for the `first` gangs by position, and the first ones without a position: for those, only advice can help.
+    Starts are for the `exact` positions.
     """
 
     outlooks: Mapping[str, Outlook]
     first: tuple[str, ...]
+    exact: tuple[str, ...] = ()
 
 
 def rounded(position: int) -> int:
@@ -81,7 +91,7 @@ def positions(queued: Iterable[Record], now: datetime, *, has_queues: bool) -> S
     """The positions of the gangs that wait and may be dispatched now; without queues, all are in one queue.
 
     A gang waits once a cycle has refused it: a gang that is dispatched by its first cycle changes no position. A gang
-    that is too large to ever go has no position, so its outlook is empty.
+    that is too large to ever go has no position.
     """
     eligible: list[Record] = []
     lengths: Counter[str] = Counter()
@@ -96,6 +106,7 @@ def positions(queued: Iterable[Record], now: datetime, *, has_queues: bool) -> S
     shown: dict[int, Outlook] = {}
     outlooks: dict[str, Outlook] = {}
     first: list[tuple[int, str]] = []
+    exact: list[str] = []
     ordered = yield from in_order(eligible, lambda record: ordering.rank(record, now))
     for part in in_parts(ordered):
         for record in part:
@@ -105,33 +116,88 @@ def positions(queued: Iterable[Record], now: datetime, *, has_queues: bool) -> S
             counted[queue] += 1
             position = counted[queue]
             if is_too_large:
-                outlooks[record.uid] = NO_OUTLOOK
+                outlooks[record.uid] = _TOO_LARGE
             elif position <= MOST_EXACT:
                 outlooks[record.uid] = {"position": position, "queueLength": lengths[queue]}
+                exact.append(record.uid)
             else:
                 far = rounded(position)
-                outlooks[record.uid] = shown.setdefault(far, {"position": far})
+                outlooks[record.uid] = shown.setdefault(far, {"position": far, UNKNOWN: NOT_AMONG_FIRST})
             if position <= MOST_ADVISED_OF_A_QUEUE:
                 first.append((position, record.uid))
         yield
     first.sort(key=lambda each: each[0])
-    return Positions(outlooks, tuple(uid for _, uid in first[:MOST_ADVISED]))
+    return Positions(outlooks, tuple(uid for _, uid in first[:MOST_ADVISED]), tuple(exact))
 
 
-def advise_first(
-    facts: Sequence[ClusterFacts], records: Sequence[Record], uids: Collection[str], now: datetime
-) -> dict[str, Outlook]:
-    """The holders and the least repair of these queued gangs, by uid; none for a gang that is about to be dispatched.
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The outlooks beside the positions, by uid. Without any other change they hold before `until`, or always."""
 
-    With queues, there are none in a world in which a single plan is more than `MOST_WORK`. The time grows with the
-    nodes and pods of all clusters: seconds for 20,000 nodes.
+    outlooks: Mapping[str, Outlook]
+    until: datetime | None = None
+
+
+def search(
+    facts: Sequence[ClusterFacts], records: Sequence[Record], sought: Positions, now: datetime
+) -> Found:
+    """The estimated starts of the gangs with exact positions, and the holders and the least repair of the first ones.
+
+    There are none for a gang that is about to be dispatched. With queues, there are none in a world in which a single
+    plan is more than `MOST_WORK`. The time grows with the nodes and pods of all clusters: seconds for 20,000 nodes.
     """
-    world, known = world_of(facts, records, (), now), KnownSnapshots()
-    if world.has_queues and size_of(world) > MOST_WORK:
-        return {}  # each search would be cut short
-    found = advise_some(world, world.plan(known), uids, MOST_WORK, known)
+    world = world_of(facts, records, (), now)
+    if world.has_queues and size_of(world) > MOST_WORK:  # each search would be cut short
+        return Found({uid: {UNKNOWN: NOT_SEARCHED} for uid in sought.exact})
     by_uid = {each.uid: each for each in records}
-    return {uid: shown_advice(by_uid[uid], advice, by_uid) for uid, advice in found.items()}
+    estimates = estimated_starts(world, by_uid, sought.exact)
+    outlooks = {uid: shown_start(by_uid[uid], each, by_uid, now) for uid, each in estimates.starts.items()}
+    for uid, advice in _advice(world, by_uid, sought.first).items():
+        outlooks[uid] = {**outlooks.get(uid, {}), **advice}
+    return Found(outlooks, estimates.until)
+
+
+def _advice(world: World, records: Mapping[str, Record], uids: Collection[str]) -> dict[str, Outlook]:
+    known = KnownSnapshots()
+    found = advise_some(world, world.plan(known), uids, MOST_WORK, known)
+    return {uid: shown_advice(records[uid], advice, records) for uid, advice in found.items()}
+
+
+def shown_start(record: Record, estimate: Estimate, records: Mapping[str, Record], now: datetime) -> Outlook:
+    """The estimated start of a gang as users of its namespace may see it; none if it is dispatched `now`."""
+    if not isinstance(estimate, datetime):
+        return {UNKNOWN: why_unknown(estimate, records, record.namespace)}
+    return {START: _time(estimate)} if estimate > now else {}
+
+
+def joined(position: Outlook, found: Outlook) -> Outlook:
+    """The outlook by position with what a search found, which may be older than the position."""
+    if UNKNOWN not in position:
+        return {**position, **found}
+    return {**{field: value for field, value in found.items() if field != START}, **position}
+
+
+def steady(shown: Outlook, found: Outlook, now: datetime) -> Outlook:
+    """The outlook `found`, with the start that the status shows if that has not passed and is still about right."""
+    if START not in shown or START not in found:
+        return found
+    before, after = _moment(shown[START]), _moment(found[START])
+    if before is None or after is None or before <= now:
+        return found
+    is_near = abs(after - before) <= max(LEAST_MOVE, (after - now) / 10)
+    return {**found, START: shown[START]} if is_near else found
+
+
+def _time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _moment(written: object) -> datetime | None:
+    """The time in a status; None if somebody else wrote something that is none."""
+    try:
+        return datetime.strptime(str(written), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return None
 
 
 def shown_advice(record: Record, advice: Advice, records: Mapping[str, Record]) -> Outlook:
@@ -152,7 +218,7 @@ def _holder(record: Record) -> dict[str, str]:
         "name": record.name,
         "namespace": record.namespace,
         "user": record.user,
-        "since": since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if since else "",
+        "since": _time(since) if since else "",
     }
     return {word: value for word, value in found.items() if value}
 

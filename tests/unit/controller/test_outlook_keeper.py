@@ -102,7 +102,7 @@ async def test_nothing_is_written_and_nothing_sought_while_nothing_changes(
     await bench.renewed()
     monkeypatch.setattr(outlook_keeper, "PAUSE_FACTOR", 0)
     assert await bench.renewed() == []
-    monkeypatch.delattr(outlook_keeper, "advise_first")  # a search would raise
+    monkeypatch.delattr(outlook_keeper, "search")  # a search would raise
     assert await bench.renewed() == []
 
 
@@ -166,6 +166,48 @@ async def test_advice_follows_the_cluster() -> None:
         "q1": {"position": 1, "queueLength": 2},
         "q2": {"position": 2, "queueLength": 2},
     }
+
+
+def holder(**durations: int) -> Record:
+    """The gang that holds capacity since `NOW`, with these durations."""
+    record = make_record(Phase.RUNNING, uid="holder", name="holder", gang=make_gang(cpu=3000), **durations)
+    assert record.attempt is not None
+    return replace(record, attempt=replace(record.attempt, decided_at=at(0)))
+
+
+async def test_start_is_estimated_again_once_a_known_end_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outlook_keeper, "PAUSE_FACTOR", 0)
+    bench, times = Bench(), [0.0]
+    monkeypatch.setattr(bench.keeper, "_now", lambda: at(times[-1]))
+    bench.cache.put(holder(expected_seconds=100, limit_seconds=1000))
+    bench.put(1)
+    shown = []
+    for seconds in (50, 99, 100, 999, 1000):
+        times.append(seconds)
+        was_written = bool(await bench.renewed())
+        status = bench.statuses["q1"]
+        shown.append((was_written, status.get("estimatedStart"), status.get("estimateUnknown")))
+    no_end = "no end is known for holder (cpu 3, past its dispatchDuration)"
+    assert shown == [
+        (True, "2026-11-20T08:59:46Z", None),
+        (False, "2026-11-20T08:59:46Z", None),
+        (True, "2026-11-20T09:14:46Z", None),
+        (False, "2026-11-20T09:14:46Z", None),
+        (True, None, no_end),
+    ]
+
+
+async def test_status_is_not_written_for_a_start_that_moves_a_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outlook_keeper, "PAUSE_FACTOR", 0)
+    bench = Bench()
+    bench.put(1)
+    written = []
+    for seconds in (1000, 1050, 1100):
+        bench.cache.put(holder(expected_seconds=seconds))
+        written.append(await bench.renewed())
+    assert written == [["q1"], [], []]
+    bench.cache.put(holder(expected_seconds=1200))
+    assert await bench.renewed() == ["q1"]
 
 
 async def test_long_search_is_followed_by_a_longer_pause(monkeypatch: pytest.MonkeyPatch) -> None:

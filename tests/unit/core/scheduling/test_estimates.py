@@ -186,7 +186,7 @@ def test_closed_cluster_promises_nothing() -> None:
 
 def test_estimate_that_takes_too_much_work_is_unknown() -> None:
     queue = [queued(f"q{n}", n, expected_seconds=60) for n in range(9)]
-    cut = starts(*queue, most_work=150)
+    cut = starts(*queue, most_work=12)
     assert (cut["q0"], cut["q8"]) == (NOW, unknown(Why.TOO_FAR))
 
 

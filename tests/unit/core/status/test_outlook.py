@@ -19,8 +19,10 @@ from dispatcher.core.model.nodes import (
 )
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.advice import Advice
-from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods
+from dispatcher.core.scheduling.estimates import UnknownStart, Why
+from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods, SchedulingRules
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.repair import AddNodes, AddQuota, RemoveGangs, RemoveTaints, Repair
 from dispatcher.core.scheduling.world import Cluster
@@ -28,11 +30,14 @@ from dispatcher.core.status import outlook
 from dispatcher.core.status.conditions import Shown, project
 from dispatcher.core.status.outlook import (
     Positions,
-    advise_first,
+    joined,
     outlook_in,
     positions,
     rounded,
+    search,
     shown_advice,
+    shown_start,
+    steady,
 )
 from tests.builders import WAITS, at, make_blocked, make_core_node, make_gang, make_record
 from tests.unit.core.status.test_conditions import SCHEMA, fits
@@ -94,7 +99,7 @@ def test_gang_that_is_too_large_has_no_position_and_still_gets_advice(reason: st
     too_large = queued("large", priority=9, pending=replace(WAITS, reason=reason))
     shown = found(too_large, queued("old", 1), queued("young", 9))
     assert shown.outlooks == {
-        "large": {},
+        "large": {"estimateUnknown": "it would not start if nothing else ran"},
         "old": {"position": 1, "queueLength": 2},
         "young": {"position": 2, "queueLength": 2},
     }
@@ -244,20 +249,97 @@ def test_schema_has_room_for_the_names_and_knows_every_field() -> None:
     assert waiting.keys() >= outlook.FIELDS
 
 
-def test_advice_is_found_from_the_facts_of_the_leader() -> None:
-    """A node of 4 CPUs has a gang of 3; the first gang needs 2, and the second fits."""
+def test_advice_and_starts_are_found_from_the_facts_of_the_leader() -> None:
+    """A node of 4 CPUs has a gang of 3; the first gang needs 2, the second fits, and the third waits for it."""
     holds, cpu = running("holds", "red", gang=make_gang(cpu=3000)), Resources({"cpu": 3000})
     facts = ClusterFacts(
         Cluster("hub", (make_core_node("n", cpu=4000),)), (OwnedPods("holds", Place("n", cpu, 1)),)
     )
-    first, second = (
+    first, second, third = (
         queued("first", 1, gang=make_gang(cpu=2000)),
-        queued("second", 2, gang=make_gang(cpu=1000)),
+        queued("second", 2, gang=make_gang(cpu=1000), limit_seconds=60),
+        queued("third", 3, gang=make_gang(cpu=1000)),
     )
-    shown = advise_first([facts], [holds, first, second], ["first", "second"], at(9))
-    assert shown.keys() == {"first"}
-    assert shown["first"]["repair"]["add_nodes"]["count"] == 1
-    assert shown["first"]["otherHolders"] == 1
+    sought = Positions({}, ("first", "second"), ("first", "second", "third"))
+    found = search([facts], [holds, first, second, third], sought, at(9))
+    assert found.outlooks.keys() == {"first", "second", "third"}
+    assert found.outlooks["first"]["repair"]["add_nodes"]["count"] == 1
+    assert found.outlooks["first"]["otherHolders"] == 1
+    assert found.outlooks["first"]["estimateUnknown"] == (
+        "no end is known for third (cpu 1, no dispatchDuration) and 1 AppWrapper of other namespaces"
+    )
+    assert (found.outlooks["second"], found.outlooks["third"]) == ({}, {"estimatedStart": written(69)})
+
+
+def test_starts_are_sought_for_the_exact_positions_of_each_queue_and_for_no_later_ones() -> None:
+    records = [queued(f"{queue}{n}", n, queue=queue) for queue in "ab" for n in range(30)]
+    shown = found(*records, has_queues=True)
+    assert sorted(shown.exact) == sorted(f"{queue}{n}" for queue in "ab" for n in range(20))
+    assert shown.outlooks["b25"] == {
+        "position": 20,
+        "estimateUnknown": "a start is estimated for the first 20 of a queue",
+    }
+
+
+def test_queues_that_are_too_large_for_a_search_have_no_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outlook, "MOST_WORK", 9)
+    rules = SchedulingRules(queues=(Queue("team"),))
+    facts = ClusterFacts(Cluster("hub", (make_core_node("n", cpu=4000),)), rules=rules)
+    found_there = search([facts], [queued("q")], Positions({}, ("q",), ("q",)), at(9))
+    assert found_there.outlooks == {
+        "q": {"estimateUnknown": "the clusters and queues are too large for an estimate"}
+    }
+
+
+def written(seconds: float) -> str:
+    return at(seconds).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def test_start_is_in_the_schema_and_a_gang_that_is_about_to_start_has_none() -> None:
+    start, unknown = (
+        shown_start(MINE, at(99), {}, at(9)),
+        shown_start(MINE, UnknownStart(Why.TOO_FAR), {}, at(9)),
+    )
+    assert (start, unknown) == (
+        {"estimatedStart": written(99)},
+        {"estimateUnknown": "too many AppWrappers start or end before it"},
+    )
+    assert shown_start(MINE, at(9), {}, at(9)) == {}
+    for each in (start, unknown):
+        fits(project(make_blocked(), Shown(outlook=each)), SCHEMA, "status")
+
+
+@pytest.mark.parametrize(
+    ("shown", "estimate", "stays"),
+    [
+        pytest.param(written(1000), 1060, True, id="a-minute-later"),
+        pytest.param(written(1000), 940, True, id="a-minute-earlier"),
+        pytest.param(written(500), 570, False, id="more-than-a-minute-and-a-tenth"),
+        pytest.param(written(9500), 10_000, True, id="less-than-a-tenth-of-the-time-left"),
+        pytest.param(written(9000), 10_100, False, id="more-than-a-tenth-of-the-time-left"),
+        pytest.param(written(-10), 20, False, id="it-has-passed"),
+        pytest.param("tomorrow", 20, False, id="no-time"),
+    ],
+)
+def test_shown_start_stays_while_the_estimate_moves_a_little(
+    shown: str, estimate: float, *, stays: bool
+) -> None:
+    new = {"position": 2, "estimatedStart": written(estimate)}
+    assert steady({"estimatedStart": shown}, new, at(0))["estimatedStart"] == (
+        shown if stays else written(estimate)
+    )
+
+
+def test_start_is_not_kept_where_one_of_both_is_unknown() -> None:
+    known, unknown = {"estimatedStart": written(50)}, {"estimateUnknown": "why"}
+    assert (steady(known, unknown, at(0)), steady(unknown, known, at(0))) == (unknown, known)
+
+
+def test_start_that_a_search_found_is_dropped_once_the_position_says_that_it_is_unknown() -> None:
+    start = {"estimatedStart": written(50), "otherHolders": 1}
+    far = {"position": 20, "estimateUnknown": "why"}
+    assert joined(far, start) == {**far, "otherHolders": 1}
+    assert joined({"position": 2}, start) == {"position": 2, **start}
 
 
 @pytest.mark.parametrize(
