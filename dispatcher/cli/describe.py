@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from dispatcher.api.spec_errors import one_line
-from dispatcher.cli.output import Column, as_table, how_long, known, plain, prose, text, value
+from dispatcher.cli.output import Column, as_table, how_long, plain, prose, text, value
 from dispatcher.cli.tables import Heading, span
 from dispatcher.store.reports import Description, Row
 
@@ -55,7 +55,7 @@ _FACTS: Final = (
 _FACTS_OF_WAITING: Final = (
     plain("Position", "position"),
     plain("Not before", "eligible_at"),
-    known("Est. start", "est_start"),
+    Column(Heading("Est. start"), lambda waiting: _start(waiting)),
     plain("Advice", "advice"),
 )
 
@@ -134,6 +134,11 @@ def _facts(columns: Sequence[Column], row: Row) -> list[tuple[str, str]]:
 
 def _table(heading: str, shown: str, is_there: bool) -> list[str]:
     return [f"{heading}:\n{shown}"] if is_there else []
+
+
+def _start(waiting: Row) -> str:
+    start = waiting["estimated_start"]
+    return f"unknown: {text(waiting['estimate_unknown'])}" if start is None else text(start)
 
 
 def _used(job: Row) -> str:

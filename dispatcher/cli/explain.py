@@ -7,7 +7,7 @@ Both read the queue and the leader's last snapshot from the database, and decide
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
@@ -366,15 +366,24 @@ def _named(snapshot: Snapshot, written: str) -> list[Record]:
     return found
 
 
-def _explained(snapshot: Snapshot, world: World, uids: Iterable[str]) -> list[Report]:
+def _explained(snapshot: Snapshot, world: World, uids: Sequence[str]) -> list[Report]:
     from dispatcher.cli.explanation_report import Report
+    from dispatcher.core.scheduling.estimates import estimated_starts
     from dispatcher.core.scheduling.explanation import explain as explained
     from dispatcher.core.scheduling.world import KnownSnapshots
 
     records = {**snapshot.records, **{each.uid: each for each in world.pending}}
+    estimates = estimated_starts(world, records, uids).starts
     known = KnownSnapshots()
     return [
-        Report(explained(world, uid, MOST_WORK, known), world, records, snapshot.taken_at) for uid in uids
+        Report(
+            explained(world, uid, MOST_WORK, known),
+            world,
+            records,
+            snapshot.taken_at,
+            estimate=estimates[uid],
+        )
+        for uid in uids
     ]
 
 

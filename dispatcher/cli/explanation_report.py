@@ -16,6 +16,8 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.advice import NEVER_ON_A_CLUSTER
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed
+from dispatcher.core.scheduling.estimate_words import why_unknown
+from dispatcher.core.scheduling.estimates import Estimate, UnknownStart, Why
 from dispatcher.core.scheduling.explanation import Explanation
 from dispatcher.core.scheduling.repair import AddNodes, RemoveGangs, Repair
 from dispatcher.core.scheduling.repair_words import in_words, listed
@@ -55,13 +57,17 @@ _MOST_NEIGHBOURS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An explanation with the records and the world that it is about; `author` is for one that is not submitted."""
+    """An explanation with the records and the world that it is about; `author` is for one that is not submitted.
+
+    `estimate` is the estimated start of the gang, None if it was not sought.
+    """
 
     explanation: Explanation
     world: World
     records: Mapping[str, Record]
     taken_at: datetime | None = None
     author: AuthorFacts | None = None
+    estimate: Estimate | None = None
 
     def as_value(self) -> dict[str, Any]:
         """The explanation as a JSON document; docs/explain.md has its fields."""
@@ -76,6 +82,8 @@ class Report:
             "ahead": [each.key for each in found.ahead],
             "behind": [each.key for each in found.behind],
             "eligibleAt": _time(found.eligible_at),
+            "estimatedStart": _time(self._estimated_start()),
+            "estimateUnknown": self._why_unknown(),
             **self._decision(found.outcome),
             "holders": [self._holder(uid) for uid in found.advice.holders],
             "repair": [self._named(each).as_document() for each in found.advice.repairs],
@@ -158,6 +166,7 @@ class Report:
         outcome = found.outcome
         if outcome is None:
             yield f"{record.key} may not be dispatched before {text(found.eligible_at)}."
+            yield from self._start()
             return
         if isinstance(outcome, Placed):
             where = f"{outcome.cluster}{_on(outcome.assignment)}"
@@ -169,6 +178,7 @@ class Report:
         yield f"{record.key} {verb}: {outcome.pending.reason}"
         yield from self._facts_of_author()
         yield from self._place_in_queue()
+        yield from self._start()
         yield from self._why(outcome, width)
         yield from self._accounts(width)
         yield from self._help(width, now)
@@ -186,6 +196,20 @@ class Report:
         after = _neighbours("after", found.ahead, found.ahead[-_MOST_NEIGHBOURS:])
         before = _neighbours("before", found.behind, found.behind[:_MOST_NEIGHBOURS])
         yield f"  position {found.position} of {count} in the queue{after}{before}"
+
+    def _start(self) -> Iterator[str]:
+        if start := self._estimated_start():
+            yield f"  estimated start {text(start)}"
+        elif isinstance(self.estimate, UnknownStart) and self.estimate.why is not Why.TOO_LARGE:
+            yield f"  estimated start unknown: {self._why_unknown()}"
+
+    def _estimated_start(self) -> datetime | None:
+        """The estimated start; None if it is unknown, and for a gang that the next cycle dispatches."""
+        is_placed = isinstance(self.explanation.outcome, Placed)
+        return self.estimate if isinstance(self.estimate, datetime) and not is_placed else None
+
+    def _why_unknown(self) -> str | None:
+        return why_unknown(self.estimate, self.records) if isinstance(self.estimate, UnknownStart) else None
 
     def _why(self, outcome: Outcome, width: int | None) -> Iterator[str]:
         if isinstance(outcome, Placed):

@@ -28,12 +28,14 @@ from dispatcher.cli.output import (
     known,
     named,
     plain,
+    prose,
     put,
     shown_as,
     terminal_width,
     text,
 )
 from dispatcher.cli.pending_advice import described, with_true_advice
+from dispatcher.cli.pending_starts import described_with_start, with_starts
 from dispatcher.cli.query import (
     TO_NAME_A_DATABASE,
     DatabaseUrl,
@@ -81,9 +83,10 @@ QUEUE: Final = (
     how_long("AGE", "waited_s"),
     plain("GPU", "gpu"),
     plain("REASON", "reason"),
-    known("EST START", "est_start", 2),
+    known("EST START", "estimated_start", 2),
 )
 QUEUE_WIDE: Final = (
+    prose("ESTIMATE UNKNOWN", "estimate_unknown"),
     known("CPU", "cpu"),
     known("MEMORY GIB", "memory_gib"),
     known("PODS", "pods"),
@@ -177,8 +180,8 @@ def show_queue(
     """Show the pending queue in scheduling order, and why each AppWrapper is pending.
 
     An AppWrapper that may not be dispatched yet, or is larger than its clusters or its quota, has no position and is
-    listed last. The estimated start comes from the recent waits of similar AppWrappers; it is unknown if there were too
-    few, and for all but the first of its queue and number of GPUs.
+    listed last. The estimated start follows order, demand and the durations that AppWrappers state; -o wide says why it
+    is unknown.
 
     Without a database the statuses of the AppWrappers are read with the kubeconfig. They have the first positions of a
     queue exactly; 100+ is a position from 100 to 199.
@@ -188,7 +191,8 @@ def show_queue(
 
     def look() -> _Pending:
         if is_database:
-            return _Pending(with_true_advice(ask(database_url, lambda reports: reports.queue(of))))
+            report = with_true_advice(ask(database_url, lambda reports: reports.queue(of)))
+            return _Pending(with_starts(report, database_url))
         return _pending_in_statuses(kubeconfig, context, selector, of, everywhere=everywhere)
 
     if is_watched(again, every):
@@ -286,7 +290,7 @@ def show(
         )
         if not found[0]:
             raise CommandFailed(_unknown(name, namespace, is_uid=uid))
-        return list(map(described, found[0])), found[1]
+        return [described_with_start(described(each), database_url) for each in found[0]], found[1]
 
     if is_watched(again, every):
         watch(lambda: _told(look()[0], output), every)

@@ -31,6 +31,7 @@ from dispatcher.cli.output import (
     written_as,
 )
 from dispatcher.cli.pending_advice import with_true_advice
+from dispatcher.cli.pending_starts import with_starts
 from dispatcher.cli.query import TIMEOUT, DatabaseUrlIfAny, ask, check_way, epilog, note, patience
 from dispatcher.cli.user_options import Context, Hub, Kubeconfig
 from dispatcher.cli.watching import Every, Watch, is_watched, watch
@@ -62,7 +63,8 @@ GANGS_WIDE: Final = (
     plain("MEMORY GIB", "memory_gib"),
     plain("PODS", "pods"),
     plain("ADVICE", "advice"),
-    known("EST START", "est_start"),
+    known("EST START", "estimated_start"),
+    plain("ESTIMATE UNKNOWN", "estimate_unknown"),
 )
 
 _MEANING: Final = {
@@ -307,7 +309,7 @@ def _shown(queues: QueueList, output: Output | None) -> str:
 
 def _gangs(database_url: str, leaves: Sequence[str]) -> Report:
     """The gangs that wait in these queues, in turn. A gang in several trees is listed under the queue of its turn."""
-    return with_true_advice(_waiting(database_url, leaves))
+    return with_starts(with_true_advice(_waiting(database_url, leaves)), database_url)
 
 
 def _waiting(database_url: str, leaves: Sequence[str]) -> Report:

@@ -41,9 +41,10 @@ COLUMNS: Final = (
     "gpu",
     "advice",
     "blocking_clusters",
-    "est_start",
+    "estimated_start",
+    "estimate_unknown",
 )
-MORE_COLUMNS: Final = ("is_position_rounded", "estimated_start", "estimate_unknown")
+MORE_COLUMNS: Final = ("is_position_rounded",)
 
 
 def pending_report(appwrappers: Iterable[Json], of: Filter, now: datetime) -> Report:
@@ -79,7 +80,6 @@ def pending_row(appwrapper: Json, now: datetime) -> dict[str, Any]:
         "waited_s": (now - created).total_seconds(),
         "gpu": _number(status.get("gpus", 0)),
         "blocking_clusters": _blocking_clusters(waiting),
-        "est_start": start,
         "is_position_rounded": position is not None and "queueLength" not in waiting,
         "estimated_start": start,
         "estimate_unknown": text_of(waiting.get("estimateUnknown")) or None,

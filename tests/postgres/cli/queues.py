@@ -53,17 +53,19 @@ class Queues:
     taken_at: datetime
 
 
-async def fill(queue: QueueStore, *nodes: str) -> Queues:
+async def fill(queue: QueueStore, *nodes: str, limit_of_sweep: timedelta = timedelta(0)) -> Queues:
     """Two running gangs in `east`, two gangs that wait, and one that failed just now.
 
     `train`, which runs, and `large`, which waits, are also in these nodes of MCAD's trees.
     """
     now = datetime.now(UTC).replace(microsecond=0)
     queues = Queues(now - timedelta(hours=3), now - timedelta(minutes=1))
-    fields = {"user": "alice", "expected_seconds": 7200, "more_queues": nodes}
+    fields = {"user": "alice", "expected_seconds": 7200, "limit_seconds": 14400, "more_queues": nodes}
+    limit = int(limit_of_sweep.total_seconds())
     train = _submitted(TRAIN, "team-a", "train", queues.started, 5, **fields)
     await _run(queue, train, queues.started, ("n1", 1))
-    await _run(queue, _submitted(SWEEP, "team-b", "sweep", queues.started, 2), queues.started, ("n1", 1))
+    sweep = _submitted(SWEEP, "team-b", "sweep", queues.started, 2, limit_seconds=limit)
+    await _run(queue, sweep, queues.started, ("n1", 1))
     large = _submitted(LARGE, "team-a", "large", queues.started, 6, priority=5, more_queues=nodes)
     await _commit(queue, large)
     await _commit(queue, _submitted(SMALL, "team-a", "small", queues.started, 2))

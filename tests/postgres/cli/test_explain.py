@@ -18,6 +18,7 @@ from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
 from tests.builders import make_template
 from tests.commands import Ran, Run
+from tests.postgres.cli.lives import shown
 from tests.postgres.cli.queues import EAST, LARGE, SMALL, SWEEP, TRAIN, WEST, Queues, fill, snap
 from tests.postgres.cli.shared_databases import filled_database
 
@@ -66,6 +67,13 @@ def rejections(free: int, needs: int = 6) -> str:
     )
 
 
+UNKNOWN = "  estimated start unknown: "
+ENDLESS = f"{UNKNOWN}no end is known for "
+SWEEPS = "team-b/sweep (cpu 2, no dispatchDuration)"
+SWEEP_IS_ENDLESS = f"{ENDLESS}{SWEEPS}\n"
+SWEEP_AND_SMALL_ARE = f"{ENDLESS}{SWEEPS} and team-a/small (cpu 2, no dispatchDuration)\n"
+
+
 # --- a gang that waits -----------------------------------------------------------------------------------------
 
 
@@ -74,6 +82,7 @@ async def test_a_gang_that_waits_is_explained(run: Run, queues: Queues) -> None:
         0,
         "team-a/large waits: InsufficientResources\n"
         "  position 1 of 2 in the queue, before team-a/small\n"
+        f"{SWEEP_IS_ENDLESS}"
         "\n"
         f"{rejections(0)}"
         "\n"
@@ -104,6 +113,8 @@ async def test_a_program_gets_all_fields(run: Run, queues: Queues) -> None:
         "ahead": [],
         "behind": ["team-a/small"],
         "eligibleAt": None,
+        "estimatedStart": None,
+        "estimateUnknown": f"no end is known for {SWEEPS}",
         "cluster": "east",
         "reason": "InsufficientResources",
         "resource": "cpu",
@@ -184,20 +195,15 @@ FITS = "team-a/large fits: the next cycle dispatches it to east, on"
         ),
         (
             ["large", "--if-gone", "train"],
-            "team-a/large waits: InsufficientResources\n  position 1 of 2 in the queue, before team-a/small\n\n"
-            + rejections(5),
+            "team-a/large waits: InsufficientResources\n  position 1 of 2 in the queue, before team-a/small\n"
+            f"{SWEEP_AND_SMALL_ARE}\n{rejections(5)}",
         ),
         (
             ["large", "--if", "east/nodes+3:cpu=5"],
-            "team-a/large waits: InsufficientResources\n  position 1 of 2 in the queue, before team-a/small\n\n"
+            "team-a/large waits: InsufficientResources\n  position 1 of 2 in the queue, before team-a/small\n"
+            f"{SWEEP_AND_SMALL_ARE}\n"
             "CLUSTER  REASON                 MESSAGE\n"
             "east     InsufficientResources  cpu: 15 free, at most 5 on one node,",
-        ),
-        (
-            ["small", "--if", "east/nodes+1:cpu=1"],
-            "team-a/small waits: InsufficientResources\n"
-            "  position 2 of 2 in the queue, after team-a/large\n\n"
-            "CLUSTER  REASON                 MESSAGE\neast     InsufficientResources  cpu: needs 2, 1 free;",
         ),
         (
             ["small", "--priority", "9", "--if-gone", "sweep"],
@@ -205,26 +211,24 @@ FITS = "team-a/large fits: the next cycle dispatches it to east, on"
             "  position 1 of 2 in the queue, before team-a/large\n",
         ),
         (
-            ["small", "--if-gone", "team-a/large"],
-            "team-a/small waits: InsufficientResources\n  position 1 of 1 in the queue\n\n"
-            + rejections(0, 2),
-        ),
-        (
             ["large", "--without-cluster", "west"],
             "team-a/large waits: InsufficientResources\n"
-            "  position 1 of 2 in the queue, before team-a/small\n\n"
+            "  position 1 of 2 in the queue, before team-a/small\n"
+            f"{SWEEP_IS_ENDLESS}\n"
             "CLUSTER  REASON                 MESSAGE\n"
             f"east     InsufficientResources  cpu: needs 6, 0 free; {TAINTED}\n\nHELD BY",
         ),
         (
             ["large", "--without-cluster", "east"],
             "team-a/large does not fit any cluster: ClusterCordoned\n"
-            "  position 1 of 2 in the queue, before team-a/small\n\n"
+            "  position 1 of 2 in the queue, before team-a/small\n"
+            f"{UNKNOWN}after all known ends it still waits: ClusterCordoned\n\n"
             "CLUSTER  REASON           MESSAGE\nwest     ClusterCordoned  new switches\n",
         ),
         (
             ["large", "--without-cluster", "east", "--without-cluster", "west"],
             "team-a/large waits: NoCluster\n  position 1 of 2 in the queue, before team-a/small\n"
+            f"{UNKNOWN}after all known ends it still waits: NoCluster\n"
             "  no cluster has reported its capacity yet\n",
         ),
     ],
@@ -233,6 +237,15 @@ FITS = "team-a/large fits: the next cycle dispatches it to east, on"
 async def test_a_change_is_decided_on(run: Run, queues: Queues, asked: list[str], begins: str) -> None:
     ran = await run("explain", *asked)
     assert (ran.code, ran.out[: len(begins)], ran.err) == (0, begins, "")
+
+
+async def test_start_is_estimated_from_the_limit_of_the_gang_that_runs(run: Run, queues: Queues) -> None:
+    start = queues.started + timedelta(hours=4)
+    ran = await run("explain", "small", "--if-gone", "team-a/large")
+    assert ran.out.startswith(
+        "team-a/small waits: InsufficientResources\n  position 1 of 1 in the queue\n"
+        f"  estimated start {shown(start)}\n\n{rejections(0, 2)}"
+    )
 
 
 async def test_each_repair_lets_the_gang_go(run: Run, queues: Queues) -> None:
@@ -374,6 +387,7 @@ async def test_appwrappers_of_a_file_are_decided_together(run: Run, queues: Queu
         "\n"
         "default/b waits: InsufficientResources\n"
         "  position 4 of 4 in the queue, after team-a/large, team-a/small, default/a\n"
+        f"{ENDLESS}team-b/sweep (no dispatchDuration) and default/a (no dispatchDuration)\n"
         "\n"
         "CLUSTER  REASON                 MESSAGE\n"
         "east     InsufficientResources  cpu: needs 5, 4 free\n"
@@ -402,6 +416,8 @@ async def test_a_program_gets_the_place_of_a_proposal(run: Run, queues: Queues, 
                 "ahead": [],
                 "behind": ["team-a/large", "team-a/small"],
                 "eligibleAt": None,
+                "estimatedStart": None,
+                "estimateUnknown": None,
                 "cluster": "east",
                 "nodes": [[["t1", 1]]],
                 "message": "west (new switches)",

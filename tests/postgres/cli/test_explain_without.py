@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from datetime import timedelta
+
 import pytest
 import yaml
 
@@ -53,3 +56,26 @@ async def test_without_a_leader_it_says_so_and_answers(
     await leadership.release()
     note = "No dispatcher leads now, so nothing is dispatched: start one, or see its log.\n"
     assert await run("explain", "small") == Ran(0, before.out, note)
+
+
+async def test_queue_show_and_explain_estimate_the_same_start(
+    run: Run, queue: QueueStore, database: Database, leadership: Leadership
+) -> None:
+    queues = await fill(queue, limit_of_sweep=timedelta(hours=5))
+    await snap(database, leadership, queues.taken_at, EAST, WEST)
+    start = (queues.started + timedelta(hours=5)).isoformat()
+    unknown = "no end is known for team-a/large (cpu 6, no dispatchDuration)"
+
+    rows = json.loads((await run("queue", "-o", "json")).out)
+    (described,) = json.loads((await run("show", "large", "-o", "json")).out)
+    (explained,) = json.loads((await run("explain", "large", "-o", "json")).out)
+
+    in_queue = {row["name"]: (row["estimated_start"], row["estimate_unknown"]) for row in rows}
+    assert in_queue == {"large": (start, None), "small": (None, unknown)}
+    assert described["waiting"]["estimated_start"] == start
+    assert (explained["estimatedStart"], explained["estimateUnknown"]) == (start, None)
+    assert f"  Est. start:  unknown: {unknown}" in (await run("show", "small")).out.splitlines()
+
+    await leadership.release()
+    rows = json.loads((await run("queue", "-o", "json")).out)
+    assert {row["estimate_unknown"] for row in rows} == {"no dispatcher leads now"}

@@ -73,14 +73,19 @@ async def test_an_empty_queue_is_an_answer(run: Run, make_database: Callable[[],
     assert await run("queue", "--database-url", make_database()) == Ran(0, "", "Nothing waits.\n")
 
 
-async def test_json_and_csv_have_the_columns_of_the_view(run: Run, lives: Lives, database_url: str) -> None:
+async def test_json_and_csv_have_the_columns_of_the_view_and_the_start(
+    run: Run, lives: Lives, database_url: str
+) -> None:
     (names,) = rows_of(
         database_url,
         "SELECT array_agg(attname::text ORDER BY attnum) FROM pg_attribute "
         "WHERE attrelid = 'history.queue_now'::regclass AND attnum > 0",
     )
     (line,) = json.loads((await run("queue", "-o", "json")).out)
-    assert [*line] == names[0]
+    columns = [name for name in names[0] if name != "est_start"] + ["estimated_start", "estimate_unknown"]
+    assert [*line] == columns
+    unknown = line["estimated_start"], line["estimate_unknown"]
+    assert unknown == (None, "the database has no snapshot of clusters")
     assert (line["gpu"], line["cpu"], line["demand"], line["position"]) == (
         2,
         1.5,
@@ -89,7 +94,7 @@ async def test_json_and_csv_have_the_columns_of_the_view(run: Run, lives: Lives,
     )
     assert datetime.fromisoformat(line["submitted_at"]) == lives.waiting_since
     heading, told = csv.reader(io.StringIO((await run("queue", "-o", "csv")).out))
-    assert (heading, told[names[0].index("demand")]) == (names[0], '{"cpu": 1500, "nvidia.com/gpu": 2}')
+    assert (heading, told[columns.index("demand")]) == (columns, '{"cpu": 1500, "nvidia.com/gpu": 2}')
 
 
 async def test_history_tells_what_became_of_each(run: Run, lives: Lives) -> None:

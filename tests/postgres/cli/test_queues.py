@@ -67,7 +67,7 @@ async def test_queue_without_gangs_says_so(run: Run, lives: Lives, hub: FakeApiS
 
 async def test_wide_and_json_say_more_of_each_gang(run: Run, lives: Lives, hub: FakeApiServer) -> None:
     heading = (await run("queues", "night", "-o", "wide")).out.splitlines()[-2]
-    assert heading.endswith("EST START")
+    assert heading.split("  ")[-2:] == ["EST START", "ESTIMATE UNKNOWN"]
     found = json.loads((await run("queues", "night", "-o", "json")).out)
     assert found["queue"] == queue("night", parent="org")
     assert [(each["name"], each["queue"], each["gpu"]) for each in found["gangs"]] == [("train", "night", 2)]

@@ -93,7 +93,7 @@ async def test_one_that_waits_is_told_its_place_and_what_to_do(run: Run, lives: 
             "  Lost:        0s",
             "  Used:        0 cpu-h, 0 GiB-h, 0 gpu-h",
             "  Position:    1",
-            "  Est. start:  unknown",
+            "  Est. start:  unknown: the database has no snapshot of clusters",
             "  Advice:      Wait: it goes when enough is free; asking for less brings that nearer.",
             "  In states:   Queued 3d",
         ],

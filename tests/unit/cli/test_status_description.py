@@ -189,7 +189,10 @@ def test_keys_are_those_of_the_database() -> None:
 def test_json_has_null_where_only_the_database_knows() -> None:
     found = StatusDescription(QUEUED, NOW).as_value()
     assert (found["state"], found["queue"], found["cpu"], found["gpu"]) == ("Queued", "vision", 3, 4)
-    assert (found["waiting"]["position"], found["waiting"]["est_start"]) == (3, "2026-11-20T14:00:00+00:00")
+    assert (found["waiting"]["position"], found["waiting"]["estimated_start"]) == (
+        3,
+        "2026-11-20T14:00:00+00:00",
+    )
     assert [found[key] for key in ("timeline", "attempt_history", "states", "run_s")] == [None] * 4
     assert found["status"] == QUEUED["status"]
     assert StatusDescription(RUNS, NOW).as_value()["waiting"] is None

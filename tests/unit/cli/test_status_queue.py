@@ -152,7 +152,7 @@ async def test_queue_of_all_namespaces_is_read_in_pages(ask: Run, hub: FakeApiSe
     found = json.loads(ran.out)
     assert [each["name"] for each in found][:3] == ["first", "twentieth", "after-it"]
     assert len(found) == 7
-    assert (found[0]["est_start"], found[0]["position"], found[0]["cpu"]) == (
+    assert (found[0]["estimated_start"], found[0]["position"], found[0]["cpu"]) == (
         "2026-11-23T14:00:00+00:00",
         1,
         None,

@@ -1,0 +1,100 @@
+"""When pending AppWrappers start, in the commands: the estimate of the leader's statuses, from its last snapshot.
+
+The snapshot and the functions that estimate take long to import, so they are imported only if an AppWrapper waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from dispatcher.cli.query import check_way
+from dispatcher.errors import StoreError
+from dispatcher.store.reports import Description, Report, Row
+from dispatcher.text import one_line
+
+if TYPE_CHECKING:
+    from dispatcher.core.scheduling.estimates import Estimate
+    from dispatcher.store.snapshot_reader import Snapshot
+
+TIMEOUT: Final = timedelta(seconds=30)
+START: Final = "estimated_start"
+UNKNOWN: Final = "estimate_unknown"
+NO_SNAPSHOT: Final = "the database has no snapshot of clusters"
+NO_LEADER: Final = "no dispatcher leads now"
+GONE: Final = "it was in the queue a moment ago, and is not any more"
+
+
+class Start(NamedTuple):
+    """The estimated start of an AppWrapper, or the sentence that says why it is unknown."""
+
+    at: datetime | None = None
+    unknown: str = ""
+
+    @property
+    def columns(self) -> dict[str, object]:
+        """The start as columns of a row."""
+        return {START: self.at, UNKNOWN: self.unknown or None}
+
+
+def with_starts(report: Report, database_url: str) -> Report:
+    """The pending queue with the estimated start of each row; that of the view is always null."""
+    kept = tuple(name for name in report.columns if name != "est_start")
+    starts = _starts_of_first(list(report), database_url) if report.rows else {}
+    rows = ({**row, **starts[str(row["uid"])].columns} for row in report)
+    columns = (*kept, START, UNKNOWN)
+    return replace(report, columns=columns, rows=tuple(tuple(row[name] for name in columns) for row in rows))
+
+
+def _starts_of_first(rows: Sequence[Row], database_url: str) -> dict[str, Start]:
+    """The start of each row by uid; it is unknown for positions beyond the last one that is estimated."""
+    from dispatcher.core.scheduling.estimate_words import NOT_AMONG_FIRST
+    from dispatcher.core.scheduling.estimates import MOST_ESTIMATED
+
+    later = Start(unknown=NOT_AMONG_FIRST)
+    first = [str(row["uid"]) for row in rows if int(str(row["position"] or 0)) <= MOST_ESTIMATED]
+    found = starts_of(first, database_url) if first else {}
+    return {str(row["uid"]): found.get(str(row["uid"]), later) for row in rows}
+
+
+def described_with_start(story: Description, database_url: str) -> Description:
+    """The description of one AppWrapper with its estimated start, if it is pending."""
+    if story.waiting is None:
+        return story
+    uid = str(story.waiting["uid"])
+    waiting: Row = {name: each for name, each in story.waiting.items() if name != "est_start"}
+    return replace(story, waiting={**waiting, **starts_of([uid], database_url)[uid].columns})
+
+
+def starts_of(uids: Collection[str], database_url: str) -> Mapping[str, Start]:
+    """The start of each pending AppWrapper by uid, from the leader's last snapshot."""
+    from dispatcher.core.scheduling.estimates import estimated_starts
+    from dispatcher.store.snapshot_reader import read_snapshot
+
+    check_way(database_url)
+    try:
+        snapshot = asyncio.run(read_snapshot(database_url, TIMEOUT))
+    except StoreError as error:
+        reason = f"the leader's snapshot cannot be read: {one_line(str(error))}"
+        return dict.fromkeys(uids, Start(unknown=reason))
+    if snapshot.taken_at is None or not snapshot.has_leader:
+        return dict.fromkeys(uids, Start(unknown=NO_LEADER if snapshot.taken_at else NO_SNAPSHOT))
+    pending = {each.uid for each in snapshot.world.pending}
+    there = [uid for uid in uids if uid in pending]
+    estimates = estimated_starts(snapshot.world, snapshot.records, there).starts
+    in_words = _words(snapshot)
+    return {uid: in_words(estimates[uid]) if uid in pending else Start(unknown=GONE) for uid in uids}
+
+
+def _words(snapshot: Snapshot) -> Callable[[Estimate], Start]:
+    from dispatcher.core.scheduling.estimate_words import why_unknown
+
+    def in_words(estimate: Estimate) -> Start:
+        if isinstance(estimate, datetime):
+            return Start(estimate)
+        return Start(unknown=why_unknown(estimate, snapshot.records))
+
+    return in_words
