@@ -1,4 +1,4 @@
-"""Who waits now: with what advice, refused by how many clusters, and until when, as others' waits suggest."""
+"""Who waits now: with what advice, refused by how many clusters, and for how long others waited."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import random
 import re
 import uuid
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from statistics import median
 from typing import Any
 
 import psycopg
@@ -142,7 +140,7 @@ async def test_without_member_clusters_its_one_reason_counts_if_it_is_about_a_cl
     assert row["blocking_clusters"] == clusters
 
 
-# --- the estimated start ------------------------------------------------------------------------------
+# --- recent waits ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -163,33 +161,6 @@ class Life:
     def waits_since(self) -> datetime:
         """While nobody took it in it waited; while its user held it back it did not."""
         return self.released_at or min(self.created_at, self.taken_in_at)
-
-
-def estimated(life: Life, others: Iterable[Life], now: datetime, *, is_first: bool) -> datetime | None:
-    """The contract's sentence as a loop over all others."""
-    if not is_first:
-        return None
-    if life.has_gone_back or life.reason in MENDS_NOT or (life.eligible_at or now) > now:
-        return None
-    waited = now - life.waits_since
-    longer = [
-        (other.started_at - other.waits_since).total_seconds()
-        for other in others
-        if other.started_at is not None
-        and now - WEEK <= other.started_at
-        and (other.queue, CLASSES[other.gpu]) == (life.queue, CLASSES[life.gpu])
-        and other.started_at - other.waits_since > waited
-    ]
-    return life.waits_since + timedelta(seconds=median(longer)) if len(longer) >= 5 else None
-
-
-def first_of_each_class(rows: list[DictRow]) -> set[str]:
-    """The first of each queue and class of GPUs by position, among those that waiting helps."""
-    first: dict[tuple[str, str], str] = {}
-    for row in sorted(rows, key=lambda row: row["position"] or 0):
-        if row["position"] is not None and row["reason"] in GOES_BY_ITSELF:
-            first.setdefault((row["queue"], CLASSES[int(row["gpu"])]), row["uid"])
-    return set(first.values())
 
 
 def random_life(chance: random.Random, now: datetime, *, waits: bool) -> Life:
@@ -275,33 +246,13 @@ def _blocked_again(record: Record, life: Life) -> Change | None:
     return queue_steps.block(record, Pending("InsufficientResources", "m"), life.started_at)
 
 
-async def test_the_estimated_start_is_the_median_of_those_who_waited_longer(
-    queue: QueueStore, database_url: str
-) -> None:
-    chance = random.Random(4)  # noqa: S311 - repeatable
-    moment = datetime.now(UTC)
-    lives = [random_life(chance, moment, waits=number % 3 == 0) for number in range(450)]
-    by_uid = await live(queue, lives)
-    now, rows = queue_now(database_url)
-    found = {row["uid"]: row["est_start"] for row in rows}
-    first = first_of_each_class(rows)
-    expected = {uid: estimated(by_uid[uid], lives, now, is_first=uid in first) for uid in found}
-    assert {by_uid[uid] for uid in found} == {
-        life for life in lives if not life.started_at or life.has_gone_back
-    }
-    _assert_equal_times(found, expected)
-    assert 5 <= len([when for when in expected.values() if when]) <= len(expected) - 20
-    assert all(when > now for when in found.values() if when)
+async def test_view_estimates_no_start(queue: QueueStore, database_url: str) -> None:
+    await queue.commit([waiting("aw", Pending("InsufficientResources", ""))])
+    _, (row,) = queue_now(database_url)
+    assert row["est_start"] is None
 
 
-def _assert_equal_times(found: dict[str, datetime | None], expected: dict[str, datetime | None]) -> None:
-    """To a microsecond: seconds are floats."""
-    assert {uid for uid, when in found.items() if when} == {uid for uid, when in expected.items() if when}
-    apart = [abs(when - (expected[uid] or when)) for uid, when in found.items() if when]
-    assert max(apart) <= timedelta(microseconds=2)
-
-
-async def test_the_estimate_stays_when_those_deleted_for_long_are_moved_away(
+async def test_recent_waits_stay_when_those_deleted_for_long_are_moved_away(
     queue: QueueStore, database_url: str
 ) -> None:
     chance = random.Random(10)  # noqa: S311 - repeatable

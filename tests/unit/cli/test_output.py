@@ -30,7 +30,7 @@ from dispatcher.store.reports import Report
 
 AT = datetime(2026, 11, 20, 13, 0, 5, 250_000, tzinfo=timezone(timedelta(hours=1)))
 REPORT = Report(
-    ("namespace", "name", "waited_s", "gpu", "est_start"),
+    ("namespace", "name", "waited_s", "gpu", "estimated_start"),
     (
         ("team-a", "train", 7200.5, Decimal("2.00"), None),
         ("team-b", "pr\x1b[2Jobe,\n", None, Decimal("0.5"), AT),
@@ -68,7 +68,7 @@ def test_a_table_has_the_words_of_people() -> None:
         named(),
         how_long("WAITED", "waited_s"),
         plain("GPU", "gpu"),
-        known("EST START", "est_start"),
+        known("EST START", "estimated_start"),
     ]
     assert as_table(REPORT, columns).splitlines() == [
         "NAME                    WAITED  GPU  EST START",
@@ -87,13 +87,13 @@ def test_a_report_may_be_shown_as_it_was_asked_for() -> None:
 
 def test_json_has_the_names_of_the_report() -> None:
     assert json.loads(as_json(REPORT)) == [
-        {"namespace": "team-a", "name": "train", "waited_s": 7200.5, "gpu": 2, "est_start": None},
+        {"namespace": "team-a", "name": "train", "waited_s": 7200.5, "gpu": 2, "estimated_start": None},
         {
             "namespace": "team-b",
             "name": "pr\x1b[2Jobe,\n",
             "waited_s": None,
             "gpu": 0.5,
-            "est_start": "2026-11-20T13:00:05.250000+01:00",
+            "estimated_start": "2026-11-20T13:00:05.250000+01:00",
         },
     ]
 
