@@ -17,7 +17,7 @@ from dispatcher.api.names import USER_ANNOTATION
 from testbed import build
 from testbed.__main__ import raise_on_signals
 from testbed.client import MERGE_PATCH, ApiError
-from testbed.nodes import Shape
+from testbed.nodes import KUBELET, Shape
 from testbed.plane import NotReady, Wanted
 from testbed.postgres import NoPostgres
 from testbed.processes import FolderInUse, ProcessDied, Supervisor
@@ -38,7 +38,8 @@ LOOK_SECONDS: Final = 0.5
 POLL_SECONDS: Final = 0.1
 WORK_SECONDS: Final = 60
 USERS: Final = {"ada": "team-a", "ben": "team-a", "cleo": "team-b"}
-NODE: Final = Shape(cpu="32", memory="128Gi", gpu=4)
+NODE: Final = Shape(cpu="32", memory="128Gi", gpu=4, address=KUBELET)
+LOG: Final = "No container runs here: this is the log of every container."
 KINDS: Final = (
     *sorted((ROOT / "testbed" / "operated_crds").glob("*.yaml")),
     *sorted((ROOT / "testbed" / "optional_crds").glob("*.yaml")),
@@ -54,7 +55,7 @@ POD_GROUPS: Final = (
 """Kubernetes has PodGroups of its own, which are off by default."""
 
 SETTING: Final = Setting(
-    hub=Wanted(NODES, NODE, (*CRDS, *KINDS), WORK_SECONDS, USERS, POD_GROUPS),
+    hub=Wanted(NODES, NODE, (*CRDS, *KINDS), WORK_SECONDS, USERS, POD_GROUPS, LOG),
     settings={
         "DISPATCHER_SUBMITTER": "annotation",
         "DISPATCHER_KINDS_FILE": str(ROOT / "examples" / "own-kind" / "kinds.yaml"),

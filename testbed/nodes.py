@@ -17,6 +17,8 @@ NODES = "/api/v1/nodes"
 # KWOK manages only nodes with this annotation.
 MANAGED = {"kwok.x-k8s.io/node": "fake"}
 CONCURRENT_REQUESTS = 8
+KUBELET = "127.0.0.1"
+"""Where KWOK answers as the kubelet of a node, on a plane whose containers have logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Shape:
     pods: int = 110
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: Sequence[Mapping[str, str]] = ()
+    address: str = ""
 
     @property
     def capacity(self) -> dict[str, str]:
@@ -63,7 +66,10 @@ def make_node(name: str, shape: Shape, now: datetime) -> dict[str, Any]:
             "allocatable": shape.capacity,
             "conditions": conditions(now.strftime("%Y-%m-%dT%H:%M:%SZ")),
             "phase": "Running",
-            "addresses": [{"type": "Hostname", "address": name}],
+            "addresses": [
+                {"type": "Hostname", "address": name},
+                *([{"type": "InternalIP", "address": shape.address}] if shape.address else ()),
+            ],
             "nodeInfo": node_info(),
         },
     }

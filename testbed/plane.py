@@ -18,7 +18,7 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ import yaml
 from testbed.build import Binaries
 from testbed.certificates import make_certificates
 from testbed.client import ApiError, Client
-from testbed.nodes import NODES, Shape, create, is_usable
+from testbed.nodes import KUBELET, NODES, Shape, create, is_usable
 from testbed.ports import Ports
 from testbed.processes import KILL, Process, Supervisor
 
@@ -54,7 +54,8 @@ class Wanted:
     later ones only after up to 30 seconds; until then owner references to them collect nothing.
 
     `work_seconds` is how long the pod of a job runs that does not say it (`stages/README.md`). `users` are namespaces
-    by the name of the user. `flags` are further flags of the API server.
+    by the name of the user. `flags` are further flags of the API server. `log` is the line that
+    every container logs; without it, no log can be read.
     """
 
     nodes: int = 4
@@ -63,6 +64,7 @@ class Wanted:
     work_seconds: int = 1
     users: Mapping[str, str] = field(default_factory=dict)
     flags: Sequence[str] = ()
+    log: str = ""
 
 
 class Plane:
@@ -79,7 +81,7 @@ class Plane:
         self.admin_token = secrets.token_hex(16)
         self._supervisor = supervisor
         self._binaries = binaries
-        self._ports = Ports("apiserver", "etcd", "etcd-peers")
+        self._ports = Ports("apiserver", "etcd", "etcd-peers", "kubelet")
         supervisor.afterwards(self._ports.release)
         self._processes: dict[str, Process] = {}
         self._abandoned = threading.Event()
@@ -235,6 +237,16 @@ class Plane:
             "--endpoint-reconciler-type=none",
             "--allow-privileged",
             *self.wanted.flags,
+            *self._kubelet_flags(),
+        ]
+
+    def _kubelet_flags(self) -> list[str]:
+        """Where the API server finds KWOK as the kubelet of each node."""
+        if not self.wanted.log:
+            return []
+        return [
+            "--kubelet-preferred-address-types=InternalIP",
+            f"--kubelet-port={self._ports['kubelet']}",
         ]
 
     def _controller_manager_flags(self) -> list[str]:
@@ -256,7 +268,16 @@ class Plane:
     def _kwok_flags(self) -> list[str]:
         own = {POD_SUCCEEDS: self.folder / POD_SUCCEEDS}
         stages = (f"--config={own.get(each.name, each)}" for each in sorted(STAGES.glob("*.yaml")))
-        return [f"--kubeconfig={self.folder / 'kwok.kubeconfig'}", *stages, "--v=WARN"]
+        logs = [
+            f"--config={self.folder / 'logs.yaml'}",
+            f"--server-address={KUBELET}:{self._ports['kubelet']}",
+        ]
+        return [
+            f"--kubeconfig={self.folder / 'kwok.kubeconfig'}",
+            *stages,
+            *(logs if self.wanted.log else ()),
+            "--v=WARN",
+        ]
 
     def _write_files(self) -> None:
         tokens = {each: secrets.token_hex(16) for each in COMPONENTS} | {"admin": self.admin_token}
@@ -273,6 +294,12 @@ class Plane:
         succeeds = yaml.safe_load((STAGES / POD_SUCCEEDS).read_text())
         succeeds["spec"]["delay"]["durationMilliseconds"] = self.wanted.work_seconds * 1000
         write_private(self.folder / POD_SUCCEEDS, yaml.safe_dump(succeeds))
+        # As container runtimes write it; KWOK reads no other form.
+        line = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ} stdout F {self.wanted.log}\n"
+        write_private(self.folder / "container.log", line)
+        write_private(
+            self.folder / "logs.yaml", yaml.safe_dump(logs_configuration(self.folder / "container.log"))
+        )
         scheduler = scheduler_configuration(self.folder / "kube-scheduler.kubeconfig")
         write_private(self.folder / "scheduler.yaml", yaml.safe_dump(scheduler))
         self.kubectl.write_text(kubectl_script(self.environment, self._binaries.kubectl))
@@ -396,6 +423,16 @@ def scheduler_configuration(kubeconfig: Path) -> dict[str, Any]:
         "leaderElection": {"leaderElect": False},
         "podInitialBackoffSeconds": 1,
         "podMaxBackoffSeconds": 2,
+    }
+
+
+def logs_configuration(file: Path) -> dict[str, Any]:
+    """KWOK answers with this file when somebody reads the log of a container."""
+    return {
+        "apiVersion": "kwok.x-k8s.io/v1alpha1",
+        "kind": "ClusterLogs",
+        "metadata": {"name": "every-container"},
+        "spec": {"logs": [{"logsFile": str(file)}]},
     }
 
 

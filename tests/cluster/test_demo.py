@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from testbed import build
-from tests.cluster.demos import Run, assert_in_order, fresh_folder
+from testbed.dev import LOG
+from tests.cluster.demos import CHECKOUT, Run, assert_in_order, fresh_folder
 
 pytestmark = pytest.mark.exhaustive
 
@@ -108,6 +109,10 @@ def test_dev_can_be_used_killed_and_started_again(runs: dict[str, Run]) -> None:
             "-A get pods",
         ):
             assert as_user(run, user, f"auth can-i {may} || true") == ["no"]
+    sweep = CHECKOUT / "examples" / "afternoon" / "sweep.yaml"
+    assert as_user(run, "ada", f"aw submit {sweep}") == ["team-a/sweep submitted"]
+    assert as_user(run, "ada", "aw wait sweep --for running")[-1] == "team-a/sweep Running on hub"
+    assert as_user(run, "ada", "aw logs sweep") == [LOG]
 
     assert run.end(signal.SIGKILL) == -signal.SIGKILL
     run.start()
