@@ -307,6 +307,10 @@ class Record:
     @property
     def charge(self) -> Resources:
         """The amounts that its queues are charged with: its demand, and what it holds beyond that."""
+        attempt = self.attempt
+        # First what is true of nearly all gangs: each cycle asks for every one that holds capacity.
+        if attempt is None or not attempt.growth:
+            return self.gang.demand
         return self.gang.demand + self.grown
 
     @property

@@ -387,9 +387,13 @@ class CapacityLedger:
         return PodCounts() if share is None else share.tally.pod_counts(share.lost)
 
     def bound(self, appwrapper: str) -> Resources:
-        """The requests of the confirmed live pods of an AppWrapper (by uid) that have nodes, known or not."""
+        """The requests of the live pods of an AppWrapper (by uid) that have nodes, known or not.
+
+        Pods that claim the AppWrapper count while their owners are being resolved, as they do in `account`: otherwise a
+        new leader would find a gang of Deployments without pods for a moment.
+        """
         share = self._shares.get(appwrapper)
-        return NOTHING if share is None else share.confirmed
+        return NOTHING if share is None else share.bound
 
     def unscheduled(self, appwrapper: str) -> list[Unscheduled]:
         """The confirmed pods of an AppWrapper (by uid) without a node from the scheduler, sorted by name."""
@@ -426,7 +430,6 @@ class CapacityLedger:
             if self._by_node is not None:
                 self._by_node.count_bound(uid, pod.requests, pod.node, sign)
             if pod.owner is not None:
-                share.confirmed += pod.requests * sign
                 self._count_on_node(pod.node, pod.owner, share, sign)
         self._settle(uid, share)
 
@@ -529,14 +532,10 @@ class _Tally:
 
 @dataclass(slots=True)
 class _Share:
-    """One AppWrapper's demand while it is active, its confirmed pods, and the requests of all pods that claim it.
-
-    `bound` are the requests of its pods with nodes; `confirmed` are those of them that are known to be its own.
-    """
+    """One AppWrapper's demand while it is active, its confirmed pods, and the requests of all pods that claim it."""
 
     demand: Resources | None = None
     bound: Resources = NOTHING
-    confirmed: Resources = NOTHING
     reservation: Resources = NOTHING
     lost: int = 0
     tally: _Tally = field(default_factory=_Tally)

@@ -152,9 +152,13 @@ class LedgerAgainstDefinition(RuleBasedStateMachine):
             assert self.ledger.pod_counts(appwrapper) == count_pods(pods, down.__contains__) == expected
 
     @invariant()
-    def bound_are_the_requests_of_its_own_live_pods_with_nodes(self) -> None:
+    def bound_are_the_requests_of_its_live_pods_with_nodes_and_of_those_that_claim_it_for_now(self) -> None:
         for appwrapper in ("a", "b"):
-            pods = [pod for pod in self.pods.values() if pod.owner == appwrapper and pod.occupies_node]
+            pods = [
+                pod
+                for pod in self.pods.values()
+                if (pod.owner or pod.claim) == appwrapper and pod.occupies_node
+            ]
             assert self.ledger.bound(appwrapper) == sum_of(pod.requests for pod in pods)
 
     @invariant()

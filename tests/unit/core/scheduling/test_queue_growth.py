@@ -15,7 +15,7 @@ from tests.builders import make_core_node, make_gang
 from tests.unit.core.scheduling.queue_answers import answer_of
 from tests.unit.core.scheduling.queue_worlds import random_document
 
-SEEDS = range(400)
+SEEDS = range(150)
 
 
 def grown(gang: RunningGang, demand: Resources) -> RunningGang:
@@ -50,7 +50,7 @@ def test_queues_are_charged_as_if_what_a_gang_holds_was_its_demand() -> None:
             assert has_victims, seed
             differing += 1
     assert differing < preempting / 10
-    assert preempting > 30
+    assert preempting > 10
 
 
 TWO_TEAMS = {
