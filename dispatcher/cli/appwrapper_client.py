@@ -74,7 +74,7 @@ class AppWrapperClient:
 
     def delete(self, found: Found) -> None:
         """Delete the AppWrapper that was found."""
-        self._client.delete(found.path, found.raw["metadata"]["uid"], query=self._query)
+        self._client.delete(found.path, found.raw["metadata"]["uid"], is_dry=bool(self._query))
 
     def submit(self, namespace: str, raw: Json) -> Found:
         """Create an AppWrapper in a namespace; raises `AlreadyExists`."""

@@ -83,21 +83,19 @@ class UserClient:
         """PATCH, by default a JSON patch."""
         return self._call("PATCH", path, query, body=body, content_type=content_type)
 
-    def delete(
-        self,
-        path: str,
-        uid: str,
-        propagation: str = "Background",
-        query: Mapping[str, str] | None = None,
-    ) -> Json:
-        """DELETE with a uid precondition; raises `Conflict` if another object has the name."""
+    def delete(self, path: str, uid: str, propagation: str = "Background", *, is_dry: bool = False) -> Json:
+        """DELETE with a uid precondition; raises `Conflict` if another object has the name.
+
+        An API server reads `dryRun` from the query only if a DELETE has no body, so it is an option of the body here.
+        """
         options: Json = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "preconditions": {"uid": uid},
             "propagationPolicy": propagation,
+            **({"dryRun": ["All"]} if is_dry else {}),
         }
-        return self._call("DELETE", path, query, body=options)
+        return self._call("DELETE", path, body=options)
 
     def lines(self, path: str, query: Mapping[str, str], idle: float | None) -> Iterator[bytes]:
         """The lines of an answer without an end, such as a watch or a log, until the server ends it.

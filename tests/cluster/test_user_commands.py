@@ -59,6 +59,10 @@ async def test_user_submits_sees_and_ends_a_gang_with_a_kubeconfig_alone(world: 
     assert sum(each["gangs"].get(key, {}).get("cpu", 0) for each in json.loads(as_admin.out)) == 200
 
     assert (await run("priority", "7", key, "--dry-run")).code == 0
+    assert await run("cancel", key, "--dry-run") == Ran(0, f"{key} deleted (dry run)\n")
+    kept = await world.get("AppWrapper", "train")
+    assert kept is not None
+    assert "deletionTimestamp" not in kept["metadata"]
     assert await run("priority", "-7", "train", *here) == Ran(0, f"{key} has priority -7, before 0\n")
     assert (await run("hold", "train", *here)).code == 1
     assert await run("hold", "train", *here, "--evict") == Ran(0, f"{key} held\n")

@@ -206,7 +206,11 @@ async def test_delete_is_of_one_object_and_no_namesake() -> None:
     async with FakeApiServer() as server:
         server.on("DELETE", f"{PODS}/p", answer({"status": "Success"}))
 
-        await asked(server, lambda client: client.delete(f"{PODS}/p", "uid-1", query={"dryRun": "All"}))
+        await asked(server, lambda client: client.delete(f"{PODS}/p", "uid-1", is_dry=True))
 
         [sent] = server.requests("DELETE")
-        assert (sent.body["preconditions"], dict(sent.query)) == ({"uid": "uid-1"}, {"dryRun": "All"})
+        assert (sent.body["preconditions"], sent.body["dryRun"], dict(sent.query)) == (
+            {"uid": "uid-1"},
+            ["All"],
+            {},
+        )
