@@ -62,7 +62,7 @@ from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.ceilings import Ceiling
 from dispatcher.core.intake.priority_classes import class_name
 from dispatcher.core.intake.queue_labels import naming_queues
-from dispatcher.core.kinds.demand import Rule
+from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.clock import Clock
 from dispatcher.core.model.record import Change, Record

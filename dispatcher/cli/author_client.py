@@ -19,9 +19,9 @@ from dispatcher.core.intake.authorization import Access, WrappedKind, wrapped_ki
 from dispatcher.core.intake.proposal import Proposal
 from dispatcher.core.kinds.pod_defaults import PodDefaults, runtime_classes
 from dispatcher.kube.access_reviews import am_i_allowed
-from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.api_calls import ApiCalls
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.pod_defaults_reader import MOST_CLASSES, read_default_requests, read_overhead
+from dispatcher.kube.pod_defaults import MOST_CLASSES, read_default_requests, read_overhead
 
 YOU: Final = Submitter("you")
 
@@ -30,7 +30,7 @@ YOU: Final = Submitter("you")
 class AuthorClient:
     """The hub as the author of AppWrappers sees it; each question is asked once."""
 
-    client: ClusterClient
+    client: ApiCalls
     discovery: Discovery
     _allowed: dict[Access, bool] = field(default_factory=dict)
 

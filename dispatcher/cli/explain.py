@@ -263,13 +263,16 @@ def _with_facts(
 def _ask_hub(proposals: list[Proposal], hub: Hub) -> dict[str, AuthorFacts]:
     """The facts of each proposal, by uid; empty, with a note, if no hub is named or the hub does not answer."""
     from dispatcher.cli.author_client import AuthorClient
-    from dispatcher.kube.client import ClusterClient
     from dispatcher.kube.discovery import Discovery
+    from dispatcher.kube.user_client import AsyncUserClient, UserClient
+    from dispatcher.kube.user_kubeconfig import access_of
 
     async def ask() -> dict[str, AuthorFacts]:
-        async with asyncio.timeout(HUB_SECONDS), await ClusterClient.connect(*hub) as client:
-            author = AuthorClient(client, Discovery(client))
-            return {each.record.uid: await author.facts_of(each) for each in proposals}
+        with UserClient(access_of(hub.kubeconfig, hub.context)) as client:
+            calls = AsyncUserClient(client)
+            async with asyncio.timeout(HUB_SECONDS):
+                author = AuthorClient(calls, Discovery(calls))
+                return {each.record.uid: await author.facts_of(each) for each in proposals}
 
     if not hub.kubeconfig:
         note("Without --kubeconfig or KUBECONFIG, rights and the defaults of pods do not count.")

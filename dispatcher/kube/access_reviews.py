@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from dispatcher import errors
 from dispatcher.core.intake.authorization import Access
-from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.api_calls import ApiCalls
 
 PATH: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 SELF_PATH: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -20,7 +20,7 @@ BINDING: Final = (
 """The path of the binding of the policy in `manifests/policies/author-policy.yaml`."""
 
 
-async def is_allowed(client: ClusterClient, access: Access) -> bool:
+async def is_allowed(client: ApiCalls, access: Access) -> bool:
     """True if the API server allows the user the access.
 
     A `ClusterError` leaves it open; `Forbidden` means that the dispatcher may not ask.
@@ -29,7 +29,7 @@ async def is_allowed(client: ClusterClient, access: Access) -> bool:
     return await _answer(client, PATH, "SubjectAccessReview", spec)
 
 
-async def am_i_allowed(client: ClusterClient, access: Access) -> bool:
+async def am_i_allowed(client: ApiCalls, access: Access) -> bool:
     """True if the API server allows the user of `client` the access, whoever the submitter in it is.
 
     A `ClusterError` leaves it open. Nothing is stored.
@@ -47,7 +47,7 @@ def _attributes(access: Access) -> dict[str, Any]:
     return {"resourceAttributes": attributes}
 
 
-async def _answer(client: ClusterClient, path: str, kind: str, spec: Mapping[str, Any]) -> bool:
+async def _answer(client: ApiCalls, path: str, kind: str, spec: Mapping[str, Any]) -> bool:
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
     match await client.create(path, review):
         case {"status": {"allowed": bool(allowed)}}:
@@ -55,7 +55,7 @@ async def _answer(client: ClusterClient, path: str, kind: str, spec: Mapping[str
     raise errors.Unavailable(f"POST {path}: the answer makes no sense")
 
 
-async def is_author_policy_bound(client: ClusterClient) -> bool:
+async def is_author_policy_bound(client: ApiCalls) -> bool:
     """True if the API server refuses AppWrappers whose authors may not create the wrapped objects."""
     try:
         binding = await client.get(BINDING)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from dispatcher import errors
-from dispatcher.kube.client import Json
+from dispatcher.kube.api_calls import Json
 
 _UID: Final = re.compile("[!-~]{1,253}")
 """Characters that every database can store."""

@@ -16,6 +16,9 @@ class ApiCalls(Protocol):
     async def get(self, path: str, query: Mapping[str, str] | None = None, *, accept: str = JSON) -> Json:
         """Read one object, or a page of a list."""
 
+    async def check_ready(self) -> None:
+        """Return if the API server is ready, else raise `Unavailable`."""
+
     async def create(self, path: str, body: Json) -> Json:
         """POST; raises `AlreadyExists` if the name is taken."""
 

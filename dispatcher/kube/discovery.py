@@ -17,7 +17,6 @@ from dispatcher.api.syntax import LABEL, LONGEST_LABEL
 from dispatcher.kube import paths
 from dispatcher.kube.answers import one_object
 from dispatcher.kube.api_calls import ApiCalls
-from dispatcher.kube.client import ClusterClient
 
 MOST_COMPARED: Final = 200
 """Kinds of a group and version that a misspelt one is compared with; core/v1 has some 20."""
@@ -64,7 +63,7 @@ async def cluster_uid(client: ApiCalls) -> str:
 class Discovery:
     """Finds kinds in one cluster."""
 
-    def __init__(self, client: ClusterClient) -> None:
+    def __init__(self, client: ApiCalls) -> None:
         self._client = client
         self._kinds: dict[tuple[str, str], Kind] = {}
 

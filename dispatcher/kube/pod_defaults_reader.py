@@ -11,33 +11,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Generic, TypeVar
 
 from dispatcher import errors, log
-from dispatcher.core.kinds.pod_defaults import PodDefaults, default_requests, overhead
-from dispatcher.kube import paths
+from dispatcher.core.kinds.pod_defaults import PodDefaults
 from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.pod_defaults import MOST_CLASSES, read_default_requests, read_overhead
 
 KEPT_SECONDS: Final = 60.0
 MOST_KEPT: Final = 10_000
-MOST_CLASSES: Final = 16
-"""RuntimeClasses of one AppWrapper that are read; more than any cluster has."""
 
 _Read = TypeVar("_Read")
 _log = log.get("pod_defaults")
-
-
-async def read_default_requests(client: ClusterClient, namespace: str) -> dict[str, object]:
-    """The default requests of containers in a namespace. Raises `ClusterError`, of which `Refused` is final."""
-    match await client.get(paths.collection("v1", "limitranges", namespace)):
-        case {"items": list(items)}:
-            return default_requests(items)
-    return {}
-
-
-async def read_overhead(client: ClusterClient, name: str) -> dict[str, object]:
-    """The overhead of a RuntimeClass, empty if there is none. Raises `ClusterError`, of which `Refused` is final."""
-    try:
-        return overhead(await client.get(paths.item("node.k8s.io/v1", "runtimeclasses", "", name)))
-    except errors.NotFound:
-        return {}  # the API server refuses the pods until the RuntimeClass is there
 
 
 class PodDefaultsReader:

@@ -120,6 +120,14 @@ class UserClient:
                 raise errors.TooLarge(f"GET {path}: a line is larger than {LARGEST_ANSWER} bytes")
             yield line
 
+    def check_ready(self) -> None:
+        """Return if the API server is ready, else raise `Unavailable`."""
+        try:
+            for _ in self.lines("/readyz", {}, self._seconds):
+                pass
+        except errors.ClusterError as error:
+            raise errors.Unavailable(f"the API server is not ready: {error}") from error
+
     # --- the wire --------------------------------------------------------------------------------------------
 
     def _call(
@@ -226,6 +234,10 @@ class AsyncUserClient:
     async def get(self, path: str, query: Mapping[str, str] | None = None, *, accept: str = JSON) -> Json:
         """As `UserClient.get`."""
         return await _in_thread(lambda: self._client.get(path, query, accept=accept))
+
+    async def check_ready(self) -> None:
+        """As `UserClient.check_ready`."""
+        await _in_thread(self._client.check_ready)
 
     async def create(self, path: str, body: Json) -> Json:
         """As `UserClient.create`."""

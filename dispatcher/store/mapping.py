@@ -17,24 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from dispatcher.api.conditions import ConditionType
-from dispatcher.api.selector import parse_selector
 from dispatcher.api.submitter import submitter
-from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
-from dispatcher.core.model.nodes import (
-    LabelOperator,
-    LabelRequirement,
-    NodeRequirements,
-    NodeTerm,
-    Toleration,
-)
+from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.record import (
-    MOST_GROWTHS_KEPT,
     Attempt,
     Borrower,
     Change,
     Condition,
     Event,
-    Growth,
     NotedIssue,
     ObjectRef,
     Pending,
@@ -42,10 +32,10 @@ from dispatcher.core.model.record import (
     QuotaSummary,
     Record,
 )
-from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Kind, Rejection
-from dispatcher.core.model.resources import Resources
+from dispatcher.core.model.requirements import Rejection
 from dispatcher.errors import DataRefused
 from dispatcher.store import tables
+from dispatcher.store.gang_rows import assignment_of, gang_of, growth_of, requirements_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -306,89 +296,6 @@ def _intent(record: Record) -> str:
 # --- from rows to values -----------------------------------------------------------------------------
 
 
-def queued_or_running_of(row: Mapping[Any, Any]) -> Record:
-    """The record for a row of the view `scheduling.gangs`, with what decisions depend on."""
-    attempt = None
-    if row["number"] is not None:
-        attempt = Attempt(
-            row["number"],
-            row["cluster"],
-            row["decided_at"],
-            assignment=assignment_of(row["assignment"]),
-            growth=_growth_of(row["growth"]),
-        )
-    return Record(
-        **{name: row[name] for name in _DECIDING},
-        more_queues=tuple(row["more_queues"]),
-        preempted_at=tuple(map(datetime.fromisoformat, row["preempted_at"])),
-        group=row["api_group"],
-        user=row["user_name"],
-        phase=Phase(row["phase"]),
-        gang=_gang_of(row),
-        requirements=_requirements_of(row),
-        attempt=attempt,
-    )
-
-
-_DECIDING: Final = (
-    "uid",
-    "namespace",
-    "name",
-    "queue",
-    "phase_since",
-    "priority",
-    "priority_slope",
-    "created_at",
-    "enqueue_seq",
-    "eligible_at",
-    "blocked_since",
-    "expected_seconds",
-    "limit_seconds",
-    "is_preempting",
-    "reason",
-    "message",
-)
-
-
-def _gang_of(row: Mapping[Any, Any]) -> Gang:
-    return Gang(Resources(row["demand"]), row["pods"], tuple(map(_pod_set_of, row["pod_sets"])))
-
-
-def assignment_of(places: Iterable[Iterable[tuple[str, int]]]) -> Assignment:
-    """The assignment for lists of pairs of a node and a number of pods, one list for each pod set."""
-    return Assignment(tuple(tuple((node, pods) for node, pods in each) for each in places))
-
-
-def _requirements_of(row: Mapping[Any, Any]) -> ClusterRequirements:
-    return _requirements(
-        row["cluster_selector"],
-        row["cluster_preference"],
-        row["namespace"],
-        tuple(map(tuple, row["kinds"])),
-        tuple(map(tuple, row["ruled_out"])),
-    )
-
-
-@functools.lru_cache(maxsize=10_000)
-def _requirements(
-    selector: str,
-    preference: str,
-    namespace: str,
-    kinds: tuple[Kind, ...],
-    ruled_out: tuple[tuple[str, str], ...],
-) -> ClusterRequirements:
-    """One shared value for equal requirements: few differ among many AppWrappers."""
-    if not (selector or preference or kinds):
-        return ANYWHERE
-    return ClusterRequirements(
-        selector=parse_selector(selector, "cluster_selector"),
-        prefers=parse_selector(preference, "cluster_preference"),
-        namespace=namespace,
-        kinds=frozenset(kinds),
-        ruled_out=frozenset(ruled_out),
-    )
-
-
 def record_of(row: Mapping[Any, Any], attempt: Attempt | None) -> Record:
     """The record for a row and its current attempt."""
     converted = {
@@ -401,10 +308,10 @@ def record_of(row: Mapping[Any, Any], attempt: Attempt | None) -> Record:
     return Record(
         **{**_NEW.arguments(row), **_STATE.arguments(row), **converted},
         enqueue_seq=row["enqueue_seq"],
-        gang=_gang_of(row),
+        gang=gang_of(row),
         pending=_pending_of(row),
         unhealthy=_noted_issue_of(row),
-        requirements=_requirements_of(row),
+        requirements=requirements_of(row),
         attempt=attempt,
     )
 
@@ -415,14 +322,8 @@ def attempt_of(row: Mapping[Any, Any], objects: Iterable[ObjectRef]) -> Attempt:
         **_ATTEMPT.arguments(row),
         objects=tuple(sorted(objects, key=lambda each: each.item)),
         assignment=assignment_of(row["assignment"]),
-        growth=_growth_of(row["growth"]),
+        growth=growth_of(row["growth"]),
     )
-
-
-def _growth_of(steps: Sequence[Mapping[str, Any]] | None) -> tuple[Growth, ...]:
-    """The latest growths of an attempt, the latest last."""
-    latest = (steps or ())[-MOST_GROWTHS_KEPT:]
-    return tuple(Growth(datetime.fromisoformat(each["at"]), Resources(each["amounts"])) for each in latest)
 
 
 def object_of(row: Mapping[Any, Any]) -> ObjectRef:
@@ -458,34 +359,6 @@ def _noted_issue_of(row: Mapping[Any, Any]) -> NotedIssue | None:
     if row["unhealthy_reason"] is None:
         return None
     return NotedIssue(**_UNHEALTHY.arguments(row))
-
-
-def _pod_set_of(value: Mapping[str, Any]) -> PodSet:
-    selector = tuple((key, wanted) for key, wanted in value.get("selector", ()))
-    return PodSet(
-        count=value["count"],
-        requests=Resources(value["requests"]),
-        tolerations=tuple(Toleration(**each) for each in value["tolerations"]),
-        nodes=NodeRequirements(selector, tuple(map(_node_term_of, value.get("terms", ())))),
-        apart=tuple(value.get("apart", ())),
-        together=tuple(value.get("together", ())),
-        claims=tuple(value.get("claims", ())),
-        path=value.get("path", ""),
-        item=value.get("item", 0),
-        spread=tuple(Spread(**each) for each in value.get("spread", ())),
-        away=tuple((label, distance) for label, distance in value.get("away", ())),
-        near=tuple((label, tuple(distances)) for label, distances in value.get("near", ())),
-    )
-
-
-def _node_term_of(value: Mapping[str, Any]) -> NodeTerm:
-    return NodeTerm(
-        tuple(map(_label_requirement_of, value["labels"])), tuple(map(_label_requirement_of, value["names"]))
-    )
-
-
-def _label_requirement_of(value: Mapping[str, Any]) -> LabelRequirement:
-    return LabelRequirement(value["key"], LabelOperator(value["operator"]), tuple(value["values"]))
 
 
 def _condition_of(value: Mapping[str, Any]) -> Condition:

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import orjson
 
+from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
-from dispatcher.core.kinds.demand import Rule
 from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.nodes import Node, Taint
@@ -30,7 +30,7 @@ from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods, 
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.world import Cluster
 from dispatcher.errors import StoreError
-from dispatcher.store.mapping import assignment_of
+from dispatcher.store.gang_rows import assignment_of
 
 VERSION: Final = 1
 _LEVEL: Final = 1

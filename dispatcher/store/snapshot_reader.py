@@ -15,8 +15,8 @@ from psycopg.rows import dict_row
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules, world_of
 from dispatcher.core.scheduling.world import World
-from dispatcher.store import mapping
 from dispatcher.store.connections import connected
+from dispatcher.store.gang_rows import queued_or_running_of
 from dispatcher.store.snapshot_document import facts_of
 
 
@@ -55,7 +55,7 @@ async def read_snapshot(url: str, timeout: timedelta) -> Snapshot:
 
 def _snapshot(clusters: list[dict[str, Any]], rows: list[dict[str, Any]], now: datetime) -> Snapshot:
     facts = [facts_of(each["body"], each["taken_at"]) for each in clusters]
-    records = {row["uid"]: mapping.queued_or_running_of(row) for row in rows}
+    records = {row["uid"]: queued_or_running_of(row) for row in rows}
     taken_at = {each.cluster.name: each.taken_at for each in facts}
     released = {
         row["uid"]

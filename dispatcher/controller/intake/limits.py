@@ -14,7 +14,8 @@ from dispatcher.controller.intake.label_resolver import LabelResolver
 from dispatcher.core.intake.ceilings import NO_CEILING, Ceiling
 from dispatcher.core.intake.deferral import Deferred
 from dispatcher.core.kinds import server_fields
-from dispatcher.core.kinds.demand import Charge, Rule, charge_of
+from dispatcher.core.kinds.charge_rule import Rule
+from dispatcher.core.kinds.demand import Charge, charge_of
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.kube.appwrappers import AppWrapperView

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any, Final
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, TemplatePodSet, WrappedObject
 from dispatcher.api.spec_errors import SpecError, quoted
 from dispatcher.core.kinds.built_in import KnownKind
+from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.fields import ConstraintError, Field, TemplateError, template_at
 from dispatcher.core.kinds.manifest import with_infos
 from dispatcher.core.kinds.podsets import Kind, Pods, is_template_of, pod_set_at, pods_of, readable_pods_of
@@ -40,15 +40,6 @@ _MOST_POD_SETS: Final = 8
 
 class DemandError(SpecError):
     """The demand of a spec cannot be derived: the AppWrapper can never be dispatched as written."""
-
-
-class Rule(StrEnum):
-    """How a declaration is charged where the demand can be derived from the template."""
-
-    LARGER = "larger"
-    """The larger of declared and derived, of each resource; a kind without pods is charged nothing."""
-    TRUSTED = "trusted"
-    """The declared demand, whatever the template says, as in MCAD."""
 
 
 @dataclass(frozen=True, slots=True)

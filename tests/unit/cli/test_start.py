@@ -81,6 +81,20 @@ def test_command_over_a_cluster_imports_no_library_of_kubernetes(words: list[str
     assert imported(PARSED.format(words=", ".join(map(repr, words)))) == {*TYPER, "yaml"}
 
 
+@pytest.mark.parametrize("words", [["explain", "train"], ["would", "-f", "/dev/null"]], ids=" ".join)
+def test_explanations_import_neither_a_library_of_kubernetes_nor_one_of_sql(words: list[str]) -> None:
+    found = imported(PARSED.format(words=", ".join(map(repr, [*words, "--database-url", NOWHERE]))))
+    assert found <= {*TYPER, "numpy", "psycopg", "yaml"}
+
+
+def test_author_is_asked_for_without_a_library_of_kubernetes() -> None:
+    assert imported("import dispatcher.cli.author_client, dispatcher.kube.user_client") == {
+        "numpy",
+        "pydantic",
+        "yaml",
+    }
+
+
 def test_demand_imports_only_what_reads_a_file() -> None:
     words = ["demand", "-f", "/dev/null"]
     assert imported(PARSED.format(words=", ".join(map(repr, words)))) == {*TYPER, "yaml"}

@@ -8,7 +8,8 @@ from structlog.testing import capture_logs
 from dispatcher import errors
 from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, PodDefaults
 from dispatcher.kube.client import ClusterClient
-from dispatcher.kube.pod_defaults_reader import KEPT_SECONDS, MOST_CLASSES, PodDefaultsReader
+from dispatcher.kube.pod_defaults import MOST_CLASSES
+from dispatcher.kube.pod_defaults_reader import KEPT_SECONDS, PodDefaultsReader
 from tests.fakes import FakeApiServer, answer, refusal
 
 RANGES = "/api/v1/namespaces/team/limitranges"

@@ -7,6 +7,7 @@ import json
 import os
 import stat
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ import yaml
 from dispatcher import errors
 from dispatcher.kube.user_client import UserClient
 from dispatcher.kube.user_kubeconfig import Access, access_of
-from tests.fakes import FakeApiServer, Reply, answer, hang_up, refusal, watch
+from tests.fakes import FakeApiServer, Reply, answer, hang_up, refusal, text, watch
 from tests.unit.scripted import no_proxies
 
 __all__ = ["no_proxies"]
@@ -200,6 +201,23 @@ async def test_lines_end_with_the_watch() -> None:
         lines = await asked(server, lambda client: list(client.lines(PODS, {"watch": "1"}, None)))
 
         assert [json.loads(line)["type"] for line in lines] == ["ADDED", "DELETED"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "is_ready"),
+    [
+        (text("ok", 200), True),
+        (text("[-]etcd failed", 500), False),
+        (refusal(403, "Forbidden", "no"), False),
+        (hang_up, False),
+    ],
+)
+async def test_api_server_is_ready_if_it_says_so(reply: Reply, is_ready: bool) -> None:
+    async with FakeApiServer() as server:
+        server.on("GET", "/readyz", reply)
+
+        with nullcontext() if is_ready else pytest.raises(errors.Unavailable):
+            await asked(server, lambda client: client.check_ready())
 
 
 async def test_delete_is_of_one_object_and_no_namesake() -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
-from dispatcher.core.kinds.demand import Rule
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Assignment

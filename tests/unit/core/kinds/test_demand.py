@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, WrappedObject, parse_spec
-from dispatcher.core.kinds.demand import Charge, DemandError, Rule, charge_of, gang_of
+from dispatcher.core.kinds.charge_rule import Rule
+from dispatcher.core.kinds.demand import Charge, DemandError, charge_of, gang_of
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Toleration

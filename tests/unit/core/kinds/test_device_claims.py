@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, TemplatePodSet, WrappedObject
-from dispatcher.core.kinds.demand import Charge, DemandError, Rule, charge_of
+from dispatcher.core.kinds.charge_rule import Rule
+from dispatcher.core.kinds.demand import Charge, DemandError, charge_of
 
 CLAIMS = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
 DECLARED = (DeclaredPodSet(2, {"cpu": 1, "nvidia.com/gpu": 1}, {}),)

@@ -1,0 +1,143 @@
+"""Rows of gangs as values: demand, pod sets, requirements and places.
+
+Commands read the queue with these functions alone, so this module imports neither SQLAlchemy nor the tables.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from dispatcher.api.selector import parse_selector
+from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
+from dispatcher.core.model.nodes import (
+    LabelOperator,
+    LabelRequirement,
+    NodeRequirements,
+    NodeTerm,
+    Toleration,
+)
+from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Attempt, Growth, Phase, Record
+from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Kind
+from dispatcher.core.model.resources import Resources
+
+
+def queued_or_running_of(row: Mapping[Any, Any]) -> Record:
+    """The record for a row of the view `scheduling.gangs`, with what decisions depend on."""
+    attempt = None
+    if row["number"] is not None:
+        attempt = Attempt(
+            row["number"],
+            row["cluster"],
+            row["decided_at"],
+            assignment=assignment_of(row["assignment"]),
+            growth=growth_of(row["growth"]),
+        )
+    return Record(
+        **{name: row[name] for name in _DECIDING},
+        more_queues=tuple(row["more_queues"]),
+        preempted_at=tuple(map(datetime.fromisoformat, row["preempted_at"])),
+        group=row["api_group"],
+        user=row["user_name"],
+        phase=Phase(row["phase"]),
+        gang=gang_of(row),
+        requirements=requirements_of(row),
+        attempt=attempt,
+    )
+
+
+_DECIDING: Final = (
+    "uid",
+    "namespace",
+    "name",
+    "queue",
+    "phase_since",
+    "priority",
+    "priority_slope",
+    "created_at",
+    "enqueue_seq",
+    "eligible_at",
+    "blocked_since",
+    "expected_seconds",
+    "limit_seconds",
+    "is_preempting",
+    "reason",
+    "message",
+)
+
+
+def gang_of(row: Mapping[Any, Any]) -> Gang:
+    """The gang for a row of an AppWrapper."""
+    return Gang(Resources(row["demand"]), row["pods"], tuple(map(_pod_set_of, row["pod_sets"])))
+
+
+def assignment_of(places: Iterable[Iterable[tuple[str, int]]]) -> Assignment:
+    """The assignment for lists of pairs of a node and a number of pods, one list for each pod set."""
+    return Assignment(tuple(tuple((node, pods) for node, pods in each) for each in places))
+
+
+def growth_of(steps: Sequence[Mapping[str, Any]] | None) -> tuple[Growth, ...]:
+    """The latest growths of an attempt, the latest last."""
+    latest = (steps or ())[-MOST_GROWTHS_KEPT:]
+    return tuple(Growth(datetime.fromisoformat(each["at"]), Resources(each["amounts"])) for each in latest)
+
+
+def requirements_of(row: Mapping[Any, Any]) -> ClusterRequirements:
+    """The requirements of a gang for a row of an AppWrapper."""
+    return _requirements(
+        row["cluster_selector"],
+        row["cluster_preference"],
+        row["namespace"],
+        tuple(map(tuple, row["kinds"])),
+        tuple(map(tuple, row["ruled_out"])),
+    )
+
+
+@functools.lru_cache(maxsize=10_000)
+def _requirements(
+    selector: str,
+    preference: str,
+    namespace: str,
+    kinds: tuple[Kind, ...],
+    ruled_out: tuple[tuple[str, str], ...],
+) -> ClusterRequirements:
+    """One shared value for equal requirements: few differ among many AppWrappers."""
+    if not (selector or preference or kinds):
+        return ANYWHERE
+    return ClusterRequirements(
+        selector=parse_selector(selector, "cluster_selector"),
+        prefers=parse_selector(preference, "cluster_preference"),
+        namespace=namespace,
+        kinds=frozenset(kinds),
+        ruled_out=frozenset(ruled_out),
+    )
+
+
+def _pod_set_of(value: Mapping[str, Any]) -> PodSet:
+    selector = tuple((key, wanted) for key, wanted in value.get("selector", ()))
+    return PodSet(
+        count=value["count"],
+        requests=Resources(value["requests"]),
+        tolerations=tuple(Toleration(**each) for each in value["tolerations"]),
+        nodes=NodeRequirements(selector, tuple(map(_node_term_of, value.get("terms", ())))),
+        apart=tuple(value.get("apart", ())),
+        together=tuple(value.get("together", ())),
+        claims=tuple(value.get("claims", ())),
+        path=value.get("path", ""),
+        item=value.get("item", 0),
+        spread=tuple(Spread(**each) for each in value.get("spread", ())),
+        away=tuple((label, distance) for label, distance in value.get("away", ())),
+        near=tuple((label, tuple(distances)) for label, distances in value.get("near", ())),
+    )
+
+
+def _node_term_of(value: Mapping[str, Any]) -> NodeTerm:
+    return NodeTerm(
+        tuple(map(_label_requirement_of, value["labels"])), tuple(map(_label_requirement_of, value["names"]))
+    )
+
+
+def _label_requirement_of(value: Mapping[str, Any]) -> LabelRequirement:
+    return LabelRequirement(value["key"], LabelOperator(value["operator"]), tuple(value["values"]))
