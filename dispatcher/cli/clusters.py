@@ -172,7 +172,6 @@ def add(
     name hub stands for the cluster of the AppWrappers themselves, which needs no kubeconfig.
     """
     from dispatcher.cli.add_member import Wanted, join
-    from dispatcher.kube.kubeconfig import LARGEST_FILE, minified
 
     if name == HUB_CLUSTER and (member_kubeconfig or secret):
         raise typer.BadParameter(
@@ -184,13 +183,18 @@ def add(
         name=name,
         spec=_spec(namespace_policy, accepted_namespaces, reserve or [], on_lost, grace),
         labels=dict(each.split("=", 1) for each in label or []),
-        kubeconfig=minified(member_kubeconfig.read(LARGEST_FILE + 1), member_context)
-        if member_kubeconfig
-        else None,
+        kubeconfig=_minified(member_kubeconfig, member_context) if member_kubeconfig else None,
         secret=secret,
         anyway=yes,
     )
     _on_hub(Hub(kubeconfig, context), namespace or own_namespace(), lambda hub: join(hub, wanted, typer.echo))
+
+
+def _minified(kubeconfig: typer.FileBinaryRead, context: str) -> bytes:
+    """What a member's kubeconfig needs of a file, for a context."""
+    from dispatcher.kube.kubeconfig import LARGEST_FILE, minified  # imports the client of the dispatcher
+
+    return minified(kubeconfig.read(LARGEST_FILE + 1), context)
 
 
 @commands.command(

@@ -66,6 +66,7 @@ def test_command_that_needs_no_cluster_imports_nothing_for_one(words: list[str])
     [
         ["clusters", "list", "--kubeconfig", "/dev/null"],
         ["clusters", "cordon", "east", "--kubeconfig", "/dev/null"],
+        ["clusters", "add", "hub", "--kubeconfig", "/dev/null"],
         ["queues", "hold", "team-a", "--kubeconfig", "/dev/null"],
         ["queue", "-A", "--database-url", "", "--kubeconfig", "/dev/null"],
         ["show", "train", "--database-url", "", "--kubeconfig", "/dev/null"],
