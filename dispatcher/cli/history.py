@@ -338,7 +338,7 @@ def history(
     found = ask(database_url, lambda reports: reports.jobs(window, of, limit))
     show_report(found, output, HISTORY, HISTORY_WIDE, nothing=f"There was none {_within(window)}.")
     if found.is_cut:
-        note(f"There are more than these {limit}: ask for more with --limit, or narrow the window.")
+        note(f"--limit {limit} leaves AppWrappers out: raise it, or narrow the window.")
 
 
 @commands.command(
@@ -443,7 +443,7 @@ def sql(
         )
     show_report(found.report, output, as_asked(found.report), nothing="No rows.")
     if found.report.is_cut:
-        note(f"There are more than these {most} rows: ask for more with --limit.")
+        note(f"--limit {most} leaves rows out: raise it.")
 
 
 def _statuses(

@@ -77,5 +77,6 @@ def cropped(said: str, room: int, width: int) -> str:
     """At most `room` lines, the last one with the number of further ones, each in at most `width` columns."""
     lines = [line if len(line) <= width else f"{line[: width - 1]}…" for line in said.split("\n")]
     kept = max(1, room - 1)
-    more = [] if len(lines) <= room else [f"… and {len(lines) - kept} more lines"]
+    left = len(lines) - kept
+    more = [] if len(lines) <= room else [f"… and {left} more line{'' if left == 1 else 's'}"]
     return "\n".join([*lines[:kept], *more] if more else lines)

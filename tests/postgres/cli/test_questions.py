@@ -137,7 +137,7 @@ async def test_the_window_of_history_touches_what_was_there(run: Run, lives: Liv
 
 
 async def test_more_of_history_than_is_shown_is_told(run: Run, lives: Lives) -> None:
-    more = "There are more than these 1: ask for more with --limit, or narrow the window.\n"
+    more = "--limit 1 leaves AppWrappers out: raise it, or narrow the window.\n"
     ran = await run("history", "--since", "4w", "--limit", "1")
     assert (ran.code, len(ran.out.splitlines()), ran.err) == (0, 2, more)
     ran = await run("history", "--since", "4w", "--limit", "3")

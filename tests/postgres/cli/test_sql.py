@@ -91,7 +91,7 @@ async def test_json_has_numbers_as_numbers_and_times_as_iso_8601(run: Run) -> No
 
 async def test_more_rows_than_asked_for_are_told(run: Run, reader_url: str) -> None:
     few = ("sql", "SELECT * FROM (VALUES (1), (2), (3)) AS a(n)", "--limit")
-    there = "There are more than these 2 rows: ask for more with --limit.\n"
+    there = "--limit 2 leaves rows out: raise it.\n"
     for account in ((), ("--database-url", reader_url)):
         assert await run(*few, "2", *account) == Ran(0, "n\n1\n2\n", there)
         assert await run(*few, "3", *account) == Ran(0, "n\n1\n2\n3\n")

@@ -59,12 +59,17 @@ def test_a_database_that_never_was_there_ends_it_at_once() -> None:
     [
         (4, "1\n2\n3\n4"),
         (3, "1\n2\n… and 2 more lines"),
+        (2, "1\n… and 3 more lines"),
         (1, "1\n… and 3 more lines"),
         (0, "1\n… and 3 more lines"),
     ],
 )
 def test_a_terminal_shows_what_it_has_room_for(room: int, shown: str) -> None:
     assert cropped("1\n2\n3\n4", room, 80) == shown
+
+
+def test_one_more_line_is_one_line() -> None:
+    assert cropped("1\n2", 1, 80) == "1\n… and 1 more line"
 
 
 def test_a_line_does_not_wrap_in_a_terminal() -> None:
