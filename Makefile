@@ -149,7 +149,7 @@ bench-canary: control-plane ## Measure the wait of one that fits after 1000 that
 	$(BIN)/python -m benchmarks.canary
 
 .PHONY: bench-start
-bench-start: control-plane ## Measure the processor time of commands, and of a dispatcher until it leads (a minute)
+bench-start: control-plane ## Measure each command, at most 0.5 s, and a dispatcher until it leads (three minutes)
 	$(BIN)/python -m benchmarks.start
 
 .PHONY: bench-handover

@@ -16,7 +16,7 @@ import psycopg
 
 from benchmarks.arena import Arena, fresh_arena, spread
 from benchmarks.failure import BenchmarkFailed
-from benchmarks.gangs import APPWRAPPERS, Gang, Json, make_gangs
+from benchmarks.gangs import APPWRAPPERS, Gang, make_gangs, unfittable
 from benchmarks.processor import Usage, wait_for_calm
 from benchmarks.runner import measured, progress, write
 from benchmarks.subject import DISPATCHER, Watcher, running_dispatcher, wait_until_ready
@@ -159,7 +159,7 @@ class _MassDeletion:
         )
 
     async def _submit(self, number: int) -> None:
-        await self._arena.client.create(APPWRAPPERS, _unfittable(f"doomed-{number:05d}"))
+        await self._arena.client.create(APPWRAPPERS, unfittable(f"doomed-{number:05d}"))
 
     async def _canary(self, gang: Gang) -> float:
         sent = time.monotonic()
@@ -188,23 +188,6 @@ class _MassDeletion:
 
 _LEFT: Final = "SELECT count(*) FROM appwrapper WHERE phase = 'Queued'"
 _HELD: Final = "SELECT count(*) FROM attempt WHERE ended_at IS NULL"
-
-
-def _unfittable(name: str) -> Json:
-    """One pod with the cpus of a thousand nodes: more than there are."""
-    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "100000"}}}
-    job = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name},
-        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
-    }
-    return {
-        "apiVersion": "workload.codeflare.dev/v1beta1",
-        "kind": "AppWrapper",
-        "metadata": {"name": name},
-        "spec": {"resources": {"GenericItems": [{"generictemplate": job}]}},
-    }
 
 
 _say: Final = progress()

@@ -63,6 +63,23 @@ def make_gangs(prefix: str, count: int) -> list[Gang]:
     return [_gang(example, f"{prefix}-{number:05d}") for number in range(count)]
 
 
+def unfittable(name: str, cpu: str = "100000") -> Json:
+    """One pod, by default with the cpus of a thousand nodes: more than there are."""
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+    }
+    return {
+        "apiVersion": "workload.codeflare.dev/v1beta1",
+        "kind": "AppWrapper",
+        "metadata": {"name": name},
+        "spec": {"resources": {"GenericItems": [{"generictemplate": job}]}},
+    }
+
+
 def statuses() -> tuple[Json, Json]:
     """The status of an AppWrapper at the head of the queue, and the status after its dispatch."""
     now = datetime.now(UTC)

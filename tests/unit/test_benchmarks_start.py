@@ -1,0 +1,45 @@
+"""The benchmark of starts measures every command of `kubectl aw`, and names those that take too long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer.main
+
+from benchmarks.start import COMMANDS, Result, Start, as_table, too_slow
+from dispatcher.__main__ import plugin
+
+
+def words_of(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:  # noqa: ANN401  # typer's copy of click has no public types
+    """The words of a command and of all commands below it."""
+    if path:
+        yield path
+    for name, each in getattr(command, "commands", {}).items():
+        yield from words_of(each, (*path, name))
+
+
+def test_every_command_is_measured() -> None:
+    measured = {tuple(each[:length]) for each in COMMANDS for length in (1, 2)}
+    assert set(words_of(typer.main.get_command(plugin))) - measured == set()
+
+
+STARTS = (
+    Start("python", 0.9, 0.9, is_command=False),
+    Start("kubectl aw queue", 0.4, 0.6),
+    Start("kubectl aw explain", 0.51, 0.5),
+)
+
+
+@pytest.mark.parametrize(
+    ("noise", "slow"), [(0.1, ["kubectl aw queue"]), (1.2, ["kubectl aw explain"])], ids=["calm", "busy"]
+)
+def test_bound_is_for_the_wall_time_unless_others_use_the_machine(noise: float, slow: list[str]) -> None:
+    assert [each.name for each in too_slow(Result(STARTS, noise))] == slow
+
+
+def test_table_has_a_line_for_each_start() -> None:
+    *_, last, noise = as_table(Result(STARTS, 1.2)).splitlines()
+    assert last.split() == ["kubectl", "aw", "explain", "0.51", "0.50"]
+    assert noise == "others used 1.20 cores while the commands ran"
