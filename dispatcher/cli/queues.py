@@ -116,12 +116,13 @@ def queues(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Show all queues as trees: quota, use, and what waits; or one queue; or hold, drain and resume queues.
+    """Show all queues as trees: quota, use, and pending gangs; or one queue; or hold, drain and resume queues.
 
-    Each line is about the dearest resource that the tree limits: GPUs, else another device, else cpu. NOMINAL is the
-    quota of the queue and all below it, BORROWED the use beyond it, AVAILABLE what one more gang could use. RUNNING
-    and PENDING count all below, too. SHARE is the dominant share in thousandths, or under sharing Division the fair
-    share of the resource. STATE is Active, or says why nothing is dispatched.
+    Each line shows the scarcest resource that the tree limits: GPUs, else another device, else cpu. NOMINAL is the
+    quota of the queue and all queues below it, BORROWED the use beyond the quota, AVAILABLE the amount that one more
+    gang could use. RUNNING and PENDING count the gangs of the queue and all queues below it. SHARE is the dominant
+    share in thousandths, or under sharing Division the fair share of the resource. STATE is Active, or the reason why
+    nothing is dispatched.
 
     The hub's API is read. The dispatcher writes these numbers every ten seconds, if they have changed. Nodes of MCAD's
     QuotaSubtrees are shown as TREE/NODE; their use is counted from the database, if one is given. JSON has the
@@ -160,11 +161,11 @@ def show(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Show one queue: its settings and where each comes from, its amounts, and its gangs in turn.
+    """Show one queue: its settings and where each comes from, its amounts, and its pending gangs in order.
 
-    FROM is the queue that has the setting, itself, default, or dispatcher: then the dispatcher's own setting counts.
-    The gangs are those that wait in the queue and all below it, with what each waits for. They are read from the
-    database; without one, everything else is shown.
+    FROM is the queue that has the setting, itself, default, or dispatcher, which means a setting of the dispatcher.
+    The gangs of the queue and of all queues below it are read from the database, with the reason why each is pending.
+    Without a database, everything else is shown.
     """
 
     def look() -> str:

@@ -101,10 +101,10 @@ def nodes(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Show who has the GPUs of each node, what is free, and whether the node is cordoned or tainted.
+    """Show the GPUs of each node by gang, the free ones, and whether the node is cordoned or tainted.
 
-    Pods that belong to no AppWrapper are counted as "no AppWrapper"; -o wide names them. FREE is what pods could still
-    request of a node, whether or not it takes any. -l selects nodes.
+    Pods that belong to no AppWrapper are counted as "no AppWrapper"; -o wide names them. FREE counts the GPUs that no
+    pod requests, also on nodes that take no pods. -l selects nodes.
 
     Only the kubeconfig is needed, with the right to list nodes. Where it may not list the pods of all namespaces, those
     of one namespace are counted, and FREE is unknown. Member clusters are read through the contexts of their names.
