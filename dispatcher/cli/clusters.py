@@ -57,8 +57,10 @@ from dispatcher.store.reports import Report, Reports
 
 if TYPE_CHECKING:
     from dispatcher.cli.hub_client import HubClient
-    from dispatcher.kube.api_calls import Json
+    from dispatcher.kube.api_calls import ApiCalls, Json
 
+HUB_SECONDS: Final = 5.0
+"""Seconds for the hub's answer where the database has one, too."""
 DEFAULT_NAMESPACE: Final = "default"
 POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -271,13 +273,17 @@ async def _clusters_and_leader(reports: Reports) -> tuple[Report, bool]:
 
 
 def _members(hub: Hub) -> Json:
-    """The MemberClusters of the hub; none, with a note, if the hub does not list them."""
+    """The MemberClusters of the hub; none, with a note, if the hub does not list them in time."""
     from dispatcher.cli.hub_client import HubClient, on_hub
 
+    def members(api: ApiCalls) -> Awaitable[Json]:
+        return HubClient(api, DEFAULT_NAMESPACE).members()
+
     try:
-        return asyncio.run(on_hub(hub, lambda api: HubClient(api, DEFAULT_NAMESPACE).members()))
+        return asyncio.run(on_hub(hub, members, HUB_SECONDS))
     except errors.DispatcherError as error:
-        note(f"The free capacity is that of the last sample: {error}")
+        if not isinstance(error.__cause__, errors.NotFound):  # then the hub has no members
+            note(f"The free capacity is that of the last sample: {error}")
         return {}
 
 

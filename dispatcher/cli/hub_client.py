@@ -26,7 +26,7 @@ from dispatcher.api.spec_errors import one_line
 from dispatcher.kube import paths
 from dispatcher.kube.api_calls import ApiCalls, Json
 from dispatcher.kube.media_types import MERGE_PATCH, METADATA_LIST
-from dispatcher.kube.user_client import AsyncUserClient, UserClient
+from dispatcher.kube.user_client import SECONDS, AsyncUserClient, UserClient
 from dispatcher.kube.user_kubeconfig import access_of
 
 if TYPE_CHECKING:
@@ -148,10 +148,18 @@ async def merge(client: ApiCalls, path: str, patch: Json) -> Json:
         raise
 
 
-async def on_hub(hub: Hub, act: Callable[[ApiCalls], Awaitable[_Answer]]) -> _Answer:
-    """Run `act` with the hub; raises `CommandFailed` where the hub does not do what it should."""
+async def on_hub(
+    hub: Hub, act: Callable[[ApiCalls], Awaitable[_Answer]], seconds: float = SECONDS
+) -> _Answer:
+    """Run `act` with the hub; raises `CommandFailed` where the hub does not do what it should.
+
+    `seconds` bounds the wait for each answer.
+    """
     access = access_of(hub.kubeconfig, hub.context)
-    with UserClient(access) as client, explained("the hub", "Is --kubeconfig, or KUBECONFIG, the hub's?"):
+    with (
+        UserClient(access, seconds) as client,
+        explained("the hub", "Is --kubeconfig, or KUBECONFIG, the hub's?"),
+    ):
         return await act(AsyncUserClient(client))
 
 

@@ -17,7 +17,7 @@ from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
 from tests.commands import Ran, Run
-from tests.fakes import FakeApiServer, refusal
+from tests.fakes import FakeApiServer, refusal, text
 from tests.postgres.changes import make_dispatch, make_submit
 from tests.postgres.cli.lives import shown
 from tests.postgres.cli.queues import EAST, snap
@@ -142,6 +142,12 @@ async def test_hub_that_does_not_list_members_leaves_the_samples(
     assert ran.err == (
         "The free capacity is that of the last sample: the hub does not allow it: memberclusters is forbidden\n"
     )
+
+
+async def test_hub_without_members_is_no_note(run: Run, leads: None, hub: FakeApiServer) -> None:
+    hub.on("GET", MEMBERS_PATH, text("404 page not found\n", 404))
+    ran = await run("clusters")
+    assert (ran.code, ran.out.count("live"), ran.err) == (0, 0, "")
 
 
 async def test_json_has_the_samples(run: Run, leads: None, hub: FakeApiServer) -> None:
