@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from dispatcher.core.model.record import Attempt, Growth
+import pytest
+
+from dispatcher.core.lifecycle import run_steps
+from dispatcher.core.model.incremental import run
+from dispatcher.core.model.record import Attempt, Growth, Phase
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.backfill import Running
 from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase
 from dispatcher.core.scheduling.scenario import parse_scenario
 from dispatcher.core.scheduling.sharing.account_report import QueueReport
 from dispatcher.core.scheduling.world import SOME_TIME, RunningGang, World
-from tests.builders import make_core_node, make_gang
+from tests.builders import at, make_core_node, make_gang, make_record
 from tests.unit.core.scheduling.queue_answers import answer_of
 from tests.unit.core.scheduling.queue_worlds import random_document
 
@@ -53,6 +58,16 @@ def test_queues_are_charged_as_if_what_a_gang_holds_was_its_demand() -> None:
     assert preempting > 10
 
 
+@pytest.mark.parametrize(
+    ("sharing", "seed"), [("DominantShare", 147), ("DominantShare", 549), ("Division", 1036)]
+)
+def test_victims_are_chosen_by_what_they_hold(sharing: str, seed: int) -> None:
+    """In these worlds other gangs would be preempted if only the demands of victims were given back."""
+    world = parse_scenario(random_document(Random(seed), sharing=sharing))  # noqa: S311 - repeatable
+    halves = (grown(each, half(each.demand)) for each in world.running)
+    assert answer_of(with_running(world, *halves)) == answer_of(world)
+
+
 TWO_TEAMS = {
     "clusters": [{"name": "hub", "nodes": [{"name": "n", "allocatable": {"gpu": 4}}]}],
     "queues": [
@@ -81,6 +96,13 @@ def test_a_gang_that_grew_beyond_its_quota_gives_way_to_the_owner() -> None:
     active = [each.active for each in world.running if each.active is not None]
     report = QueueReport(world.forest, active, SOME_TIME)
     assert {row.queue: row.used for row in report.accounts(world.pending[0])} == {"b": 0, "org": 3}
+
+
+def test_a_reservation_expects_all_that_a_gang_holds_once_it_ends() -> None:
+    record = make_record(Phase.RUNNING)
+    record = run_steps.note_growth(record, record.gang.demand * 3, at(10)).after
+    (end,) = run(Running(lambda _: [record]).ends("hub", at(20)))
+    assert end.released == record.gang.demand * 3
 
 
 def test_a_victim_frees_all_that_it_holds_where_gangs_fit_by_sums() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.lifecycle import queue_steps, run_steps
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import HOLDING, Phase, Record
@@ -129,6 +129,16 @@ def test_each_cluster_is_sampled_resource_by_resource() -> None:
         CapacitySample("east", "cpu", 8000, 1000, 0, 7000),
         CapacitySample("east", "nvidia.com/gpu", 2, 0, 0, 2),
     ]
+
+
+def test_gang_that_grew_is_sampled_with_what_it_holds() -> None:
+    record = make_record(Phase.RUNNING)
+    demand = record.gang.demand
+    moment = counted([run_steps.note_growth(record, demand * 3, at(10)).after])
+    (queue,) = moment.queues()
+    away = CapacitySample("hub", "cpu", 8000, 0, 0, 8000)
+    assert queue.running_demand == demand * 3
+    assert [each.held for each in moment.capacities([away])] == [demand["cpu"] * 3]
 
 
 def test_cluster_that_is_away_has_what_it_had_but_what_is_held_is_known() -> None:
