@@ -14,7 +14,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import count
 from random import Random
 from typing import Any
@@ -65,6 +65,7 @@ async def test_explanation_is_that_of_the_cluster(world: World, run: Run) -> Non
         "",
         "",
         "",
+        "",
         "HELD BY",
         "one",
         "",
@@ -73,6 +74,7 @@ async def test_explanation_is_that_of_the_cluster(world: World, run: Run) -> Non
         "",
     ]
     assert "position 2 of 2 in the queue, after" in ran.out
+    assert "estimated start unknown: no end is known for" in ran.out
     assert "cluster hub: cpu: 9 free, at most 3 on one node, and the pod requests 4" in ran.out
     assert "with 1 more node like node-0 in hub (cpu 8, " in ran.out
     assert f"without {world.namespace}/one\n" in ran.out
@@ -81,8 +83,9 @@ async def test_explanation_is_that_of_the_cluster(world: World, run: Run) -> Non
 
 async def test_repair_in_the_status_comes_true_and_one_node_less_does_not_suffice(world: World) -> None:
     await world.start_dispatcher(**SETTINGS)
+    lasts = {"dispatchDuration": {"expected": 3600}}
     for name in ("one", "two", "three"):
-        await world.create(appwrapper(name, item(job(name, cpu="5"))))
+        await world.create(appwrapper(name, item(job(name, cpu="5")), schedulingSpec=lasts))
         await world.until_state(name, "Running")
     await world.create(appwrapper("wide", item(job("wide", 2, cpu="6"))))
     await world.create(appwrapper("small", item(job("small", cpu="4"))))
@@ -92,6 +95,9 @@ async def test_repair_in_the_status_comes_true_and_one_node_less_does_not_suffic
     assert (wide["position"], small["position"]) == (1, 2)
     assert {each["name"] for each in wide["holders"]} < {"one", "two", "three"}
     assert len(wide["holders"]) == 2
+    last = max(datetime.fromisoformat(each["since"]) for each in wide["holders"])
+    assert datetime.fromisoformat(wide["estimatedStart"]) == last + timedelta(hours=1)
+    assert small["estimatedStart"] >= wide["estimatedStart"]  # it fits only where the third gang is
     added = wide["repair"]["add_nodes"]
     assert (added["cluster"], added["count"]) == ("hub", 2)
     assert "with 2 more nodes in hub (cpu 8, " in wide["repair"]["message"]

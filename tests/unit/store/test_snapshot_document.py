@@ -29,6 +29,7 @@ from dispatcher.store.snapshot_document import VERSION, compressed, facts_of, li
 from tests.builders import NOW
 from tests.unit.store.records import moments, resources, small, texts
 
+MILLISECONDS = st.integers(0, 10**9).map(lambda each: timedelta(milliseconds=each))
 LABELS = st.dictionaries(texts, texts, max_size=2)
 PLACES = st.lists(st.tuples(texts, small), max_size=2).map(tuple)
 WORDS = st.lists(texts, max_size=2).map(tuple)
@@ -40,7 +41,8 @@ RULES = st.builds(
     SchedulingRules,
     st.sampled_from(QueueingStrategy),
     st.sampled_from(FitMode),
-    st.integers(0, 10**9).map(lambda each: timedelta(milliseconds=each)),
+    MILLISECONDS,
+    MILLISECONDS,
     st.sampled_from(Rule),
     st.lists(DECLARED, max_size=2).map(tuple).map(Kinds),
     namespaces=st.dictionaries(texts, LABELS, max_size=2),
