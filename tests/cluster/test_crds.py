@@ -327,6 +327,7 @@ async def test_kubectl_get_shows_demand_position_and_reason(
     path = f"{collection(namespace, group)}/t"
     await api.request("POST", collection(namespace, group), appwrapper({"resources": {}}, group))
     status = {
+        "lifecyclePhase": "Queued",
         "queuejobstate": "Backoff",
         "systempriority": 9,
         "gpus": 2,
@@ -349,7 +350,7 @@ async def test_kubectl_get_shows_demand_position_and_reason(
     assert shown.pop("Age")
     assert shown == {
         "Name": "t",
-        "State": "Backoff",
+        "State": "Queued",
         "Priority": 9,
         "GPUs": 2,
         "Position": 3,

@@ -96,6 +96,7 @@ def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
 def _columns(record: Record) -> dict[str, Any]:
     """The fields that only the columns of `kubectl get` have in this form."""
     found = {
+        "lifecyclePhase": record.phase.value,
         "reason": reason(record),
         "gpus": sum(amount for name, amount in record.charge.items() if is_gpu(name)),
         "queue": record.queue,

@@ -1,7 +1,8 @@
 """The phase of an AppWrapper, read from its status.
 
-The status has MCAD's words, and several phases share one of them. `canrun` and `cluster` tell these phases apart. So
-commands that read statuses and commands that read the database name the same state by the same word.
+It is `lifecyclePhase`, which an earlier release did not write. MCAD's words say it, too: several phases share one of
+them, and `canrun` and `cluster` tell these phases apart. So commands that read statuses and commands that read the
+database name the same state by the same word.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Final
 from dispatcher.api.conditions import ConditionType, State
 from dispatcher.core.model.record import Phase
 
+_PHASES: Final = frozenset(each.value for each in Phase)
 _BY_STATE: Final[Mapping[str, Phase]] = {
     State.COMPLETED: Phase.COMPLETED,
     State.FAILED: Phase.FAILED,
@@ -33,6 +35,9 @@ def phase_in(status: Mapping[str, Any]) -> Phase | None:
     It has none before a dispatcher has seen it, and while it is outside the queue (`core.intake.deferral`). Foreign
     words count as `Queued`.
     """
+    written = status.get("lifecyclePhase")
+    if written in _PHASES:
+        return Phase(written)
     state, word = status.get("state"), status.get("queuejobstate")
     if not state or word == ConditionType.INIT:
         return None

@@ -39,7 +39,7 @@ TESTS = Path(__file__).parents[3]
 GOLDEN = load_yaml(TESTS / "golden" / "mcad-conditions.yaml")
 CRD = load_yaml(TESTS.parent / "crds" / "workload.codeflare.dev_appwrappers.yaml")
 TIMES = {"lastTransitionMicroTime", "lastUpdateMicroTime", "lastTransitionTime"}
-OURS = {"cluster", "waiting", "reason", "gpus", "queue", "user"}
+OURS = {"lifecyclePhase", "cluster", "waiting", "reason", "gpus", "queue", "user"}
 STUCK = {
     "podname": "aw-0",
     "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}],
@@ -107,6 +107,7 @@ def test_whole_status_of_one_that_was_blocked_and_then_ran() -> None:
         "canrun": True,
         "cluster": "hub",
         "filterignore": True,
+        "lifecyclePhase": "Running",
         "queue": "default",
         "queuejobstate": "Running",
         "sender": "before manageQueueJob - afterEtcdDispatching",
