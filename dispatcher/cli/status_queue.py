@@ -1,7 +1,7 @@
 """The pending queue from the statuses of AppWrappers, as the report that the database would give.
 
-The columns are those of `history.queue_now`, so both sources are shown alike. A status does not have all of them: the
-others are None. More columns follow: whether the position is rounded down, the estimated start, and why it is unknown.
+The columns are those that `queue` shows of the database, so both sources are shown alike. A status does not have all of
+them: the others are None. One more column says whether the position is rounded down.
 """
 
 from __future__ import annotations

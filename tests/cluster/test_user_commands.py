@@ -99,7 +99,7 @@ ROW = (
         "reason",
         "message",
     ),
-    *("user_name", "gpu", "blocking_clusters"),
+    *("user_name", "gpu", "blocking_clusters", "estimated_start"),
 )
 JOB = (
     *(
