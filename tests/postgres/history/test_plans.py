@@ -61,10 +61,11 @@ def subject(connection: psycopg.Connection) -> Subject:
 
 
 async def plans_of(connection: psycopg.Connection, asked: Awaitable[object]) -> list[plans.Node]:
-    """How all is answered that is sent to answer it."""
+    """How all is answered that is sent to answer it; a query that reads no table, as of the time, is left out."""
     with plans.recorded() as sent:
         assert await asked
-    return [plans.explain(connection, *each) for each in plans.queries(sent).items()]
+    found = [plans.explain(connection, *each) for each in plans.queries(sent).items()]
+    return [each for each in found if plans.accesses(each)]
 
 
 def read_whole(*found: plans.Node) -> set[str]:
