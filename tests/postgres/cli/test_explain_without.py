@@ -79,3 +79,12 @@ async def test_queue_show_and_explain_estimate_the_same_start(
     await leadership.release()
     rows = json.loads((await run("queue", "-o", "json")).out)
     assert {row["estimate_unknown"] for row in rows} == {"no dispatcher leads now"}
+
+
+async def test_who_may_read_the_queue_alone_is_told_why_no_start_is_estimated(
+    run: Run, queue: QueueStore, stranger_url: str
+) -> None:
+    await fill(queue)
+    rows = json.loads((await run("queue", "-o", "json", "--database-url", stranger_url)).out)
+    why = {row["estimate_unknown"] for row in rows}
+    assert why == {"the leader's snapshot cannot be read: permission denied for schema scheduling (42501)"}
