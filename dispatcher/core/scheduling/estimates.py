@@ -273,7 +273,7 @@ class _Future:
         return tuple(found)[:1]
 
     def _endless(self, outcome: Outcome) -> tuple[str, ...]:
-        """The gangs without a known end that hold the resource which a gang lacks, the largest amounts first."""
+        """The gangs without a known end that hold the resource which a gang lacks: the largest first, then by name."""
         assert not isinstance(outcome, Placed)  # noqa: S101  # a placed gang lacks nothing
         record, pending = outcome.record, outcome.pending
         endless = [each for each in self._world.running if each.name not in self._ends]
@@ -285,7 +285,7 @@ class _Future:
             there = [each for each in endless if each.cluster in accepting]
         amount = {each.name: each.demand.get(pending.resource, 0) for each in there}
         holding = [uid for uid in amount if amount[uid] or not pending.resource]
-        return tuple(sorted(holding, key=lambda uid: (-amount[uid], uid)))
+        return tuple(sorted(holding, key=lambda uid: (-amount[uid], self._holders[uid].key, uid)))
 
     def _roots(self, record: Record) -> set[str]:
         """The roots of the trees in which a gang is charged."""

@@ -129,6 +129,12 @@ def test_those_without_a_known_end_are_those_that_hold_the_resource_the_largest_
     assert found_start == unknown(Why.NO_KNOWN_END, "InsufficientResources", GPU, "b", "a")
 
 
+def test_equal_ones_without_a_known_end_are_in_the_order_of_their_names() -> None:
+    held = replace(running("1"), name="tune"), replace(running("2"), name="sweep")
+    found_start = starts(*held, queued("q", gpu=4), gpu=4)["q"]
+    assert found_start == unknown(Why.NO_KNOWN_END, "InsufficientResources", GPU, "2", "1")
+
+
 def test_small_gang_goes_past_a_large_one_that_has_to_wait() -> None:
     queue = queued("large", 0, gpu=4), queued("small", 1, expected_seconds=30)
     assert starts(running("r", expected_seconds=100), *queue, gpu=4) == {"large": at(100), "small": NOW}
