@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
@@ -23,7 +25,10 @@ pytest_plugins = ["tests.fixtures_postgres"]
 CLUSTER_TEST_SECONDS = 120
 
 # The suite gives the same verdict on the same code, on a slow machine too: no deadline for an example, the same
-# examples every time. HYPOTHESIS_PROFILE=explore looks for new ones.
+# examples every time. HYPOTHESIS_PROFILE=explore looks for new ones. Hypothesis also draws constants that stand in the
+# modules imported so far, so the examples of a test depended on the tests before it in its process.
+assert callable(providers._get_local_constants)  # noqa: SLF001  # no setting turns these constants off
+providers._get_local_constants = Constants  # noqa: SLF001
 _PATIENT = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 settings.register_profile("suite", deadline=None, derandomize=True, suppress_health_check=_PATIENT)
 settings.register_profile("today", settings.get_profile("suite"), max_examples=40)
