@@ -12,7 +12,7 @@ Json = dict[str, Any]
 RECORDED = Path(__file__).parents[1] / "golden" / "mcad-conditions.yaml"
 TIMES = {"lastTransitionMicroTime", "lastUpdateMicroTime", "lastTransitionTime"}
 ADDITIONS = {
-    *("cluster", "waiting", "reason", "gpus", "queue", "user"),
+    *("cluster", "waiting", "reason", "gpus", "queue", "user", "lifecyclePhase"),
     *("controllerfirsttimestamp", "pending", "running"),
 }
 """Ours, or a time; the pod counts MCAD has too, but it did not count these pods."""
