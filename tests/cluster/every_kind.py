@@ -62,12 +62,18 @@ DECLARED: Final[dict[str, tuple[Json, Json]]] = {
     "batch/v1 CronJob": ({"spec": {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": JOB}}}, {"replicas": 0}),
     "ray.io/v1 RayCronJob": ({"spec": {"schedule": "0 0 1 1 *", "jobTemplate": RAY_JOB}}, {"replicas": 0}),
     "sparkoperator.k8s.io/v1beta2 SparkApplication": (
-        {"spec": {"type": "Python", "driver": {"memory": "512m"}, "executor": {"instances": 2}}},
+        {
+            "spec": {
+                "type": "Python",
+                "driver": {"memory": "512m", **ENDS_SOON},
+                "executor": {"instances": 2},
+            }
+        },
         {"replicas": 3},
     ),
     "trainer.kubeflow.org/v1alpha1 TrainJob": (
         {"metadata": ENDS_SOON, "spec": {"runtimeRef": {"name": "torch"}, "trainer": {"numNodes": 2}}},
-        {"replicas": 2, "completionstatus": "Complete"},
+        {"replicas": 2},
     ),
 }
 """The author has to declare the pods."""

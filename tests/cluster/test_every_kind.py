@@ -31,6 +31,7 @@ EXPECTED = {
     **dict.fromkeys(map(name_of, ENDING), "Completed"),
     **dict.fromkeys(map(name_of, STAYING), "Running"),
     **dict.fromkeys(map(name_of, DECLARED), "Running"),
+    name_of("sparkoperator.k8s.io/v1beta2 SparkApplication"): "Completed",
     name_of("trainer.kubeflow.org/v1alpha1 TrainJob"): "Completed",
     "without-pods-0": "Running",
     "without-pods-1": "Running",

@@ -52,8 +52,9 @@ def _ending(group: str, kind: str, pods: Kind, status: Rule) -> KnownKind:
     return KnownKind(group, kind, pods, status=status, ends=True)
 
 
-def _underivable(group: str, kind: str, why: str) -> KnownKind:
-    return KnownKind(group, kind, pods=None, why_underivable=why)
+def _underivable(group: str, kind: str, why: str, status: Rule | None = None) -> KnownKind:
+    """The row of a kind without templates of all its pods; with `status` its objects end by themselves."""
+    return KnownKind(group, kind, pods=None, why_underivable=why, status=status, ends=status is not None)
 
 
 _TRAINED: Final = condition_ends("Succeeded")
@@ -100,9 +101,17 @@ ROWS: Final[tuple[KnownKind, ...]] = (
     _underivable("apps", "DaemonSet", "it makes one on every node there is"),
     _underivable("batch", "CronJob", "it makes them again and again, at its own times"),
     _underivable("ray.io", "RayCronJob", "it makes them again and again, at its own times"),
-    _underivable("sparkoperator.k8s.io", "SparkApplication", "its driver makes them as it goes"),
     _underivable(
-        "trainer.kubeflow.org", "TrainJob", "they are described by its runtime, which is another object"
+        "sparkoperator.k8s.io",
+        "SparkApplication",
+        "its driver makes them as it goes",
+        object_status.spark_application_ends,
+    ),
+    _underivable(
+        "trainer.kubeflow.org",
+        "TrainJob",
+        "they are described by its runtime, which is another object",
+        condition_ends("Complete"),
     ),
 )
 

@@ -206,6 +206,17 @@ def volcano_job_ends(status: _Status) -> _Ending:
     return _SUCCEEDED if phase == "Completed" else _OPEN
 
 
+def spark_application_ends(status: _Status) -> _Ending:
+    """The rule of a SparkApplication: its state; one that its operator will try again is in another state."""
+    application = _object(status.fields.get("applicationState"))
+    match state := _text(application.get("state")):
+        case "FAILED":
+            return End.FAILED, _joined(state, _text(application.get("errorMessage")))
+        case "COMPLETED":
+            return _SUCCEEDED
+    return _OPEN
+
+
 def creates_no_pods(status: _Status) -> _Ending:
     """The rule of kinds that report with a condition that they cannot create pods; they may recover."""
     failure = status.true("ReplicaFailure")

@@ -44,6 +44,7 @@ CONDITION_KINDS = [
     ("kubeflow.org", "PaddleJob", "Succeeded"),
     ("kubeflow.org", "JAXJob", "Succeeded"),
     ("kubeflow.org", "MPIJob", "Succeeded"),
+    ("trainer.kubeflow.org", "TrainJob", "Complete"),
 ]
 
 
@@ -253,7 +254,7 @@ def test_kinds_that_end_are_known_with_their_group_and_make_pods() -> None:
     assert not BUILT_IN.row("", "Job").ends
     assert not BUILT_IN.row("apps", "Deployment").ends
     assert not BUILT_IN.row("ray.io", "RayCluster").ends
-    assert all(row.pods and row.pods.rules for row in ROWS if row.ends)
+    assert all(row.may_make_pods for row in ROWS if row.ends)
 
 
 JSON = st.recursive(
@@ -290,3 +291,36 @@ def test_any_json_says_something_that_can_be_stored(
     for raw in (anything, {"status": status}, {"status": {"phase": "Failed", "state": junk}}):
         assert BUILT_IN.state_of(*kind, raw).message.isprintable()
     assert told(*kind, failed, condition("Odd", junk)).end is End.FAILED
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        *(
+            (state, ObjectState())
+            for state in (
+                "",
+                "SUBMITTED",
+                "RUNNING",
+                "SUBMISSION_FAILED",
+                "PENDING_RERUN",
+                "INVALIDATING",
+                "SUCCEEDING",
+                "FAILING",
+                "UNKNOWN",
+                "Completed",
+                ["COMPLETED"],
+            )
+        ),
+        ("COMPLETED", ObjectState(SUCCEEDED)),
+        ("FAILED", ObjectState(End.FAILED, message="FAILED: driver container failed")),
+    ],
+)
+def test_spark_application_ends_once_its_operator_tries_no_more(state: object, expected: ObjectState) -> None:
+    said = {"state": state, "errorMessage": "driver container failed"}
+    assert told("sparkoperator.k8s.io", "SparkApplication", applicationState=said) == expected
+
+
+@pytest.mark.parametrize("status", [None, "COMPLETED", []])
+def test_spark_application_without_a_state_is_open(status: object) -> None:
+    assert told("sparkoperator.k8s.io", "SparkApplication", applicationState=status) == ObjectState()
