@@ -91,10 +91,12 @@ class Estimates:
 def estimated_starts(
     world: World, records: Mapping[str, Record], uids: Collection[str], most_work: int = MOST_WORK
 ) -> Estimates:
-    """The estimated starts of the pending gangs `uids`; `records` has every running gang of the world by its name.
+    """The estimated starts of the gangs `uids`; `records` has every running gang of the world by its name.
 
-    A gang that the next cycle dispatches starts at `world.now`. At most `most_work` is spent.
+    A gang that the next cycle dispatches starts at `world.now`. A gang that is not pending has no estimate, and nothing
+    is played for it. At most `most_work` is spent.
     """
+    uids = {each.uid for each in world.pending}.intersection(uids)
     if any(each.order is Order.USAGE for each in world.queues or ()):
         return Estimates(dict.fromkeys(uids, UnknownStart(Why.RECENT_USE)))
     future = _Future(world, records)

@@ -281,6 +281,15 @@ def test_starts_are_sought_for_the_exact_positions_of_each_queue_and_for_no_late
     }
 
 
+def test_gang_that_left_the_queue_after_its_position_was_counted_keeps_no_other_from_an_estimate() -> None:
+    facts = ClusterFacts(Cluster("hub", (make_core_node("n", cpu=4000),)))
+    there = queued("q", gang=make_gang(cpu=4000)), running("dispatched", "red", gang=make_gang(cpu=1000))
+    sought = Positions({}, ("deleted", "q"), ("deleted", "dispatched", "q"))
+    outlooks = search([facts], there, sought, at(9)).outlooks
+    assert outlooks.keys() == {"q"}
+    assert outlooks["q"]["estimateUnknown"].startswith("no end is known for ")
+
+
 def test_queues_that_are_too_large_for_a_search_have_no_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outlook, "MOST_WORK", 9)
     rules = SchedulingRules(queues=(Queue("team"),))
