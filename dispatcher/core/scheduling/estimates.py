@@ -169,8 +169,8 @@ class _Future:
         match outcome:
             case None | Placed():
                 return UnknownStart(Why.STILL_WAITS)
-            case NotEvaluated(record=record, pending=pending):
-                return UnknownStart(Why.BEHIND_HEAD, pending.reason, gangs=self._head_of(record))
+            case NotEvaluated(pending=pending):
+                return UnknownStart(Why.BEHIND_HEAD, pending.reason, gangs=self._head_of(pending.queue))
         pending = outcome.pending
         if pending.is_too_large:
             return UnknownStart(Why.TOO_LARGE, pending.reason)
@@ -268,11 +268,10 @@ class _Future:
 
     # --- why a start is unknown ----------------------------------------------------------------------------------
 
-    def _head_of(self, record: Record) -> tuple[str, ...]:
-        """The gang at which the queue of a gang stops."""
+    def _head_of(self, queue: str) -> tuple[str, ...]:
+        """The gang at which a queue stops; without queues, the name is empty."""
         heads = (each.record for each in self._last.values() if isinstance(each, Waiting) and each.is_head)
-        found = (head.uid for head in heads if not self._world.has_queues or head.queue == record.queue)
-        return tuple(found)[:1]
+        return tuple(head.uid for head in heads if not queue or queue in head.leaves)[:1]
 
     def _endless(self, outcome: Outcome) -> tuple[str, ...]:
         """The gangs without a known end that hold the resource which a gang lacks: the largest first, then by name."""

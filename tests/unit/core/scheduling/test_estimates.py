@@ -237,6 +237,19 @@ def test_estimates_end_at_the_first_preemption() -> None:
     }
 
 
+def test_gang_behind_the_head_of_another_tree_names_that_head() -> None:
+    """The gangs are in queues of their own, and in one strict queue of another tree, whose quota is used up."""
+    strict = Queue("tree", resources={GPU: Quota(2)}, strategy=QueueingStrategy.STRICT_FIFO)
+    queues = Queue("a"), Queue("b"), strict
+    in_tree = ("tree",)
+    held = running("r", queue="a", more_queues=in_tree)
+    head = queued("head", queue="a", more_queues=in_tree)
+    behind = queued("behind", 1, queue="b", more_queues=in_tree)
+    assert starts(held, queued("other", queue="b", gpu=9), head, behind, gpu=8, queues=queues)[
+        "behind"
+    ] == unknown(Why.BEHIND_HEAD, "AwaitingHeadOfLine", "", "head")
+
+
 def test_nothing_is_estimated_where_a_queue_orders_by_recent_use() -> None:
     by_use = replace(QUOTA, order=Order.USAGE)
     assert starts(queued("q", queue="team"), queues=(by_use,)) == {"q": unknown(Why.RECENT_USE)}
