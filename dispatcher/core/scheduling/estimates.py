@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
@@ -39,6 +39,8 @@ MOST_ESTIMATED: Final = 20
 """The last position in a queue with an estimate."""
 MOST_WORK: Final = 100_000
 """Bounds the cycles of one estimate, in nodes (with queues, as `size_of`): two to five seconds where it is reached."""
+FARTHEST: Final = timedelta(days=365_000)
+"""The longest time that is played. A few gangs of the longest `dispatchDuration`, 68 years, fill the calendar."""
 
 _AWAITS_CAPACITY: Final = LACKS_QUOTA | {INSUFFICIENT, RESERVED, NO_CLUSTER, "AwaitingRelease"}
 """Pending reasons that end when other gangs end."""
@@ -124,7 +126,7 @@ class _Future:
 
     def play(self, uids: Collection[str], most_work: int) -> None:
         """Plan cycles until all these gangs have started, no event is left, or the work is done."""
-        waiting = set(uids)
+        waiting, last = set(uids), self._world.now + FARTHEST
         while waiting:
             if self._work >= most_work:
                 self._stopped = Why.TOO_FAR
@@ -137,6 +139,9 @@ class _Future:
                 continue
             event = self.next_event()
             if event is None:
+                return
+            if event > last:
+                self._stopped = Why.TOO_FAR
                 return
             self._move_to(event)
 
@@ -294,7 +299,15 @@ class _Future:
 
 
 def _cost(world: World) -> int:
-    """The cost of a cycle: without queues a gang costs less than a node, because a class is refused once."""
+    """The cost of a cycle: without queues a pending gang costs less than a node, because a class is refused once.
+
+    Running gangs are compared with those of the cycle before, one by one. `_CYCLE` is the cost of any cycle, so that
+    small worlds are bounded, too.
+    """
+    held = _CYCLE + len(world.running) // 4
     if world.has_queues:
-        return size_of(world)
-    return sum(len(each.nodes) for each in world.clusters) + len(world.pending) // 4
+        return held + size_of(world)
+    return held + sum(len(each.nodes) for each in world.clusters) + len(world.pending) // 4
+
+
+_CYCLE: Final = 40

@@ -196,6 +196,20 @@ def test_estimate_that_takes_too_much_work_is_unknown() -> None:
     assert (cut["q0"], cut["q8"]) == (NOW, unknown(Why.TOO_FAR))
 
 
+def test_work_of_an_estimate_grows_with_the_running_gangs() -> None:
+    ends = [running(f"r{n:03}", gpu=1, expected_seconds=100 + n) for n in range(200)]
+    all_of_it = queued("q", gpu=200)
+    assert starts(*ends, all_of_it, gpu=200) == {"q": at(299)}
+    assert starts(*ends, all_of_it, gpu=200, most_work=5000) == {"q": unknown(Why.TOO_FAR)}
+
+
+def test_start_that_no_calendar_has_is_unknown() -> None:
+    queue = [queued(f"q{n:03}", n, expected_seconds=2**31 - 1) for n in range(150)]
+    far = starts(*queue, policy=QueueingStrategy.STRICT_FIFO)
+    assert far["q002"] == at(2 * (2**31 - 1))
+    assert far["q149"] == unknown(Why.TOO_FAR)
+
+
 def test_estimates_hold_until_the_next_known_end() -> None:
     assert found(running("r", expected_seconds=100), queued("q")).until == at(100)
     assert found(running("r"), queued("q")).until is None
