@@ -83,7 +83,7 @@ class QueueStatusWriter:
         monotonic: Callable[[], float] = time.monotonic,
         on_beyond_quota: Callable[[Record, str], None] = lambda _record, _message: None,
     ) -> None:
-        """`on_beyond_quota` is called with a record whose message of `beyond_quota_of` has changed."""
+        """`on_beyond_quota` is called with a record whose message of `beyond_quota_of` may have changed."""
         self.states: Mapping[str, QueueState] = {}
         """The state of each declared queue by name, as of the last round; empty if none is declared."""
         self._queues = queues
@@ -153,15 +153,15 @@ class QueueStatusWriter:
         return await slices.run(self._counter.count_in_steps(gangs))
 
     def _find_beyond_quota(self) -> None:
+        before = self._beyond_quota
         grown = {gang.uid: gang.record for gang in self._active if gang.record.grown}
         told = {uid: beyond_quota(record, self.states) for uid, record in grown.items()}
-        before, self._beyond_quota = (
-            self._beyond_quota or {},
-            {uid: each for uid, each in told.items() if each},
-        )
-        for uid, record in grown.items():
-            if told[uid] != before.get(uid, ""):
-                self._on_beyond_quota(record, told[uid])
+        self._beyond_quota = {uid: each for uid, each in told.items() if each}
+        for uid in {**grown, **(before or {})}:
+            record, message = self._cache.get(uid), told.get(uid, "")
+            # A status from before the first round may have the sentence of an earlier leader.
+            if record is not None and (before is None or message != before.get(uid, "")):
+                self._on_beyond_quota(record, message)
 
     async def _write(self, queue: DispatchQueue, statuses: QueueStatuses, state: QueueState) -> None:
         """Write the status of a queue if it differs from what the API server has, as far as this is known."""

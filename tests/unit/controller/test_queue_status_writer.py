@@ -294,4 +294,30 @@ async def test_gang_that_grew_into_quota_that_its_queue_borrows_is_not_told(benc
     assert record is not None
     bench.cache.put(run_steps.note_growth(record, Resources({"cpu": 8000}), at(20)).after)
     await bench.writer.write()
-    assert bench.told == []
+    assert bench.writer.beyond_quota_of("uid-of-ray") == ""
+
+
+async def test_first_round_of_a_leader_renews_the_statuses_that_an_earlier_one_wrote(bench: Bench) -> None:
+    """The quota was raised while no dispatcher led, and the status still says that the gang is beyond it."""
+    bench.declare("team", resources=CPU)
+    bench.runs("other", "team", cpu=1000)
+    bench.runs("ray", "team", cpu=2000)
+    record = bench.cache.get("uid-of-ray")
+    assert record is not None
+    bench.cache.put(run_steps.note_growth(record, Resources({"cpu": 3000}), at(20)).after)
+    await bench.writer.write()
+    await bench.writer.write()
+    assert bench.told == [("ray", "")]
+
+
+async def test_gang_beyond_its_quota_is_told_that_no_queue_is_declared_any_more(bench: Bench) -> None:
+    bench.declare("team", resources=CPU)
+    bench.runs("ray", "team", cpu=4000)
+    record = bench.cache.get("uid-of-ray")
+    assert record is not None
+    bench.cache.put(run_steps.note_growth(record, Resources({"cpu": 6000}), at(20)).after)
+    await bench.writer.write()
+    bench.found, bench.declared = {}, DeclaredQueues()
+    await bench.writer.write()
+    await bench.writer.write()
+    assert [bool(message) for _, message in bench.told] == [True, False]
