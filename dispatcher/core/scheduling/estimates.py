@@ -289,7 +289,7 @@ class _Future:
         else:
             accepting = {each.name for each in self._world.clusters if self._world.accepts(each, record)}
             there = [each for each in endless if each.cluster in accepting]
-        amount = {each.name: each.demand.get(pending.resource, 0) for each in there}
+        amount = {each.name: each.held.get(pending.resource, 0) for each in there}
         holding = [uid for uid in amount if amount[uid] or not pending.resource]
         return tuple(sorted(holding, key=lambda uid: (-amount[uid], self._holders[uid].key, uid)))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.queues.queue import (
     Order,
@@ -127,6 +128,18 @@ def test_those_without_a_known_end_are_those_that_hold_the_resource_the_largest_
     held = running("a", gpu=1), running("b", gpu=3), running("ends", gpu=1, expected_seconds=9)
     found_start = starts(*held, cpu, queued("q", gpu=4), gpu=5)["q"]
     assert found_start == unknown(Why.NO_KNOWN_END, "InsufficientResources", GPU, "b", "a")
+
+
+def test_gang_that_grew_holds_more_than_its_demand() -> None:
+    def grown(name: str, gpu: int) -> Record:
+        record = running(name, gpu=1)
+        return run_steps.note_growth(record, make_gang(gpu=gpu).demand, at(1)).after
+
+    held = grown("one", 1), grown("three", 3), running("two")
+    found_start = starts(*held, queued("q", gpu=6), gpu=6, now=at(2))["q"]
+    assert found_start == unknown(Why.NO_KNOWN_END, "InsufficientResources", GPU, "three", "two", "one")
+    sentence = why_unknown(unknown(Why.NO_KNOWN_END, "", GPU, "three"), {"three": held[1]})
+    assert sentence == f"no end is known for {held[1].key} ({GPU} 3, no dispatchDuration)"
 
 
 def test_equal_ones_without_a_known_end_are_in_the_order_of_their_names() -> None:
