@@ -29,6 +29,7 @@ from dispatcher.cli import (
 )
 from dispatcher.cli.query import EXIT_CODES
 from dispatcher.cli.release import Version
+from dispatcher.cli.wrong_values import in_words
 
 if TYPE_CHECKING:
     from dispatcher.settings import Settings
@@ -42,7 +43,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")
+            error.message = in_words(error) or error.message.removeprefix("Value error, ")
             raise
 
 

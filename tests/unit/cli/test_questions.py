@@ -82,17 +82,28 @@ async def test_without_a_database_it_is_told_what_to_set(ask: Run, asked: list[s
         (["sql", "SELECT 1", "--timeout", "soon"], "'soon' is no duration: a number and s, m, h, d or w"),
         (["sql", "SELECT 1", "--timeout", "25h"], "'25h' is no timeout: from 1 ms to a day"),
         (["sql", "SELECT 1", "--timeout", "0.0001s"], "'0.0001s' is no timeout: from 1 ms to a day"),
-        (["sql", "SELECT 1", "--limit", "0"], "Input should be greater than or equal to 1"),
+        (["sql", "SELECT 1", "--limit", "0"], "--limit': 0 is too small: the least is 1\n"),
+        (["sql", "SELECT 1", "--limit", "9" * 4400], "is no whole number that fits 64 bits\n"),
+        (["history", "--limit", "all"], "--limit': 'all' is no whole number\n"),
+        (["history", "--limit", "1.5"], "--limit': '1.5' is no whole number\n"),
+        (["queue", "--watch", "--every", "often"], "--every': 'often' is no number\n"),
+        (
+            ["queue", "--watch", "--every", "1e9"],
+            "--every': 1e9 is too large: the most is 86400\n",
+        ),
+        (["explain", "train", "--priority", "high"], "--priority': 'high' is no whole number\n"),
+        (["priority", "9" * 11, "train"], f"NUMBER': {'9' * 11} is too large: the most is 2147483647\n"),
         (["usage", "--by", "team"], "'team' is not one of 'namespace', 'user', 'queue', 'cluster'"),
         (["queue", "-o", "toml"], "-o': 'toml' is not one of 'json', 'yaml', 'csv', 'wide'"),
         (["queue", "--every", "5"], "--every is the pause of --watch: give --watch, too"),
         (["clusters", "--every", "5"], "--every is the pause of --watch: give --watch, too"),
-        (["queue", "--watch", "--every", "0"], "Input should be greater than or equal to 0.1"),
+        (["queue", "--watch", "--every", "0"], "--every': 0 is too small: the least is 0.1\n"),
+        (["queue", "--watch", "--every", "-1"], "--every': -1 is too small: the least is 0.1\n"),
         (["history", "--state", "Lost"], "'Lost' is not one of 'queued'"),
     ],
 )
 async def test_what_is_asked_wrongly_is_never_asked(ask: Run, asked: list[str], why: str) -> None:
-    ran = await ask(*asked, "--database-url", NOWHERE)
+    ran = await ask(*asked, *(["--database-url", NOWHERE] if asked[0] != "priority" else []))
     assert (ran.code, ran.out) == (2, "")
     assert why in ran.err
 
