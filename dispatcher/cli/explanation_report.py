@@ -15,6 +15,7 @@ from dispatcher.core.model.quantity import in_words as amount_in_words
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.advice import NEVER_ON_A_CLUSTER
+from dispatcher.core.scheduling.backfill import stated_end
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed
 from dispatcher.core.scheduling.estimate_words import why_unknown
 from dispatcher.core.scheduling.estimates import Estimate, UnknownStart, Why
@@ -150,7 +151,7 @@ class Report:
             "cluster": attempt.cluster if attempt else "",
             "demand": dict(record.gang.demand),
             "since": _time(attempt.decided_at if attempt else None),
-            "expectedUntil": _time(_expected_end(record)),
+            "expectedUntil": _time(_expected_end(record, self.world.now)),
         }
 
     def _named(self, repair: Repair) -> Repair:
@@ -256,7 +257,7 @@ class Report:
     def _holder_row(self, uid: str, now: datetime | None) -> tuple[str, ...]:
         record = self.records[uid]
         attempt = record.attempt
-        end = _expected_end(record)
+        end = _expected_end(record, self.world.now)
         since = attempt.decided_at if attempt else None
         return (
             record.key,
@@ -334,11 +335,14 @@ def _amounts(demand: Resources) -> str:
     return ", ".join(f"{name} {amount_in_words(name, demand[name])}" for name in sorted(demand))
 
 
-def _expected_end(record: Record) -> datetime | None:
-    """The end of its expected run; None if its author expects nothing."""
-    if record.attempt is None or not record.expected_seconds:
+def _expected_end(record: Record, now: datetime) -> datetime | None:
+    """The end that estimates of starts assume, else the last stated end if that is over; None without either."""
+    attempt = record.attempt
+    if attempt is None:
         return None
-    return record.attempt.decided_at + timedelta(seconds=record.expected_seconds)
+    over = attempt.decided_at + timedelta(seconds=max(record.expected_seconds, record.limit_seconds))
+    is_overdue = attempt.decided_at < over <= now
+    return over if is_overdue else stated_end(record, now)
 
 
 def _end_in_words(end: datetime | None, now: datetime | None) -> str:

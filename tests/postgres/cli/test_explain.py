@@ -71,7 +71,7 @@ UNKNOWN = "  estimated start unknown: "
 ENDLESS = f"{UNKNOWN}no end is known for "
 SWEEPS = "team-b/sweep (cpu 2, no dispatchDuration)"
 SWEEP_IS_ENDLESS = f"{ENDLESS}{SWEEPS}\n"
-SWEEP_AND_SMALL_ARE = f"{ENDLESS}{SWEEPS} and team-a/small (cpu 2, no dispatchDuration)\n"
+SWEEP_AND_SMALL_ARE = f"{ENDLESS}team-a/small (cpu 2, no dispatchDuration) and {SWEEPS}\n"
 
 
 # --- a gang that waits -----------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ async def test_a_gang_that_waits_is_explained(run: Run, queues: Queues) -> None:
         f"{rejections(0)}"
         "\n"
         "HELD BY       USER   CLUSTER  HOLDS  SINCE  EXPECTED UNTIL\n"
-        "team-a/train  alice  east     cpu 5  3h     60m ago\n"
+        "team-a/train  alice  east     cpu 5  3h     in 59m\n"
         "team-b/sweep  -      east     cpu 2  3h     unknown\n"
         "\n"
         "It would be dispatched\n"
@@ -134,7 +134,7 @@ async def test_a_program_gets_all_fields(run: Run, queues: Queues) -> None:
                 "uid": TRAIN,
                 "user": "alice",
                 "demand": {"cpu": 5000},
-                "expectedUntil": (queues.started + timedelta(hours=2)).isoformat(),
+                "expectedUntil": (queues.started + timedelta(hours=4)).isoformat(),
             },
             {
                 **holder,
@@ -387,7 +387,7 @@ async def test_appwrappers_of_a_file_are_decided_together(run: Run, queues: Queu
         "\n"
         "default/b waits: InsufficientResources\n"
         "  position 4 of 4 in the queue, after team-a/large, team-a/small, default/a\n"
-        f"{ENDLESS}team-b/sweep (no dispatchDuration) and default/a (no dispatchDuration)\n"
+        f"{ENDLESS}default/a (no dispatchDuration) and team-b/sweep (no dispatchDuration)\n"
         "\n"
         "CLUSTER  REASON                 MESSAGE\n"
         "east     InsufficientResources  cpu: needs 5, 4 free\n"

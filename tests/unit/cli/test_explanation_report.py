@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from dispatcher.cli.explanation_report import Report
 from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.record import Phase
 from dispatcher.core.queues.queue import Queue, Quota, StopPolicy
 from dispatcher.core.scheduling.explanation import CordonedNodes, explain
+from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules, world_of
 from dispatcher.core.scheduling.world import Cluster, World
 from tests.builders import make_core_node, make_gang, make_record
 
@@ -85,3 +88,32 @@ def test_gang_that_its_queue_does_not_take_waits_for_the_queue(
 ) -> None:
     found = report(queue, cpu)
     assert (found.as_value()["verdict"], *found.as_text(None).splitlines()[:2]) == (verdict, sentence, place)
+
+
+@pytest.mark.parametrize(
+    ("ran", "expected", "limit", "end", "shown"),
+    [
+        (60, 600, 0, 600, "in 9m"),
+        (60, 0, 300, 300, "in 4m"),
+        (60, 1200, 900, 900, "in 14m"),
+        (700, 600, 900, 900, "in 3m"),
+        (1000, 600, 900, 900, "100s ago"),
+        (60, 0, 0, None, "unknown"),
+    ],
+    ids=["expected", "limit", "earlier one", "expected is over", "both are over", "none"],
+)
+def test_holder_ends_when_estimates_say(
+    ran: int, expected: int, limit: int, end: int | None, shown: str
+) -> None:
+    gang = make_record(name="q", uid="q", gang=make_gang(cpu=4000))
+    fields = {"gang": make_gang(cpu=4000), "expected_seconds": expected, "limit_seconds": limit}
+    holder = make_record(Phase.RUNNING, "h", uid="h", **fields)
+    assert holder.attempt is not None
+    started = holder.attempt.decided_at
+    facts = ClusterFacts(Cluster("hub", (make_core_node("n", cpu=4000),)), rules=SchedulingRules())
+    world = world_of([facts], (holder, gang), (), started + timedelta(seconds=ran))
+    found = Report(explain(world, "q"), world, {"q": gang, "h": holder})
+
+    (document,) = found.as_value()["holders"]
+    assert document["expectedUntil"] == (end and (started + timedelta(seconds=end)).isoformat())
+    assert f"  {shown}\n" in found.as_text(None)
