@@ -29,7 +29,7 @@ from testbed.story import LOOK_SECONDS, Player, StoryFailed, command_line, exit_
 STATE: Final = ROOT / ".dev" / "demo"
 FIRST: Final = "raycluster-glue"
 SECOND: Final = "raycluster-glue-1"
-WAITING: Final = "Backoff"
+WAITING: Final = "Queued"
 RUNNING: Final = "Running"
 TWO_RUN: Final = "2 running"
 WATCHED_SECONDS: Final = 4.0

@@ -18,7 +18,7 @@ from testbed.gangs import Gang
 from testbed.scene import GONE, GPU, UNSEEN, Json, name_of
 
 RUNNING: Final = "Running"
-WAITING: Final = "Backoff"
+WAITING: Final = "Queued"
 MEASURED: Final = (INSUFFICIENT, LARGER_THAN_CLUSTER)
 
 
@@ -116,7 +116,7 @@ def row_of(gang: Gang, found: Json | None, route: tuple[str, ...]) -> Row:
     return Row(
         gang=gang.name,
         gpus=gang.pods,
-        state=status.get("queuejobstate", UNSEEN),
+        state=status.get("lifecyclePhase", UNSEEN),
         cluster=status.get("cluster", ""),
         refusals=refusals_of(status.get("waiting", {})),
         trouble=status.get("unhealthy", {}).get("reason", ""),
@@ -166,4 +166,4 @@ def news_of(before: HubScene | None, now: HubScene) -> list[str]:
 
 def line_of(row: Row) -> str:
     """A row without its route, in one line."""
-    return f"{row.gang:<9}  {row.state:<10}  {row.cluster:<4}  {'; '.join(row.why)}".rstrip()
+    return f"{row.gang:<9}  {row.state:<11}  {row.cluster:<4}  {'; '.join(row.why)}".rstrip()

@@ -17,7 +17,8 @@ from testbed.gangs import ray_gang
 from testbed.scene import GONE, UNSEEN, Json, gpus_of_pod, name_of, names_of
 
 RUNNING: Final = "Running"
-WAITING: Final = "Backoff"
+WAITING: Final = "Queued"
+LEAVING: Final = "Requeueing"
 PREEMPTED: Final = "PreemptCandidate"
 
 
@@ -95,8 +96,8 @@ def row_of(gang: TeamGang, found: Json | None, pods: Sequence[Json]) -> Row:
     if found is None:
         return Row(gang.name, gang.team, gang.gpus, GONE, running=running)
     status: Json = found.get("status", {})
-    state = str(status.get("queuejobstate", UNSEEN))
-    said = said_by(status) if state == WAITING else ("", "")
+    state = str(status.get("lifecyclePhase", UNSEEN))
+    said = said_by(status) if state in (WAITING, LEAVING) else ("", "")
     return Row(gang.name, gang.team, gang.gpus, state, *said, running=running)
 
 
@@ -136,4 +137,4 @@ def news_of(before: QueueScene | None, now: QueueScene) -> list[str]:
 
 def line_of(row: Row) -> str:
     """A row in one line."""
-    return f"{row.team:<8} {row.gang:<10} {row.gpus}  {row.state:<10}  {row.message}".rstrip()
+    return f"{row.team:<8} {row.gang:<10} {row.gpus}  {row.state:<11}  {row.message}".rstrip()

@@ -72,7 +72,7 @@ def row_of(name: str, lists: Lists, position: int | None) -> Row:
     return Row(
         name=name,
         position=position,
-        state=GONE if found is None else status.get("queuejobstate", UNSEEN),
+        state=GONE if found is None else status.get("lifecyclePhase", UNSEEN),
         reason="" if found is None else reason_of(status),
         pods=pods_of([each for each in lists.pods if name in names_of(each)]),
         exists=exists_of({name, uid}, lists),

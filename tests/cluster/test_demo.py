@@ -69,7 +69,7 @@ def test_demo_tells_its_story(runs: dict[str, Run]) -> None:
         "$ kubectl apply -f examples/aw-raycluster-glue.yaml",
         "│ 2 running │ 1 of 3 ",
         "$ kubectl apply -f examples/aw-raycluster-glue-1.yaml",
-        "│ Backoff ",
+        "│ Queued ",
         "there was no RayCluster, pod or service of raycluster-glue-1",
         "$ kubectl delete appwrapper raycluster-glue",
         "│ deleted ",

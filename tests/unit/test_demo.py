@@ -27,7 +27,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 WHY = "cluster hub: nvidia.com/gpu: needs 2, 1 free"
 RUNS = Row(FIRST, None, "Running", "PodsRunning", "2 running", (f"RayCluster {FIRST}",))
-WAITS = Row(SECOND, 1, "Backoff", WHY, "none")
+WAITS = Row(SECOND, 1, "Queued", WHY, "none")
 
 
 def make_appwrapper(name: str, **status: object) -> dict[str, Any]:
@@ -59,9 +59,12 @@ def test_scene_tells_who_runs_who_waits_and_why() -> None:
     lists = Lists(
         appwrappers=[
             make_appwrapper(
-                FIRST, queuejobstate="Running", conditions=[{"type": "Running", "reason": "PodsRunning"}]
+                FIRST,
+                lifecyclePhase="Running",
+                queuejobstate="Running",
+                conditions=[{"type": "Running", "reason": "PodsRunning"}],
             ),
-            make_appwrapper(SECOND, queuejobstate="Backoff", waiting={"message": WHY}),
+            make_appwrapper(SECOND, lifecyclePhase="Queued", waiting={"message": WHY}),
         ],
         nodes=[make_node("1"), make_node("1"), make_node("1")],
         pods=[make_pod("head", FIRST), make_pod("worker", FIRST)],
@@ -163,7 +166,7 @@ def test_table_has_a_line_for_each_and_the_free_gpus_once() -> None:
     assert printed(table_of(Scene((RUNS, WAITS), 1, 3))) == [
         ["AppWrapper", "position", "state", "reason", "pods", "free GPUs"],
         [FIRST, "", "Running", "PodsRunning", "2 running", "1 of 3"],
-        [SECOND, "1", "Backoff", WHY, "none", ""],
+        [SECOND, "1", "Queued", WHY, "none", ""],
     ]
 
 

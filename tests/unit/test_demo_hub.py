@@ -35,7 +35,7 @@ NO_ROOM = Refusal("east", "InsufficientResources", NEEDS)
 AWAY = Refusal("west", "ClusterUnreachable", "its API server does not answer: no route to host")
 NOT_WANTED = Refusal("east", "ClusterNotSelected", "its labels do not match gpu in (h100)")
 RUNS = Row("train", 3, "Running", "east", route=("west", "east"))
-WAITS = Row("train", 3, "Backoff", refusals=(NO_ROOM, AWAY), route=("west",))
+WAITS = Row("train", 3, "Queued", refusals=(NO_ROOM, AWAY), route=("west",))
 EAST_NOW = Member("east", 1, 16, "")
 WEST_AWAY = Member("west", 0, 0, "ClusterUnreachable")
 
@@ -72,9 +72,9 @@ def test_scene_shows_each_gang_and_each_member_as_their_statuses_say() -> None:
         {"cluster": each.cluster, "reason": each.reason, "message": each.message} for each in (NO_ROOM, AWAY)
     ]
     appwrappers = [
-        make_appwrapper("train", queuejobstate="Backoff", waiting={**why[0], "clusters": why}),
+        make_appwrapper("train", lifecyclePhase="Queued", waiting={**why[0], "clusters": why}),
         make_appwrapper(
-            "tune", queuejobstate="Running", cluster="west", unhealthy={"reason": "ClusterUnreachable"}
+            "tune", lifecyclePhase="Running", cluster="west", unhealthy={"reason": "ClusterUnreachable"}
         ),
     ]
     members = [
@@ -96,7 +96,7 @@ def test_gang_that_is_not_listed_is_deleted_and_one_without_status_is_there() ->
 
 def test_gang_that_no_cluster_was_asked_for_yet_says_what_it_was_told() -> None:
     waiting = {"cluster": "west", "reason": "ClusterLost", "message": "it has not answered since noon"}
-    appwrapper = make_appwrapper("train", queuejobstate="Backoff", waiting=waiting)
+    appwrapper = make_appwrapper("train", lifecyclePhase="Queued", waiting=waiting)
 
     [row] = HubScene.of([TRAIN], [appwrapper], [], {}).rows
 
@@ -143,8 +143,8 @@ def test_gang_waits_for_what_each_cluster_says(row: Row, is_so: bool) -> None:
 
 FIRST, SECOND = MOVED
 ON = Row(FIRST.name, 3, "Running", "east")
-OFF = Row(SECOND.name, 3, "Backoff", refusals=(NO_ROOM, AWAY))
-PINNED_WAITS = Row(PINNED.name, 2, "Backoff", refusals=(NOT_WANTED, AWAY))
+OFF = Row(SECOND.name, 3, "Queued", refusals=(NO_ROOM, AWAY))
+PINNED_WAITS = Row(PINNED.name, 2, "Queued", refusals=(NOT_WANTED, AWAY))
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_table_has_a_line_for_each_reason_and_the_members_below() -> None:
     assert printed(table) == [
         ["gang", "GPUs", "state", "cluster", "dispatched to", "why"],
         ["train", "3", "Running", "east", "west, east", ""],
-        ["tune", "3", "Backoff", "", "west", f"east: {NEEDS}"],
+        ["tune", "3", "Queued", "", "west", f"east: {NEEDS}"],
         ["", "", "", "", "", "west: ClusterUnreachable"],
     ]
     assert table.caption == "east: 1 of 16 GPUs free   west: ClusterUnreachable"
@@ -188,13 +188,13 @@ def test_news_are_what_became_of_gangs_and_members_and_not_amounts_or_routes() -
     now = HubScene((RUNS, replace(RUNS, gang="tune")), (EAST_NOW, WEST_AWAY))
 
     assert news_of(before, amounts_and_routes) == []
-    assert news_of(before, now) == ["west: ClusterUnreachable", "tune       Running     east"]
+    assert news_of(before, now) == ["west: ClusterUnreachable", "tune       Running      east"]
 
 
 def test_all_is_news_at_first() -> None:
     assert news_of(None, HubScene((WAITS,), (EAST_NOW,))) == [
         "east: 1 of 16 GPUs free",
-        f"train      Backoff           east: {NEEDS}; west: ClusterUnreachable",
+        f"train      Queued             east: {NEEDS}; west: ClusterUnreachable",
     ]
     assert news_of(None, HubScene((Row("tune", 2, "-"),))) == []
 
@@ -222,7 +222,7 @@ def test_pipe_gets_the_table_again_when_it_changed_if_there_is_no_other_way_to_t
     states = [
         line.split("│")[3].strip() for line in capsys.readouterr().out.splitlines() if "│ train" in line
     ]
-    assert states == ["Backoff", "Running"]
+    assert states == ["Queued", "Running"]
 
 
 def test_past_is_where_it_was_dispatched_to_and_where_it_ran() -> None:

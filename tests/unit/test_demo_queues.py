@@ -31,7 +31,7 @@ QUOTAS = {"vision": 6, "speech": 4, "serving": 6}
 NEEDS = "quota of vision: nvidia.com/gpu: needs 6, 0 available; nominal 6, 16 used"
 WHY = "preempted for default/assistant (queue serving, priority 0): its queue uses more than its quota"
 RUNS = Row("pretrain", "vision", 6, "Running", running=6)
-WAITS = Row("pretrain", "vision", 6, "Backoff", "InsufficientQuota", NEEDS)
+WAITS = Row("pretrain", "vision", 6, "Queued", "InsufficientQuota", NEEDS)
 
 
 def make_appwrapper(gang: TeamGang, **status: object) -> Json:
@@ -68,11 +68,11 @@ def test_quotas_are_those_of_the_file() -> None:
 @pytest.mark.parametrize(
     ("found", "pods", "row"),
     [
-        pytest.param(make_appwrapper(PRETRAIN, queuejobstate="Running"), 6, RUNS, id="runs"),
+        pytest.param(make_appwrapper(PRETRAIN, lifecyclePhase="Running"), 6, RUNS, id="runs"),
         pytest.param(
             make_appwrapper(
                 PRETRAIN,
-                queuejobstate="Backoff",
+                lifecyclePhase="Queued",
                 waiting={"reason": "InsufficientQuota", "message": NEEDS},
                 conditions=[{"type": "PreemptCandidate", "reason": "QuotaReclaimed", "message": WHY}],
             ),
@@ -83,11 +83,11 @@ def test_quotas_are_those_of_the_file() -> None:
         pytest.param(
             make_appwrapper(
                 PRETRAIN,
-                queuejobstate="Backoff",
+                lifecyclePhase="Requeueing",
                 conditions=[{"type": "PreemptCandidate", "reason": "QuotaReclaimed", "message": WHY}],
             ),
             4,
-            replace(WAITS, reason="QuotaReclaimed", message=WHY, running=4),
+            replace(WAITS, state="Requeueing", reason="QuotaReclaimed", message=WHY, running=4),
             id="is-being-removed",
         ),
         pytest.param(None, 0, replace(RUNS, state="deleted", running=0), id="deleted"),
@@ -118,7 +118,7 @@ def test_table_has_a_line_for_each_gang_and_the_use_of_each_team() -> None:
     assert printed(table) == [
         ["team", "gang", "GPUs", "state", "what the dispatcher says"],
         ["vision", "pretrain", "6", "Running", ""],
-        ["vision", "sweep", "6", "Backoff", NEEDS],
+        ["vision", "sweep", "6", "Queued", NEEDS],
     ]
     assert table.caption == "vision 6 of 4, borrows 2   speech 0 of 4"
 
@@ -129,9 +129,9 @@ def test_news_is_what_a_gang_says_anew() -> None:
 
     assert news_of(None, before) == [
         "vision   pretrain   6  Running",
-        f"vision   sweep      6  Backoff     {NEEDS}",
+        f"vision   sweep      6  Queued       {NEEDS}",
     ]
-    assert news_of(before, now) == [f"vision   pretrain   6  Backoff     {NEEDS}"]
+    assert news_of(before, now) == [f"vision   pretrain   6  Queued       {NEEDS}"]
     assert news_of(now, now) == []
 
 
