@@ -107,7 +107,8 @@ class StatusExplanation:
         verb = "waits" if self._verdict == "Waits" else "does not fit any cluster"
         yield f"{self._key} {verb}: {name_of(waiting.get('reason'))}"
         yield f"  {self._place()}"
-        yield f"  estimated start {estimate_of(waiting)}"
+        if waiting.get("reason") not in TOO_LARGE:  # the line above says why it never starts
+            yield f"  estimated start {estimate_of(waiting)}"
         clusters = clusters_table(waiting, width)
         if not clusters:
             yield f"  {text_of(waiting.get('message'))}"

@@ -58,7 +58,6 @@ Held by 1 AppWrapper that a status does not name"""
 HUGE = """\
 team-a/train does not fit any cluster: LargerThanCluster
   no position in the queue: it would not go if nothing else ran
-  estimated start unknown
   cluster hub: cpu: needs 99, 8 in all"""
 OUTSIDE = deferral.status("team-a", 3)
 IN_QUEUE = {**QUEUED, "status": {**QUEUED["status"], "waiting": {**WAITING, "queue": "vision"}}}
@@ -82,7 +81,11 @@ IN_QUEUE = {**QUEUED, "status": {**QUEUED["status"], "waiting": {**WAITING, "que
             pending(reason="InsufficientResources", message="short", otherHolders=1), OTHERS, id="others"
         ),
         pytest.param(
-            pending(reason="LargerThanCluster", message="cluster hub: cpu: needs 99, 8 in all"),
+            pending(
+                reason="LargerThanCluster",
+                message="cluster hub: cpu: needs 99, 8 in all",
+                estimateUnknown="it would not start if nothing else ran",
+            ),
             HUGE,
             id="huge",
         ),
