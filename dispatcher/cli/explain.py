@@ -189,8 +189,14 @@ def would(
     filename: Manifests,
     namespace: Annotated[
         str,
-        typer.Option("--namespace", "-n", metavar="NAME", help="Namespace of AppWrappers that name none."),
-    ] = DEFAULT_NAMESPACE,
+        typer.Option(
+            "--namespace",
+            "-n",
+            metavar="NAME",
+            help="Namespace of AppWrappers that name none.  [default: that of the kubeconfig, else default]",
+            show_default=False,
+        ),
+    ] = "",
     changes: Changes = None,
     gone: Gone = None,
     priority: Priority = None,
@@ -215,9 +221,10 @@ def would(
 
     files = [(getattr(each, "name", "<stdin>"), each.read(LARGEST_FILE + 1)) for each in filename]
     written = [(name, raw) for name, content in files for raw in objects_in(name, content)]
+    hub = Hub(kubeconfig, context)
     snapshot = _read(database_url)
     proposed, facts = _with_facts(
-        snapshot, _proposals(snapshot, written, namespace), Hub(kubeconfig, context)
+        snapshot, _proposals(snapshot, written, namespace or _namespace_of(hub)), hub
     )
     proposals = [each.record for each in proposed]
     queued = [each for each in proposals if each.phase is Phase.QUEUED]
@@ -231,6 +238,19 @@ def would(
                 note(f"{each.key}: {line.strip()}.")
     reports = _explained(snapshot, world, [each.uid for each in queued])
     _show([replace(each, author=facts.get(each.explanation.record.uid)) for each in reports], output)
+
+
+def _namespace_of(hub: Hub) -> str:
+    """The namespace of the context; `default` without a kubeconfig that can be read."""
+    from dispatcher.kube.user_kubeconfig import read_kubeconfig
+
+    if not hub.kubeconfig:
+        return DEFAULT_NAMESPACE
+    try:
+        found = read_kubeconfig(hub.kubeconfig)
+    except SettingsError:
+        return DEFAULT_NAMESPACE  # the note about the hub says why
+    return found.namespace(hub.context) if found else DEFAULT_NAMESPACE
 
 
 def _with_facts(

@@ -69,7 +69,7 @@ class UserKubeconfig:
             headers, certificate = _credentials(user, self.where)
             return Access(
                 server,
-                str(through.get("namespace") or "default"),
+                self.namespace(chosen),
                 _tls(cluster, certificate) if server.startswith("https:") else None,
                 str(cluster.get("tls-server-name") or ""),
                 str(cluster.get("proxy-url") or ""),
@@ -77,6 +77,11 @@ class UserKubeconfig:
             )
         except (OSError, ValueError) as error:
             raise SettingsError(one_line(f"{self.where}: context {chosen!r}: {error}")) from error
+
+    def namespace(self, context: str = "") -> str:
+        """The namespace of a context, by default of the current one; `default` if none is named."""
+        through = self.contexts.get(context or self.current) or {}
+        return str(through.get("namespace") or "default")
 
     def _part(self, plural: str, through: Json, singular: str) -> Json:
         name = str(through.get(singular) or "")

@@ -459,6 +459,30 @@ async def test_without_an_answer_of_the_hub_it_says_so_and_answers(run: Run, que
     assert ran.err.startswith("The hub does not say it, so rights and the defaults of pods do not count: ")
 
 
+@pytest.mark.parametrize(
+    ("asked", "namespace"),
+    [([], "team-a"), (["--context", "plain"], "default"), (["-n", "team-c"], "team-c")],
+    ids=["current context", "context without one", "option"],
+)
+async def test_namespace_of_a_proposal_is_that_of_the_kubeconfig(
+    run: Run, queues: Queues, tmp_path: Path, asked: list[str], namespace: str
+) -> None:
+    contexts = {"mine": {"namespace": "team-a"}, "plain": {}}
+    kubeconfig = {
+        "current-context": "mine",
+        "contexts": [
+            {"name": name, "context": {**fields, "cluster": "c", "user": "u"}}
+            for name, fields in contexts.items()
+        ],
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {}}],
+    }
+    (tmp_path / "config").write_text(yaml.safe_dump(kubeconfig))
+    command = ["would", "-f", "-", "--kubeconfig", str(tmp_path / "config"), *asked]
+    ran = await run(*command, stdin=yaml.safe_dump(manifest()))
+    assert ran.out.startswith(f"{namespace}/a fits")
+
+
 async def test_a_file_with_only_suspended_appwrappers_has_no_decision(run: Run, queues: Queues) -> None:
     ran = await run("would", "-f", "-", stdin=yaml.safe_dump(manifest("s", suspend=True)))
     assert ran == Ran(0, "", NO_HUB + SUSPENDED)
