@@ -166,10 +166,11 @@ class FitMode(StrEnum):
 class CapacitySnapshot:
     """The capacity of a cluster at one moment; a cycle takes the demand of placed gangs from it.
 
-    `nodes` has the free amounts of each node; None where gangs fit by sums.
+    `nodes` has the free amounts of each node; None where gangs fit by sums. `beyond` is what the bound pods of a gang
+    (by uid) request beyond its demand.
     """
 
-    __slots__ = ("_free", "_pools", "_reservations", "_reserve", "_views", "nodes")
+    __slots__ = ("_beyond", "_free", "_pools", "_reservations", "_reserve", "_views", "nodes")
 
     def __init__(
         self,
@@ -177,8 +178,10 @@ class CapacitySnapshot:
         reserved: Resources = NOTHING,
         reserve: Resources = NOTHING,
         nodes: NodeSnapshot | None = None,
+        beyond: Mapping[str, Resources] | None = None,
     ) -> None:
         self.nodes = nodes
+        self._beyond = beyond or {}
         self._pools = tuple(pools)
         self._reservations = reserved
         self._reserve = reserve
@@ -230,13 +233,14 @@ class CapacitySnapshot:
         if self.nodes is not None:
             self.nodes.take(gang, assignment)
 
-    def charge(self, appwrapper: str, held: Resources, sign: int) -> None:
+    def charge(self, appwrapper: str, demand: Resources, sign: int) -> None:
         """Charge a gang that held capacity when the snapshot was taken (by uid) again, or no more with the sign -1.
 
-        Where gangs fit by sums, all that it held is charged, wherever its pods are.
+        Where gangs fit by sums, all that it held then is charged, wherever its pods are. The growth in its record may
+        be older: it stays while the gang is removed and its pods end.
         """
         if self.nodes is None:
-            self._reservations += held * sign
+            self._reservations += (demand + self._beyond.get(appwrapper, NOTHING)) * sign
             self._free.clear()
         elif (use := self.nodes.uses.get(appwrapper)) is not None:
             self.nodes.charge(use, sign)
@@ -255,17 +259,17 @@ class CapacitySnapshot:
     def copy(self) -> CapacitySnapshot:
         """A copy; taking from it does not change this snapshot."""
         nodes = None if self.nodes is None else self.nodes.copy()
-        return CapacitySnapshot(self._pools, self._reservations, self._reserve, nodes)
+        return CapacitySnapshot(self._pools, self._reservations, self._reserve, nodes, self._beyond)
 
     def without(self, reserve: Resources) -> CapacitySnapshot:
         """A copy in which `reserve` is neither free nor part of the total, for any gang."""
         nodes = None if self.nodes is None else self.nodes.without(reserve)
-        return CapacitySnapshot(self._pools, self._reservations, self._reserve + reserve, nodes)
+        return CapacitySnapshot(self._pools, self._reservations, self._reserve + reserve, nodes, self._beyond)
 
     def without_gangs(self, uids: Iterable[str]) -> CapacitySnapshot:
         """A copy as it would be without these AppWrappers; without nodes it still charges them."""
         nodes = None if self.nodes is None else self.nodes.without_gangs(uids)
-        return CapacitySnapshot(self._pools, self._reservations, self._reserve, nodes)
+        return CapacitySnapshot(self._pools, self._reservations, self._reserve, nodes, self._beyond)
 
     def _view(self, gang: Gang | None, tolerations: Tolerations) -> _View:
         """The view of gangs with these tolerations, less the reserve."""
@@ -295,6 +299,7 @@ class CapacityLedger:
         self._owners: dict[str, Counter[str]] = {}
         self._pools: dict[tuple[Taint, ...], Pool] = {}
         self._shares: dict[str, _Share] = {}
+        self._beyond: dict[str, Resources] = {}
         self._reserved = NOTHING
 
     def set_node(self, node: Node) -> None:
@@ -367,7 +372,7 @@ class CapacityLedger:
     def snapshot(self) -> CapacitySnapshot:
         """The capacity at this moment; costs O(node pools), and with nodes a copy of their arrays."""
         nodes = None if self._by_node is None else self._by_node.snapshot()
-        return CapacitySnapshot(self._pools.values(), self._reserved, nodes=nodes)
+        return CapacitySnapshot(self._pools.values(), self._reserved, nodes=nodes, beyond=dict(self._beyond))
 
     def pods(self) -> list[Pod]:
         """Every pod that is known at this moment, in no order."""
@@ -465,6 +470,10 @@ class CapacityLedger:
         if reservation != share.reservation:
             self._reserved += reservation - share.reservation
             share.reservation = reservation
+        if share.demand is not None and (beyond := (share.bound - share.demand).positive_part()):
+            self._beyond[appwrapper] = beyond
+        else:
+            self._beyond.pop(appwrapper, None)
         if share.demand is None and not share.tally.phases and not share.bound:
             del self._shares[appwrapper]
 

@@ -18,7 +18,7 @@ from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.fit import Fit, assignment_in_empty, fit, fit_in_both
 
 Held = Iterable[tuple[str, Resources]]
-"""Gangs that hold capacity, by uid, with what each holds."""
+"""Gangs that hold capacity, by uid, with their demands."""
 
 
 class ClusterRoom:
@@ -82,9 +82,9 @@ class ClusterRoom:
         """Charge these gangs, which hold capacity now, no more later."""
         self.version += 1
         self._part()
-        for uid, held in gangs:
+        for uid, demand in gangs:
             for capacity in _distinct(self._later, self._later_beside):
-                capacity.charge(uid, held, -1)
+                capacity.charge(uid, demand, -1)
 
     def keep(self, record: Record, assignment: Assignment | None = None) -> None:
         """Keep the demand of a starved gang from the gangs after it; without places, on those in the empty cluster."""

@@ -152,7 +152,7 @@ class QueueCycle:
         self._active: dict[str, list[ActiveGang]] = {}
         for gang in facts.active:
             if gang.is_leaving:
-                leaving.setdefault(gang.cluster, []).append((gang.uid, gang.record.charge))
+                leaving.setdefault(gang.cluster, []).append((gang.uid, gang.record.gang.demand))
                 continue
             for leaf in gang.leaves:
                 self._active.setdefault(leaf, []).append(gang)
@@ -452,7 +452,7 @@ class QueueCycle:
             record = gang.record
             self._later.charge(gang.leaves, record.charge, record.priority, -1)
             if gang.cluster in self._rooms:
-                self._rooms[gang.cluster].free_later([(gang.uid, record.charge)])
+                self._rooms[gang.cluster].free_later([(gang.uid, record.gang.demand)])
             self._changed(gang.leaves)
 
     # --- heads -------------------------------------------------------------------------------------------------

@@ -7,14 +7,21 @@ from random import Random
 
 import pytest
 
-from dispatcher.core.lifecycle import run_steps
+from dispatcher.core.lifecycle import removal_steps, run_steps
 from dispatcher.core.model.incremental import run
 from dispatcher.core.model.record import Attempt, Growth, Phase
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.backfill import Running
 from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.cycle import Waiting
 from dispatcher.core.scheduling.scenario import parse_scenario
 from dispatcher.core.scheduling.sharing.account_report import QueueReport
+from dispatcher.core.scheduling.sharing.cycle import QueueCycle, QueueFacts
+from dispatcher.core.scheduling.sharing.gangs import active_gang
+from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 from dispatcher.core.scheduling.world import SOME_TIME, RunningGang, World
 from tests.builders import at, make_core_node, make_gang, make_record
 from tests.unit.core.scheduling.queue_answers import answer_of
@@ -105,13 +112,30 @@ def test_a_reservation_expects_all_that_a_gang_holds_once_it_ends() -> None:
     assert end.released == record.gang.demand * 3
 
 
-def test_a_victim_frees_all_that_it_holds_where_gangs_fit_by_sums() -> None:
-    ledger, gang = CapacityLedger(), make_gang(1, gpu=1)
+@pytest.mark.parametrize("pods", [0, 1, 2, 3])
+def test_a_gang_frees_what_it_holds_at_the_moment_where_gangs_fit_by_sums(pods: int) -> None:
+    """Its record says three GPUs until it is released; while it is removed, fewer and fewer of its pods live."""
+    ledger, demand = CapacityLedger(), make_gang(1, gpu=1).demand
+    record = make_record(Phase.RUNNING, uid="ray", queue="a", gang=make_gang(1, gpu=1))
+    record = removal_steps.delete(run_steps.note_growth(record, demand * 3, at(1)).after, at(2)).after
     ledger.set_node(make_core_node("n", gpu=4))
-    ledger.reserve("ray", gang)
-    for number in range(3):
-        ledger.set_pod(Pod(str(number), gang.demand, "n", PodPhase.RUNNING, owner="ray"))
+    ledger.reserve("ray", record.gang)
+    for number in range(pods):
+        ledger.set_pod(Pod(str(number), demand, "n", PodPhase.RUNNING, owner="ray"))
+    ledger.set_pod(Pod("other", demand, "n", PodPhase.RUNNING))
     snapshot = ledger.snapshot()
-    assert snapshot.free_for(None) == gang.demand
-    snapshot.charge("ray", ledger.bound("ray"), -1)
-    assert snapshot.free_for(None) == gang.demand * 4
+    assert snapshot.free_for(None) == demand * (3 - max(1, pods))
+    pending = make_record(uid="large", name="large", queue="b", gang=make_gang(1, gpu=4))
+    active = active_gang(record, is_silent=False)
+    assert active is not None
+    facts = QueueFacts(
+        Forest.of([Queue("a"), Queue("b")]),
+        QueuedGangs.of([pending], at(3)),
+        [active],
+        at(3),
+    )
+    (outcome,) = QueueCycle(facts, {"hub": ClusterSnapshot("hub", snapshot)}).run()
+    assert isinstance(outcome, Waiting)
+    assert outcome.pending.reason == "InsufficientResources"  # not AwaitingRelease: the other pod stays
+    snapshot.charge("ray", demand, -1)
+    assert snapshot.free_for(None) == demand * 3
