@@ -21,7 +21,8 @@ _REMOVING: Final = frozenset({Phase.REQUEUEING, Phase.SUSPENDING, Phase.FAILING,
 def why_unknown(unknown: UnknownStart, records: Mapping[str, Record], namespace: str = "") -> str:
     """The sentence without its capital and its full stop; `records` has all gangs that `unknown` has.
 
-    With a `namespace`, only its gangs are named, and without it; others are counted.
+    With a `namespace`, only its gangs are named, and without it; others are counted. The sentence is for a status then,
+    and does not change with the number of many gangs.
     """
     match unknown.why:
         case Why.NO_KNOWN_END:
@@ -49,8 +50,8 @@ def _named(unknown: UnknownStart, records: Mapping[str, Record], namespace: str)
     hidden = len(gangs) - len(visible)
     parts = [
         *named,
-        *([f"{_count(more, 'AppWrapper')} more"] if more else []),
-        *([f"{_count(hidden, 'AppWrapper')} of other namespaces"] if hidden else []),
+        *([_counted(more, "more", namespace)] if more else []),
+        *([_counted(hidden, "of other namespaces", namespace)] if hidden else []),
     ]
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
@@ -77,5 +78,9 @@ def _head(unknown: UnknownStart, records: Mapping[str, Record], namespace: str) 
     return "an AppWrapper of another namespace"
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'s' * (number > 1)}"
+def _counted(number: int, which: str, namespace: str) -> str:
+    """The number of AppWrappers. A status would have to be written again and again with the exact number of many."""
+    if namespace and number > MOST_ESTIMATED:
+        others = "other AppWrappers" if which == "more" else f"AppWrappers {which}"
+        return f"more than {MOST_ESTIMATED} {others}"
+    return f"{number} AppWrapper{'s' * (number > 1)} {which}"

@@ -364,3 +364,25 @@ def test_unknown_start_says_why_and_names_no_gang_of_another_namespace(
     reason: UnknownStart, namespace: str, words: str
 ) -> None:
     assert why_unknown(reason, GANGS, namespace) == words
+
+
+def test_status_does_not_change_with_the_number_of_many_gangs() -> None:
+    """Else one gang that begins or ends changes the statuses of all gangs with an exact position in any queue."""
+    many = [f"g{n}" for n in range(40)]
+    gangs = {
+        each: replace(running(each), namespace="blue" if n % 2 else "red") for n, each in enumerate(many)
+    }
+
+    def words(count: int, namespace: str) -> str:
+        return why_unknown(unknown(Why.NO_KNOWN_END, "", "", *many[:count]), gangs, namespace)
+
+    assert (
+        words(40, "green")
+        == words(21, "green")
+        == "no end is known for more than 20 AppWrappers of other namespaces"
+    )
+    assert words(20, "green") == "no end is known for 20 AppWrappers of other namespaces"
+    assert words(40, "red").endswith(" and 20 AppWrappers of other namespaces")
+    gangs |= {each: running(each) for each in many}
+    assert words(40, gangs["g0"].namespace).endswith(" and more than 20 other AppWrappers")
+    assert words(40, "").endswith(" and 37 AppWrappers more")
