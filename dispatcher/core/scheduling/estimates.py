@@ -17,13 +17,14 @@ at each known end only.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
 from dispatcher.core.model.record import LACKS_QUOTA, Attempt, Phase, Record
+from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.queue import Order, QueueingStrategy
 from dispatcher.core.scheduling import ordering
 from dispatcher.core.scheduling.backfill import Backfill, Bounds, Reservation, Running, State, stated_end
@@ -33,7 +34,7 @@ from dispatcher.core.scheduling.leader_snapshot import running_gang
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome
 from dispatcher.core.scheduling.sharing.queue_planner import next_change
 from dispatcher.core.scheduling.trials import size_of
-from dispatcher.core.scheduling.world import KnownSnapshots, World
+from dispatcher.core.scheduling.world import KnownSnapshots, RunningGang, World
 
 MOST_ESTIMATED: Final = 20
 """The last position in a queue with an estimate."""
@@ -119,6 +120,8 @@ class _Future:
         self._starts: dict[str, datetime] = {}
         self._last: dict[str, Outcome] = {}
         self._stopped: Why | None = None
+        self._accepting: dict[ClusterRequirements, frozenset[str]] = {}
+        self._found_endless: dict[tuple[str, frozenset[str], str], tuple[str, ...]] = {}
         self._work = 0
         bounds = Bounds(world.reservation_bound, world.starvation_bound)
         state = State(world.reservations or {})
@@ -282,16 +285,36 @@ class _Future:
         """The gangs without a known end that hold the resource which a gang lacks: the largest first, then by name."""
         assert not isinstance(outcome, Placed)  # noqa: S101  # a placed gang lacks nothing
         record, pending = outcome.record, outcome.pending
-        endless = [each for each in self._world.running if each.name not in self._ends]
         if pending.reason in LACKS_QUOTA:
-            roots = self._roots(record)
-            there = [each for each in endless if not roots.isdisjoint(self._roots(self._holders[each.name]))]
-        else:
-            accepting = {each.name for each in self._world.clusters if self._world.accepts(each, record)}
-            there = [each for each in endless if each.cluster in accepting]
-        amount = {each.name: each.held.get(pending.resource, 0) for each in there}
-        holding = [uid for uid in amount if amount[uid] or not pending.resource]
-        return tuple(sorted(holding, key=lambda uid: (-amount[uid], self._holders[uid].key, uid)))
+            roots = frozenset(self._roots(record))
+            return self._held_by_endless(
+                ("trees", roots, pending.resource),
+                lambda each: not roots.isdisjoint(self._roots(self._holders[each.name])),
+            )
+        requirements = record.requirements
+        if requirements not in self._accepting:
+            clusters = (each.name for each in self._world.clusters if self._world.accepts(each, record))
+            self._accepting[requirements] = frozenset(clusters)
+        accepting = self._accepting[requirements]
+        return self._held_by_endless(
+            ("clusters", accepting, pending.resource), lambda each: each.cluster in accepting
+        )
+
+    def _held_by_endless(
+        self, key: tuple[str, frozenset[str], str], is_there: Callable[[RunningGang], bool]
+    ) -> tuple[str, ...]:
+        """The gangs without a known end that hold a resource there: those of a key, which ends in the resource.
+
+        They are found once for all pending gangs with the same key, because there may be thousands of both.
+        """
+        resource = key[-1]
+        if key not in self._found_endless:
+            endless = (each for each in self._world.running if each.name not in self._ends and is_there(each))
+            amount = {each.name: each.held.get(resource, 0) for each in endless}
+            holding = [uid for uid in amount if amount[uid] or not resource]
+            ranked = sorted(holding, key=lambda uid: (-amount[uid], self._holders[uid].key, uid))
+            self._found_endless[key] = tuple(ranked)
+        return self._found_endless[key]
 
     def _roots(self, record: Record) -> set[str]:
         """The roots of the trees in which a gang is charged."""

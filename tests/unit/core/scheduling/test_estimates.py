@@ -277,6 +277,16 @@ def test_gang_behind_the_head_of_another_tree_names_that_head() -> None:
     ] == unknown(Why.BEHIND_HEAD, "AwaitingHeadOfLine", "", "head")
 
 
+@pytest.mark.parametrize("queues", [(), (QUOTA,)], ids=["clusters", "queues"])
+def test_gangs_without_a_known_end_are_found_once_for_all_that_wait_for_them(
+    queues: tuple[Queue, ...],
+) -> None:
+    waiting = [queued(f"q{n}", n, queue="team") for n in range(3)]
+    found_starts = starts(running("r", queue="team"), *waiting, queues=queues)
+    gangs = {id(each.gangs) for each in found_starts.values() if isinstance(each, UnknownStart)}
+    assert (len(found_starts), len(gangs)) == (3, 1)
+
+
 def test_nothing_is_estimated_where_a_queue_orders_by_recent_use() -> None:
     by_use = replace(QUOTA, order=Order.USAGE)
     assert starts(queued("q", queue="team"), queues=(by_use,)) == {"q": unknown(Why.RECENT_USE)}
