@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from structlog.testing import capture_logs
 
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.upkeep import outlook_keeper
@@ -104,6 +105,20 @@ async def test_nothing_is_written_and_nothing_sought_while_nothing_changes(
     assert await bench.renewed() == []
     monkeypatch.delattr(outlook_keeper, "search")  # a search would raise
     assert await bench.renewed() == []
+
+
+async def test_a_defect_of_the_search_keeps_no_position_from_a_status(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    bench.put(1, 2)
+    monkeypatch.setattr(outlook_keeper, "PAUSE_FACTOR", 0)
+    monkeypatch.delattr(outlook_keeper, "search")  # whatever a defect may be
+    with capture_logs() as logs:
+        assert await bench.renewed() == ["q1", "q2"]
+        assert await bench.renewed() == []
+    assert [each["event"] for each in logs] == ["internal_error"]
+    assert bench.statuses["q2"] == {"position": 2, "queueLength": 2}
 
 
 async def test_new_leader_writes_nothing_where_the_statuses_show_the_same() -> None:
