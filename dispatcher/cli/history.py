@@ -153,6 +153,19 @@ class Outcome(StrEnum):
     DELETED = "deleted"
 
 
+def _states(incomplete: str) -> list[str]:
+    """The states that begin so, in any case, for completion."""
+    return [each for each in Phase if each.lower().startswith(incomplete.lower())]
+
+
+def _checked_state(written: str) -> str:
+    """The state as all screens spell it; raises `BadParameter` for another word."""
+    for each in Phase:
+        if written.lower() in ("", each.lower()):
+            return each if written else ""
+    raise typer.BadParameter(f"{written!r} is not one of {', '.join(map(repr, map(str, Phase)))}")
+
+
 @commands.command(
     "queue",
     epilog=epilog(
@@ -314,11 +327,15 @@ def history(
     user: User = "",
     queue: Queue = "",
     state: Annotated[
-        Phase | None,
+        str,
         typer.Option(
-            case_sensitive=False, metavar="STATE", help="Only AppWrappers in this state.", show_default=False
+            callback=_checked_state,
+            autocompletion=_states,
+            metavar="STATE",
+            help="Only AppWrappers in this state, such as Queued.",
+            show_default=False,
         ),
-    ] = None,
+    ] = "",
     outcome: Annotated[
         Outcome | None,
         typer.Option(help="Only AppWrappers with this outcome.", show_default=False),
@@ -334,7 +351,7 @@ def history(
     Every AppWrapper that existed at some time in the window is listed, also one that still waits or runs.
     """
     window = since_until(since, until)
-    of = Filter(namespace, user, queue, state or "", outcome or "")
+    of = Filter(namespace, user, queue, state, outcome or "")
     found = ask(database_url, lambda reports: reports.jobs(window, of, limit))
     show_report(found, output, HISTORY, HISTORY_WIDE, nothing=f"There was none {_within(window)}.")
     if found.is_cut:

@@ -99,7 +99,7 @@ async def test_without_a_database_it_is_told_what_to_set(ask: Run, asked: list[s
         (["clusters", "--every", "5"], "--every is the pause of --watch: give --watch, too"),
         (["queue", "--watch", "--every", "0"], "--every': 0 is too small: the least is 0.1\n"),
         (["queue", "--watch", "--every", "-1"], "--every': -1 is too small: the least is 0.1\n"),
-        (["history", "--state", "Lost"], "'Lost' is not one of 'queued'"),
+        (["history", "--state", "Lost"], "'Lost' is not one of 'Queued', 'Suspended', "),
     ],
 )
 async def test_what_is_asked_wrongly_is_never_asked(ask: Run, asked: list[str], why: str) -> None:
