@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -239,7 +240,9 @@ async def test_nodes_without_rights_to_all_pods_do_not_say_what_is_free(ask: Run
 
     ran = await ask("nodes", "-n", "team-a")
 
-    assert {line.split()[4] for line in ran.out.splitlines()[1:]} == {"unknown"}
+    columns = [re.split(" {2,}", line) for line in ran.out.splitlines()[1:]]
+    assert {each[4] for each in columns} == {"unknown"}
+    assert [each[5] for each in columns] == ["team-a/pretrain 8", "no AppWrapper 1, unknown", "unknown"]
     assert ran.err.splitlines() == [
         "Member clusters cannot be seen: memberclusters is forbidden",
         "Pods of other namespaces than team-a cannot be seen in hub: FREE is unknown.",
