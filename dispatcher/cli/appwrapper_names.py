@@ -51,6 +51,14 @@ def parts(name: str, namespace: str) -> tuple[str, str]:
     return written or namespace, last
 
 
+def _parts_of_argument(name: str, namespace: str) -> tuple[str, str]:
+    """The same for the only argument of a command: a wrong name is wrong usage."""
+    try:
+        return parts(name, namespace)
+    except errors.CommandFailed as error:
+        raise typer.BadParameter(str(error)) from error
+
+
 def check_one_of(name: str, selector: str) -> None:
     """Raises `BadParameter` unless either a name or a selector was given."""
     if name and selector:
@@ -62,12 +70,15 @@ def check_one_of(name: str, selector: str) -> None:
 
 
 def name_in_database(name: str, namespace: str, *, everywhere: bool, is_uid: bool) -> tuple[str, str]:
-    """The name and the namespace to ask the database for, or a uid and no namespace; "" is any namespace."""
+    """The name and the namespace to ask the database for, or a uid and no namespace; "" is any namespace.
+
+    Raises `BadParameter` for a name that no AppWrapper can have.
+    """
     check_one_of(name, "")
     if is_uid:
         return name, namespace
-    written, _, last = name.rpartition("/")
-    return last, written or ("" if everywhere else namespace)
+    where, last = _parts_of_argument(name, "" if everywhere else namespace)
+    return last, where
 
 
 def find_appwrappers(
@@ -77,7 +88,7 @@ def find_appwrappers(
     from dispatcher.cli.appwrapper_client import AppWrapperClient
 
     if name and ("/" in name or not everywhere):
-        return [AppWrapperClient(hub.client).find(*parts(name, namespace or hub.namespace)).raw]
+        return [AppWrapperClient(hub.client).find(*_parts_of_argument(name, namespace or hub.namespace)).raw]
     where = "" if everywhere else namespace or hub.namespace
     found = hub.appwrappers(where, selector, parts(name, "")[1] if name else "")
     if not found:

@@ -16,7 +16,7 @@ import typer
 
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.cli.appwrapper_names import NameIfAny, check_one_of, find_appwrappers, name_in_database
-from dispatcher.cli.options import DOCUMENTS, Format, Output
+from dispatcher.cli.options import DOCUMENTS, Format, Output, is_given
 from dispatcher.cli.output import put, shown_as, terminal_width
 from dispatcher.cli.query import DatabaseUrlIfAny, check_way, epilog, note, patience
 from dispatcher.cli.sources import DatabaseUrl as DatabaseUrlOrHub
@@ -148,6 +148,8 @@ def explain(
     world = snapshot.world
     if all(each.uid != record.uid for each in world.pending):
         typer.echo(_not_pending(record, output))
+        if any(is_given(command, each) for each in asks):
+            note(f"Nothing was planned: {record.key} is not pending.")
         return
     asked = WhatIf(changes or (), gone or (), priority, without or ())
     world = _changed(snapshot, world, asked, [record.uid])

@@ -285,6 +285,23 @@ async def test_another_state_is_named(run: Run, queues: Queues, name: str, expec
     assert await run("explain", name) == Ran(0, expected)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        ["--priority", "9"],
+        ["--if", "east/nodes+1:cpu=1"],
+        ["--if-gone", "team-b/sweep"],
+        ["--without-cluster", "east"],
+    ],
+    ids=lambda change: change[0],
+)
+async def test_change_that_is_not_planned_is_named(run: Run, queues: Queues, change: list[str]) -> None:
+    ran = await run("explain", "train", *change)
+    assert ran == Ran(
+        0, "team-a/train is Running on east.\n", "Nothing was planned: team-a/train is not pending.\n"
+    )
+
+
 async def test_a_program_gets_the_state(run: Run, queues: Queues) -> None:
     ran = await run("explain", "train", "-o", "json")
     expected = {"name": "train", "namespace": "team-a", "uid": TRAIN, "state": "Running"}

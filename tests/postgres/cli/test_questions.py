@@ -217,7 +217,7 @@ async def test_a_database_that_is_not_there_is_to_be_tried_again(run: Run, quest
 
 @pytest.mark.parametrize(
     "asked",
-    [["sql", "SELECT '\udcff'"], ["queue", "--user", "\udcff"], ["show", "\udcff"]],
+    [["sql", "SELECT '\udcff'"], ["queue", "--user", "\udcff"]],
     ids=lambda asked: asked[0],
 )
 async def test_what_is_not_utf_8_is_asked_wrongly(run: Run, asked: list[str]) -> None:

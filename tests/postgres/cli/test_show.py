@@ -146,3 +146,10 @@ async def test_csv_is_the_timeline(run: Run, lives: Lives) -> None:
 )
 async def test_an_unknown_name_is_a_failure(run: Run, lives: Lives, asked: list[str], why: str) -> None:
     assert await run("show", *asked) == Ran(1, "", f"dispatcher: {why}\n")
+
+
+@pytest.mark.parametrize("name", ["a/b/c", "/train", "team-a/", "\udcff"], ids=ascii)
+async def test_a_name_that_no_appwrapper_can_have_is_wrong_usage(run: Run, name: str) -> None:
+    ran = await run("show", name)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.endswith(f"{name!r} is no name of an AppWrapper: write NAME or NAMESPACE/NAME\n")

@@ -272,7 +272,6 @@ async def test_show_finds_several_the_newest_first(
     [
         (["team-a/gone"], "there is no AppWrapper gone in namespace team-a"),
         (["-l", "app=none", "-n", "team-a"], "no AppWrapper with labels app=none is in namespace team-a"),
-        (["a/b/c"], "'a/b/c' is no name of an AppWrapper"),
     ],
     ids=str,
 )
@@ -280,6 +279,12 @@ async def test_show_of_an_unknown_name_fails(ask: Run, asked: list[str], why: st
     ran = await ask(*asked)
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith(f"dispatcher: {why}")
+
+
+async def test_show_of_a_name_that_no_appwrapper_can_have_is_wrong_usage(ask: Run) -> None:
+    ran = await ask("a/b/c")
+    assert (ran.code, ran.out) == (2, "")
+    assert "'a/b/c' is no name of an AppWrapper: write NAME or NAMESPACE/NAME" in ran.err
 
 
 @pytest.mark.parametrize(
