@@ -80,6 +80,7 @@ async def test_gang_larger_than_the_cluster_is_told_once_blocks_nobody_and_goes_
             "message": message,
             "resource": "cpu",
             "cluster": "hub",
+            "estimateUnknown": "it would not start if nothing else ran",
         }
 
     await world.until(alone, "its status has a repair and no position")

@@ -148,6 +148,7 @@ async def test_table_shows_the_same_through_either_version(
 ) -> None:
     await api.request("POST", collection(namespace), appwrapper(SPELLINGS["components"]))
     status = {
+        "lifecyclePhase": "Queued",
         "queuejobstate": "Backoff",
         "systempriority": 9,
         "gpus": 2,
@@ -160,7 +161,7 @@ async def test_table_shows_the_same_through_either_version(
 
     assert [line.split() for line in table.splitlines()] == [
         ["NAME", "STATE", "PRIORITY", "GPUS", "POSITION", "CLUSTER", "REASON", "AGE"],
-        ["t", "Backoff", "9", "2", "1", "Insufficient", table.split()[-1]],
+        ["t", "Queued", "9", "2", "1", "Insufficient", table.split()[-1]],
     ]
 
 
