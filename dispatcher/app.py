@@ -13,6 +13,9 @@ from datetime import UTC, datetime, timedelta
 
 from dispatcher import errors, log
 from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.api.provisioning import ProvisioningClass
+from dispatcher.api.provisioning_schema import parse_provisioning
+from dispatcher.api.spec_errors import one_line
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.clock import Clock
 from dispatcher.election import RETRY_SECONDS, Candidate, WriteFence
@@ -54,6 +57,7 @@ class Application:
     def __init__(self, settings: Settings, kinds: Kinds = BUILT_IN) -> None:
         self._settings = settings
         self._kinds = kinds
+        self._provisioning = _read_provisioning(settings.provisioning)
         self._health = Health()
         self._metrics = Metrics()
         self._metrics.is_ready = lambda: self._health.verdict()[0]
@@ -132,6 +136,7 @@ class Application:
             self._metrics,
             self._fence.is_open,
             self._kinds,
+            self._provisioning,
         )
         return Session(process, await identify(process, await self._recognise_hub()))
 
@@ -141,3 +146,10 @@ class Application:
         hub_uid = await cluster_uid(self._client)
         await store.recognise_cluster(HUB_CLUSTER, hub_uid, self._clock.now())
         return hub_uid
+
+
+def _read_provisioning(text: str) -> ProvisioningClass | None:
+    try:
+        return parse_provisioning(text)
+    except ValueError as error:
+        raise errors.SettingsError(f"provisioning: {one_line(str(error))}") from error

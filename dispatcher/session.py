@@ -16,6 +16,7 @@ from typing import Any
 
 from dispatcher import log
 from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.intake.attempts import Attempts, Members
 from dispatcher.controller.intake.author_check import AuthorCheck, watch_policy
@@ -109,6 +110,7 @@ class Process:
     metrics: Metrics
     may_write: Callable[[], bool]
     kinds: Kinds = BUILT_IN
+    provisioning: ProvisioningClass | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +222,7 @@ class Session:
             is_connecting=self._is_connecting,
             loss_of=self._fleet.loss_of,
             has_no_cluster_left=self._fleet.has_no_cluster_left,
+            provides_elsewhere=self._fleet.provides_elsewhere,
             note_error=self._fleet.note_error,
         )
         self._pacing = Pacing()
@@ -262,6 +265,7 @@ class Session:
             records=self._cluster_store,
             now=process.clock.now,
             pace=Pace(settings.probe_seconds, settings.unreachable_seconds, settings.unlisted_seconds),
+            provisioning=process.provisioning,
         )
         callbacks = FleetCallbacks(self._wake_scheduler, self._member_changed)
         return Fleet(self._cluster, hub_uid, means, callbacks, self._count_running)

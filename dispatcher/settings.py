@@ -73,6 +73,11 @@ class Settings(BaseModel):
     """Where a gang fits: `node` gives every pod a node before the dispatch; `aggregate` compares the gang's demand with
     the sums over the nodes, as MCAD did. `node`, because a gang that fits by sums may have a pod that no node takes."""
 
+    provisioning: str = ""
+    """The provisioning class that is asked for capacity before a gang is dispatched, for clusters whose MemberCluster
+    declares none, as JSON: `{"className": "queued-provisioning.gke.io", "managedResources": ["nvidia.com/gpu"]}`
+    (docs/provisioning.md). Empty: gangs fit what is there, which suits clusters of a fixed size."""
+
     max_priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
     """The highest priority that counts, in namespaces whose annotation `dispatcher.codeflare.dev/max-priority` says
     nothing else. No bound, as in MCAD: which priorities are in use is not ours to know."""

@@ -12,16 +12,24 @@ from dispatcher.api import conditions as words
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.names import UID_LABEL, WORKLOAD_GROUP
+from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.manifest import Owner
 from dispatcher.core.kinds.object_status import ObjectState
-from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import (
+    creation_steps,
+    first_steps,
+    provisioning_steps,
+    queue_steps,
+    removal_steps,
+    run_steps,
+)
 from dispatcher.core.lifecycle.decision import ObservedState
 from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import KEPT, LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.preemption import Reason
@@ -93,6 +101,21 @@ def make_blocked(record: Record | None = None, pending: Pending = WAITS, seconds
 
 def _dispatching(record: Record) -> Record:
     return queue_steps.dispatch(record, "hub", at(1)).after
+
+
+QUEUED_CLASS: Final = ProvisioningClass("queued-provisioning.gke.io", frozenset({"cpu"}))
+
+
+def make_awaiting(record: Record | None = None, asked: ProvisioningClass = QUEUED_CLASS) -> Record:
+    """A record (else a new one) that was dispatched, and whose capacity is to be requested."""
+    assignment = Assignment(provisioning=asked)
+    return queue_steps.dispatch(record or make_record(), "hub", at(1), assignment=assignment).after
+
+
+def make_requested(record: Record | None = None, asked: ProvisioningClass = QUEUED_CLASS) -> Record:
+    """The same once its ProvisioningRequest exists."""
+    said = "capacity is requested in cluster hub, and not promised yet"
+    return provisioning_steps.note(make_awaiting(record, asked), said, at(2), "uid-of-request").after
 
 
 def _dispatched(record: Record) -> Record:

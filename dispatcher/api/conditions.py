@@ -113,6 +113,12 @@ REASONS_OF_MCAD: Final = frozenset({MIN_PODS_NOT_RUNNING, PODS_FAILED_SCHEDULING
 """Health issues that an author asks to act upon by setting `minAvailable`."""
 CLUSTER_DRAINING: Final = "ClusterDraining"
 """Reason of PreemptCandidate: the member cluster is drained; it counts as no requeuing."""
+PROVISIONING_FAILED: Final = "ProvisioningFailed"
+"""Reason of Failed, and pending reason: no cluster provides the requested capacity."""
+CAPACITY_REVOKED: Final = "CapacityRevoked"
+"""Reason of PreemptCandidate: the provisioning class took the capacity back; it counts as no requeuing."""
+BY_THE_CLUSTER: Final = frozenset({CLUSTER_DRAINING, CAPACITY_REVOKED})
+"""Reasons of evictions that are the cluster's and not the gang's: they count as no requeuing."""
 CLUSTER_LOST: Final = "ClusterLost"
 """Reason for the end of an attempt: its member cluster was unreachable for longer than the operator allows."""
 CLUSTER_UNREACHABLE: Final = "ClusterUnreachable"

@@ -17,6 +17,8 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
 from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.api.provisioning import ProvisioningClass
+from dispatcher.api.provisioning_schema import WrittenProvisioning, provisioning_class
 from dispatcher.api.schema import Count, ResourceList, Written
 from dispatcher.api.spec_errors import SpecError, joined, one_line, quoted
 from dispatcher.api.syntax import LONGEST_SUBDOMAIN, is_subdomain
@@ -54,6 +56,8 @@ class MemberCluster:
     reserve: Mapping[str, int | str] = field(default_factory=dict)
     on_lost: OnClusterLost = OnClusterLost.WAIT
     grace: timedelta = timedelta(seconds=DEFAULT_GRACE_SECONDS)
+    provisioning: ProvisioningClass | None = None
+    """The class that provides capacity on request there; None if the cluster declares none."""
 
 
 def _check_subdomain(value: str) -> str:
@@ -92,6 +96,7 @@ class WrittenMemberCluster(Written):
     )
     reserve: ResourceList = Field(default_factory=dict)
     on_lost: WrittenLoss = Field(WrittenLoss.model_construct(), alias="onClusterLost")
+    provisioning: WrittenProvisioning | None = None
 
 
 def parse_member_cluster(raw: Mapping[str, Any]) -> MemberCluster:
@@ -111,6 +116,7 @@ def parse_member_cluster(raw: Mapping[str, Any]) -> MemberCluster:
         reserve=written.reserve,
         on_lost=written.on_lost.policy,
         grace=timedelta(seconds=written.on_lost.grace),
+        provisioning=provisioning_class(written.provisioning) if written.provisioning else None,
     )
 
 

@@ -22,6 +22,7 @@ from dispatcher.api.names import (
 from dispatcher.api.sizes import SpecSize
 from dispatcher.api.submitter import UNKNOWN, Submitter, submitter_of
 from dispatcher.core.intake.queue_labels import kept_labels
+from dispatcher.core.kinds.provisioning_request import parameters_in
 from dispatcher.kube import envelope, json_codec
 from dispatcher.kube.answers import one_object
 from dispatcher.kube.client import MERGE_PATCH, METADATA, ClusterClient, Json
@@ -62,6 +63,8 @@ class AppWrapperView:
     excess: SpecSize | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     """The labels that may name a queue or a priority class."""
+    provisioning_parameters: Mapping[str, str] = field(default_factory=dict)
+    """The parameters of ProvisioningRequests that the annotations give."""
 
     @property
     def spec_hash(self) -> str:
@@ -97,6 +100,7 @@ def decode(raw: Json, *, with_spec: bool = True) -> AppWrapperView:
         submitter=submitter_of(annotations),
         excess=None if size.is_acceptable else size,
         labels=kept_labels(metadata.get("labels") or {}),
+        provisioning_parameters=parameters_in(annotations),
     )
 
 

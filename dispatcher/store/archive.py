@@ -51,7 +51,7 @@ _MEND_APPWRAPPERS: Final = text(
     "WHERE uid = ANY(:uids) AND ended_at < least(created_at, taken_in_at)"
 )
 _KEEP_ATTEMPTS: Final = text(
-    "INSERT INTO past_attempt SELECT l.*, t.queues, t.growth FROM attempt_live AS l "
+    "INSERT INTO past_attempt SELECT l.*, t.queues, t.growth, t.provisioning FROM attempt_live AS l "
     "JOIN attempt AS t ON t.uid = l.uid AND t.number = l.attempt WHERE l.uid = ANY(:uids)"
 )
 _KEEP_APPWRAPPERS: Final = text("INSERT INTO past_appwrapper SELECT * FROM job_live WHERE uid = ANY(:uids)")

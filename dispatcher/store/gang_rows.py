@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
+from dispatcher.api.provisioning import ProvisioningClass, RetryRule
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
 from dispatcher.core.model.nodes import (
@@ -19,6 +20,7 @@ from dispatcher.core.model.nodes import (
     NodeTerm,
     Toleration,
 )
+from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Attempt, Growth, Phase, Record
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Kind
 from dispatcher.core.model.resources import Resources
@@ -34,6 +36,7 @@ def queued_or_running_of(row: Mapping[Any, Any]) -> Record:
             row["decided_at"],
             assignment=assignment_of(row["assignment"]),
             growth=growth_of(row["growth"]),
+            provisioning=provisioning_of(row["provisioning"]),
         )
     return Record(
         **{name: row[name] for name in _DECIDING},
@@ -84,6 +87,36 @@ def growth_of(steps: Sequence[Mapping[str, Any]] | None) -> tuple[Growth, ...]:
     return tuple(Growth(datetime.fromisoformat(each["at"]), Resources(each["amounts"])) for each in latest)
 
 
+def class_row(asked: ProvisioningClass) -> dict[str, object]:
+    """A provisioning class as JSON: `class_of` reads it."""
+    retry = asked.retry
+    return {
+        "name": asked.name,
+        "managed": sorted(asked.managed),
+        "parameters": asked.parameters,
+        "limit": retry.limit,
+        "base": retry.base.total_seconds(),
+        "longest": retry.longest.total_seconds(),
+    }
+
+
+def class_of(value: Mapping[str, Any]) -> ProvisioningClass:
+    """The provisioning class that `class_row` has written."""
+    pauses = (timedelta(seconds=value[key]) for key in ("base", "longest"))
+    parameters = tuple((name, given) for name, given in value["parameters"])
+    return ProvisioningClass(
+        value["name"], frozenset(value["managed"]), parameters, RetryRule(value["limit"], *pauses)
+    )
+
+
+def provisioning_of(value: Mapping[str, Any] | None) -> Provisioning | None:
+    """The request for capacity of an attempt; None if it needs none."""
+    if value is None:
+        return None
+    times = {key: value[key] and datetime.fromisoformat(value[key]) for key in ("noted_at", "provisioned_at")}
+    return Provisioning(class_of(value["class"]), value["request_uid"], value["message"], **times)
+
+
 def requirements_of(row: Mapping[Any, Any]) -> ClusterRequirements:
     """The requirements of a gang for a row of an AppWrapper."""
     return _requirements(
@@ -92,6 +125,7 @@ def requirements_of(row: Mapping[Any, Any]) -> ClusterRequirements:
         row["namespace"],
         tuple(map(tuple, row["kinds"])),
         tuple(map(tuple, row["ruled_out"])),
+        tuple(map(tuple, row["unprovisioned"])),
     )
 
 
@@ -102,6 +136,7 @@ def _requirements(
     namespace: str,
     kinds: tuple[Kind, ...],
     ruled_out: tuple[tuple[str, str], ...],
+    unprovisioned: tuple[tuple[str, str], ...],
 ) -> ClusterRequirements:
     """One shared value for equal requirements: few differ among many AppWrappers."""
     if not (selector or preference or kinds):
@@ -112,6 +147,7 @@ def _requirements(
         namespace=namespace,
         kinds=frozenset(kinds),
         ruled_out=frozenset(ruled_out),
+        unprovisioned=frozenset(unprovisioned),
     )
 
 

@@ -19,6 +19,7 @@ import orjson
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.submitter import submitter
 from dispatcher.core.model.gang import PodSet
+from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import (
     Attempt,
     Borrower,
@@ -35,7 +36,14 @@ from dispatcher.core.model.record import (
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.errors import DataRefused
 from dispatcher.store import tables
-from dispatcher.store.gang_rows import assignment_of, gang_of, growth_of, requirements_of
+from dispatcher.store.gang_rows import (
+    assignment_of,
+    class_row,
+    gang_of,
+    growth_of,
+    provisioning_of,
+    requirements_of,
+)
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -64,7 +72,9 @@ EVENT_COLUMNS: Final = tables.types(tables.event, "id", "recorded_at", "epoch")
 OF_EACH_EVENT: Final = frozenset({"uid", "api_group", "namespace", "name", "last_event_at"})
 """Columns of an AppWrapper that every event has as columns of its own."""
 
-REQUIREMENT_COLUMNS: Final = frozenset({"cluster_selector", "cluster_preference", "ruled_out"})
+REQUIREMENT_COLUMNS: Final = frozenset(
+    {"cluster_selector", "cluster_preference", "ruled_out", "unprovisioned"}
+)
 KEPT_IF_NULL: Final = (
     frozenset({"demand", "pod_sets", "conditions", "pending_clusters"}) | REQUIREMENT_COLUMNS
 )
@@ -106,7 +116,7 @@ _RENAMED: Final = {"api_group": "group", "user_name": "user", "user_groups": "gr
 _NEW: Final = Fields(same(filter(IDENTITY.__contains__, NEW_COLUMNS), Record) | _RENAMED)
 _STATE: Final = Fields(same((name for name in STATE_COLUMNS if name != "attempt"), Record))
 _ATTEMPT: Final = Fields(
-    same((name for name in ATTEMPT_COLUMNS if name not in ("assignment", "growth")), Attempt)
+    same((name for name in ATTEMPT_COLUMNS if name not in ("assignment", "growth", "provisioning")), Attempt)
 )
 _OBJECT: Final = Fields(
     same((name for name in OBJECT_COLUMNS if name != "uid"), ObjectRef) | {"object_uid": "uid"}
@@ -176,8 +186,22 @@ def attempt_rows(change: Change) -> list[Row]:
             "assignment": new.assignment.places,
             "queues": change.after.leaves,
             "growth": _new_growth(old, new),
+            "provisioning": _provisioning_row(new.provisioning),
         }
     ]
+
+
+def _provisioning_row(provisioning: Provisioning | None) -> Row | None:
+    """A request for capacity as JSON: `provisioning_of` reads it."""
+    if provisioning is None:
+        return None
+    return {
+        "class": class_row(provisioning.asked),
+        "request_uid": provisioning.request_uid,
+        "message": provisioning.message,
+        "noted_at": provisioning.noted_at,
+        "provisioned_at": provisioning.provisioned_at,
+    }
 
 
 def _new_growth(old: Attempt | None, new: Attempt) -> list[Row] | None:
@@ -251,6 +275,7 @@ def _state(record: Record) -> Row:
         "cluster_selector": str(record.requirements.selector),
         "cluster_preference": str(record.requirements.prefers),
         "ruled_out": sorted(record.requirements.ruled_out),
+        "unprovisioned": sorted(record.requirements.unprovisioned),
         **_PENDING.row(pending),
         "pending_clusters": pending.clusters if pending else (),
         "pending_queue": pending.queue if pending else "",
@@ -323,6 +348,7 @@ def attempt_of(row: Mapping[Any, Any], objects: Iterable[ObjectRef]) -> Attempt:
         objects=tuple(sorted(objects, key=lambda each: each.item)),
         assignment=assignment_of(row["assignment"]),
         growth=growth_of(row["growth"]),
+        provisioning=provisioning_of(row["provisioning"]),
     )
 
 

@@ -30,7 +30,7 @@ from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods, 
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.world import Cluster
 from dispatcher.errors import StoreError
-from dispatcher.store.gang_rows import assignment_of
+from dispatcher.store.gang_rows import assignment_of, class_of, class_row
 
 VERSION: Final = 1
 _LEVEL: Final = 1
@@ -66,6 +66,7 @@ def lines_of(facts: ClusterFacts) -> Steps[list[bytes]]:
             "creates_namespaces": cluster.creates_namespaces,
             "closed_namespaces": cluster.closed_namespaces,
             "errors": cluster.errors,
+            "provisioning": class_row(cluster.provisioning) if cluster.provisioning else None,
         },
         "reservations": facts.reservations,
     }
@@ -171,6 +172,8 @@ def _cluster_of(value: Mapping[str, Any]) -> Cluster:
         creates_namespaces=value["creates_namespaces"],
         closed_namespaces=frozenset(value["closed_namespaces"]),
         errors=value["errors"],
+        # A leader of an earlier release writes none.
+        provisioning=class_of(value["provisioning"]) if value.get("provisioning") else None,
     )
 
 

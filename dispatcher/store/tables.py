@@ -159,6 +159,8 @@ appwrapper: Final = Table(
     _text("pending_queue"),
     Column("pending_quota", JSONB),
     Column("pending_preempting", JSONB, nullable=False, server_default=text("'[]'")),
+    Column("unprovisioned", JSONB, nullable=False, server_default=text("'[]'")),
+    _count("provisioning_failures"),
     # Far beyond any use. A slope that takes a priority past a double would make the order of the whole queue
     # unreadable.
     CheckConstraint("priority_slope BETWEEN -1e12 AND 1e12", name="priority_slope"),
@@ -203,6 +205,7 @@ attempt: Final = Table(
     _text("preempted_by"),
     Column("queues", JSONB),
     Column("growth", JSONB),
+    Column("provisioning", JSONB),
     PrimaryKeyConstraint("uid", "number"),
     Index("uq_attempt_live", "uid", unique=True, postgresql_where=text("ended_at IS NULL")),
     Index("ix_attempt_growth", "uid", postgresql_where=text("growth IS NOT NULL")),
@@ -418,6 +421,7 @@ past_attempt: Final = Table(
     Column("demand", JSONB, nullable=False),
     Column("queues", JSONB),
     Column("growth", JSONB),
+    Column("provisioning", JSONB),
     Index("ix_past_attempt_uid", "uid"),
     Index("ix_past_attempt_decided_at", "decided_at"),
     Index("ix_past_attempt_held", text("tstzrange(decided_at, ended_at)"), postgresql_using="gist"),

@@ -32,6 +32,7 @@ LONGEST_POLL_SECONDS = 0.1
 """Each look costs the API server some milliseconds of CPU; the end of a long wait may be seen a little later."""
 DEADLINE_SECONDS = 60.0
 PLURALS = {
+    "ProvisioningRequest": "apis/autoscaling.x-k8s.io/v1/{}/provisioningrequests",
     "AppWrapper": "apis/workload.codeflare.dev/v1beta1/{}/appwrappers",
     "AppWrapper/v1beta2": "apis/workload.codeflare.dev/v1beta2/{}/appwrappers",
     "McadAppWrapper": "apis/mcad.ibm.com/v1beta1/{}/mcadappwrappers",

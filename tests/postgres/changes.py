@@ -15,6 +15,9 @@ from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.record import Attempt, Change, Event, ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.resources import Resources
+from dispatcher.store.database import Database
+from dispatcher.store.leadership import Leadership
+from dispatcher.store.queue import QueueStore
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, 123456, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=2)
@@ -108,3 +111,12 @@ __all__ = [
     "make_submit",
     "rows_of",
 ]
+
+
+async def loaded(url: str) -> list[Record]:
+    """What a leader would begin with."""
+    database = Database(url)
+    try:
+        return await QueueStore(database, lambda: Leadership(database, "nobody").lease).load_live()
+    finally:
+        await database.close()

@@ -14,7 +14,13 @@ from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.kinds.object_status import End
-from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import (
+    creation_steps,
+    provisioning_steps,
+    queue_steps,
+    removal_steps,
+    run_steps,
+)
 from dispatcher.core.lifecycle.confirmation import end_of_attempt
 from dispatcher.core.lifecycle.decision import (
     Decision,
@@ -271,6 +277,14 @@ class Leader:
                 return queue_steps.resume(record, now)
             case Step.CREATE:
                 return _create(record, terms, luck, now)
+            case Step.REQUEST_CAPACITY:
+                return provisioning_steps.note(record, "requested", now, f"request-{record.attempts}")
+            case Step.NOTE_PROVISIONING:
+                return provisioning_steps.note(record, decision.message, now)
+            case Step.TAKE_PROVISIONED:
+                return provisioning_steps.provisioned(record, decision.message, now)
+            case Step.REQUEST_ELSEWHERE:
+                return provisioning_steps.fail(record, decision.message, luck is Luck.NOT_NOW, now)
             case Step.MARK_RUNNING:
                 return run_steps.mark_running(record, now)
             case Step.NOTE_HEALTH_ISSUE:

@@ -96,6 +96,13 @@ OF_MEMBERS = {Cause.ABANDONED, Cause.LOST, Cause.REDIRECTED, Cause.WITHDRAWN}
 """What becomes of one by its cluster's fault, or because its user wants another: tests/cluster/members has these."""
 OF_RESTORED = {Cause.FOUND_ENDED, Cause.FOUND_RUNNING}
 """What is only found after the database was restored: tests/cluster/test_restored.py has these."""
+OF_PROVISIONING = {
+    Cause.PROVISIONING,
+    Cause.PROVISIONED,
+    Cause.PROVISIONING_FAILED,
+    Cause.PROVISIONING_REFUSED,
+}
+"""What happens to one whose capacity is requested: test_provisioning.py has these."""
 LUCK = st.sampled_from([*Luck, Luck.GOOD])
 
 
@@ -414,6 +421,6 @@ def test_lives_in_any_order_are_the_same_in_memory_database_and_history(
         finally:
             runner.run(database.close())
     if settings.default is not None and settings.default.derandomize:  # what is drawn by chance may miss some
-        assert seen == Seen(set(Cause) - OF_MEMBERS - OF_RESTORED, AILMENTS), (
+        assert seen == Seen(set(Cause) - OF_MEMBERS - OF_RESTORED - OF_PROVISIONING, AILMENTS), (
             "these lives leave something out"
         )

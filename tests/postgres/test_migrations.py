@@ -35,7 +35,7 @@ from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
 from dispatcher.store.queue_declarations import QueueDeclarationStore
 from testbed.postgres import drop_database, url_of
-from tests.postgres.changes import forget_replay, make_change, make_dispatch, make_submit, rows_of
+from tests.postgres.changes import forget_replay, loaded, make_change, make_dispatch, make_submit, rows_of
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -385,15 +385,6 @@ async def test_there_is_no_way_back_past_a_phase_that_the_older_code_cannot_load
         connection.execute("UPDATE appwrapper SET phase = 'Deleted' WHERE phase = ANY (%s)", [phases])
     await asyncio.to_thread(migrate.downgrade, database_url, "0001")
     assert revision.current_revision(database_url) == "0001"
-
-
-async def loaded(url: str) -> list[Record]:
-    """What a leader would begin with."""
-    database = Database(url)
-    try:
-        return await QueueStore(database, lambda: Leadership(database, "nobody").lease).load_live()
-    finally:
-        await database.close()
 
 
 def test_a_difference_between_database_and_code_is_found(database_url: str) -> None:

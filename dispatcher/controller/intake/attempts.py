@@ -10,8 +10,10 @@ from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.intake.specs import Specs, owner_of
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.kinds.manifest import Owner, reference
+from dispatcher.core.kinds.provisioning_request import refs_of
 from dispatcher.core.lifecycle.decision import Loss
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
+from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 
@@ -28,6 +30,10 @@ def _has_only_the_hub(_requirements: ClusterRequirements) -> bool:
     return True
 
 
+def _provides_nowhere_else(_gang: Gang, _requirements: ClusterRequirements) -> bool:
+    return False
+
+
 def _ignore(_cluster: str) -> None:
     return None
 
@@ -40,6 +46,8 @@ class Members:
     loss_of: Callable[[str], Loss | None] = _is_not_lost
     has_no_cluster_left: Callable[[ClusterRequirements], bool] = _has_only_the_hub
     note_error: Callable[[str], None] = _ignore
+    provides_elsewhere: Callable[[Gang, ClusterRequirements], bool] = _provides_nowhere_else
+    """True if a cluster that may take a gang with these requirements provides its capacity on request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +79,13 @@ class Attempts:
         """Every object that the attempt may have created: with its uid where the API server's answer was committed."""
         known = {ref.item: ref for ref in record.attempt.objects} if record.attempt else {}
         if not record.spec_hash:
-            return list(known.values())  # the database has no spec of it, and the record names all objects
+            return [
+                *refs_of(record),
+                *known.values(),
+            ]  # the database has no spec of it, and the record names all objects
         spec, owner = await self.specs.of(record), self.owner_of(record)
-        return [known.get(wrapped.index, reference(wrapped, owner)) for wrapped in spec.wrapped]
+        wrapped = [known.get(wrapped.index, reference(wrapped, owner)) for wrapped in spec.wrapped]
+        return [*refs_of(record), *wrapped]
 
     async def policy_of(self, record: Record) -> LifecyclePolicy:
         """The lifecycle policy of a dispatched gang.

@@ -13,6 +13,7 @@ from dispatcher.api import names
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.controller.members.first_lists import FirstLists
 from dispatcher.controller.members.kind_survey import KindSurvey
+from dispatcher.core.kinds.provisioning_request import request_ref
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pod_counts import PodCounts
@@ -369,7 +370,10 @@ def _discard(pods: dict[str, set[str]], key: str, uid: str) -> None:
 
 def _objects_in(cluster: str, record: Record) -> tuple[ObjectRef, ...]:
     attempt = record.attempt
-    return attempt.objects if attempt is not None and attempt.cluster == cluster else ()
+    if attempt is None or attempt.cluster != cluster:
+        return ()
+    request = request_ref(record)
+    return attempt.objects if request is None else (*attempt.objects, request)
 
 
 def _namespace(raw: Json) -> Namespace | None:

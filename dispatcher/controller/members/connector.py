@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from dispatcher import errors, log
 from dispatcher.api.membercluster import SecretKey
+from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.member import CONNECTING, AnotherCluster, Member, Unlisted, closed_for
 from dispatcher.core.scheduling import cluster_filters
@@ -76,7 +77,10 @@ class ClusterRecords(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """The dependencies of connections: the hub's client, the namespace of kubeconfigs, factories and the clock."""
+    """The dependencies of connections: the hub's client, the namespace of kubeconfigs, factories and the clock.
+
+    `provisioning` is the class that provides capacity on request in clusters that declare none.
+    """
 
     hub: ClusterClient
     namespace: str
@@ -85,6 +89,7 @@ class Means:
     records: ClusterRecords
     now: Callable[[], datetime]
     pace: Pace
+    provisioning: ProvisioningClass | None = None
 
 
 @dataclass(frozen=True, slots=True)

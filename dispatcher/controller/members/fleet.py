@@ -23,6 +23,7 @@ from dispatcher.controller.members.connector import ConnectionCallbacks, Connect
 from dispatcher.controller.members.member import Member, closed_by_operator, required_kinds
 from dispatcher.controller.members.membership import MEMBERS_UNKNOWN, Membership
 from dispatcher.core.lifecycle.decision import Loss
+from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling import cluster_filters
@@ -89,6 +90,7 @@ class Fleet:
         self._records = means.records
         self._now = means.now
         self._pace = means.pace
+        self._provisioning = means.provisioning
         self._unreachable_since: dict[str, datetime] = {}
         self._recorded: set[str] = set()
         self._states_changed = asyncio.Event()
@@ -190,11 +192,15 @@ class Fleet:
         """The cluster snapshots by name, for a scheduling cycle over gangs with these requirements."""
         if not self.has_members:
             closed = None if self._membership.is_known else MEMBERS_UNKNOWN
-            hub = ClusterSnapshot(HUB_CLUSTER, self._hub.ledger.snapshot(), closed=closed)
+            capacity = self._hub.ledger.snapshot().provided_by(self._provisioning)
+            hub = ClusterSnapshot(HUB_CLUSTER, capacity, closed=closed)
             return {HUB_CLUSTER: hub} if self._hub.is_ready else {}
         distinct, now = set(requirements), self._now()
         kinds, namespaces = required_kinds(distinct), frozenset(each.namespace for each in distinct)
-        snapshots = {name: member.snapshot(kinds, namespaces, now) for name, member in self._members.items()}
+        snapshots = {
+            name: member.snapshot(kinds, namespaces, now, self._provisioning)
+            for name, member in self._members.items()
+        }
         for name, invalid in self._invalid.items():
             closed = Closed(cluster_filters.NOT_REPORTED, invalid.message)
             snapshots[name] = ClusterSnapshot(name, CapacityLedger().snapshot(), closed=closed)
@@ -229,6 +235,18 @@ class Fleet:
             return bool(requirements.ruled_out)
         return has_no_cluster_left(
             requirements, {name: member.declared.labels for name, member in self._members.items()}
+        )
+
+    def provides_elsewhere(self, gang: Gang, requirements: ClusterRequirements) -> bool:
+        """True if a member that takes new gangs, and did not fail this one, provides its capacity on request."""
+        excluded = {name for name, _ in (*requirements.ruled_out, *requirements.unprovisioned)}
+        return any(
+            name not in excluded
+            and (member.closed or closed_by_operator(member.declared)) is None
+            and requirements.selector.matches(member.declared.labels)
+            and (asked := member.declared.provisioning or self._provisioning) is not None
+            and gang.is_managed_by(asked)
+            for name, member in self._members.items()
         )
 
     def clusters_for(self, requirements: ClusterRequirements) -> list[Cluster]:

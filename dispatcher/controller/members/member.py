@@ -11,6 +11,7 @@ from typing import Final
 from dispatcher import errors
 from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy
 from dispatcher.api.membercluster import MemberCluster
+from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.lifecycle.decision import Loss
 from dispatcher.core.model.quantity import QuantityError, resource_amounts
@@ -90,15 +91,24 @@ class Member:
         message = f"cluster {self.name} has not answered since {since:%Y-%m-%d %H:%M:%S} UTC"
         return Loss(self.declared.on_lost, since + self.declared.grace, message)
 
-    def snapshot(self, kinds: frozenset[Kind], namespaces: frozenset[str], now: datetime) -> ClusterSnapshot:
-        """The cluster snapshot for a scheduling cycle over gangs that require `kinds` and `namespaces`."""
+    def snapshot(
+        self,
+        kinds: frozenset[Kind],
+        namespaces: frozenset[str],
+        now: datetime,
+        provisioning: ProvisioningClass | None = None,
+    ) -> ClusterSnapshot:
+        """The cluster snapshot for a scheduling cycle over gangs that require `kinds` and `namespaces`.
+
+        `provisioning` is the class that provides capacity there if the MemberCluster declares none.
+        """
         declared, cluster = self.declared, self.cluster
         closed = self.closed or closed_by_operator(declared)
         if cluster is None or not cluster.is_ready:
             return ClusterSnapshot(self.name, CapacityLedger().snapshot(), declared.labels, closed or LISTING)
         return ClusterSnapshot(
             name=self.name,
-            capacity=self._snapshot(cluster),
+            capacity=self._snapshot(cluster).provided_by(self.declared.provisioning or provisioning),
             labels=declared.labels,
             closed=closed,
             missing_kinds=cluster.missing_kinds(kinds),

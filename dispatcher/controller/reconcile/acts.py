@@ -13,7 +13,7 @@ from dispatcher.controller.reconcile.pacing import Pacing
 from dispatcher.controller.reconcile.remediation import Remediator
 from dispatcher.controller.reconcile.removal import Remover
 from dispatcher.controller.reconcile.result import NOTHING, Result, poll
-from dispatcher.core.lifecycle import queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import provisioning_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step, asked_requirements
 from dispatcher.core.model.record import Change, Record
 
@@ -56,6 +56,14 @@ class Acts:
                 return self._follow_user(record, observed, decision)
             case Step.CREATE:
                 return await self._creator.create(record)
+            case Step.REQUEST_CAPACITY:
+                return await self._creator.request_capacity(record)
+            case Step.NOTE_PROVISIONING:
+                return Result(provisioning_steps.note(record, decision.message, now))
+            case Step.TAKE_PROVISIONED:
+                return Result(provisioning_steps.provisioned(record, decision.message, now))
+            case Step.REQUEST_ELSEWHERE:
+                return self._creator.request_elsewhere(record, decision.message)
             case Step.MARK_RUNNING:
                 return Result(run_steps.mark_running(record, now))
             case Step.NOTE_HEALTH_ISSUE:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -15,8 +15,12 @@ from dispatcher.controller.reconcile.result import NOTHING, Result, poll
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.intake.authorization import check_namespace
 from dispatcher.core.kinds.manifest import Anchor, Owner
-from dispatcher.core.lifecycle import creation_steps
+from dispatcher.core.kinds.provisioning_request import API_VERSION as PROVISIONING_API_VERSION
+from dispatcher.core.kinds.provisioning_request import KIND as PROVISIONING_KIND
+from dispatcher.core.kinds.provisioning_request import ProvisioningError, objects_of
+from dispatcher.core.lifecycle import creation_steps, provisioning_steps
 from dispatcher.core.lifecycle.decision import retry_pause
+from dispatcher.core.lifecycle.provisioning import sentence
 from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.kube.anchors import taken
@@ -61,10 +65,29 @@ class Creator:
 
     async def create(self, record: Record) -> Result:
         """Creates every wrapped object that does not exist yet; the result commits the outcome."""
+        return await self._with_owner(record, self._create_all)
+
+    async def request_capacity(self, record: Record) -> Result:
+        """Creates the objects that request the capacity of the gang; the result commits that they exist."""
+        return await self._with_owner(record, self._request_all)
+
+    def request_elsewhere(self, record: Record, message: str) -> Result:
+        """Gives the quota back, because the capacity does not come: another cluster is asked, or this one later."""
+        now, attempt = self._attempts.now(), record.attempt
+        if attempt is None or attempt.provisioning is None:
+            return NOTHING
+        asked = record.requirements.unprovisioned_in(attempt.cluster, message)
+        has_other = self._members.provides_elsewhere(record.gang, asked)
+        return Result(provisioning_steps.fail(record, message, has_other, now))
+
+    async def _with_owner(
+        self, record: Record, make: Callable[[Record, Cluster, Owner], Awaitable[Result]]
+    ) -> Result:
+        """Has objects made under their owner, unless the attempt cannot have one now."""
         cluster = self._attempts.cluster_of(record)
         if cluster is None:
             return self._withdraw(record, "its cluster cannot be reached")
-        objects = record.attempt.objects if record.attempt else ()
+        objects = _made_before(record)
         try:
             # Intake of an earlier release did not check the namespace.
             check_namespace(record.namespace, self._denied_namespaces)
@@ -73,7 +96,29 @@ class Creator:
         if self._failures_of(record.uid) >= MOST_FAILURES:
             return self._postpone(record, objects, "the API server kept failing to create it")
         owner = await self._bring_about_owner(record, cluster)
-        return owner if isinstance(owner, Result) else await self._create_all(record, cluster, owner)
+        return owner if isinstance(owner, Result) else await make(record, cluster, owner)
+
+    async def _request_all(self, record: Record, cluster: Cluster, owner: Owner) -> Result:
+        spec, view = await self._attempts.specs.of(record), self._attempts.informer.view(record.uid)
+        try:
+            requesting = objects_of(record, spec.wrapped, view.provisioning_parameters if view else {})
+        except ProvisioningError as error:
+            return self._refuse(record, _made_before(record), str(error))
+        try:
+            await cluster.discovery.find(PROVISIONING_API_VERSION, PROVISIONING_KIND)
+        except errors.NotFound as error:
+            return self.request_elsewhere(record, f"cluster {cluster.name}: {error}")
+        uid = ""
+        for each in requesting:
+            if not self._attempts.is_wanted(record):
+                return Result(after=0)
+            outcome = await cluster.object_client.create(each, owner)
+            if not isinstance(outcome, Created):
+                return self._give_up(record, _made_before(record), outcome)
+            uid = outcome.ref.uid
+        return Result(
+            provisioning_steps.note(record, sentence(None, cluster.name), self._attempts.now(), uid)
+        )
 
     async def _create_all(self, record: Record, cluster: Cluster, owner: Owner) -> Result:
         spec = await self._attempts.specs.of(record)
@@ -180,8 +225,8 @@ class Creator:
         """Tries again soon; the attempt of a gang that has waited long gives its capacity back for a while."""
         _log.info("in_the_way", appwrapper=record.key, uid=record.uid, detail=message)
         now = self._attempts.now()
-        decided_at = record.attempt.decided_at if record.attempt else now
-        if now - decided_at >= LONGEST_IN_THE_WAY:
+        began_at = record.attempt.began_at if record.attempt else now
+        if now - began_at >= LONGEST_IN_THE_WAY:
             return self._postpone(record, made, message)
         return poll()
 
@@ -203,6 +248,11 @@ class Creator:
             self._members.note_error(record.attempt.cluster)
         eligible_at = now + retry_pause(record.attempts)
         return Result(creation_steps.postpone_creation(record, made, message, eligible_at, now))
+
+
+def _made_before(record: Record) -> tuple[ObjectRef, ...]:
+    """The objects of the attempt that an earlier one finished."""
+    return record.attempt.objects if record.attempt else ()
 
 
 def _with_finished(made: list[ObjectRef], finished: Mapping[int, ObjectRef]) -> tuple[ObjectRef, ...]:

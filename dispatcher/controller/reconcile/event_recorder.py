@@ -33,7 +33,7 @@ class StepRecorder:
         if event.cause == Cause.DISPATCHED:
             self._metrics.wait_seconds.observe(_seconds(event.at - record.created_at))
         elif event.cause == Cause.CREATED and record.attempt:
-            self._metrics.dispatch_seconds.observe(_seconds(event.at - record.attempt.decided_at))
+            self._metrics.dispatch_seconds.observe(_seconds(event.at - record.attempt.began_at))
         elif event.cause == Cause.PREEMPTED:
             self._metrics.preemptions.labels(event.reason).inc()
 

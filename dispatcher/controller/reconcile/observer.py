@@ -10,6 +10,8 @@ from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.reconcile.drift import drift_of
 from dispatcher.controller.reconcile.pacing import Pacing
 from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.core.kinds.object_status import ObjectState
+from dispatcher.core.kinds.provisioning_request import request_ref
 from dispatcher.core.lifecycle.decision import Loss, ObservedState, finished_items, is_as_asked
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
@@ -79,6 +81,7 @@ class Observer:
         if view is None and record is not None and not self._informer.can_tell(record.group):
             return ObservedState(record, True, now)
         policy, objects = await self._observe_objects(record)
+        request, request_is_absent = self._observe_request(record)
         return ObservedState(
             record=record,
             wanted=view is not None and not view.deleting and (record is not None or view.is_ours),
@@ -88,6 +91,8 @@ class Observer:
             unknown_class=self._limits.unknown_class(view) if view else "",
             policy=policy,
             objects=objects,
+            request=request,
+            request_is_absent=request_is_absent,
             unreachable=self._unreachable(record),
             draining=self._draining(record),
             loss=self._loss(record),
@@ -119,6 +124,13 @@ class Observer:
         """Why the cluster of an attempt is being drained, in a sentence; empty if it is not."""
         cluster = self._attempts.cluster_of(record)
         return cluster.draining if cluster else ""
+
+    def _observe_request(self, record: Record | None) -> tuple[ObjectState | None, bool]:
+        """The state of its ProvisioningRequest, None if no watch shows one; and whether a complete list lacks it."""
+        ref, cluster = request_ref(record) if record else None, self._attempts.cluster_of(record)
+        if ref is None or cluster is None or not ref.uid:
+            return None, False
+        return cluster.objects.state(ref), cluster.objects.is_absent(ref)
 
     async def _observe_objects(self, record: Record | None) -> tuple[LifecyclePolicy, ObservedObjects]:
         """The policy of a dispatched gang, and what the watches of its cluster show."""

@@ -193,7 +193,8 @@ class Cache:
             self._holders.setdefault(after.attempt.cluster, {})[after.uid] = after
 
     def _charge(self, record: Record) -> None:
-        cluster = record.attempt.cluster if record.attempt and record.holds_capacity else None
+        attempt = record.attempt if record.holds_capacity else None
+        cluster = attempt.cluster if attempt and not attempt.awaits_capacity else None
         charged = self._charged.get(record.uid)
         if charged == cluster:
             return

@@ -115,10 +115,23 @@ ROWS: Final[tuple[KnownKind, ...]] = (
     ),
 )
 
+OWN_ROWS: Final[tuple[KnownKind, ...]] = (
+    *_without_pods("", "PodTemplate"),
+    KnownKind(
+        "autoscaling.x-k8s.io",
+        "ProvisioningRequest",
+        status=object_status.latest_of(
+            "CapacityRevoked", "BookingExpired", "Failed", "Provisioned", "Accepted"
+        ),
+    ),
+)
+"""The kinds that the dispatcher itself creates for a gang, beside its wrapped objects."""
+
 VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "": ("v1",),
     "apps": ("v1",),
     "autoscaling": ("v1", "v2"),
+    "autoscaling.x-k8s.io": ("v1",),
     "batch": ("v1",),
     "batch.volcano.sh": ("v1alpha1",),
     "coordination.k8s.io": ("v1",),
@@ -136,7 +149,7 @@ VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "scheduling.volcano.sh": ("v1beta1",),
     "scheduling.x-k8s.io": ("v1alpha1",),
 }
-"""The versions in which clusters usually serve the kinds of each API group of `ROWS`.
+"""The versions in which clusters usually serve the kinds of each API group of `ROWS` and `OWN_ROWS`.
 
 A kind in another version is read by the same rules. No cluster is asked for the kinds of such a version before the
 cluster lists it: an author can write any version.

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -62,7 +62,7 @@ class Owner:
     """The AppWrapper that an object is created for, its attempt and its hub.
 
     In a member cluster there is no AppWrapper: `anchor` is the ConfigMap there of this attempt. `hints` are the places
-    of the gang's pods at its dispatch.
+    of the gang's pods at its dispatch. All its pods get the `pod_annotations`.
     """
 
     uid: str
@@ -74,6 +74,7 @@ class Owner:
     hub_id: str
     anchor: Anchor | None = None
     hints: tuple[NodeHint, ...] = ()
+    pod_annotations: Mapping[str, str] = field(default_factory=dict)
 
     def reference(self) -> Json:
         """The owner reference by which Kubernetes deletes the object with its owner."""
@@ -152,7 +153,11 @@ _LAST_ATTEMPT: Final = 2**31 - 1
 def build(wrapped: WrappedObject, owner: Owner) -> Json:
     """The object to create; the user's template is not changed."""
     template = {key: value for key, value in wrapped.template.items() if key != STATUS}
-    built: Json = _with_pods_marked(template, _ROOT, _PodMarks.of(wrapped, owner))
+    # An object of the dispatcher's own has an index below 0: it makes no pods of the gang.
+    is_ours = wrapped.index < 0
+    built: Json = (
+        dict(template) if is_ours else _with_pods_marked(template, _ROOT, _PodMarks.of(wrapped, owner))
+    )
     metadata = without_server_fields(built.get("metadata") or {})
     metadata.pop("generateName", None)
     metadata["name"] = reference(wrapped, owner).name
@@ -266,22 +271,26 @@ def _annotations(wrapped: WrappedObject, owner: Owner) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _PodMarks:
-    """Additions to the pod templates of one object: labels to all, `infos` and hinted nodes by path."""
+    """Additions to the pod templates of one object: labels and annotations to all, `infos` and hinted nodes by path."""
 
     labels: Mapping[str, str]
     infos: Mapping[str, Mapping[str, Any]]
     hints: Mapping[str, tuple[str, ...]]
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, wrapped: WrappedObject, owner: Owner) -> _PodMarks:
         labels = _labels(wrapped, owner) | {names.ITEM_LABEL: str(wrapped.index)}
-        hints = {_path(each): each.nodes for each in owner.hints if each.item == wrapped.index}
-        return cls(labels, {pod_set.path: pod_set.info for pod_set in wrapped.pod_sets}, hints)
+        hints = {template_path(each.path): each.nodes for each in owner.hints if each.item == wrapped.index}
+        infos = {pod_set.path: pod_set.info for pod_set in wrapped.pod_sets}
+        return cls(labels, infos, hints, owner.pod_annotations)
 
     def put_on(self, template: Json, path: str) -> Json:
         informed = _hinted(_informed(template, self.infos.get(path, {})), self.hints.get(path, ()))
         metadata = without_server_fields(informed.get("metadata") or {})
         metadata["labels"] = _labelled(metadata.get("labels"), self.labels)
+        if self.annotations:
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), **self.annotations}
         return {**{key: value for key, value in informed.items() if key != STATUS}, "metadata": metadata}
 
 
@@ -307,9 +316,9 @@ def _informed(template: Json, info: Mapping[str, Any]) -> Json:
     return {**template, "metadata": metadata, "spec": spec}
 
 
-def _path(hint: NodeHint) -> str:
-    """The path of a hinted template as `_with_pods_marked` writes it."""
-    plain = re.sub(r"\['([^']*)'\]", r".\1", hint.path)
+def template_path(path: str) -> str:
+    """The path of a pod set's template, which is inside the wrapped object, from the wrapped object on."""
+    plain = re.sub(r"\['([^']*)'\]", r".\1", path)
     return f"{_ROOT}.{plain}" if plain else _ROOT
 
 

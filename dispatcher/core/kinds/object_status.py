@@ -108,6 +108,16 @@ def condition_ends(success: str) -> Rule:
     return lambda status: _SUCCEEDED if status.true(success) else _OPEN
 
 
+def latest_of(*conditions: str) -> Rule:
+    """The rule of kinds that do not end: the text is the message of the first of these conditions that is true."""
+
+    def ending(status: _Status) -> _Ending:
+        found = next(filter(None, map(status.true, conditions)), None)
+        return (End.OPEN, found.message or found.reason) if found else _OPEN
+
+    return ending
+
+
 def conditions_end(succeeded: tuple[str, ...], failed: tuple[str, ...]) -> Rule:
     """The rule of kinds that end with one of these conditions; a failure counts before a success."""
 

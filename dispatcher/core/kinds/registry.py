@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from dispatcher.core.kinds import object_status
-from dispatcher.core.kinds.built_in import ROWS, KnownKind
+from dispatcher.core.kinds.built_in import OWN_ROWS, ROWS, KnownKind
 from dispatcher.core.kinds.declaration import KindDeclaration
 from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.kinds.podsets import Kind
@@ -39,7 +39,7 @@ class Kinds:
 
     @cached_property
     def _rows(self) -> Mapping[tuple[str, str], KnownKind]:
-        rows = (*ROWS, *(each.row() for each in self.declared))
+        rows = (*ROWS, *OWN_ROWS, *(each.row() for each in self.declared))
         return {(row.group, row.kind): row for row in rows}
 
 

@@ -33,7 +33,7 @@ def evidence_for(reason: str) -> Evidence:
     match reason:
         case words.MISSING_COMPONENT:
             return Evidence.OBJECTS
-        case words.FAILED_COMPONENT | words.DISPATCH_DEADLINE_EXCEEDED:
+        case words.FAILED_COMPONENT | words.DISPATCH_DEADLINE_EXCEEDED | words.CAPACITY_REVOKED:
             return Evidence.NOTHING
         case _:
             return Evidence.PODS

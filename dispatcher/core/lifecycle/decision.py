@@ -13,12 +13,13 @@ from dispatcher.api.conditions import ConditionType
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.kinds.completion import Progress, progress
-from dispatcher.core.kinds.object_status import End
-from dispatcher.core.lifecycle import health
+from dispatcher.core.kinds.object_status import End, ObjectState
+from dispatcher.core.lifecycle import health, provisioning
 from dispatcher.core.lifecycle.condition_updates import noted_warning
 from dispatcher.core.lifecycle.growth import growth_due
 from dispatcher.core.lifecycle.health import HealthIssue, ObservedObjects, Remedy
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
+from dispatcher.core.lifecycle.provisioning import Answer
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ACTIVE, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
@@ -59,6 +60,10 @@ class ObservedState:
     """True while the AppWrapper is being deleted and bears the dispatcher's finalizer."""
     queues: tuple[str, ...] = ()
     """The queues that its labels name now; empty if they are not known."""
+    request: ObjectState | None = None
+    """The state of its ProvisioningRequest; None while no watch has shown one."""
+    request_is_absent: bool = False
+    """True if a complete list lacks its ProvisioningRequest."""
     unknown_class: str = ""
     """A sentence that the priority class which its labels name does not exist; empty if there is no need for one."""
 
@@ -82,6 +87,14 @@ class Step(StrEnum):
     """Commit that its user suspended it."""
     RESUME = "resume"
     """Commit that its user resumed it."""
+    REQUEST_CAPACITY = "request-capacity"
+    """Create its ProvisioningRequest, then commit that it exists."""
+    NOTE_PROVISIONING = "note-provisioning"
+    """Commit what the class says about its request."""
+    TAKE_PROVISIONED = "take-provisioned"
+    """Commit that the requested capacity is there."""
+    REQUEST_ELSEWHERE = "request-elsewhere"
+    """Commit that the requested capacity does not come."""
     CREATE = "create"
     """Create its wrapped objects, then commit what came of it."""
     MARK_RUNNING = "mark-running"
@@ -203,7 +216,9 @@ def _decide_inactive(record: Record, seen: ObservedState) -> Decision:
             released = seen.asked is not None and not seen.asked.suspend
             return Decision(Step.RESUME) if released else _follow(record, seen)
         case Phase.DISPATCHING:
-            return Decision(Step.SUSPEND if _is_suspended(seen) else Step.CREATE, done=_noted_done(record))
+            if _is_suspended(seen):
+                return Decision(Step.SUSPEND, done=_noted_done(record))
+            return _await_capacity(record, seen) or Decision(Step.CREATE, done=_noted_done(record))
         case Phase.REQUEUEING | Phase.SUSPENDING | Phase.FAILING:
             return Decision(Step.REMOVE)
         case Phase.FAILED | Phase.COMPLETED:
@@ -214,6 +229,29 @@ def _decide_inactive(record: Record, seen: ObservedState) -> Decision:
             return NOOP  # decided before
         case _:
             assert_never(record.phase)
+
+
+def _await_capacity(record: Record, seen: ObservedState) -> Decision | None:
+    """The step of a gang whose capacity is requested; None once the capacity is there, or without a request."""
+    attempt = record.attempt
+    if attempt is None or attempt.provisioning is None or not attempt.awaits_capacity:
+        return None
+    noted = attempt.provisioning
+    if not noted.request_uid or seen.request_is_absent:
+        return Decision(Step.REQUEST_CAPACITY)
+    answer = provisioning.answer_of(seen.request)
+    said = provisioning.sentence(seen.request, attempt.cluster)
+    if answer in provisioning.BROKEN:
+        return Decision(Step.REQUEST_ELSEWHERE, words.PROVISIONING_FAILED, said)
+    if answer is Answer.PROVISIONED:
+        return Decision(Step.TAKE_PROVISIONED, message=said)
+    if seen.request is None or said == noted.message:
+        return NOOP
+    due = (noted.noted_at or attempt.decided_at) + provisioning.LEAST_BETWEEN_NOTES
+    is_first = noted.message == provisioning.sentence(None, attempt.cluster)
+    if due > seen.now and not is_first:
+        return Decision(Step.NOOP, until=due)
+    return Decision(Step.NOTE_PROVISIONING, message=said)
 
 
 def pods_run(record: Record, policy: LifecyclePolicy, pods: PodCounts) -> bool:
@@ -299,6 +337,13 @@ def _watch_over(record: Record, seen: ObservedState) -> Decision:
         return Decision(Step.COMPLETE if done <= _noted_done(record) else Step.NOTE_DONE, done=done)
     if seen.draining:
         return Decision(Step.REQUEUE, words.CLUSTER_DRAINING, seen.draining, done=_finished(record, seen))
+    if (
+        record.attempt
+        and record.attempt.provisioning
+        and provisioning.answer_of(seen.request) is Answer.REVOKED
+    ):
+        said = provisioning.sentence(seen.request, record.attempt.cluster)
+        return Decision(Step.REQUEUE, words.CAPACITY_REVOKED, said, done=_finished(record, seen))
     issues = _issues(record, seen, achieved, done)
     for issue in issues:
         if issue.due is not None and issue.due <= seen.now:

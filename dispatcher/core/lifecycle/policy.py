@@ -71,7 +71,7 @@ class LifecyclePolicy:
 
     def pause(self, reason: str) -> timedelta:
         """The pause between an eviction for that reason and the next dispatch."""
-        if reason == words.CLUSTER_DRAINING:
+        if reason in words.BY_THE_CLUSTER:
             return timedelta(0)
         return self.requeuing.pause if reason in words.REASONS_OF_MCAD else self.retry_pause
 

@@ -22,6 +22,7 @@ from dispatcher.core.lifecycle.condition_updates import (
 from dispatcher.core.lifecycle.record_change import at_latest_time, change_by, live_attempt, with_finished
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
+from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import Attempt, Change, Condition, ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 
@@ -219,7 +220,8 @@ def begin_attempt(
     why: str = "",
     assignment: Assignment = ASSIGNED_NOWHERE,
 ) -> Change:
-    """Starts attempt `number` in `cluster`."""
+    """Starts attempt `number` in `cluster`; it may have to request its capacity first."""
+    asked = assignment.provisioning
     conditions = with_true(conditions, ConditionType.HEAD_OF_LINE, now, words.FRONT_OF_QUEUE)
     if record.condition(ConditionType.BACKOFF):
         conditions = with_false(conditions, ConditionType.BACKOFF, now)
@@ -236,7 +238,12 @@ def begin_attempt(
         message="",
         attempts=number,
         attempt=Attempt(
-            number, cluster, now, objects=_carried(record.attempt, cluster), assignment=assignment
+            number,
+            cluster,
+            now,
+            objects=_carried(record.attempt, cluster),
+            assignment=replace(assignment, provisioning=None) if asked else assignment,
+            provisioning=Provisioning(asked) if asked else None,
         ),
     )
 

@@ -58,7 +58,7 @@ def latest(record: Record) -> datetime:
         *(condition.updated for condition in record.conditions),
     ]
     if attempt:
-        moments += (attempt.decided_at, attempt.created_at, attempt.started_at, attempt.ended_at)
+        moments += (attempt.began_at, attempt.created_at, attempt.started_at, attempt.ended_at)
     return max(filter(None, moments))
 
 
@@ -90,6 +90,8 @@ def change_by(
         )
     if target is not Phase.QUEUED:
         fields["is_preempting"] = False
+    if record.phase is Phase.DISPATCHING and target is not Phase.DISPATCHING:
+        fields.setdefault("pending", None)  # it waits no more for the capacity that it requested
     after = replace(record, phase=target, version=record.version + 1, last_event_at=now, **fields)
     attempt = after.attempt if record.holds_capacity or after.holds_capacity else None
     event = Event(

@@ -53,7 +53,8 @@ def removed(record: Record, now: datetime, kept_until: datetime | None = None) -
             return _removed(record, outcome, because, now, pending=pending, eligible_at=eligible_at)
         case _:
             because = ConditionType.BACKOFF, words.APPWRAPPER_NOT_RUNNABLE, record.message
-            return _removed(record, "postponed", because, now, pending=_back(record, CREATION_POSTPONED))
+            pending = record.pending or _back(record, CREATION_POSTPONED)
+            return _removed(record, "postponed", because, now, pending=pending)
 
 
 def _removed(

@@ -103,9 +103,9 @@ def evict(
     """Evicts the gang: it is queued again with its original age, from `eligible_at` on, once its objects are removed.
 
     `requeuing_seconds` is how long the next attempt may be short of pods. The next attempt does not create the
-    `finished` items again. Evictions are counted, but for those by a drain.
+    `finished` items again. Evictions are counted, but for those that are the cluster's.
     """
-    counts = eviction.reason != words.CLUSTER_DRAINING
+    counts = eviction.reason not in words.BY_THE_CLUSTER
     return change_by(
         record,
         Cause.EVICTED,

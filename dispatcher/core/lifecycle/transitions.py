@@ -31,6 +31,10 @@ class Cause(StrEnum):
     SUSPENDED = "suspended"
     RESUMED = "resumed"
     DISPATCHED = "dispatched"
+    PROVISIONING = "provisioning"
+    PROVISIONED = "provisioned"
+    PROVISIONING_FAILED = "provisioning-failed"
+    PROVISIONING_REFUSED = "provisioning-refused"
     CREATED = "created"
     PODS_RUNNING = "pods-running"
     UNHEALTHY = "unhealthy"
@@ -110,6 +114,25 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     Transition(_SUSPENDED, Cause.MOVED, _SUSPENDED, "a label, or a new tree of MCAD's, names another queue"),
     Transition(_SUSPENDED, Cause.RESUMED, _QUEUED, "the user resumed it: queued by its original age"),
     Transition(_SUSPENDED, Cause.DELETED, _DELETED, "deleted while it had no objects"),
+    Transition(
+        _DISPATCHING,
+        Cause.PROVISIONING,
+        _DISPATCHING,
+        "its capacity is requested: what the class says is noted",
+    ),
+    Transition(_DISPATCHING, Cause.PROVISIONED, _DISPATCHING, "the requested capacity is there"),
+    Transition(
+        _DISPATCHING,
+        Cause.PROVISIONING_FAILED,
+        _REQUEUEING,
+        "the requested capacity does not come: tried again",
+    ),
+    Transition(
+        _DISPATCHING,
+        Cause.PROVISIONING_REFUSED,
+        _FAILING,
+        "the requested capacity does not come, after all retries",
+    ),
     Transition(_DISPATCHING, Cause.CREATED, _DISPATCHED, "every wrapped object was created"),
     Transition(_DISPATCHING, Cause.CREATION_REFUSED, _FAILING, "an object can never be created"),
     Transition(_DISPATCHING, Cause.CREATION_POSTPONED, _REQUEUEING, "an object cannot be created now"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model.nodes import ANY_NODE, Node, NodeRequirements, Taint, Toleration
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 
@@ -115,6 +116,10 @@ class Gang:
             return not any(taint.keeps_away for taint in taints)
         return all(pod_set.tolerates(taints) for pod_set in self.pod_sets)
 
+    def is_managed_by(self, asked: ProvisioningClass) -> bool:
+        """True if the capacity of some of its pods is requested from that class before the dispatch."""
+        return any(pod_set.count and asked.manages(pod_set.requests) for pod_set in self.pod_sets)
+
 
 Places = tuple[tuple[str, int], ...]
 """Names of nodes, and how many pods each takes."""
@@ -122,9 +127,13 @@ Places = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Where the pods of a gang go: for each pod set, in the order of the gang's, its places; empty if unknown."""
+    """Where the pods of a gang go: for each pod set, in the order of the gang's, its places; empty if unknown.
+
+    With `provisioning` they have no places yet: their capacity is to be requested from that class.
+    """
 
     places: tuple[Places, ...] = ()
+    provisioning: ProvisioningClass | None = None
 
     @property
     def nodes(self) -> frozenset[str]:

@@ -15,6 +15,7 @@ from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ComponentsCondition, ConditionType
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
+from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection
 from dispatcher.core.model.resources import NOTHING, Resources
 
@@ -202,7 +203,7 @@ class Attempt:
 
     `assignment` is where its pods had places at the dispatch. `preempted_by` is the uid of the AppWrapper that it was
     preempted for; empty if it was not. `growth` are its latest growths, the latest last; it is charged for the last
-    one beside its demand.
+    one beside its demand. `provisioning` is its request for capacity, if it needed one.
     """
 
     number: int
@@ -216,6 +217,18 @@ class Attempt:
     assignment: Assignment = ASSIGNED_NOWHERE
     preempted_by: str = ""
     growth: tuple[Growth, ...] = ()
+    provisioning: Provisioning | None = None
+
+    @property
+    def awaits_capacity(self) -> bool:
+        """True until the capacity that it requested is there: it takes none of its cluster until then."""
+        return self.provisioning is not None and self.provisioning.provisioned_at is None
+
+    @property
+    def began_at(self) -> datetime:
+        """When its objects were to be created: at the dispatch, or once the requested capacity was there."""
+        there = self.provisioning.provisioned_at if self.provisioning else None
+        return there or self.decided_at
 
     @property
     def grown(self) -> Resources:
@@ -236,6 +249,7 @@ class Record:
     `expected_seconds` is the run time that its user expects, `limit_seconds` the longest one that it allows; both count
     from the dispatch, and are 0 if its user states none. `kept_until` is when the objects of an ended gang will be
     removed; None if there are none. `last_event_at` is None if an older release wrote the record.
+    `provisioning_failures` counts how often in a row all clusters failed to provide the capacity that it requested.
 
     `queue` is the leaf that it is charged in; an AppWrapper in several trees of queues has `more_queues`.
     `is_preempting` is true from the time when gangs were preempted for it until it is dispatched or waits for something
@@ -278,6 +292,7 @@ class Record:
     last_event_at: datetime | None = None
     is_preempting: bool = False
     preempted_at: tuple[datetime, ...] = ()
+    provisioning_failures: int = 0
 
     @property
     def leaves(self) -> tuple[str, ...]:

@@ -17,7 +17,8 @@ class ClusterRequirements:
     """What a cluster must have for an AppWrapper, besides capacity; every cluster treats equal requirements alike.
 
     `prefers` only matters among clusters that the gang fits; `EVERYTHING` is no preference. `ruled_out` are clusters
-    where a foreign object has a name of the gang's, each with a sentence.
+    where a foreign object has a name of the gang's, each with a sentence; `unprovisioned` those that failed to provide
+    the capacity that was requested there, until all others have failed, too.
     """
 
     selector: Selector = EVERYTHING
@@ -25,11 +26,19 @@ class ClusterRequirements:
     namespace: str = ""
     kinds: frozenset[Kind] = frozenset()
     ruled_out: frozenset[tuple[str, str]] = frozenset()
+    unprovisioned: frozenset[tuple[str, str]] = frozenset()
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
         # Every cycle hashes the requirements of every shape, and a selector may be long.
-        parts = (self.selector, self.prefers, self.namespace, self.kinds, self.ruled_out)
+        parts = (
+            self.selector,
+            self.prefers,
+            self.namespace,
+            self.kinds,
+            self.ruled_out,
+            self.unprovisioned,
+        )
         object.__setattr__(self, "_hash", hash(parts))
 
     def __hash__(self) -> int:
@@ -45,6 +54,14 @@ class ClusterRequirements:
         """The same without a cluster; `message` says why."""
         others = frozenset(each for each in self.ruled_out if each[0] != cluster)
         return replace(self, ruled_out=others | {(cluster, one_line(message))})
+
+    def unprovisioned_in(self, cluster: str, message: str) -> ClusterRequirements:
+        """The same after a cluster failed to provide capacity; `message` is what its class said."""
+        return replace(self, unprovisioned=self.unprovisioned | {(cluster, one_line(message))})
+
+    def with_all_provisioners(self) -> ClusterRequirements:
+        """The same with the clusters that failed to provide capacity."""
+        return replace(self, unprovisioned=frozenset()) if self.unprovisioned else self
 
 
 ANYWHERE: Final = ClusterRequirements()

@@ -162,7 +162,7 @@ def stated_end(record: Record, now: datetime) -> datetime | None:
     """
     if record.phase not in _RUNS or record.attempt is None:
         return None
-    started = record.attempt.decided_at
+    started = record.attempt.began_at
     stated = (each for each in (record.expected_seconds, record.limit_seconds) if each)
     ends = (started + timedelta(seconds=each) for each in stated)
     return min((end for end in ends if end > now), default=None)
@@ -172,7 +172,7 @@ def estimated_end(record: Record, now: datetime) -> datetime:
     """The time at which a dispatched AppWrapper is estimated to release its capacity."""
     if record.phase not in _RUNS or record.attempt is None:
         return now  # its objects are being removed
-    started = record.attempt.decided_at
+    started = record.attempt.began_at
     return stated_end(record, now) or now + max(now - started, timedelta(0))
 
 

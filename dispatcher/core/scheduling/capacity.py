@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
+from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pod_counts import PodCounts
@@ -167,10 +168,19 @@ class CapacitySnapshot:
     """The capacity of a cluster at one moment; a cycle takes the demand of placed gangs from it.
 
     `nodes` has the free amounts of each node; None where gangs fit by sums. `beyond` is what the bound pods of a gang
-    (by uid) request beyond its demand.
+    (by uid) request beyond its demand. `provisioning` is the class that provides more capacity here on request.
     """
 
-    __slots__ = ("_beyond", "_free", "_pools", "_reservations", "_reserve", "_views", "nodes")
+    __slots__ = (
+        "_beyond",
+        "_free",
+        "_pools",
+        "_reservations",
+        "_reserve",
+        "_views",
+        "nodes",
+        "provisioning",
+    )
 
     def __init__(
         self,
@@ -179,8 +189,10 @@ class CapacitySnapshot:
         reserve: Resources = NOTHING,
         nodes: NodeSnapshot | None = None,
         beyond: Mapping[str, Resources] | None = None,
+        provisioning: ProvisioningClass | None = None,
     ) -> None:
         self.nodes = nodes
+        self.provisioning = provisioning
         self._beyond = beyond or {}
         self._pools = tuple(pools)
         self._reservations = reserved
@@ -193,6 +205,8 @@ class CapacitySnapshot:
         """True if both give every gang the same capacity."""
         if not isinstance(other, CapacitySnapshot):
             return NotImplemented
+        if self.provisioning != other.provisioning:
+            return False
         if self.nodes is not None or other.nodes is not None:
             return self.nodes == other.nodes
         mine, theirs = (self._reservations, self._reserve), (other._reservations, other._reserve)
@@ -226,8 +240,18 @@ class CapacitySnapshot:
             return self.nodes.attainable_for(gang)
         return self._view(gang, tolerations_of(gang)).attainable
 
+    def provisioning_of(self, gang: Gang) -> ProvisioningClass | None:
+        """The class from which the capacity of `gang` is requested; None if it must be free here."""
+        asked = self.provisioning
+        return asked if asked is not None and gang.is_managed_by(asked) else None
+
     def take(self, gang: Gang, assignment: Assignment = ASSIGNED_NOWHERE) -> None:
-        """Charges the demand of `gang` from now on, as the ledger does once it is reserved."""
+        """Charges the demand of `gang` from now on, as the ledger does once it is reserved.
+
+        A gang whose capacity is to be requested takes none that is here.
+        """
+        if assignment.provisioning is not None:
+            return
         self._reservations += gang.demand
         self._free.clear()
         if self.nodes is not None:
@@ -247,7 +271,7 @@ class CapacitySnapshot:
 
     def take_as(self, appwrapper: str, gang: Gang, assignment: Assignment) -> None:
         """Charges the demand of `gang` as that of an AppWrapper (by uid), so that `charge` can take it back."""
-        if self.nodes is not None:
+        if self.nodes is not None and assignment.provisioning is None:
             self.nodes.uses = ChainMap({appwrapper: use_of(gang, assignment)}, dict(self.nodes.uses))
         self.take(gang, assignment)
 
@@ -259,17 +283,28 @@ class CapacitySnapshot:
     def copy(self) -> CapacitySnapshot:
         """A copy; taking from it does not change this snapshot."""
         nodes = None if self.nodes is None else self.nodes.copy()
-        return CapacitySnapshot(self._pools, self._reservations, self._reserve, nodes, self._beyond)
+        return self._like(self._reserve, nodes)
+
+    def provided_by(self, provisioning: ProvisioningClass | None) -> CapacitySnapshot:
+        """A copy that shares its nodes with this one, and to which that class adds capacity on request."""
+        found = self._like(self._reserve, self.nodes)
+        found.provisioning = provisioning
+        return found
 
     def without(self, reserve: Resources) -> CapacitySnapshot:
         """A copy in which `reserve` is neither free nor part of the total, for any gang."""
         nodes = None if self.nodes is None else self.nodes.without(reserve)
-        return CapacitySnapshot(self._pools, self._reservations, self._reserve + reserve, nodes, self._beyond)
+        return self._like(self._reserve + reserve, nodes)
 
     def without_gangs(self, uids: Iterable[str]) -> CapacitySnapshot:
         """A copy as it would be without these AppWrappers; without nodes it still charges them."""
         nodes = None if self.nodes is None else self.nodes.without_gangs(uids)
-        return CapacitySnapshot(self._pools, self._reservations, self._reserve, nodes, self._beyond)
+        return self._like(self._reserve, nodes)
+
+    def _like(self, reserve: Resources, nodes: NodeSnapshot | None) -> CapacitySnapshot:
+        return CapacitySnapshot(
+            self._pools, self._reservations, reserve, nodes, self._beyond, self.provisioning
+        )
 
     def _view(self, gang: Gang | None, tolerations: Tolerations) -> _View:
         """The view of gangs with these tolerations, less the reserve."""

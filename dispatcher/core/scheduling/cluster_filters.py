@@ -47,6 +47,8 @@ MEMBERS_UNKNOWN: Final = "MembersUnknown"
 """The MemberClusters cannot be listed, so the clusters are unknown."""
 NAME_TAKEN: Final = "NameTaken"
 """A foreign object in the cluster has the name of a wrapped object."""
+PROVISIONING_FAILED: Final = "ProvisioningFailed"
+"""The cluster could not provide the capacity that was requested there; another one is asked first."""
 
 LONGEST_MESSAGE: Final = 1024
 """Characters of the message about one cluster."""
@@ -129,6 +131,9 @@ def _failed_filters(
     for cluster, message in sorted(requirements.ruled_out):
         if cluster == snapshot.name:
             yield NAME_TAKEN, message
+    for cluster, message in sorted(requirements.unprovisioned):
+        if cluster == snapshot.name:
+            yield PROVISIONING_FAILED, message
 
 
 class Score(NamedTuple):
@@ -148,7 +153,18 @@ class Score(NamedTuple):
 def score(
     gang: Gang, requirements: ClusterRequirements, snapshot: ClusterSnapshot, available: Resources
 ) -> Score:
-    """The score of a cluster with `available` capacity for the gang, in which the gang fits."""
+    """The score of a cluster with `available` capacity for the gang, in which the gang fits.
+
+    A cluster where its capacity must be requested comes after all that have it.
+    """
+    if snapshot.capacity.provisioning_of(gang) is not None:
+        return Score(
+            tenths=TENTHS + 1,
+            is_not_preferred=not requirements.prefers.matches(snapshot.labels),
+            errors=snapshot.errors,
+            left=(WHOLE, WHOLE),
+            name=snapshot.name,
+        )
     left = _left(gang.demand, available, snapshot.capacity.total_for(gang))
     scarcest = left[0] if any(map(is_device, gang.demand)) else left[1]
     return Score(

@@ -2,6 +2,8 @@
 
 A gang fits if its demand fits the sums over the nodes that its pods may use and, where gangs are placed on nodes, every
 pod has a node. Placing, explaining, reserving and every "what if" ask this question of a `CapacitySnapshot`.
+
+Where a class provides capacity on request, a gang that it manages fits without room: the request is the question.
 """
 
 from __future__ import annotations
@@ -65,6 +67,8 @@ Fit = Assignment | Shortfall
 
 def fit(gang: Gang, capacity: CapacitySnapshot) -> Fit:
     """The assignment of a gang that fits the free capacity, or its shortfall."""
+    if (asked := capacity.provisioning_of(gang)) is not None:
+        return Assignment(provisioning=asked)
     nodes = None if capacity.nodes is None else capacity.nodes.free
     return _fit(gang, capacity.free_for(gang), nodes, NodeCapacity.assign)
 
@@ -74,6 +78,8 @@ def fit_in_both(gang: Gang, one: CapacitySnapshot, other: CapacitySnapshot) -> F
 
     Both are of one cluster with the same nodes.
     """
+    if (asked := one.provisioning_of(gang)) is not None:
+        return Assignment(provisioning=asked)
     mine, theirs = one.free_for(gang), other.free_for(gang)
     available = Resources({name: min(mine[name], theirs[name]) for name in {*mine, *theirs}})
     nodes = None
@@ -96,6 +102,8 @@ def assignment_in_empty(gang: Gang, capacity: CapacitySnapshot) -> Assignment:
 
 def fits(gang: Gang, capacity: CapacitySnapshot) -> bool:
     """True if a gang fits the free capacity; cheaper than `fit`, which explains a shortfall by groups of nodes."""
+    if capacity.provisioning_of(gang) is not None:
+        return True
     if not gang.demand.fits_in(capacity.free_for(gang)):
         return False
     if capacity.nodes is None or not gang.pod_sets:
@@ -113,6 +121,8 @@ _Assign = Callable[[NodeCapacity, Gang], Assignment | Unplaceable | None]
 
 
 def _fit_in_empty(gang: Gang, capacity: CapacitySnapshot, assign: _Assign) -> Fit:
+    if (asked := capacity.provisioning_of(gang)) is not None:
+        return Assignment(provisioning=asked)
     nodes = None if capacity.nodes is None else capacity.nodes.empty
     return _fit(gang, capacity.attainable_for(gang), nodes, assign)
 

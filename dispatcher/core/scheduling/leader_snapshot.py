@@ -170,4 +170,5 @@ def running_gang(
         assignment=attempt.assignment,
         active=active,
         grown=record.grown,
+        awaits_capacity=attempt.awaits_capacity,
     )

@@ -20,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Self
 
 from dispatcher.api.names import DEFAULT_QUEUE
+from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import RESERVATION, Record
@@ -67,6 +68,7 @@ class Cluster:
     creates_namespaces: bool = False
     closed_namespaces: frozenset[str] = frozenset()
     errors: int = 0
+    provisioning: ProvisioningClass | None = None
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot, nodes: Iterable[Node], reserve: Resources) -> Self:
@@ -82,13 +84,14 @@ class Cluster:
             creates_namespaces=snapshot.creates_namespaces,
             closed_namespaces=snapshot.closed_namespaces,
             errors=snapshot.errors,
+            provisioning=snapshot.capacity.provisioning,
         )
 
     def snapshot(self, capacity: CapacitySnapshot) -> ClusterSnapshot:
         """The snapshot of the cluster with this capacity, of which the reserve is still a part."""
         return ClusterSnapshot(
             name=self.name,
-            capacity=capacity.without(self.reserve),
+            capacity=capacity.without(self.reserve).provided_by(self.provisioning),
             labels=self.labels,
             closed=self.closed,
             missing_kinds=self.missing_kinds,
@@ -113,7 +116,7 @@ class RunningGang:
 
     `bound` are its pods that have a node; None if all of `pods` have one. `assignment` has the places of the others.
     `active` is the gang as queues see it; None where no queues are declared. `grown` is what it holds beyond its
-    demand.
+    demand. While it `awaits_capacity` that it requested, it takes none.
     """
 
     name: str
@@ -124,6 +127,7 @@ class RunningGang:
     assignment: Assignment = ASSIGNED_NOWHERE
     active: ActiveGang | None = None
     grown: Resources = NOTHING
+    awaits_capacity: bool = False
 
     @property
     def held(self) -> Resources:
@@ -405,7 +409,8 @@ class _FilledCluster:
         for name, gang in gangs.items():
             if self._gangs.get(name) is not gang:
                 pod_sets = tuple(each.pods for each in gang.pods)
-                self._ledger.reserve(name, Gang(gang.demand, pod_sets=pod_sets), gang.assignment)
+                takes = Gang() if gang.awaits_capacity else Gang(gang.demand, pod_sets=pod_sets)
+                self._ledger.reserve(name, takes, gang.assignment)
         self._gangs = gangs
 
 

@@ -142,11 +142,21 @@ def test_wrapped_kind_becomes_a_right_and_may_be_submitted(helm: Helm) -> None:
         pytest.param(
             "single",
             HUB,
-            {"rights": {"subjectAccessReviews": True, "mcadAppWrappers": True, "ownerReferences": True}},
+            {
+                "rights": {
+                    "subjectAccessReviews": True,
+                    "mcadAppWrappers": True,
+                    "provisioning": True,
+                    "ownerReferences": True,
+                }
+            },
             id="hub",
         ),
         pytest.param(
-            "member", MEMBER, {"rights": {"createNamespaces": True, "ownerReferences": True}}, id="member"
+            "member",
+            MEMBER,
+            {"rights": {"createNamespaces": True, "provisioning": True, "ownerReferences": True}},
+            id="member",
         ),
     ],
 )

@@ -226,6 +226,9 @@ def test_defaults_of_the_schema_are_those_of_the_models() -> None:
         "spec.acceptedNamespaces": "Labelled",
         "spec.onClusterLost.policy": "wait",
         "spec.onClusterLost.graceSeconds": 600,
+        "spec.provisioning.retry.limit": 3,
+        "spec.provisioning.retry.baseSeconds": 60,
+        "spec.provisioning.retry.maxSeconds": 1800,
     }
     assert defaults == {path: READ[path]["default"] for path in defaults}
 

@@ -28,7 +28,15 @@ WRITTEN_BY_USERS: Final = {
 }
 """Columns that hold what a field says, and the field."""
 
-COUNTED_BY_US: Final = {"version", "enqueue_seq", "attempts", "attempt", "requeuings", "retries"}
+COUNTED_BY_US: Final = {
+    "version",
+    "enqueue_seq",
+    "attempts",
+    "attempt",
+    "requeuings",
+    "retries",
+    "provisioning_failures",
+}
 """Columns that go up by one with a step: nobody makes two thousand million of them."""
 
 SUMMED_UP: Final = {"pods"}

@@ -152,7 +152,8 @@ class QueueCycle:
         self._active: dict[str, list[ActiveGang]] = {}
         for gang in facts.active:
             if gang.is_leaving:
-                leaving.setdefault(gang.cluster, []).append((gang.uid, gang.record.gang.demand))
+                if not gang.awaits_capacity:
+                    leaving.setdefault(gang.cluster, []).append((gang.uid, gang.record.gang.demand))
                 continue
             for leaf in gang.leaves:
                 self._active.setdefault(leaf, []).append(gang)

@@ -57,6 +57,12 @@ class ActiveGang(_RecordedGang):
     is_leaving: bool = False
     is_fixed: bool = False
 
+    @property
+    def awaits_capacity(self) -> bool:
+        """True while its cluster has no capacity for it yet: it holds quota alone."""
+        attempt = self.record.attempt
+        return attempt is not None and attempt.awaits_capacity
+
 
 class Rank(NamedTuple):
     """The order of two gangs wherever a tie is left; the lowest is first."""

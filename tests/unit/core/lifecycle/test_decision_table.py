@@ -17,7 +17,14 @@ from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import (
+    creation_steps,
+    first_steps,
+    provisioning_steps,
+    queue_steps,
+    removal_steps,
+    run_steps,
+)
 from dispatcher.core.lifecycle.confirmation import end_of_attempt
 from dispatcher.core.lifecycle.decision import Decision, Loss, ObservedState, Step, asked_requirements, decide
 from dispatcher.core.lifecycle.health import ObservedObjects
@@ -29,6 +36,7 @@ from dispatcher.core.model.record import ACTIVE, Change, NotedIssue, Phase, Reco
 from dispatcher.core.model.resources import Resources
 from tests.builders import (
     at,
+    make_awaiting,
     make_evicted,
     make_failed_run,
     make_failing_run,
@@ -37,6 +45,7 @@ from tests.builders import (
     make_preempted,
     make_record,
     make_ref,
+    make_requested,
     make_submission,
 )
 from tests.unit.core.lifecycle.holds import HOLDS, may_rest, reasons_to_hold
@@ -61,6 +70,10 @@ MADE_BY: dict[Step, tuple[Cause, ...]] = {
     Step.SUSPEND: (Cause.SUSPENDED,),
     Step.RESUME: (Cause.RESUMED,),
     Step.CREATE: (Cause.CREATED, Cause.CREATION_REFUSED, Cause.CREATION_POSTPONED, Cause.WITHDRAWN),
+    Step.REQUEST_CAPACITY: (Cause.PROVISIONING, Cause.CREATION_REFUSED),
+    Step.NOTE_PROVISIONING: (Cause.PROVISIONING,),
+    Step.TAKE_PROVISIONED: (Cause.PROVISIONED,),
+    Step.REQUEST_ELSEWHERE: (Cause.PROVISIONING_FAILED, Cause.PROVISIONING_REFUSED),
     Step.MARK_RUNNING: (Cause.PODS_RUNNING,),
     Step.NOTE_HEALTH_ISSUE: (Cause.UNHEALTHY,),
     Step.NOTE_RECOVERY: (Cause.RECOVERED,),
@@ -160,6 +173,8 @@ class World:
     loss: Loss | None = None
     queues: tuple[str, ...] = ()
     bound: Resources | None = None
+    request: ObjectState | None = None
+    request_is_absent: bool = False
 
     def show(self, record: Record, now: datetime) -> ObservedState:
         objects = record.attempt.objects if record.attempt else ()
@@ -176,6 +191,8 @@ class World:
             unreachable,
             loss=self.loss,
             queues=self.queues,
+            request=self.request,
+            request_is_absent=self.request_is_absent,
         )
 
 
@@ -188,6 +205,28 @@ def make_running_again() -> Record:
     assert dispatching.attempt is not None
     dispatched = creation_steps.created(dispatching, dispatching.attempt.objects, at(8)).after
     return run_steps.mark_running(dispatched, at(9)).after
+
+
+def make_provisioned() -> Record:
+    """One whose requested capacity came, and whose objects were created then."""
+    provisioned = provisioning_steps.provisioned(make_requested(), "it is there", at(3)).after
+    return creation_steps.created(provisioned, (make_ref(),), at(4)).after
+
+
+REQUESTS = [
+    None,
+    *(
+        ObjectState(End.OPEN, frozenset(conditions), "says the class")
+        for conditions in (
+            (),
+            ("Accepted",),
+            ("Accepted", "Provisioned"),
+            ("Failed",),
+            ("Provisioned", "BookingExpired"),
+            ("Provisioned", "CapacityRevoked"),
+        )
+    ),
+]
 
 
 def of_two(record: Record) -> Record:
@@ -209,6 +248,9 @@ RECORDS: dict[str, Callable[[], Record]] = {
     "Preempted": make_preempted,
     "QueuedAfterPreemption": lambda: removal_steps.removed(make_preempted(), at(5)).after,
     "RunningAgain": lambda: make_running_again(),
+    "Awaiting": make_awaiting,
+    "Requested": make_requested,
+    "Provisioned": lambda: make_provisioned(),
 }
 WATCHED = [name for name, make in RECORDS.items() if make().phase in ACTIVE]
 EAST = parse_selector("zone=east", "annotation")
@@ -234,6 +276,8 @@ def inactive_worlds() -> Iterator[World]:
         yield World(wanted, asked, states=states, pods=PODS[pods])
     for asked, queues in product(ASKED, (("default",), ("team", "tree/node"))):
         yield World(asked=asked, pods=PODS["none"], queues=queues)
+    for asked, request in product(ASKED, REQUESTS):
+        yield World(asked=asked, pods=PODS["none"], request=request)
 
 
 def lost_worlds() -> Iterator[World]:
@@ -251,6 +295,7 @@ def active_worlds(policy: str) -> Iterator[World]:
         if limit == "no-limit":
             yield World(policy=limited, pods=pods, states=states, drift=DRIFT)
             yield World(policy=limited, pods=pods, states=states, bound=GROWN)
+            yield World(policy=limited, pods=pods, states=states, request=REQUESTS[-1])
 
 
 def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[Change]:
@@ -283,6 +328,20 @@ def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[C
                     record, objects, record.requirements.without("hub", "taken"), "taken", now
                 ),
                 creation_steps.withdraw(record, "no answer", now + timedelta(seconds=5), now),
+            ]
+        case Step.REQUEST_CAPACITY:
+            return [
+                provisioning_steps.note(record, "requested", now, "request-1"),
+                creation_steps.refuse_creation(record, (), "too many pod sets", now),
+            ]
+        case Step.NOTE_PROVISIONING:
+            return [provisioning_steps.note(record, decision.message, now)]
+        case Step.TAKE_PROVISIONED:
+            return [provisioning_steps.provisioned(record, decision.message, now)]
+        case Step.REQUEST_ELSEWHERE:
+            return [
+                provisioning_steps.fail(record, decision.message, has_other, now)
+                for has_other in (True, False)
             ]
         case Step.MARK_RUNNING:
             return [run_steps.mark_running(record, now)]

@@ -15,6 +15,7 @@ from dispatcher.api.selector import EVERYTHING, parse_selector
 from dispatcher.core.lifecycle import (
     creation_steps,
     first_steps,
+    provisioning_steps,
     queue_steps,
     record_change,
     removal_steps,
@@ -24,10 +25,12 @@ from dispatcher.core.lifecycle import (
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause, Transition
 from dispatcher.core.model.preemption import Reason
+from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import HOLDING, Change, Condition, Event, Pending, Phase, Record
 from dispatcher.core.model.resources import NOTHING
 from dispatcher.errors import IllegalTransition
 from tests.builders import (
+    QUEUED_CLASS,
     WAITS,
     at,
     make_evicted,
@@ -70,6 +73,16 @@ STEPS_AT: dict[Cause, Callable[[Record, datetime], Change | None]] = {
     Cause.SUSPENDED: lambda record, now: queue_steps.suspend(record, now),
     Cause.RESUMED: lambda record, now: queue_steps.resume(record, now),
     Cause.DISPATCHED: lambda record, now: queue_steps.dispatch(record, "hub", now),
+    Cause.PROVISIONING: lambda record, now: provisioning_steps.note(awaiting(record), "asked", now),
+    Cause.PROVISIONED: lambda record, now: provisioning_steps.provisioned(
+        awaiting(record), "it is there", now
+    ),
+    Cause.PROVISIONING_FAILED: lambda record, now: provisioning_steps.fail(
+        awaiting(record), "no nodes", has_other_cluster=False, now=now
+    ),
+    Cause.PROVISIONING_REFUSED: lambda record, now: provisioning_steps.fail(
+        replace(awaiting(record), provisioning_failures=3), "no nodes", has_other_cluster=False, now=now
+    ),
     Cause.CREATED: lambda record, now: creation_steps.created(record, (make_ref(),), now),
     Cause.PODS_RUNNING: lambda record, now: run_steps.mark_running(record, now),
     Cause.UNHEALTHY: lambda record, now: run_steps.note_health_issue(
@@ -129,9 +142,25 @@ def told(record: Record) -> Record:
     return replace(record, pending=WAITS, conditions=(*others, backoff))
 
 
+PROVISIONING = {Cause.PROVISIONING, Cause.PROVISIONED, Cause.PROVISIONING_FAILED}
+
+
+def awaiting(record: Record) -> Record:
+    """The record, its attempt with a request for capacity if it has one."""
+    if record.attempt is None:
+        return record
+    return replace(record, attempt=replace(record.attempt, provisioning=Provisioning(QUEUED_CLASS)))
+
+
 def start_of(row: Transition) -> Record | None:
     record = record_in(row.source)
-    return told(record) if record and row.cause is Cause.BLOCKED_AT_HEAD else record
+    if record is None:
+        return None
+    if row.cause is Cause.PROVISIONING_REFUSED:
+        return replace(awaiting(record), provisioning_failures=3)
+    if row.cause in PROVISIONING:
+        return awaiting(record)
+    return told(record) if row.cause is Cause.BLOCKED_AT_HEAD else record
 
 
 def record_in(phase: Phase | None) -> Record | None:

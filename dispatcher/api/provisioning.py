@@ -1,0 +1,43 @@
+"""A provisioning class as operators declare it: what the autoscaler of a cluster is asked for, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+MOST_DOUBLINGS: Final = 20
+"""Doublings of a pause: more of a day are beyond what a `timedelta` holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRule:
+    """The rule for requests that failed: `limit` retries, in pauses that double from `base` up to `longest`."""
+
+    limit: int = 3
+    base: timedelta = timedelta(seconds=60)
+    longest: timedelta = timedelta(seconds=1800)
+
+    def pause(self, failures: int) -> timedelta:
+        """The pause after that many failures in a row, 1 or more."""
+        factor: int = 2 ** min(failures - 1, MOST_DOUBLINGS)
+        return min(self.longest, self.base * factor)
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisioningClass:
+    """The class that is asked for capacity before a gang is dispatched.
+
+    A pod set is `managed` by the class if it requests one of these resources; if there are none, every pod set is.
+    `parameters` are sorted by name.
+    """
+
+    name: str
+    managed: frozenset[str] = frozenset()
+    parameters: tuple[tuple[str, str], ...] = ()
+    retry: RetryRule = RetryRule()
+
+    def manages(self, requests: Mapping[str, int]) -> bool:
+        """True if pods with these requests are part of a request."""
+        return not self.managed or any(requests.get(name, 0) > 0 for name in self.managed)

@@ -1,0 +1,62 @@
+"""Reads the declaration of a provisioning class: `provisioning` of a MemberCluster, or the setting of the hub."""
+
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from dispatcher.api.provisioning import ProvisioningClass, RetryRule
+from dispatcher.api.schema import ResourceName, Written
+from dispatcher.api.syntax import LONGEST_SUBDOMAIN
+
+LONGEST_PARAMETER = 255
+MOST_PARAMETERS = 100
+MOST_RETRIES = 100
+LONGEST_PAUSE = 86_400
+
+ParameterText = Annotated[str, Field(max_length=LONGEST_PARAMETER)]
+
+
+class WrittenRetry(Written):
+    """``provisioning.retry``."""
+
+    limit: int = Field(3, ge=0, le=MOST_RETRIES)
+    base: int = Field(60, alias="baseSeconds", ge=1, le=LONGEST_PAUSE)
+    longest: int = Field(1800, alias="maxSeconds", ge=1, le=LONGEST_PAUSE)
+
+
+class WrittenProvisioning(Written):
+    """``provisioning``."""
+
+    class_name: str = Field(
+        alias="className",
+        min_length=1,
+        max_length=LONGEST_SUBDOMAIN,
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+    )
+    managed: list[ResourceName] = Field([], alias="managedResources", max_length=64)
+    parameters: dict[ParameterText, ParameterText] = Field({}, max_length=MOST_PARAMETERS)
+    retry: WrittenRetry = WrittenRetry.model_construct()
+
+
+def provisioning_class(written: WrittenProvisioning) -> ProvisioningClass:
+    """The class that a declaration describes."""
+    retry = written.retry
+    return ProvisioningClass(
+        name=written.class_name,
+        managed=frozenset(written.managed),
+        parameters=tuple(sorted(written.parameters.items())),
+        retry=RetryRule(retry.limit, timedelta(seconds=retry.base), timedelta(seconds=retry.longest)),
+    )
+
+
+def parse_provisioning(text: str) -> ProvisioningClass | None:
+    """The class that a setting describes in JSON; None for an empty text. Raises `ValueError` with the field."""
+    if not text:
+        return None
+    try:
+        return provisioning_class(WrittenProvisioning.model_validate_json(text))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the value"
+        raise ValueError(f"{where}: {first['msg']}") from error

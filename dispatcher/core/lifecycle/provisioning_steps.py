@@ -1,0 +1,117 @@
+"""Steps of a gang whose capacity is requested from a provisioning class before its objects are created."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from dispatcher.api import conditions as words
+from dispatcher.api.spec_errors import one_line
+from dispatcher.core.lifecycle.record_change import at_latest_time, change_by, live_attempt
+from dispatcher.core.lifecycle.transitions import Cause
+from dispatcher.core.model.provisioning import AWAITING_CAPACITY, Provisioning
+from dispatcher.core.model.record import Attempt, Change, Pending, Record
+from dispatcher.errors import IllegalTransition
+
+
+@at_latest_time
+def note(record: Record, message: str, now: datetime, request_uid: str = "") -> Change:
+    """Notes that the request exists, with its uid, or what its class says about it."""
+    attempt, provisioning = _awaiting(record)
+    message = one_line(message)
+    noted = replace(
+        provisioning, request_uid=request_uid or provisioning.request_uid, message=message, noted_at=now
+    )
+    return change_by(
+        record,
+        Cause.PROVISIONING,
+        now,
+        event_reason=AWAITING_CAPACITY,
+        note=message,
+        pending=Pending(AWAITING_CAPACITY, message, cluster=attempt.cluster),
+        attempt=replace(attempt, provisioning=noted),
+    )
+
+
+@at_latest_time
+def provisioned(record: Record, message: str, now: datetime) -> Change:
+    """The capacity is there: the cluster is charged with the demand, and the objects are created next."""
+    attempt, provisioning = _awaiting(record)
+    there = replace(provisioning, message=one_line(message), provisioned_at=now)
+    return change_by(
+        record,
+        Cause.PROVISIONED,
+        now,
+        note=there.message,
+        pending=None,
+        provisioning_failures=0,
+        requirements=record.requirements.with_all_provisioners(),
+        attempt=replace(attempt, provisioning=there),
+    )
+
+
+@at_latest_time
+def fail(record: Record, message: str, has_other_cluster: bool, now: datetime) -> Change:
+    """The capacity does not come: the quota is given back, and the gang is queued for another try.
+
+    With `has_other_cluster` it goes on at once in a cluster that was not asked in this round. Else a round is over: the
+    next one begins after a pause, and after the last retry the gang fails with the words of the class.
+    """
+    attempt, provisioning = _awaiting(record)
+    message, retry = one_line(message), provisioning.asked.retry
+    if has_other_cluster:
+        requirements = record.requirements.unprovisioned_in(attempt.cluster, message)
+        return _try_again(record, message, now, now, requirements=requirements)
+    failures = record.provisioning_failures + 1
+    if failures > retry.limit:
+        return change_by(
+            record,
+            Cause.PROVISIONING_REFUSED,
+            now,
+            event_reason=words.PROVISIONING_FAILED,
+            note=message,
+            reason=words.PROVISIONING_FAILED,
+            message=message,
+            pending=None,
+        )
+    pause = retry.pause(failures)
+    return _try_again(
+        record,
+        f"{message}; retry {failures} of {retry.limit} in {_in_words(pause)}",
+        now + pause,
+        now,
+        provisioning_failures=failures,
+        requirements=record.requirements.with_all_provisioners(),
+    )
+
+
+def _try_again(
+    record: Record,
+    message: str,
+    eligible_at: datetime,
+    now: datetime,
+    **fields: object,
+) -> Change:
+    return change_by(
+        record,
+        Cause.PROVISIONING_FAILED,
+        now,
+        event_reason=words.PROVISIONING_FAILED,
+        note=message,
+        message=message,
+        eligible_at=eligible_at,
+        pending=Pending(words.PROVISIONING_FAILED, message, cluster=live_attempt(record).cluster),
+        **fields,
+    )
+
+
+def _in_words(pause: timedelta) -> str:
+    seconds = int(pause.total_seconds())
+    return f"{seconds} s" if seconds % 60 or seconds < 120 else f"{seconds // 60} min"
+
+
+def _awaiting(record: Record) -> tuple[Attempt, Provisioning]:
+    attempt = live_attempt(record)
+    if attempt.provisioning is None or attempt.provisioning.provisioned_at is not None:
+        raise IllegalTransition(f"{record.uid}: attempt {attempt.number} does not await capacity")
+    return attempt, attempt.provisioning

@@ -1,0 +1,105 @@
+"""Capacity that is requested before the objects of a gang are created, on a real API server."""
+
+from __future__ import annotations
+
+import json
+
+from tests.cluster.manifests import appwrapper, item, job
+from tests.cluster.provisioning import (
+    CLASS,
+    GPU,
+    REQUEST,
+    TEMPLATE,
+    answer,
+    gpu_gang,
+    until_requested,
+    until_waiting,
+)
+from tests.cluster.world import World
+
+SETTING = json.dumps(
+    {
+        "className": CLASS,
+        "managedResources": [GPU],
+        "parameters": {"maxRunDurationSeconds": "3600"},
+        "retry": {"limit": 1, "baseSeconds": 1},
+    }
+)
+
+
+async def test_gang_is_created_once_its_request_is_provisioned_and_all_of_it_goes_with_the_gang(
+    world: World,
+) -> None:
+    await world.start_dispatcher(provisioning=SETTING)
+    gang = gpu_gang("ray")
+    gang["metadata"]["annotations"] = {"provreq.kueue.x-k8s.io/zone": "b"}
+    await world.create(gang)
+    request = await until_requested(world, "ray-provisioning-1")
+    (template,) = await world.every(TEMPLATE)
+    assert request["spec"] == {
+        "provisioningClassName": CLASS,
+        "podSets": [{"podTemplateRef": {"name": template["metadata"]["name"]}, "count": 2}],
+        "parameters": {"maxRunDurationSeconds": "3600", "zone": "b"},
+    }
+    await world.create(appwrapper("other", item(job("other"))))
+    await world.until_state("other", "Running")  # it needs no request, and waits for none
+    status = await until_waiting(world, "ray", "not promised yet")
+    assert status["waiting"]["reason"] == "AwaitingProvisioning"
+    assert await world.get("RayCluster", "ray") is None
+
+    await answer(world, "ray-provisioning-1", Accepted="nodes in 5 minutes")
+    await until_waiting(world, "ray", "nodes in 5 minutes")
+    await answer(world, "ray-provisioning-1", Accepted="yes", Provisioned="here they are")
+    status = await world.until_state("ray", "Running")
+    assert "waiting" not in status
+    pods = [each for each in await world.every("Pod") if each["metadata"]["name"].startswith("ray")]
+    assert len(pods) == 3
+    for pod in pods:
+        annotations = pod["metadata"]["annotations"]
+        assert annotations["autoscaling.x-k8s.io/consume-provisioning-request"] == "ray-provisioning-1"
+        assert annotations["autoscaling.x-k8s.io/provisioning-class-name"] == CLASS
+    await answer(world, "ray-provisioning-1", Provisioned="yes", BookingExpired="used in time")
+
+    await world.delete("ray")
+    for kind, name in ((REQUEST, "ray-provisioning-1"), (TEMPLATE, template["metadata"]["name"])):
+        await world.until_gone(kind, name)
+    causes = await world.until_history("ray", "released")
+    assert [each for each in causes if each.startswith("provision")] == [
+        "provisioning",
+        "provisioning",
+        "provisioned",
+    ]
+
+
+async def test_capacity_that_does_not_come_is_requested_again_and_then_fails_in_the_words_of_the_class(
+    world: World,
+) -> None:
+    await world.start_dispatcher(provisioning=SETTING)
+    await world.create(gpu_gang("ray"))
+    for number in (1, 2):
+        await until_requested(world, f"ray-provisioning-{number}")
+        await answer(world, f"ray-provisioning-{number}", Failed="out of stock in zone b")
+        await world.until_gone(REQUEST, f"ray-provisioning-{number}")
+    status = await world.until_state("ray", "Failed")
+    assert status["reason"] == "ProvisioningFailed"
+    assert "out of stock in zone b" in json.dumps(status["conditions"])
+    assert await world.every(REQUEST) == []
+    assert await world.every(TEMPLATE) == []
+
+
+async def test_capacity_that_is_revoked_takes_the_gang_back_and_a_new_dispatcher_goes_on_with_its_request(
+    world: World,
+) -> None:
+    process = await world.start_dispatcher(provisioning=SETTING)
+    await world.create(gpu_gang("ray"))
+    await until_requested(world, "ray-provisioning-1")
+    await world.kill_dispatcher(process)
+    await answer(world, "ray-provisioning-1", Provisioned="here they are")
+    await world.start_dispatcher(provisioning=SETTING)
+    await world.until_state("ray", "Running")
+
+    await answer(world, "ray-provisioning-1", Provisioned="yes", CapacityRevoked="maintenance")
+    await until_requested(world, "ray-provisioning-2")
+    assert await world.get(REQUEST, "ray-provisioning-1") is None
+    assert await world.get("RayCluster", "ray") is None
+    assert "maintenance" in " ".join(await world.messages("ray"))

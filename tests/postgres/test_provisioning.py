@@ -1,0 +1,74 @@
+"""A gang whose capacity is requested: every step of it is read back as it was written."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+from dispatcher.api.provisioning import ProvisioningClass, RetryRule
+from dispatcher.core.lifecycle import creation_steps, provisioning_steps, queue_steps, removal_steps
+from dispatcher.core.model.gang import Assignment
+from dispatcher.core.model.record import Change, Record
+from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.store import migrate
+from dispatcher.store.queue import QueueStore
+from tests.builders import at, make_ref
+from tests.postgres.changes import forget_replay, loaded, make_submit, rows_of
+
+ASKED = ProvisioningClass(
+    "queued-provisioning.gke.io",
+    frozenset({"cpu", "nvidia.com/gpu"}),
+    (("maxRunDurationSeconds", "3600"), ("zone", "b")),
+    RetryRule(1, timedelta(seconds=5), timedelta(seconds=9)),
+)
+
+
+async def take(queue: QueueStore, database_url: str, change: Change) -> Record:
+    """The record after a committed step, which the database has as it is."""
+    (record,) = (await queue.commit([change])).accepted
+    assert await loaded(database_url) == [record]
+    return record
+
+
+async def request(queue: QueueStore, database_url: str, record: Record, seconds: float) -> Record:
+    """Dispatch a queued gang, and note that its request exists."""
+    assignment = Assignment(provisioning=ASKED)
+    dispatch = queue_steps.dispatch(record, "hub", at(seconds), assignment=assignment)
+    record = await take(queue, database_url, dispatch)
+    noted = provisioning_steps.note(record, "requested", at(seconds + 1), f"uid-{record.attempts}")
+    return await take(queue, database_url, noted)
+
+
+async def test_life_with_requests_for_capacity_is_stored_step_by_step(
+    database_url: str, queue: QueueStore
+) -> None:
+    wraps = ClusterRequirements(namespace="default", kinds=frozenset({("batch/v1", "Job")}))
+    record = await take(queue, database_url, make_submit(requirements=wraps))
+    record = await request(queue, database_url, record, 10)
+    failed = provisioning_steps.fail(record, "no nodes", has_other_cluster=True, now=at(20))
+    record = await take(queue, database_url, failed)
+    assert record.requirements.unprovisioned == {("hub", "no nodes")}
+    record = await take(queue, database_url, removal_steps.removed(record, at(21)))
+    record = await request(queue, database_url, record, 30)
+    failed = provisioning_steps.fail(record, "none at all", has_other_cluster=False, now=at(40))
+    record = await take(queue, database_url, failed)
+    assert record.provisioning_failures == 1
+    record = await take(queue, database_url, removal_steps.removed(record, at(41)))
+    record = await request(queue, database_url, record, 50)
+    record = await take(queue, database_url, provisioning_steps.provisioned(record, "there", at(60)))
+    assert record.attempt is not None
+    assert not record.attempt.awaits_capacity
+    await take(queue, database_url, creation_steps.created(record, (make_ref(),), at(61)))
+
+
+async def test_request_is_lost_in_the_revision_before(database_url: str, queue: QueueStore) -> None:
+    forget_replay(database_url)
+    record = await request(queue, database_url, await take(queue, database_url, make_submit()), 10)
+    assert record.attempt is not None
+    before = rows_of(database_url, "SELECT viewname FROM pg_views ORDER BY 1")
+    await asyncio.to_thread(migrate.downgrade, database_url, "0021")
+    await asyncio.to_thread(migrate.migrate, database_url)
+    await asyncio.to_thread(migrate.check, database_url)
+    assert rows_of(database_url, "SELECT viewname FROM pg_views ORDER BY 1") == before
+    assert await loaded(database_url) == [replace(record, attempt=replace(record.attempt, provisioning=None))]

@@ -1,0 +1,198 @@
+"""The objects that request the capacity of a gang."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dispatcher.api.appwrapper import WrappedObject
+from dispatcher.api.provisioning import ProvisioningClass
+from dispatcher.core.kinds.manifest import build
+from dispatcher.core.kinds.pod_requests import pod_requests
+from dispatcher.core.kinds.provisioning_request import (
+    ProvisioningError,
+    objects_of,
+    parameters_in,
+    pod_annotations,
+    refs_of,
+    request_name,
+)
+from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.provisioning import Provisioning
+from dispatcher.core.model.record import Record
+from dispatcher.core.model.resources import Resources
+from tests.builders import make_awaiting, make_owner, make_record
+
+GPU = "nvidia.com/gpu"
+ASKED = ProvisioningClass(
+    "queued-provisioning.gke.io", frozenset({GPU}), (("maxRunDurationSeconds", "3600"),)
+)
+WORKER: dict[str, Any] = {
+    "metadata": {"labels": {"app": "train"}},
+    "spec": {
+        "nodeSelector": {"pool": "gpu"},
+        "tolerations": [{"key": GPU, "operator": "Exists"}],
+        "containers": [
+            {
+                "name": "ray",
+                "image": "ray",
+                "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": 2, GPU: 1}},
+            }
+        ],
+    },
+}
+HEAD: dict[str, Any] = {"spec": {"containers": [{"name": "ray", "image": "ray"}]}}
+CLUSTER = WrappedObject(
+    0,
+    {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "ray"},
+        "spec": {
+            "headGroupSpec": {"template": HEAD},
+            "workerGroupSpecs": [{"groupName": "gpu", "template": WORKER}],
+        },
+    },
+)
+HEAD_PODS = PodSet(1, Resources({"cpu": 500}), path="spec.headGroupSpec.template")
+WORKER_PODS = PodSet(2, Resources({"cpu": 1000, GPU: 1}), path="spec.workerGroupSpecs[0].template")
+
+
+def make(*pod_sets: PodSet, asked: ProvisioningClass = ASKED) -> Record:
+    """A record whose capacity is to be requested."""
+    return make_awaiting(make_record(gang=Gang(pods=1, pod_sets=pod_sets or (HEAD_PODS, WORKER_PODS))), asked)
+
+
+def test_each_managed_pod_set_has_a_template_and_the_request_names_them() -> None:
+    template, request = objects_of(make(), [CLUSTER], {})
+    assert template.template["metadata"] == {"name": "ppt-aw-provisioning-1-0"}
+    assert template.template["template"]["spec"]["nodeSelector"] == {"pool": "gpu"}
+    assert template.template["template"]["metadata"] == {"labels": {"app": "train"}}
+    assert request.template == {
+        "apiVersion": "autoscaling.x-k8s.io/v1",
+        "kind": "ProvisioningRequest",
+        "metadata": {"name": "aw-provisioning-1"},
+        "spec": {
+            "provisioningClassName": "queued-provisioning.gke.io",
+            "podSets": [{"podTemplateRef": {"name": "ppt-aw-provisioning-1-0"}, "count": 2}],
+            "parameters": {"maxRunDurationSeconds": "3600"},
+        },
+    }
+
+
+def test_references_are_those_of_what_is_created() -> None:
+    record = make()
+    owner = make_owner()
+    built = [build(each, owner) for each in objects_of(record, [CLUSTER], {})]
+    assert [(ref.kind, ref.name) for ref in refs_of(record)] == [
+        (each["kind"], each["metadata"]["name"]) for each in built
+    ]
+    assert all(each["metadata"]["ownerReferences"] for each in built)
+    assert refs_of(make_record()) == ()
+
+
+def test_limit_is_the_request_of_a_template_and_stated_requests_stay() -> None:
+    template, _ = objects_of(make(), [CLUSTER], {})
+    (container,) = template.template["template"]["spec"]["containers"]
+    assert container["resources"] == {"requests": {"cpu": "1", GPU: 1}, "limits": {"cpu": 2, GPU: 1}}
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        {"cpu": 1000, GPU: 1},
+        {"cpu": 1500, GPU: 1},
+        {"cpu": 3000, "memory": 2**30, GPU: 4},
+        {"cpu": 1000, "hugepages-2Mi": 2**21, GPU: 1},
+    ],
+)
+def test_template_requests_what_its_pods_will(requests: dict[str, int]) -> None:
+    pods = replace(WORKER_PODS, requests=Resources(requests))
+    template, _ = objects_of(make(pods), [CLUSTER], {})
+    spec = template.template["template"]["spec"]
+    assert pod_requests(spec, limits_are_defaults=False) == Resources(requests)
+    (container,) = spec["containers"]
+    for name, limit in container["resources"]["limits"].items():
+        one = {"containers": [{"resources": {"requests": {name: limit}}}]}
+        assert pod_requests(one)[name] >= pod_requests(spec, limits_are_defaults=False)[name]
+
+
+def test_pods_without_a_template_of_their_own_are_requested_by_their_amounts() -> None:
+    pods = PodSet(3, Resources({"cpu": 250, GPU: 2}), path="spec.unknown")
+    template, request = objects_of(make(pods), [CLUSTER], {})
+    spec = template.template["template"]["spec"]
+    assert pod_requests(spec) == Resources({"cpu": 250, GPU: 2})
+    assert request.template["spec"]["podSets"][0]["count"] == 3
+
+
+def test_class_that_manages_nothing_in_particular_manages_every_pod() -> None:
+    *templates, _ = objects_of(make(asked=ProvisioningClass("any")), [CLUSTER], {})
+    assert len(templates) == 2
+
+
+def test_pod_set_without_pods_is_left_out() -> None:
+    empty = replace(WORKER_PODS, count=0)
+    *templates, _ = objects_of(make(empty, WORKER_PODS), [CLUSTER], {})
+    assert len(templates) == 1
+    assert not Gang(pod_sets=(empty,)).is_managed_by(ASKED)
+
+
+def test_parameters_of_the_author_count_before_those_of_the_class() -> None:
+    given = parameters_in(
+        {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": "60", "provreq.kueue.x-k8s.io/x": "y", "other": "z"}
+    )
+    *_, request = objects_of(make(), [CLUSTER], given)
+    assert request.template["spec"]["parameters"] == {"maxRunDurationSeconds": "60", "x": "y"}
+
+
+@pytest.mark.parametrize(
+    ("pod_sets", "given", "said"),
+    [
+        ((WORKER_PODS,) * 33, {}, "33 pod sets need capacity .* has at most 32"),
+        ((WORKER_PODS,), {"long": "x" * 256}, "parameter long .* has 256 characters: at most 255"),
+        ((WORKER_PODS,), {str(number): "" for number in range(100)}, "101 parameters .* has at most 100"),
+    ],
+)
+def test_request_that_no_api_server_takes_is_refused_with_its_reason(
+    pod_sets: tuple[PodSet, ...], given: dict[str, str], said: str
+) -> None:
+    with pytest.raises(ProvisioningError, match=said):
+        objects_of(make(*pod_sets), [CLUSTER], given)
+
+
+def test_names_are_unique_short_enough_and_those_of_the_attempt() -> None:
+    longest = "a" * 253
+    names = {
+        request_name("aw", 1),
+        request_name("aw", 2),
+        request_name(longest, 1),
+        request_name("a" * 252, 1),
+    }
+    assert len(names) == 4
+    assert request_name("aw", 12) == "aw-provisioning-12"
+    assert all(len(f"ppt-{name}-31") <= 253 for name in names)
+    assert all(re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", name) for name in names)
+
+
+def test_pods_of_the_gang_name_the_request_that_they_use() -> None:
+    annotations = pod_annotations(make())
+    assert annotations == {
+        "autoscaling.x-k8s.io/consume-provisioning-request": "aw-provisioning-1",
+        "autoscaling.x-k8s.io/provisioning-class-name": "queued-provisioning.gke.io",
+    }
+    assert pod_annotations(make_record()) == {}
+    built = build(CLUSTER, replace(make_owner(), pod_annotations=annotations))
+    head = built["spec"]["headGroupSpec"]["template"]
+    worker = built["spec"]["workerGroupSpecs"][0]["template"]
+    assert annotations.items() <= head["metadata"]["annotations"].items()
+    assert annotations.items() <= worker["metadata"]["annotations"].items()
+
+
+def test_attempt_keeps_the_class_that_it_asked() -> None:
+    attempt = make().attempt
+    assert attempt is not None
+    assert attempt.provisioning == Provisioning(ASKED)
+    assert attempt.assignment.provisioning is None

@@ -1,0 +1,168 @@
+"""A gang whose capacity is requested: what each answer of its class leads to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from dispatcher.api import conditions as words
+from dispatcher.api.mutable_spec import MutableSpec
+from dispatcher.api.provisioning import ProvisioningClass, RetryRule
+from dispatcher.core.kinds.object_status import End, ObjectState
+from dispatcher.core.lifecycle import provisioning_steps, queue_steps, removal_steps
+from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step, decide
+from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.requirements import ClusterRequirements
+from tests.builders import QUEUED_CLASS, at, make_awaiting, make_record, make_requested
+
+
+def see(record: Record, *conditions: str, seconds: float = 10, absent: bool = False) -> Decision:
+    """The decision about a record whose request has these true conditions."""
+    state = ObjectState(End.OPEN, frozenset(conditions), "in 5 minutes")
+    return decide(
+        ObservedState(
+            record,
+            wanted=True,
+            now=at(seconds),
+            asked=MutableSpec(),
+            request=None if absent else state,
+            request_is_absent=absent,
+        )
+    )
+
+
+def test_gang_without_a_request_makes_one_and_creates_nothing_before() -> None:
+    assert see(make_awaiting()).step is Step.REQUEST_CAPACITY
+
+
+def test_request_that_somebody_deleted_is_made_again() -> None:
+    assert see(make_requested(), absent=True).step is Step.REQUEST_CAPACITY
+
+
+@pytest.mark.parametrize(
+    ("conditions", "step"),
+    [
+        ((), Step.NOOP),
+        (("Accepted",), Step.NOTE_PROVISIONING),
+        (("Accepted", "Provisioned"), Step.TAKE_PROVISIONED),
+        (("Accepted", "Failed"), Step.REQUEST_ELSEWHERE),
+        (("Accepted", "Provisioned", "BookingExpired"), Step.REQUEST_ELSEWHERE),
+        (("Accepted", "Provisioned", "CapacityRevoked"), Step.REQUEST_ELSEWHERE),
+    ],
+)
+def test_each_answer_leads_to_its_step(conditions: tuple[str, ...], step: Step) -> None:
+    assert see(make_requested(), *conditions).step is step
+
+
+def test_words_of_the_class_are_noted_once_and_at_most_twice_a_minute() -> None:
+    accepted = see(make_requested(), "Accepted")
+    assert accepted.message == "the request for capacity is accepted in cluster hub: in 5 minutes"
+    noted = provisioning_steps.note(make_requested(), accepted.message, at(10)).after
+    assert see(noted, "Accepted", seconds=100).step is Step.NOOP
+    other = provisioning_steps.note(make_requested(), "accepted: in 6 minutes", at(10)).after
+    assert see(other, "Accepted", seconds=20) == Decision(Step.NOOP, until=at(40))
+    assert see(other, "Accepted", seconds=40).step is Step.NOTE_PROVISIONING
+
+
+def test_gang_that_waits_for_capacity_holds_its_quota_and_says_why_it_waits() -> None:
+    record = make_requested()
+    assert record.phase is Phase.DISPATCHING
+    assert record.holds_capacity
+    assert record.attempt is not None
+    assert record.attempt.awaits_capacity
+    assert record.pending is not None
+    assert (record.pending.reason, record.pending.cluster) == ("AwaitingProvisioning", "hub")
+
+
+def test_provisioned_gang_is_created_and_what_the_class_says_then_does_not_matter() -> None:
+    record = provisioning_steps.provisioned(make_requested(), "there", at(10)).after
+    assert record.pending is None
+    assert record.attempt is not None
+    assert not record.attempt.awaits_capacity
+    assert record.attempt.began_at == at(10)
+    for conditions in (("Provisioned",), ("Failed",), ("BookingExpired",), ()):
+        assert see(record, *conditions, seconds=20).step is Step.CREATE
+
+
+def test_revoked_capacity_evicts_a_running_gang_and_an_expired_booking_does_not() -> None:
+    running = make_record(Phase.RUNNING)
+    assert running.attempt is not None
+    attempt = make_requested().attempt
+    assert attempt is not None
+    provisioning = replace(attempt.provisioning, provisioned_at=at(1)) if attempt.provisioning else None
+    running = replace(running, attempt=replace(running.attempt, provisioning=provisioning))
+    revoked = see(running, "Provisioned", "CapacityRevoked")
+    assert (revoked.step, revoked.reason) == (Step.REQUEUE, words.CAPACITY_REVOKED)
+    assert see(running, "Provisioned", "BookingExpired").reason != words.CAPACITY_REVOKED
+
+
+def failed_times(times: int, asked: ProvisioningClass = QUEUED_CLASS) -> list[Record]:
+    """The record after each of so many failures in the only cluster, from the first request on."""
+    records, record = [], make_record()
+    for number in range(times):
+        failed = provisioning_steps.fail(make_requested(record, asked), "no nodes", False, at(10 + number))
+        records.append(failed.after)
+        record = replace(failed.after, phase=Phase.QUEUED)
+    return records
+
+
+def test_failures_give_the_quota_back_with_pauses_that_double_and_then_fail_the_gang() -> None:
+    *retried, refused = failed_times(4)
+    pauses = [(each.eligible_at or at(0)) - each.phase_since for each in retried]
+    assert pauses == [timedelta(seconds=60), timedelta(seconds=120), timedelta(seconds=240)]
+    assert {each.phase for each in retried} == {Phase.REQUEUEING}
+    assert (refused.phase, refused.reason, refused.message) == (
+        Phase.FAILING,
+        words.PROVISIONING_FAILED,
+        "no nodes",
+    )
+    assert "retry 1 of 3 in 60 s" in retried[0].message
+
+
+def test_pause_has_an_upper_bound() -> None:
+    rule = RetryRule()
+    assert [rule.pause(number).total_seconds() for number in (1, 5, 6, 7, 1000)] == [
+        60,
+        960,
+        1800,
+        1800,
+        1800,
+    ]
+    assert RetryRule(base=timedelta(days=1), longest=timedelta(days=1)).pause(10**6) == timedelta(days=1)
+
+
+def test_limit_of_0_fails_at_once() -> None:
+    (refused,) = failed_times(1, replace(QUEUED_CLASS, retry=RetryRule(limit=0)))
+    assert refused.phase is Phase.FAILING
+
+
+def test_other_cluster_is_asked_at_once_and_the_one_that_failed_not_before_the_next_round() -> None:
+    first = provisioning_steps.fail(make_requested(), "no nodes", True, at(10)).after
+    assert first.requirements.unprovisioned == {("hub", "no nodes")}
+    assert first.provisioning_failures == 0
+    assert first.eligible_at == at(10)
+    removed = removal_steps.removed(first, at(11)).after
+    assert removed.phase is Phase.QUEUED
+    assert removed.eligible_at == at(10)
+    assert removed.pending is not None
+    assert (removed.pending.reason, removed.pending.message) == (words.PROVISIONING_FAILED, "no nodes")
+    second = provisioning_steps.fail(make_requested(removed), "none either", False, at(12)).after
+    assert second.requirements == ClusterRequirements()
+    assert second.provisioning_failures == 1
+
+
+def test_success_forgets_failures() -> None:
+    record = replace(failed_times(1)[0], phase=Phase.QUEUED)
+    provisioned = provisioning_steps.provisioned(make_requested(record), "there", at(100)).after
+    assert provisioned.provisioning_failures == 0
+    assert provisioned.requirements.unprovisioned == frozenset()
+
+
+def test_user_who_suspends_ends_the_request() -> None:
+    suspended = ObservedState(
+        make_requested(), wanted=True, now=at(10), asked=MutableSpec(suspend=True), request=None
+    )
+    assert decide(suspended).step is Step.SUSPEND
+    assert queue_steps.suspend(make_requested(), at(10)).after.pending is None
