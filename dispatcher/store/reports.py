@@ -229,8 +229,10 @@ _NOW: Final = b"SELECT statement_timestamp()"
 _READ_ONLY: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _OF_QUEUE: Final = f"{_if_given('namespace', 'namespace')} AND {_if_given('queue', 'queue')}"
 _OF: Final = f"{_OF_QUEUE} AND {_if_given('user', 'user_name')}"
+# Without declared queues one queue serves all AppWrappers, and the order of evaluation is one.
 _IN_ORDER: Final = (
-    "ORDER BY queue, position NULLS LAST, eligible_at, effective_priority DESC, created_at, uid"
+    "ORDER BY CASE WHEN EXISTS (SELECT FROM history.queue_specs WHERE valid_to IS NULL) THEN queue END, "
+    "position NULLS LAST, eligible_at, effective_priority DESC, created_at, uid"
 )
 _QUEUE: Final = f"SELECT * FROM history.queue_now WHERE {_OF} {_IN_ORDER}"
 # A gang is in one node of each of MCAD's trees, beside the queue of its turn.

@@ -7,11 +7,16 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import psycopg
+import pytest
 
 from dispatcher.core.model.record import Event, Pending, Phase
+from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.ordering import effective_priority, in_order
 from dispatcher.store.database import Database
+from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
+from dispatcher.store.queue_declarations import QueueDeclarationStore
+from dispatcher.store.reports import Filter, reports
 from tests.history import History, QueueEntry, TimelineEntry
 from tests.postgres.changes import (
     GANG,
@@ -131,13 +136,44 @@ async def test_only_what_is_queued_and_may_go_has_a_position(queue: QueueStore, 
         ("default", "first", 1),
         ("default", "second", 2),
         ("default", "later", None),
-        ("other", "elsewhere", 1),
+        ("other", "elsewhere", 3),
     ]
     assert {name for _, name, position in listed if position is None} == {
         "later",
         "too-large",
         "beyond-quota",
     }
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [
+        pytest.param([], [("red", 1), ("blue", 2), ("other", 3)], id="no-queue-one-queue-for-all"),
+        pytest.param(
+            [[Queue("a"), Queue("default")]], [("red", 1), ("other", 2), ("blue", 1)], id="declared"
+        ),
+        pytest.param([[Queue("a")], []], [("red", 1), ("blue", 2), ("other", 3)], id="declared-no-more"),
+    ],
+)
+async def test_positions_are_counted_over_all_labels_while_no_queue_is_declared(
+    queue: QueueStore,
+    database: Database,
+    database_url: str,
+    leadership: Leadership,
+    declared: list[list[Queue]],
+    expected: list[tuple[str, int]],
+) -> None:
+    store = QueueDeclarationStore(database, lambda: leadership.lease)
+    for number, each in enumerate(declared):
+        await store.declare_specs(each, PAST + timedelta(seconds=number))
+    named = ("red", "a", 9), ("blue", "b", 5), ("other", "a", 1)
+    await queue.commit([make_submit(name, queue=label, priority=priority) for name, label, priority in named])
+    async with reports(database_url, timedelta(seconds=10)) as asked:
+        found = [(row["name"], row["position"]) for row in await asked.queue()]
+        of_queue = [(row["name"], row["position"]) for row in await asked.queue(Filter(queue="a"))]
+    assert found == expected
+    assert of_queue == [each for each in expected if each[0] != "blue"]
+    assert {(each.name, each.position) for each in await History(database).queue_now()} == set(expected)
 
 
 def test_effective_priority_is_the_same_number_in_sql_and_in_python(database_url: str) -> None:

@@ -324,9 +324,11 @@ async def test_growth_is_lost_in_the_revision_before_and_usage_is_that_of_the_de
     (record,) = (await queue.commit([change])).accepted
     assert await loaded(database_url) == [record]
     newest = dict(rows_of(database_url, SHOWN))
+    await asyncio.to_thread(migrate.downgrade, database_url, "0021")
+    known = dict(rows_of(database_url, SHOWN))
     await asyncio.to_thread(migrate.downgrade, database_url, "0020")
     before = dict(rows_of(database_url, SHOWN))
-    assert {name for name in newest if newest[name] != before[name]} == {
+    assert {name for name in known if known[name] != before[name]} == {
         "attempt_live",
         "history.fairness_daily",
         "history.running_now",
@@ -343,6 +345,27 @@ async def test_growth_is_lost_in_the_revision_before_and_usage_is_that_of_the_de
     await asyncio.to_thread(migrate.check, database_url)
     assert dict(rows_of(database_url, SHOWN)) == newest
     assert await loaded(database_url) == [replace(record, attempt=attempt)]
+
+
+async def test_positions_are_counted_for_each_label_again_in_the_revision_before(
+    database_url: str, queue: QueueStore
+) -> None:
+    forget_replay(database_url)
+    await queue.commit([make_submit("first"), make_submit("second", queue="other")])
+    shown: LiteralString = "SELECT name, position FROM history.queue_now ORDER BY name"
+    newest = dict(rows_of(database_url, SHOWN))
+    assert rows_of(database_url, shown) == [("first", 1), ("second", 2)]
+    await asyncio.to_thread(migrate.downgrade, database_url, "0021")
+    before = dict(rows_of(database_url, SHOWN))
+    assert {name for name in newest if newest[name] != before[name]} == {
+        "history.queue_now",
+        *(f"{schema}.queue_now.2" for schema in ("history", "tenant")),
+    }
+    assert rows_of(database_url, shown) == [("first", 1), ("second", 1)]
+    await asyncio.to_thread(migrate.migrate, database_url)
+    await asyncio.to_thread(migrate.check, database_url)
+    assert dict(rows_of(database_url, SHOWN)) == newest
+    assert rows_of(database_url, shown) == [("first", 1), ("second", 2)]
 
 
 async def test_what_an_older_release_left_ending_before_it_began_is_mended_and_goes_up_and_down(
