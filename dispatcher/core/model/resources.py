@@ -6,7 +6,7 @@ are signed: a node asked for more than it has is a debt, not a zero. A name that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Final
 
 LARGEST_AMOUNT: Final = 2**63 - 1
@@ -51,6 +51,20 @@ class Resources(Mapping[str, int]):
 
     def __len__(self) -> int:
         return len(self._amounts)
+
+    # `Mapping` has these too, but its views call `__getitem__` for each entry.
+
+    def keys(self) -> KeysView[str]:
+        """The names with an amount other than zero."""
+        return self._amounts.keys()
+
+    def values(self) -> ValuesView[int]:
+        """The amounts other than zero."""
+        return self._amounts.values()
+
+    def items(self) -> ItemsView[str, int]:
+        """The names with their amounts other than zero."""
+        return self._amounts.items()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Resources) and self._amounts == other._amounts
