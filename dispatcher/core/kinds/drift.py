@@ -129,11 +129,11 @@ def _of_value(written: object, found: object, steps: _Steps, is_quantity: bool) 
     if found is None:
         if not _is_nothing(written):
             yield steps, None
-    elif isinstance(written, Mapping) and isinstance(found, Mapping):
+    elif isinstance(written, dict) and isinstance(found, dict):
         yield from _of_object(written, found, steps, is_quantity)
     elif isinstance(written, list) and isinstance(found, list):
         yield from _of_list(written, found, steps, is_quantity)
-    elif isinstance(written, Mapping | list):
+    elif isinstance(written, dict | list):
         if not _is_nothing(written):
             yield steps, found
     elif written is not None and not _same(written, found, is_quantity):
@@ -159,7 +159,7 @@ def _is_quantity(key: str) -> bool:
 
 def _is_nothing(value: object) -> bool:
     """True for empty values: the API server and operators leave them out when they write an object."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return all(map(_is_nothing, value.values()))
     return not value
 
@@ -216,7 +216,7 @@ def _identifies(key: str, entries: list[Any]) -> bool:
 
 
 def _name(key: str, entry: object) -> str | int | None:
-    name = entry.get(key) if isinstance(entry, Mapping) else None
+    name = entry.get(key) if isinstance(entry, dict) else None
     return name if isinstance(name, str | int) else None
 
 

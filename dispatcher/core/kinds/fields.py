@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dispatcher.api.spec_errors import quoted
 
@@ -34,11 +33,10 @@ class ConstraintError(TemplateError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """A value inside a wrapped object, with its path for error messages; absent and null are both None.
 
-    `key` is the last step to it, empty for the object itself and in lists.
+    `key` is the last step to it, empty for the object itself and in lists. A named tuple, because a gang has a hundred.
     """
 
     value: object
@@ -92,7 +90,7 @@ class Field:
         """Read an object; empty if absent."""
         if self.value is None:
             return {}
-        if not isinstance(self.value, Mapping):
+        if not isinstance(self.value, dict):
             raise TemplateError(self.path, "must be an object")
         return self.value
 

@@ -177,7 +177,7 @@ def _containers(
     if not isinstance(containers, list | tuple):
         raise PodSpecError(f"{field} must be a list")
     for index, container in enumerate(containers):
-        if not isinstance(container, Mapping):
+        if not isinstance(container, dict):
             raise PodSpecError(f"{field}[{index}] must be an object")
         try:
             yield container, read(container)
@@ -218,7 +218,7 @@ def _mapping(parent: Mapping[str, Any], field: str) -> Mapping[str, Any]:
     value = parent.get(field)
     if value is None:
         return {}
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         raise PodSpecError(f"{field} must be an object")
     return value
 

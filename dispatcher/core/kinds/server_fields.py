@@ -65,7 +65,7 @@ def _dropped(value: object, path: str, *, is_root: bool = False) -> Iterator[str
     if isinstance(value, list):
         for index, entry in enumerate(value):
             yield from _dropped(entry, f"{path}[{index}]")
-    elif isinstance(value, Mapping):
+    elif isinstance(value, dict):
         if is_root or is_pod_template(value):
             metadata = value.get("metadata") or {}
             yield from (f"{path}.metadata.{key}" for key in _FIELDS if metadata.get(key))

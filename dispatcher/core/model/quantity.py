@@ -105,7 +105,7 @@ def _amount_of_text(text: str, milli: bool) -> int:
 
 
 def _in_base_units(value: object, milli: bool) -> int:
-    exact = parse_quantity(value) * (1000 if milli else 1)
+    exact = (value if type(value) is int else parse_quantity(value)) * (1000 if milli else 1)
     if exact < 0:
         raise QuantityError(f"{_shown(value)} is negative; {ALLOWED}")
     if exact > LARGEST_AMOUNT:
