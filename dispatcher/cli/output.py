@@ -18,13 +18,14 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from math import isfinite
 from typing import Final
 
 from dispatcher.cli.tables import Heading, relative, span, table
+from dispatcher.core.model.timestamps import timestamp
 from dispatcher.store.reports import Report, Row
 
 UNKNOWN: Final = "unknown"
@@ -154,7 +155,7 @@ def text(found: object, now: datetime | None = None) -> str:
         case datetime() if now is not None:
             return relative(found, now)
         case datetime():
-            return f"{found.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+            return timestamp(found)
         case timedelta():
             return span(found.total_seconds())
         case float() | Decimal():

@@ -16,7 +16,7 @@ from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.cli.describe import asks_for, block, holds
 from dispatcher.cli.output import UNKNOWN, text, value
-from dispatcher.cli.status_queue import COLUMNS, MORE_COLUMNS, moment_of, pending_row
+from dispatcher.cli.status_queue import COLUMNS, MORE_COLUMNS, pending_row
 from dispatcher.cli.status_waiting import (
     clusters_table,
     estimate_of,
@@ -31,6 +31,7 @@ from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.quantity import QuantityError, resource_amounts
 from dispatcher.core.model.record import HOLDING, Phase
 from dispatcher.core.model.resources import NOTHING, Resources, gpus
+from dispatcher.core.model.timestamps import time_in
 from dispatcher.core.status.conditions import POD_COUNTS
 from dispatcher.core.status.phases import phase_in
 from dispatcher.text import name_of, text_of
@@ -194,7 +195,7 @@ class StatusDescription:
         yield "Pods", ", ".join(f"{status[word]} {word.lower()}" for word in POD_COUNTS if status.get(word))
         yield "Unhealthy", self._unhealthy()
         yield "Submitted", text(job["submitted_at"])
-        yield "Kept until", text(moment_of(status.get("keptUntil")))
+        yield "Kept until", text(time_in(status.get("keptUntil")))
         if self._is_queued:
             yield "Waited", age(job["submitted_at"], self.now)
             yield "Position", position_of(self._waiting)
@@ -205,7 +206,7 @@ class StatusDescription:
 
     def _unhealthy(self) -> str:
         found = self._status.get("unhealthy") or {}
-        since = moment_of(found.get("since"))
+        since = time_in(found.get("since"))
         said = [text_of(found.get("reason")), text_of(found.get("message"))]
         return ": ".join(filter(None, said)) + (f", for {age(since, self.now)}" if since else "")
 
@@ -217,7 +218,7 @@ class StatusDescription:
             (
                 name_of(each.get("type")),
                 name_of(each.get("status")),
-                text(moment_of(each.get("lastTransitionTime") or each.get("lastTransitionMicroTime")), now),
+                text(time_in(each.get("lastTransitionTime") or each.get("lastTransitionMicroTime")), now),
                 text_of(each.get("reason")),
                 text_of(each.get("message")),
             )
@@ -231,7 +232,7 @@ class StatusDescription:
             name = f"{name_of(each.get('kind'))}/{name_of(each.get('name'))}"
             true = [one for one in each.get("conditions") or () if one.get("status") == "True"]
             words = ", ".join(name_of(one.get("type")) for one in true)
-            since = moment_of(true[-1].get("lastTransitionTime")) if true else None
+            since = time_in(true[-1].get("lastTransitionTime")) if true else None
             rows.append((name, words, text(since, now)))
         return table(_COMPONENTS, rows, width).splitlines() if rows else []
 

@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Any, Final
 
 from dispatcher.cli.status_description import OUTSIDE, state_of
-from dispatcher.cli.status_queue import moment_of
 from dispatcher.cli.status_waiting import (
     clusters_table,
     estimate_of,
@@ -22,6 +21,7 @@ from dispatcher.cli.status_waiting import (
     repair_of,
 )
 from dispatcher.core.model.record import LACKS_QUOTA, TOO_LARGE, Phase
+from dispatcher.core.model.timestamps import time_in
 from dispatcher.text import name_of, one_line, text_of
 
 Json = dict[str, Any]
@@ -60,7 +60,7 @@ class StatusExplanation:
         }
         if state is not Phase.QUEUED:
             return known
-        start = moment_of(waiting.get("estimatedStart"))
+        start = time_in(waiting.get("estimatedStart"))
         return {
             **known,
             "verdict": self._verdict if waiting else None,

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from dispatcher.core.model.record import Phase
+from dispatcher.core.model.timestamps import time_in
 from dispatcher.core.status.phases import phase_in
 from dispatcher.store.reports import Filter, Report
 from dispatcher.text import name_of, text_of
@@ -63,7 +64,7 @@ def pending_row(appwrapper: Json, now: datetime) -> dict[str, Any]:
     metadata, status = appwrapper["metadata"], appwrapper["status"]
     waiting = status.get("waiting") or {}
     created = datetime.fromisoformat(metadata["creationTimestamp"])
-    position, start = _number(waiting.get("position")), moment_of(waiting.get("estimatedStart"))
+    position, start = _number(waiting.get("position")), time_in(waiting.get("estimatedStart"))
     return {
         "queue": name_of(status.get("queue")) or None,
         "position": position,
@@ -89,15 +90,6 @@ def pending_row(appwrapper: Json, now: datetime) -> dict[str, Any]:
 def outside(appwrappers: Iterable[Json]) -> int:
     """How many AppWrappers are not in the queue yet: no dispatcher has seen them, or their namespace has too many."""
     return sum(1 for each in appwrappers if phase_in(each.get("status") or {}) is None)
-
-
-def moment_of(written: object) -> datetime | None:
-    """A time in a status; None if there is none."""
-    try:
-        found = datetime.fromisoformat(written) if isinstance(written, str) else None
-    except ValueError:
-        return None
-    return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found
 
 
 def _rank(row: Mapping[str, Any]) -> tuple[object, ...]:

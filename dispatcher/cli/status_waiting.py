@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from dispatcher.cli.output import UNKNOWN, text
-from dispatcher.cli.status_queue import moment_of
 from dispatcher.cli.tables import Heading, table
+from dispatcher.core.model.timestamps import time_in
 from dispatcher.text import name_of, text_of
 
 Json = dict[str, Any]
@@ -33,7 +33,7 @@ def position_of(waiting: Json) -> str:
 
 def estimate_of(waiting: Json) -> str:
     """The estimated start, or why it is unknown."""
-    start, why = moment_of(waiting.get("estimatedStart")), text_of(waiting.get("estimateUnknown"))
+    start, why = time_in(waiting.get("estimatedStart")), text_of(waiting.get("estimateUnknown"))
     return text(start) or (f"{UNKNOWN}: {why}" if why else UNKNOWN)
 
 
@@ -62,7 +62,7 @@ def holders_table(waiting: Json, now: datetime | None, width: int | None) -> Seq
         (
             f"{name_of(each.get('namespace'))}/{name_of(each['name'])}",
             text_of(each.get("user")),
-            text(moment_of(each.get("since")), now),
+            text(time_in(each.get("since")), now),
         )
         for each in holders
     ]

@@ -15,6 +15,7 @@ from typing import Final
 
 from dispatcher import errors, log
 from dispatcher.api import names
+from dispatcher.core.model.timestamps import timestamp
 from dispatcher.kube import paths
 from dispatcher.kube.client import ClusterClient, Json
 
@@ -107,7 +108,7 @@ def _short(message: str) -> str:
 
 
 def _body(event: EventAbout) -> Json:
-    at = event.at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    at = timestamp(event.at)
     return {
         "apiVersion": "v1",
         "kind": "Event",

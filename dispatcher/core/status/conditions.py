@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final, assert_never
 
 from dispatcher.api import conditions as words
@@ -19,6 +18,7 @@ from dispatcher.core.model.quantity import quantity
 from dispatcher.core.model.record import ACTIVE, Condition, NotedIssue, Pending, Phase, QuotaSummary, Record
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import is_gpu
+from dispatcher.core.model.timestamps import micro_timestamp, timestamp
 from dispatcher.core.status import components
 
 NO_PODS: Final = PodCounts()
@@ -208,9 +208,9 @@ def _times(record: Record) -> dict[str, str]:
     first = record.condition(ConditionType.INIT)
     times: dict[str, str] = {}
     if first:
-        times["controllerfirsttimestamp"] = _micro_time(first.since)
+        times["controllerfirsttimestamp"] = micro_timestamp(first.since)
     if record.kept_until:
-        times["keptUntil"] = _time(record.kept_until)
+        times["keptUntil"] = timestamp(record.kept_until)
     return times
 
 
@@ -218,9 +218,9 @@ def _entry(condition: Condition) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "type": condition.type.value,
         "status": "True" if condition.status else "False",
-        "lastUpdateMicroTime": _micro_time(condition.updated),
-        "lastTransitionMicroTime": _micro_time(condition.since),
-        "lastTransitionTime": _time(condition.since),
+        "lastUpdateMicroTime": micro_timestamp(condition.updated),
+        "lastTransitionMicroTime": micro_timestamp(condition.since),
+        "lastTransitionTime": timestamp(condition.since),
     }
     if condition.reason:
         entry["reason"] = condition.reason
@@ -273,12 +273,4 @@ def _why(told: Pending | Rejection) -> dict[str, str]:
 
 
 def _unhealthy(noted: NotedIssue) -> dict[str, str]:
-    return {"reason": noted.reason, "message": noted.message, "since": _time(noted.since)}
-
-
-def _micro_time(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _time(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"reason": noted.reason, "message": noted.message, "since": timestamp(noted.since)}

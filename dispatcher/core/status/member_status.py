@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.model.timestamps import timestamp
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import Closed
 
@@ -52,7 +53,7 @@ def status_of(known: MemberState) -> dict[str, Any]:
     if known.closed:
         status["reason"], status["message"] = known.closed.reason, known.closed.message
     if known.unreachable_since:
-        status["unreachableSince"] = _time(known.unreachable_since)
+        status["unreachableSince"] = timestamp(known.unreachable_since)
     return status
 
 
@@ -73,7 +74,7 @@ def _condition(type_: str, holds: bool | None, known: MemberState) -> dict[str, 
     condition = {
         "type": type_,
         "status": "Unknown" if holds is None else str(holds),
-        "lastTransitionTime": _time(known.since),
+        "lastTransitionTime": timestamp(known.since),
     }
     if known.closed and not holds:
         condition |= {"reason": known.closed.reason, "message": known.closed.message}
@@ -82,7 +83,3 @@ def _condition(type_: str, holds: bool | None, known: MemberState) -> dict[str, 
 
 def _in_words(amounts: Resources) -> dict[str, str]:
     return {name: in_words(name, amount) for name, amount in sorted(amounts.items())}
-
-
-def _time(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.incremental import Steps, in_order, in_parts
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Record
+from dispatcher.core.model.timestamps import time_in, timestamp
 from dispatcher.core.scheduling import ordering
 from dispatcher.core.scheduling.advice import Advice, advise_some
 from dispatcher.core.scheduling.estimate_words import NOT_AMONG_FIRST, NOT_SEARCHED, TOO_LARGE, why_unknown
@@ -167,7 +168,7 @@ def shown_start(record: Record, estimate: Estimate, records: Mapping[str, Record
     """The estimated start of a gang as users of its namespace may see it; none if it is dispatched `now`."""
     if not isinstance(estimate, datetime):
         return {UNKNOWN: why_unknown(estimate, records, record.namespace)}
-    return {START: _time(estimate)} if estimate > now else {}
+    return {START: timestamp(estimate)} if estimate > now else {}
 
 
 def joined(position: Outlook, found: Outlook) -> Outlook:
@@ -181,23 +182,11 @@ def steady(shown: Outlook, found: Outlook, now: datetime) -> Outlook:
     """The outlook `found`, with the start that the status shows if that has not passed and is still about right."""
     if START not in shown or START not in found:
         return found
-    before, after = _moment(shown[START]), _moment(found[START])
+    before, after = time_in(shown[START]), time_in(found[START])
     if before is None or after is None or before <= now:
         return found
     is_near = abs(after - before) <= max(LEAST_MOVE, (after - now) / 10)
     return {**found, START: shown[START]} if is_near else found
-
-
-def _time(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _moment(written: object) -> datetime | None:
-    """The time in a status; None if somebody else wrote something that is none."""
-    try:
-        return datetime.strptime(str(written), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    except ValueError:
-        return None
 
 
 def shown_advice(record: Record, advice: Advice, records: Mapping[str, Record]) -> Outlook:
@@ -218,7 +207,7 @@ def _holder(record: Record) -> dict[str, str]:
         "name": record.name,
         "namespace": record.namespace,
         "user": record.user,
-        "since": _time(since) if since else "",
+        "since": timestamp(since) if since else "",
     }
     return {word: value for word, value in found.items() if value}
 

@@ -17,13 +17,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.model.timestamps import timestamp
 from dispatcher.core.queues.accounts import Account, TreeQuota, tree_quotas
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue
 from dispatcher.core.queues.forest import Forest, Place
@@ -353,7 +354,7 @@ def _entry(condition: _Condition, times: Mapping[tuple[str, str], str], now: dat
     entry = {
         "type": condition.type,
         "status": status,
-        "lastTransitionTime": times.get((condition.type, status)) or _time(now),
+        "lastTransitionTime": times.get((condition.type, status)) or timestamp(now),
     }
     if condition.reason:
         entry |= {"reason": condition.reason, "message": condition.message}
@@ -362,7 +363,3 @@ def _entry(condition: _Condition, times: Mapping[tuple[str, str], str], now: dat
 
 def _in_words(amounts: Amounts) -> dict[str, str]:
     return {name: in_words(name, amount) for name, amount in sorted(amounts.items())}
-
-
-def _time(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
