@@ -18,7 +18,7 @@ import orjson
 
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.submitter import submitter
-from dispatcher.core.model.gang import PodSet
+from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import (
     Attempt,
@@ -33,7 +33,7 @@ from dispatcher.core.model.record import (
     QuotaSummary,
     Record,
 )
-from dispatcher.core.model.requirements import Rejection
+from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.errors import DataRefused
 from dispatcher.store import tables
 from dispatcher.store.gang_rows import (
@@ -72,11 +72,12 @@ EVENT_COLUMNS: Final = tables.types(tables.event, "id", "recorded_at", "epoch")
 OF_EACH_EVENT: Final = frozenset({"uid", "api_group", "namespace", "name", "last_event_at"})
 """Columns of an AppWrapper that every event has as columns of its own."""
 
-REQUIREMENT_COLUMNS: Final = frozenset(
-    {"cluster_selector", "cluster_preference", "ruled_out", "unprovisioned"}
+_NO_GANG: Final[Row] = dict.fromkeys(("demand", "pod_sets"))
+_NO_REQUIREMENTS: Final[Row] = dict.fromkeys(
+    ("cluster_selector", "cluster_preference", "ruled_out", "unprovisioned")
 )
-KEPT_IF_NULL: Final = (
-    frozenset({"demand", "pod_sets", "conditions", "pending_clusters"}) | REQUIREMENT_COLUMNS
+KEPT_IF_NULL: Final = frozenset(
+    {"conditions", "pending_clusters"} | _NO_GANG.keys() | _NO_REQUIREMENTS.keys()
 )
 """Large columns that an update keeps where its row has null."""
 
@@ -154,15 +155,11 @@ def new_row(record: Record) -> Row:
 
 def changed_row(before: Record, after: Record) -> Row:
     """The row that updates a record, with the version the stored row must have; null for unchanged large parts."""
-    row = {"uid": after.uid, "expected_version": before.version, **_state(after)}
-    if after.gang == before.gang:
-        row |= {"demand": None, "pod_sets": None}
+    row = {"uid": after.uid, "expected_version": before.version, **_state(after, beside=before)}
     if after.conditions == before.conditions:
         row["conditions"] = None
     if after.pending == before.pending:
         row["pending_clusters"] = None
-    if after.requirements == before.requirements:
-        row |= dict.fromkeys(REQUIREMENT_COLUMNS)
     return row
 
 
@@ -255,7 +252,7 @@ def _difference(before: Record | None, after: Record) -> Row:
     """The columns with a new value; folded over all steps they give the row."""
     if before is None:
         return {name: value for name, value in new_row(after).items() if name not in OF_EACH_EVENT}
-    old, new = _state(before), _state(after)
+    old, new = _state(before, beside=after), _state(after, beside=before)
     changed = {name for name, value in new.items() if value != old[name]}
     for group in TOGETHER:
         changed |= group if changed & group else frozenset()
@@ -265,17 +262,16 @@ def _difference(before: Record | None, after: Record) -> Row:
     return changes
 
 
-def _state(record: Record) -> Row:
+def _state(record: Record, beside: Record | None = None) -> Row:
+    """The columns that can change; null for the gang and for the requirements that are equal in `beside`."""
     pending, attempt = record.pending, record.attempt
+    has_gang = beside is not None and beside.gang == record.gang
+    has_requirements = beside is not None and beside.requirements == record.requirements
     return {
         **_STATE.row(record),
-        "demand": dict(record.gang.demand),
         "pods": record.gang.pods,
-        "pod_sets": [_pod_set_row(each) for each in record.gang.pod_sets],
-        "cluster_selector": str(record.requirements.selector),
-        "cluster_preference": str(record.requirements.prefers),
-        "ruled_out": sorted(record.requirements.ruled_out),
-        "unprovisioned": sorted(record.requirements.unprovisioned),
+        **(_NO_GANG if has_gang else _gang_row(record.gang)),
+        **(_NO_REQUIREMENTS if has_requirements else _requirements_row(record.requirements)),
         **_PENDING.row(pending),
         "pending_clusters": pending.clusters if pending else (),
         "pending_queue": pending.queue if pending else "",
@@ -283,6 +279,19 @@ def _state(record: Record) -> Row:
         **_UNHEALTHY.row(record.unhealthy),
         "attempt": attempt.number if attempt else None,
         "cluster": attempt.cluster if attempt else None,
+    }
+
+
+def _gang_row(gang: Gang) -> Row:
+    return {"demand": dict(gang.demand), "pod_sets": [_pod_set_row(each) for each in gang.pod_sets]}
+
+
+def _requirements_row(requirements: ClusterRequirements) -> Row:
+    return {
+        "cluster_selector": str(requirements.selector),
+        "cluster_preference": str(requirements.prefers),
+        "ruled_out": sorted(requirements.ruled_out),
+        "unprovisioned": sorted(requirements.unprovisioned),
     }
 
 
