@@ -105,17 +105,13 @@ class ClusterClient:
     async def connect(
         cls,
         kubeconfig: str = "",
-        context: str = "",
         *,
         read_timeout: float = 10.0,
         write_timeout: float = 5.0,
         may_write: Callable[[], bool] = always,
     ) -> Self:
-        """A client for a kubeconfig, else for `KUBECONFIG`, else for the pod this runs in.
-
-        `context` is one of the kubeconfig; "" is its current one.
-        """
-        configuration = await _configuration(kubeconfig or os.environ.get("KUBECONFIG", ""), context)
+        """A client for the current context of a kubeconfig, else of `KUBECONFIG`, else for the pod this runs in."""
+        configuration = await _configuration(kubeconfig or os.environ.get("KUBECONFIG", ""))
         api = ApiClient(configuration=configuration)
         return cls(api, read_timeout=read_timeout, write_timeout=write_timeout, may_write=may_write)
 
@@ -374,13 +370,11 @@ class ClusterClient:
         return headers
 
 
-async def _configuration(kubeconfig: str, context: str) -> Configuration:
+async def _configuration(kubeconfig: str) -> Configuration:
     configuration = Configuration()
     try:
         if kubeconfig:
-            await config.load_kube_config(
-                config_file=kubeconfig, context=context or None, client_configuration=configuration
-            )
+            await config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
         else:
             config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     except (ConfigException, OSError, KeyError, ValueError) as error:
