@@ -101,11 +101,12 @@ COLUMN_OF: Final = {
 @asynccontextmanager
 async def reports(url: str, timeout: timedelta) -> AsyncIterator[Reports]:
     """Reports over a connection of their own; every query ends after `timeout`."""
-    from dispatcher.store.connections import connected  # most users of this module need no driver
+    from dispatcher.store.connections import connected, only_read  # most users of this module need no driver
 
     async with connected(
         url, statement_timeout=timeout, lock_timeout=timeout, grace=timeout / 6
     ) as connection:
+        await only_read(connection)
         yield Reports(connection)
 
 
@@ -169,7 +170,6 @@ class Reports:
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[None]:
         async with self._connection.transaction():
-            await self._connection.execute(_READ_ONLY)
             now = await (await self._connection.execute(_NOW)).fetchone()
             self._at = now[0] if now and isinstance(now[0], datetime) else None
             yield
@@ -226,7 +226,6 @@ def _if_given(name: str, column: str) -> str:
 
 
 _NOW: Final = b"SELECT statement_timestamp()"
-_READ_ONLY: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _OF_QUEUE: Final = f"{_if_given('namespace', 'namespace')} AND {_if_given('queue', 'queue')}"
 _OF: Final = f"{_OF_QUEUE} AND {_if_given('user', 'user_name')}"
 # Without declared queues one queue serves all AppWrappers, and the order of evaluation is one.

@@ -15,7 +15,7 @@ from psycopg.rows import dict_row
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules, world_of
 from dispatcher.core.scheduling.world import World
-from dispatcher.store.connections import connected
+from dispatcher.store.connections import connected, only_read
 from dispatcher.store.gang_rows import queued_or_running_of
 from dispatcher.store.snapshot_document import facts_of
 
@@ -37,19 +37,18 @@ class Snapshot:
 
 async def read_snapshot(url: str, timeout: timedelta) -> Snapshot:
     """The facts of the next cycle, from one state of the database; each query ends after `timeout`."""
-    async with (
-        connected(url, statement_timeout=timeout, lock_timeout=timeout, grace=timeout / 6) as connection,
-        connection.transaction(),
-        connection.cursor(row_factory=dict_row) as cursor,
-    ):
-        await cursor.execute(_READ_ONLY)
-        await cursor.execute(_CLUSTERS)
-        clusters = await cursor.fetchall()
-        since = min((each["taken_at"] for each in clusters), default=None)
-        await cursor.execute(_GANGS, {"since": since, "released": list(_RELEASED)})
-        rows = await cursor.fetchall()
-        await cursor.execute(_NOW)
-        now = (await cursor.fetchone() or {})["now"]
+    async with connected(
+        url, statement_timeout=timeout, lock_timeout=timeout, grace=timeout / 6
+    ) as connection:
+        await only_read(connection)
+        async with connection.transaction(), connection.cursor(row_factory=dict_row) as cursor:
+            await cursor.execute(_CLUSTERS)
+            clusters = await cursor.fetchall()
+            since = min((each["taken_at"] for each in clusters), default=None)
+            await cursor.execute(_GANGS, {"since": since, "released": list(_RELEASED)})
+            rows = await cursor.fetchall()
+            await cursor.execute(_NOW)
+            now = (await cursor.fetchone() or {})["now"]
     return _snapshot(clusters, rows, now)
 
 
@@ -77,7 +76,6 @@ def _is_since(updated_at: datetime, taken_at: datetime | None) -> bool:
 
 
 _RELEASED: Final = (Phase.COMPLETED, Phase.FAILED, Phase.DELETED)
-_READ_ONLY: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _CLUSTERS: Final = "SELECT * FROM scheduling.clusters ORDER BY cluster"
 # AppWrappers that ended before the snapshot hold nothing, and are many.
 _GANGS: Final = (
