@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 TIMEOUT: Final = timedelta(seconds=30)
 START: Final = "estimated_start"
 UNKNOWN: Final = "estimate_unknown"
+START_OF_VIEW: Final = "est_start"
+"""A column that `queue_now` keeps for older readers, and that is always null: Postgres cannot estimate starts."""
 NO_SNAPSHOT: Final = "the database has no snapshot of clusters"
 NO_LEADER: Final = "no dispatcher leads now"
 GONE: Final = "it was in the queue a moment ago, and is not any more"
@@ -41,8 +43,8 @@ class Start(NamedTuple):
 
 
 def with_starts(report: Report, database_url: str) -> Report:
-    """The pending queue with the estimated start of each row; that of the view is always null."""
-    kept = tuple(name for name in report.columns if name != "est_start")
+    """The pending queue with the estimated start of each row, in place of the view's."""
+    kept = tuple(name for name in report.columns if name != START_OF_VIEW)
     starts = _starts_of_first(list(report), database_url) if report.rows else {}
     rows = ({**row, **starts[str(row["uid"])].columns} for row in report)
     columns = (*kept, START, UNKNOWN)
@@ -65,7 +67,7 @@ def described_with_start(story: Description, database_url: str) -> Description:
     if story.waiting is None:
         return story
     uid = str(story.waiting["uid"])
-    waiting: Row = {name: each for name, each in story.waiting.items() if name != "est_start"}
+    waiting: Row = {name: each for name, each in story.waiting.items() if name != START_OF_VIEW}
     return replace(story, waiting={**waiting, **starts_of([uid], database_url)[uid].columns})
 
 
