@@ -40,7 +40,7 @@ Measures, on a real control plane and a real Postgres, what a change of the lead
   dispatchers run with their default settings. In turns the leader is stopped by SIGTERM and another dispatcher
   is started, as in a rolling restart, and at last the leader is killed by SIGKILL. The pause is the longest
   time between two dispatches, by history, while a gang was waiting; the pause of objects is the longest time
-  between two gangs whose objects were created. There is no result unless every AppWrapper was dispatched once
+  between the creations of the objects of two gangs. There is no result unless every AppWrapper was dispatched once
   and owns one RayCluster.
 """
 

@@ -72,7 +72,7 @@ COMMANDS: Final[Sequence[Sequence[str]]] = (
 )
 """All commands of `kubectl aw`, on the objects of `_fill`."""
 EXIT_CODES: Final[Mapping[Sequence[str], int]] = {("clusters", "remove", "nobody"): 1, _WAIT: 1}
-"""Those that fail here: nothing is to be removed, and the gang that is waited for has failed."""
+"""Commands that exit with an error here: there is nothing to remove, and `wait` is about a gang that has failed."""
 INTERPRETER: Final = ("-c", "pass")
 PLUGIN: Final = ("-c", "from dispatcher.__main__ import kubectl_plugin; kubectl_plugin()")
 

@@ -193,7 +193,7 @@ def add(
 
 
 def _minified(kubeconfig: typer.FileBinaryRead, context: str) -> bytes:
-    """What a member's kubeconfig needs of a file, for a context."""
+    """The kubeconfig with only the cluster and the user of one context; "" is its current context."""
     from dispatcher.kube.kubeconfig import LARGEST_FILE, minified  # imports the client of the dispatcher
 
     return minified(kubeconfig.read(LARGEST_FILE + 1), context)

@@ -1,4 +1,4 @@
-"""The gangs that hold capacity, from AppWrappers and pods alone: what each holds, and what its pods really have.
+"""The gangs that hold capacity, from AppWrappers and pods alone: the resources that each holds, and its pods on nodes.
 
 A pod belongs to the AppWrapper of its namespace that its labels name: by uid, as the dispatcher writes it into pod
 templates, else by name.
@@ -44,8 +44,8 @@ class BoundPod:
 class HeldGang:
     """A gang that holds capacity of a cluster.
 
-    `demand` is None if it cannot be derived here, `held` too: it is the demand, or what the status says of a gang that
-    grew.
+    `held` are the resources in the status of a gang that grew, else its demand. Both are None if the demand cannot be
+    derived from the AppWrapper, such as that of a declared kind.
     """
 
     namespace: str
@@ -142,7 +142,7 @@ def _demand(spec: AppWrapperSpec) -> Resources | None:
 
 
 def _grown(status: Json) -> Resources:
-    """What the dispatcher says that a gang holds; empty if it holds its demand."""
+    """The resources that a gang holds, by its status; empty if it has not grown."""
     try:
         return resource_amounts(status.get("held") or {})
     except QuantityError:

@@ -47,9 +47,10 @@ Namespace = Annotated[
 
 
 def reads_database(command: typer.Context, url: str, *only_there: str, needed: str = THE_DATABASE) -> bool:
-    """True if the database is read; raises `BadParameter` for an option of the other source.
+    """True if the command reads the database, False if it reads the hub.
 
-    `only_there` are the parameters that need the database, of which `needed` says what they need.
+    Raises `BadParameter` for an option of the other source. `only_there` are the parameters that only the database
+    answers; `needed` names in the error the part of the database that they need.
     """
     for parameter in command.command.params:
         name = parameter.name or ""

@@ -17,7 +17,7 @@ from dispatcher.core.model.record import ACTIVE
 
 
 class FirstPolicies:
-    """Reads the policies of the gangs that are active at `begin`; `look` has one of them reconciled."""
+    """Reads the policies of the gangs that are active at `begin`; `look` adds one, by uid, to the work queue."""
 
     def __init__(
         self, cache: Cache, informer: AppWrapperInformer, specs: Specs, look: Callable[[str], None]
@@ -29,12 +29,12 @@ class FirstPolicies:
         self._unread: dict[str, None] = {}
 
     def begin(self) -> None:
-        """Note the active gangs, except those whose AppWrappers are gone."""
+        """Note the active gangs; a gang whose AppWrapper was deleted needs no policy."""
         active = (each.uid for each in self._cache.records() if each.phase in ACTIVE)
         self._unread = {uid: None for uid in active if self._informer.view(uid) is not None}
 
     def is_unread(self, uid: str) -> bool:
-        """True until the policy of an active gang was read; the gang is looked at then."""
+        """True of a noted gang until its policy was read; then it is added to the work queue."""
         return uid in self._unread
 
     async def read(self) -> None:

@@ -60,8 +60,8 @@ class _Searched:
 class OutlookKeeper:
     """Renews the outlooks while `run` runs.
 
-    `shown` returns the outlook in the status of an AppWrapper by uid. `on_changed` is called with the uid of each
-    AppWrapper whose status the writer has to write. `monotonic` is in seconds.
+    `shown` returns the outlook in the status of an AppWrapper by uid. `on_changed` is called with the uid of an
+    AppWrapper after its `outlook_of` changed: its status has to be written. `monotonic` is in seconds.
     """
 
     def __init__(
@@ -156,7 +156,10 @@ class OutlookKeeper:
         self._next_search = begun + PAUSE_FACTOR * (self._monotonic() - begun)
 
     async def _update(self, found: Positions, slices: Slices) -> None:
-        """Compare the new outlooks with the statuses; a gang whose status shows another outlook is behind."""
+        """Compare each new outlook with the one in the gang's status; note the gangs where they differ, as behind.
+
+        A gang that was behind before comes first, so that its status is written first.
+        """
         changed: dict[str, Outlook] = {}
         now = self._now()
         for uid, position in found.outlooks.items():

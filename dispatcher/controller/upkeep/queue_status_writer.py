@@ -83,7 +83,11 @@ class QueueStatusWriter:
         monotonic: Callable[[], float] = time.monotonic,
         on_beyond_quota: Callable[[Record, str], None] = lambda _record, _message: None,
     ) -> None:
-        """`on_beyond_quota` is called with a record whose message of `beyond_quota_of` may have changed."""
+        """`on_beyond_quota` is called with a record and its message once the message has changed.
+
+        In the first round it is called for every gang that has grown, because the message of an earlier leader is not
+        known.
+        """
         self.states: Mapping[str, QueueState] = {}
         """The state of each declared queue by name, as of the last round; empty if none is declared."""
         self._queues = queues

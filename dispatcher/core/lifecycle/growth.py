@@ -1,13 +1,13 @@
-"""Growth: what a running gang holds beyond its demand.
+"""Growth: the resources that a running gang holds beyond its demand.
 
 An autoscaler, or a user who scales a Deployment, makes more pods than the demand has. A gang holds, per resource, the
 larger of its demand and the requests of its own live pods that have nodes:
 
     held = max(demand, requests of its own bound live pods) = demand + growth
 
-This is what the capacity of its cluster is charged with (`core.scheduling.capacity`), so that quota, usage and capacity
-agree. A pod without a node keeps no other gang from anything, so it does not count; a pod that is being deleted does,
-until it has ended.
+Its cluster is charged with this sum (`core.scheduling.capacity`), so that quota, usage and capacity agree. A pod
+without a node does not count, because it takes no room from other gangs. A pod that is being deleted counts until it
+has ended.
 
 The growth follows the pods while the gang is active. While its objects are removed the last growth stays charged, like
 the demand, until its pods are confirmed gone.
@@ -26,14 +26,14 @@ GROWTH_PAUSE: Final = timedelta(seconds=5)
 """The pause after a change of a gang's growth: changes within it are committed as one."""
 
 LONGEST_GROWTH_PAUSE: Final = timedelta(minutes=5)
-"""The pause of a gang whose growth changes again and again, so that it does not flood history."""
+"""The longest pause after a change. Each change is an event in history, and pauses keep them few."""
 
 _AT_FULL_PACE: Final = 4
 """Changes within an hour after which the pause doubles with each."""
 
 
 def growth_of(demand: Resources, bound: Resources) -> Resources:
-    """What bound pods request beyond a demand; at most the largest amount that a row holds."""
+    """The growth of a gang whose bound pods request `bound` in all; at most `LARGEST_AMOUNT` of each resource."""
     beyond = (bound - demand).positive_part()
     return Resources({name: min(amount, LARGEST_AMOUNT) for name, amount in beyond.items()})
 

@@ -184,9 +184,9 @@ class ObjectRef:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What the bound pods of an attempt request beyond its demand, per resource, from `at` to the next growth.
+    """A change of an attempt's growth: from `at` on, its bound pods request `amounts` beyond its demand.
 
-    The `amounts` are positive; they are empty once the pods request no more than the demand again.
+    The amounts are positive. They are empty if the pods request no more than the demand.
     """
 
     at: datetime
