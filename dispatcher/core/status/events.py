@@ -2,9 +2,8 @@
 
 Dispatched, Running, Completed, Failed, Requeued, Suspended, Preempted, Preempting, the first pending reason, adjusted
 specs, and warnings of API servers; also a preemption that closes a circle, and a gang that grows beyond the quota of
-its queue. Other steps are in the status and in
-history. A preempted gang has its Event when its removal begins, because its pods go then, and none when its objects are
-removed.
+its queue. Other steps are in the status and in history. A preempted gang has its Event when its removal begins, because
+its pods go then, and none when its objects are removed.
 """
 
 from __future__ import annotations
