@@ -7,13 +7,13 @@ AppWrapper does not say it, and the whole status under `status`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
 from dispatcher.api.spec_errors import SpecError
+from dispatcher.cli.appwrapper_status import OUTSIDE, AppWrapperStatus, Json
 from dispatcher.cli.describe import asks_for, block, holds
 from dispatcher.cli.output import UNKNOWN, text, value
 from dispatcher.cli.status_queue import COLUMNS, MORE_COLUMNS, pending_row
@@ -33,10 +33,7 @@ from dispatcher.core.model.record import HOLDING, Phase
 from dispatcher.core.model.resources import NOTHING, Resources, gpus
 from dispatcher.core.model.timestamps import time_in
 from dispatcher.core.status.conditions import POD_COUNTS
-from dispatcher.core.status.phases import phase_in
 from dispatcher.text import name_of, text_of
-
-Json = dict[str, Any]
 
 COLUMNS_OF_JOB: Final = (
     "uid",
@@ -78,8 +75,6 @@ COLUMNS_OF_JOB: Final = (
 """The columns of `history.job_history`."""
 ONLY_IN_DATABASE: Final = ("states", "attempt_history", "timeline")
 
-OUTSIDE: Final = "outside the queue"
-"""Shown as the state of an AppWrapper that was seen and has no record, because its namespace has too many."""
 _UNSEEN: Final = "no dispatcher has seen it yet"
 _CONDITIONS: Final = (
     Heading("CONDITION"),
@@ -92,62 +87,39 @@ _COMPONENTS: Final = (Heading("COMPONENT"), Heading("STATUS", wraps=True), Headi
 _GIB: Final = 2**30
 
 
-def state_of(appwrapper: Json) -> Phase | None:
-    """The phase of an AppWrapper; None if it has no record."""
-    if appwrapper["metadata"].get("deletionTimestamp"):
-        return Phase.DELETING
-    return phase_in(appwrapper.get("status") or {})
+class StatusDescription(AppWrapperStatus):
+    """The description of an AppWrapper by its status."""
 
-
-@dataclass(frozen=True, slots=True)
-class StatusDescription:
-    """An AppWrapper as it was read at a moment."""
-
-    appwrapper: Json
-    now: datetime
+    __slots__ = ()
 
     def as_value(self) -> dict[str, Any]:
         """The AppWrapper for programs."""
         job = self._job()
-        row = pending_row(self.appwrapper, self.now) if self._is_queued else {}
+        row = pending_row(self.appwrapper, self.now) if self.is_queued else {}
         waiting = {column: value(row.get(column)) for column in (*COLUMNS, *MORE_COLUMNS)}
         return {
             **{column: value(job.get(column)) for column in COLUMNS_OF_JOB},
-            "waiting": waiting if self._is_queued else None,
+            "waiting": waiting if self.is_queued else None,
             "holding": value(self._holding(job)),
             **dict.fromkeys(ONLY_IN_DATABASE),
-            "status": self._status,
+            "status": self.status,
         }
 
     def as_text(self, width: int | None, *, is_wide: bool = False) -> str:
         """Blocks of text, one below the other; only tables follow the width, and have exact times in wide output."""
         now = None if is_wide else self.now
-        title = f"{self.appwrapper['metadata']['namespace']}/{self.appwrapper['metadata']['name']}"
         tables = (
             self._conditions(width, now),
             self._components(width, now),
-            clusters_table(self._waiting, width) if self._is_queued else (),
-            holders_table(self._waiting, now, width) if self._is_queued else (),
+            clusters_table(self.waiting, width) if self.is_queued else (),
+            holders_table(self.waiting, now, width) if self.is_queued else (),
         )
         blocks = ["\n".join(each) for each in tables if each]
-        return "\n\n".join([block(title, [*self._facts()]), *blocks])
-
-    @property
-    def _status(self) -> Json:
-        return self.appwrapper.get("status") or {}
-
-    @property
-    def _waiting(self) -> Json:
-        return self._status.get("waiting") or {}
-
-    @property
-    def _is_queued(self) -> bool:
-        return state_of(self.appwrapper) is Phase.QUEUED
+        return "\n\n".join([block(self.key, [*self._facts()]), *blocks])
 
     def _job(self) -> dict[str, Any]:
-        metadata, status, state = self.appwrapper["metadata"], self._status, state_of(self.appwrapper)
-        failed = next((each for each in self._conditions_of_status() if each["type"] == "Failed"), {})
-        why = failed if state is Phase.FAILED else self._waiting
+        metadata, status, phase = self.metadata, self.status, self.phase
+        why = self.failure if phase is Phase.FAILED else self.waiting
         created = datetime.fromisoformat(metadata["creationTimestamp"])
         return {
             "uid": metadata["uid"],
@@ -158,26 +130,26 @@ class StatusDescription:
             "user_name": text_of(status.get("user")) or metadata["namespace"],
             "priority": status.get("systempriority"),
             "submitted_at": created,
-            "state": state and state.value,
+            "state": phase and phase.value,
             "reason": text_of(why.get("reason")),
             "message": text_of(why.get("message")),
             "last_cluster": name_of(status.get("cluster")) or None,
             **_requested(_spec(self.appwrapper)),
-            **({"gpu": status.get("gpus", 0)} if state is not None and "held" not in status else {}),
+            **({"gpu": status.get("gpus", 0)} if phase is not None and "held" not in status else {}),
         }
 
     def _holding(self, job: Json) -> dict[str, Any] | None:
         """The amounts that it holds; None unless it holds capacity."""
-        if state_of(self.appwrapper) not in HOLDING:
+        if self.phase not in HOLDING:
             return None
         try:
-            grown = resource_amounts(self._status.get("held") or {})
+            grown = resource_amounts(self.status.get("held") or {})
         except QuantityError:
             grown = NOTHING
         return _amounts(grown) if grown else {name: job.get(name) for name in _amounts(NOTHING)}
 
     def _facts(self) -> Iterator[tuple[str, str]]:
-        job, status = self._job(), self._status
+        job, status = self._job(), self.status
         for heading, column in (
             ("UID", "uid"),
             ("Kinds", "kinds"),
@@ -188,7 +160,7 @@ class StatusDescription:
         yield "Priority", text(job["priority"])
         yield "Asks for", asks_for(job) if job.get("pods") is not None else UNKNOWN
         yield "Holds", holds(job, self._holding(job)) if job.get("pods") is not None else ""
-        yield "State", text(job["state"]) or (OUTSIDE if self._waiting else _UNSEEN)
+        yield "State", text(job["state"]) or (OUTSIDE if self.waiting else _UNSEEN)
         yield "Reason", text(job["reason"])
         yield "Message", text(job["message"])
         yield "Cluster", text(job["last_cluster"])
@@ -196,22 +168,19 @@ class StatusDescription:
         yield "Unhealthy", self._unhealthy()
         yield "Submitted", text(job["submitted_at"])
         yield "Kept until", text(time_in(status.get("keptUntil")))
-        if self._is_queued:
+        if self.is_queued:
             yield "Waited", age(job["submitted_at"], self.now)
-            yield "Position", position_of(self._waiting)
-            yield "Est. start", estimate_of(self._waiting)
-            yield "Quota", quota_of(self._waiting)
-            yield "Preempting", ", ".join(map(name_of, self._waiting.get("preempting") or ()))
-            yield "Would go", repair_of(self._waiting)
+            yield "Position", position_of(self.waiting)
+            yield "Est. start", estimate_of(self.waiting)
+            yield "Quota", quota_of(self.waiting)
+            yield "Preempting", ", ".join(map(name_of, self.waiting.get("preempting") or ()))
+            yield "Would go", repair_of(self.waiting)
 
     def _unhealthy(self) -> str:
-        found = self._status.get("unhealthy") or {}
+        found = self.status.get("unhealthy") or {}
         since = time_in(found.get("since"))
         said = [text_of(found.get("reason")), text_of(found.get("message"))]
         return ": ".join(filter(None, said)) + (f", for {age(since, self.now)}" if since else "")
-
-    def _conditions_of_status(self) -> list[Json]:
-        return self._status.get("conditions") or []
 
     def _conditions(self, width: int | None, now: datetime | None) -> list[str]:
         rows = [
@@ -222,13 +191,13 @@ class StatusDescription:
                 text_of(each.get("reason")),
                 text_of(each.get("message")),
             )
-            for each in self._conditions_of_status()
+            for each in self.conditions
         ]
         return table(_CONDITIONS, rows, width).splitlines() if rows else []
 
     def _components(self, width: int | None, now: datetime | None) -> list[str]:
         rows = []
-        for each in self._status.get("componentStatus") or ():
+        for each in self.status.get("componentStatus") or ():
             name = f"{name_of(each.get('kind'))}/{name_of(each.get('name'))}"
             true = [one for one in each.get("conditions") or () if one.get("status") == "True"]
             words = ", ".join(name_of(one.get("type")) for one in true)

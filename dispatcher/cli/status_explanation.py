@@ -7,11 +7,10 @@ AppWrappers of each queue. Nothing is planned here: changes that a person asks a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from dispatcher.cli.status_description import OUTSIDE, state_of
+from dispatcher.cli.appwrapper_status import OUTSIDE, AppWrapperStatus
 from dispatcher.cli.status_waiting import (
     clusters_table,
     estimate_of,
@@ -20,11 +19,9 @@ from dispatcher.cli.status_waiting import (
     quota_of,
     repair_of,
 )
-from dispatcher.core.model.record import LACKS_QUOTA, TOO_LARGE, Phase
+from dispatcher.core.model.record import LACKS_QUOTA, TOO_LARGE
 from dispatcher.core.model.timestamps import time_in
 from dispatcher.text import name_of, one_line, text_of
-
-Json = dict[str, Any]
 
 ONLY_IN_SNAPSHOT: Final = (
     "ahead",
@@ -42,23 +39,21 @@ _COPIED: Final = ("cluster", "reason", "resource", "message", "clusters", "queue
 """Fields of `status.waiting` that an explanation has under the same names."""
 
 
-@dataclass(frozen=True, slots=True)
-class StatusExplanation:
-    """An AppWrapper as it was read at a moment."""
+class StatusExplanation(AppWrapperStatus):
+    """The explanation of an AppWrapper by its status."""
 
-    appwrapper: Json
-    now: datetime
+    __slots__ = ()
 
     def as_value(self) -> dict[str, Any]:
         """The explanation as a JSON document; docs/explain.md has its fields."""
-        metadata, state, waiting = self.appwrapper["metadata"], state_of(self.appwrapper), self._waiting
+        metadata, waiting = self.metadata, self.waiting
         known = {
             "name": metadata["name"],
             "namespace": metadata["namespace"],
             "uid": metadata["uid"],
-            "state": state,
+            "state": self.phase,
         }
-        if state is not Phase.QUEUED:
+        if not self.is_queued:
             return known
         start = time_in(waiting.get("estimatedStart"))
         return {
@@ -78,34 +73,20 @@ class StatusExplanation:
     def as_text(self, width: int | None, *, is_wide: bool = False) -> str:
         """The explanation for people; only tables follow the width, and have exact times in wide output."""
         now = None if is_wide else self.now
-        lines = (
-            self._lines(width, now) if state_of(self.appwrapper) is Phase.QUEUED else (self._not_pending(),)
-        )
+        lines = self._lines(width, now) if self.is_queued else (self._not_pending(),)
         return "\n".join(map(one_line, lines))
 
     @property
-    def _key(self) -> str:
-        return f"{self.appwrapper['metadata']['namespace']}/{self.appwrapper['metadata']['name']}"
-
-    @property
-    def _status(self) -> Json:
-        return self.appwrapper.get("status") or {}
-
-    @property
-    def _waiting(self) -> Json:
-        return self._status.get("waiting") or {}
-
-    @property
     def _verdict(self) -> str:
-        return "DoesNotFit" if self._waiting.get("reason") in _ON_NO_CLUSTER else "Waits"
+        return "DoesNotFit" if self.waiting.get("reason") in _ON_NO_CLUSTER else "Waits"
 
     def _lines(self, width: int | None, now: datetime | None) -> Iterator[str]:
-        waiting = self._waiting
+        waiting = self.waiting
         if not waiting:
-            yield f"{self._key} is Queued: no scheduling cycle has evaluated it yet."
+            yield f"{self.key} is Queued: no scheduling cycle has evaluated it yet."
             return
         verb = "waits" if self._verdict == "Waits" else "does not fit any cluster"
-        yield f"{self._key} {verb}: {name_of(waiting.get('reason'))}"
+        yield f"{self.key} {verb}: {name_of(waiting.get('reason'))}"
         yield f"  {self._place()}"
         if waiting.get("reason") not in TOO_LARGE:  # the line above says why it never starts
             yield f"  estimated start {estimate_of(waiting)}"
@@ -122,18 +103,17 @@ class StatusExplanation:
             yield from ("", "It would be dispatched", f"  {repair}")
 
     def _place(self) -> str:
-        if position := position_of(self._waiting):
+        if position := position_of(self.waiting):
             return f"position {position} in the queue"
-        if self._waiting.get("reason") in TOO_LARGE:
+        if self.waiting.get("reason") in TOO_LARGE:
             return "no position in the queue: it would not go if nothing else ran"
         return "no position in the queue now"
 
     def _not_pending(self) -> str:
-        status, state = self._status, state_of(self.appwrapper)
-        if state is None and not self._waiting:
-            return f"{self._key} has no status: no dispatcher has seen it yet."
+        status = self.status
+        if self.phase is None and not self.waiting:
+            return f"{self.key} has no status: no dispatcher has seen it yet."
         where = f" on {name_of(status['cluster'])}" if status.get("cluster") else ""
-        failed = [each for each in status.get("conditions") or () if each.get("type") == "Failed"]
-        told = status.get("unhealthy") or (failed[0] if state is Phase.FAILED and failed else self._waiting)
+        told = status.get("unhealthy") or self.failure or self.waiting
         why = ": ".join(filter(None, (text_of(told.get("reason")), text_of(told.get("message")))))
-        return f"{self._key} is {state or OUTSIDE}{where}{f': {why}' if why else ''}."
+        return f"{self.key} is {self.phase or OUTSIDE}{where}{f': {why}' if why else ''}."
