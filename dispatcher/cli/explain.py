@@ -16,7 +16,7 @@ import typer
 
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.cli.appwrapper_names import NameIfAny, check_one_of, find_appwrappers, name_in_database
-from dispatcher.cli.options import DOCUMENTS, Format, Output, is_given
+from dispatcher.cli.options import DOCUMENTS, Format, Output, is_given, namespace_option
 from dispatcher.cli.output import put, shown_as, terminal_width
 from dispatcher.cli.query import DatabaseUrlIfAny, check_way, epilog, note, patience
 from dispatcher.cli.sources import DatabaseUrl as DatabaseUrlOrHub
@@ -191,12 +191,8 @@ def would(
     filename: Manifests,
     namespace: Annotated[
         str,
-        typer.Option(
-            "--namespace",
-            "-n",
-            metavar="NAME",
-            help="Namespace of AppWrappers that name none.  [default: that of the kubeconfig, else default]",
-            show_default=False,
+        namespace_option(
+            "Namespace of AppWrappers that name none.  [default: that of the kubeconfig, else default]"
         ),
     ] = "",
     changes: Changes = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -40,6 +40,11 @@ def is_given(command: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
+def namespace_option(meaning: str, **more: Any) -> Any:  # noqa: ANN401  # as `typer.Option` has it
+    """The option -n, which commands spell alike although it means different things; `meaning` is its help."""
+    return typer.Option("--namespace", "-n", metavar="NAME", help=meaning, show_default=False, **more)
+
+
 def _checked_name(name: str) -> str:
     if not is_subdomain(name) or len(name) > LONGEST_LABEL:
         raise typer.BadParameter(
@@ -71,14 +76,10 @@ Name = Annotated[str, typer.Argument(callback=_checked_name, metavar="NAME", hel
 
 Namespace = Annotated[
     str,
-    typer.Option(
-        "--namespace",
-        "-n",
-        envvar="DISPATCHER_NAMESPACE",
-        metavar="NAME",
-        help="The dispatcher's own namespace on the hub, the only one it reads kubeconfigs from.  "
+    namespace_option(
+        "The dispatcher's own namespace on the hub, the only one it reads kubeconfigs from.  "
         "[default: that of the pod this runs in, else default]",
-        show_default=False,
+        envvar="DISPATCHER_NAMESPACE",
     ),
 ]
 Format = Annotated[

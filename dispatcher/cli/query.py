@@ -19,6 +19,7 @@ import typer
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.durations import NotWritten, duration, moment
 from dispatcher.cli.examples import examples
+from dispatcher.cli.options import namespace_option
 from dispatcher.cli.output import Column, Shape, as_csv, as_json, as_table, put, terminal_width, written_as
 from dispatcher.errors import CommandFailed, SettingsError, StoreUnavailable, TryAgain
 from dispatcher.store.reports import Report, Reports, Window, reports
@@ -116,12 +117,7 @@ Shown = Annotated[
     Shape | None,
     typer.Option("--output", "-o", metavar="FORMAT", help="json, yaml, csv, or wide.", show_default=False),
 ]
-Namespace = Annotated[
-    str,
-    typer.Option(
-        "--namespace", "-n", metavar="NAME", help="Only AppWrappers of this namespace.", show_default=False
-    ),
-]
+Namespace = Annotated[str, namespace_option("Only AppWrappers of this namespace.")]
 User = Annotated[
     str, typer.Option("--user", metavar="NAME", help="Only AppWrappers of this user.", show_default=False)
 ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dispatcher.cli.options import is_given
+from dispatcher.cli.options import is_given, namespace_option
 from dispatcher.cli.query import TO_NAME_A_DATABASE
 from dispatcher.errors import CommandFailed, TryAgain, Unavailable
 
@@ -36,12 +36,8 @@ DatabaseUrl = Annotated[
 ]
 Namespace = Annotated[
     str,
-    typer.Option(
-        "--namespace",
-        "-n",
-        metavar="NAME",
-        help="Only AppWrappers of this namespace.  [default: that of the context; in the database, all]",
-        show_default=False,
+    namespace_option(
+        "Only AppWrappers of this namespace.  [default: that of the context; in the database, all]"
     ),
 ]
 

@@ -6,6 +6,8 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from dispatcher.cli.options import namespace_option
+
 ALL_NAMESPACES = ""
 
 
@@ -35,16 +37,7 @@ Context = Annotated[
         show_default=False,
     ),
 ]
-Namespace = Annotated[
-    str,
-    typer.Option(
-        "--namespace",
-        "-n",
-        metavar="NAME",
-        help="Namespace of the AppWrappers.  [default: that of the context]",
-        show_default=False,
-    ),
-]
+Namespace = Annotated[str, namespace_option("Namespace of the AppWrappers.  [default: that of the context]")]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="AppWrappers of all namespaces.")]
 Selector = Annotated[
     str,
