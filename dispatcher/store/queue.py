@@ -23,7 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.record import Attempt, Change, ObjectRef, Record
+from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Attempt, Change, ObjectRef, Record
 from dispatcher.errors import DataRefused
 from dispatcher.store import archive, mapping, partitions
 from dispatcher.store.database import Database
@@ -330,7 +330,9 @@ _LIVE: Final = text(
     "SELECT * FROM appwrapper WHERE phase <> 'Deleted' AND uid > :after ORDER BY uid LIMIT :most"
 )
 _LIVE_ATTEMPTS: Final = text(
-    "SELECT t.* FROM appwrapper a JOIN attempt t ON t.uid = a.uid AND t.number = a.attempt "
+    f"SELECT {listed(f't.{name}' for name in mapping.ATTEMPT_COLUMNS if name != 'growth')}, "
+    f"jsonb_path_query_array(t.growth, '$[last - {MOST_GROWTHS_KEPT - 1} to last]') AS growth "
+    "FROM appwrapper a JOIN attempt t ON t.uid = a.uid AND t.number = a.attempt "
     "WHERE a.uid = ANY(:uids)"
 )
 _LIVE_OBJECTS: Final = text(
