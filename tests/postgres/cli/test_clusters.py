@@ -10,7 +10,6 @@ from typing import Any
 
 import psycopg
 import pytest
-import yaml
 
 from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.store.database import Database
@@ -21,7 +20,7 @@ from tests.fakes import FakeApiServer, refusal, text
 from tests.postgres.changes import make_dispatch, make_submit
 from tests.postgres.cli.lives import shown
 from tests.postgres.cli.queues import EAST, snap
-from tests.unit.cli.wire import Json, member, members, plain_kubeconfig
+from tests.unit.cli.wire import Json, member, members, plain_kubeconfig, use_kubeconfig
 from tests.unit.scripted import no_proxies
 
 __all__ = ["no_proxies"]
@@ -93,9 +92,7 @@ async def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     free: Json = {"cpu": "5500m", "memory": "16Gi", "nvidia.com/gpu": "2", "amd.com/gpu": "1"}
     status = {"allocatable": {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "4", "bad": "x"}, "free": free}
     async with FakeApiServer() as server:
-        path = tmp_path / "hub.kubeconfig"
-        path.write_text(yaml.safe_dump(plain_kubeconfig(server.url)))
-        monkeypatch.setenv("KUBECONFIG", str(path))
+        use_kubeconfig(plain_kubeconfig(server.url), tmp_path, monkeypatch)
         reached = [{"type": "Reachable", "status": "True"}]
         away = [{"type": "Reachable", "status": "False"}]
         east = member("east", status={**status, "conditions": reached})

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 from dispatcher.store.database import Database
@@ -17,7 +16,7 @@ from tests.commands import Run
 from tests.fakes import NOBODYS_CA, FakeApiServer, answer
 from tests.postgres.cli.lives import Lives
 from tests.postgres.cli.queues import EAST, fill, snap
-from tests.unit.cli.wire import Json, plain_kubeconfig
+from tests.unit.cli.wire import Json, plain_kubeconfig, use_kubeconfig
 from tests.unit.scripted import no_proxies
 
 __all__ = ["no_proxies"]
@@ -34,9 +33,7 @@ def queue(name: str, **spec: object) -> Json:
 async def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApiServer]:
     """A hub with a tree of queues; AppWrappers wait in one of them."""
     async with FakeApiServer() as server:
-        path = tmp_path / "hub.kubeconfig"
-        path.write_text(yaml.safe_dump(plain_kubeconfig(server.url)))
-        monkeypatch.setenv("KUBECONFIG", str(path))
+        use_kubeconfig(plain_kubeconfig(server.url), tmp_path, monkeypatch)
         monkeypatch.setenv("SSL_CERT_FILE", str(NOBODYS_CA))
         items = [queue("org"), queue("night", parent="org"), queue("day", parent="org")]
         server.on("GET", QUEUES, answer({"metadata": {"resourceVersion": "7"}, "items": items}))

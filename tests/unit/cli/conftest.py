@@ -22,6 +22,7 @@ from tests.unit.cli.wire import (
     kube_system,
     members,
     plain_kubeconfig,
+    use_kubeconfig,
 )
 from tests.unit.scripted import client, no_proxies, server
 
@@ -90,9 +91,7 @@ def run(
     hub: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Run:
     """Run `dispatcher clusters …` on the hub."""
-    path = tmp_path / "hub.kubeconfig"
-    path.write_text(yaml.safe_dump(plain_kubeconfig(hub.url)))
-    monkeypatch.setenv("KUBECONFIG", str(path))
+    use_kubeconfig(plain_kubeconfig(hub.url), tmp_path, monkeypatch)
     monkeypatch.setenv("DISPATCHER_NAMESPACE", "queue")
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("SSL_CERT_FILE", str(NOBODYS_CA))

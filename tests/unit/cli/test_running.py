@@ -19,7 +19,7 @@ from dispatcher.cli.running_report import RunningReport
 from tests.builders import make_appwrapper, make_metadata
 from tests.commands import Ran, Run, runner
 from tests.fakes import FakeApiServer, Reply, answer, refusal
-from tests.unit.cli.wire import plain_kubeconfig
+from tests.unit.cli.wire import plain_kubeconfig, use_kubeconfig
 
 Json = dict[str, Any]
 
@@ -182,9 +182,7 @@ def ask(
     hub: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Run:
     """Run `dispatcher …` with a kubeconfig of the hub alone, and without a database."""
-    path = tmp_path / "hub.kubeconfig"
-    path.write_text(yaml.safe_dump(plain_kubeconfig(hub.url)))
-    monkeypatch.setenv("KUBECONFIG", str(path))
+    use_kubeconfig(plain_kubeconfig(hub.url), tmp_path, monkeypatch)
     return runner(monkeypatch, capsys)
 
 

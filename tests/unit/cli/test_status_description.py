@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from dispatcher.cli.status_description import COLUMNS_OF_JOB, StatusDescription
 from tests.builders import make_appwrapper
 from tests.commands import Run, runner
 from tests.fakes import FakeApiServer, answer, refusal
-from tests.unit.cli.wire import plain_kubeconfig
+from tests.unit.cli.wire import plain_kubeconfig, use_kubeconfig
 
 Json = dict[str, Any]
 
@@ -235,11 +234,7 @@ def ask(
     hub: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Run:
     """Run `dispatcher show …` with a kubeconfig of the hub, in the namespace team-b."""
-    config = plain_kubeconfig(hub.url)
-    config["contexts"][0]["context"]["namespace"] = "team-b"
-    path = tmp_path / "hub.kubeconfig"
-    path.write_text(yaml.safe_dump(config))
-    monkeypatch.setenv("KUBECONFIG", str(path))
+    use_kubeconfig(plain_kubeconfig(hub.url, "team-b"), tmp_path, monkeypatch)
     return runner(monkeypatch, capsys, "show")
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from dispatcher.cli.status_explanation import ONLY_IN_SNAPSHOT, StatusExplanation
 from dispatcher.core.intake import deferral
@@ -16,7 +15,7 @@ from tests.builders import make_appwrapper
 from tests.commands import Run, runner
 from tests.fakes import FakeApiServer, answer, refusal
 from tests.unit.cli.test_status_description import COLLECTION, NOW, QUEUED, RUNS, WAITING
-from tests.unit.cli.wire import plain_kubeconfig
+from tests.unit.cli.wire import plain_kubeconfig, use_kubeconfig
 
 Json = dict[str, Any]
 
@@ -156,9 +155,7 @@ def ask(
     hub: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Run:
     """Run `dispatcher …` with a kubeconfig of the hub."""
-    path = tmp_path / "hub.kubeconfig"
-    path.write_text(yaml.safe_dump(plain_kubeconfig(hub.url)))
-    monkeypatch.setenv("KUBECONFIG", str(path))
+    use_kubeconfig(plain_kubeconfig(hub.url), tmp_path, monkeypatch)
     return runner(monkeypatch, capsys)
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from dispatcher.cli.history import QUEUE
 from dispatcher.cli.output import as_table
@@ -20,7 +19,7 @@ from dispatcher.store.reports import Filter
 from tests.builders import make_appwrapper
 from tests.commands import Ran, Run, runner
 from tests.fakes import FakeApiServer, answer, hang_up, refusal
-from tests.unit.cli.wire import plain_kubeconfig
+from tests.unit.cli.wire import plain_kubeconfig, use_kubeconfig
 
 Json = dict[str, Any]
 
@@ -137,14 +136,11 @@ def ask(
     hub: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Run:
     """Run `dispatcher queue …` with a kubeconfig of two contexts: team-a of the hub, and team-c of it."""
-    config = plain_kubeconfig(hub.url)
-    config["contexts"][0]["context"]["namespace"] = "team-a"
+    config = plain_kubeconfig(hub.url, "team-a")
     config["contexts"].append(
         {"name": "third", "context": {"cluster": "hub", "user": "me", "namespace": "team-c"}}
     )
-    path = tmp_path / "hub.kubeconfig"
-    path.write_text(yaml.safe_dump(config))
-    monkeypatch.setenv("KUBECONFIG", str(path))
+    use_kubeconfig(config, tmp_path, monkeypatch)
     return runner(monkeypatch, capsys, "queue")
 
 

@@ -15,7 +15,7 @@ from dispatcher.cli.gang_progress import Goal, Wait, progress, wait_for
 from tests.builders import make_appwrapper, make_metadata
 from tests.commands import Ran, Run, runner
 from tests.fakes import FakeApiServer, Reply, answer, hang_up, never, refusal, text, watch
-from tests.unit.cli.wire import merged, plain_kubeconfig, writes
+from tests.unit.cli.wire import merged, plain_kubeconfig, use_kubeconfig, writes
 
 Json = dict[str, Any]
 
@@ -51,11 +51,7 @@ def ask(
     hub: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Run:
     """Run `dispatcher …` in the namespace team-a of the hub."""
-    config = plain_kubeconfig(hub.url)
-    config["contexts"][0]["context"]["namespace"] = "team-a"
-    path = tmp_path / "hub.kubeconfig"
-    path.write_text(yaml.safe_dump(config))
-    monkeypatch.setenv("KUBECONFIG", str(path))
+    use_kubeconfig(plain_kubeconfig(hub.url, "team-a"), tmp_path, monkeypatch)
     return runner(monkeypatch, capsys)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
+import yaml
 from aiohttp import web
 
 from tests.fakes import FakeApiServer, Reply, answer
@@ -21,16 +24,24 @@ SECRETS = "/api/v1/namespaces/queue/secrets"
 CREATED = "2026-11-20T08:58:06Z"
 
 
-def plain_kubeconfig(server: str) -> Json:
+def plain_kubeconfig(server: str, namespace: str = "") -> Json:
     """A kubeconfig of one context."""
+    context = {"cluster": "hub", "user": "me", "namespace": namespace}
     return {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "hub",
-        "contexts": [{"name": "hub", "context": {"cluster": "hub", "user": "me"}}],
+        "contexts": [{"name": "hub", "context": context}],
         "clusters": [{"name": "hub", "cluster": {"server": server}}],
         "users": [{"name": "me", "user": {"token": "mine"}}],
     }
+
+
+def use_kubeconfig(config: Json, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have commands read this kubeconfig by default."""
+    path = folder / "hub.kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    monkeypatch.setenv("KUBECONFIG", str(path))
 
 
 def kube_system(uid: str) -> Reply:
