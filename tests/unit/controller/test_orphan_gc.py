@@ -25,6 +25,7 @@ from tests.builders import at, make_appwrapper, make_metadata, make_record
 from tests.fakes import FakeApiServer, Reply, answer, client_of, hang_up, refusal
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import until
+from tests.unit.workers import running
 
 Json = dict[str, Any]
 
@@ -330,7 +331,7 @@ async def test_gang_that_finds_a_name_taken_starts_at_most_one_collection_a_seco
     world: World, collector: OrphanCollector, east: Member
 ) -> None:
     world.clusters["east"] = east.cluster
-    async with running(collector):
+    async with running(collector.run()):
         await asyncio.sleep(2)  # virtual
         east.has(anchor())
         for _ in range(30):
@@ -402,16 +403,6 @@ FAILURES = [
 ]
 
 
-@asynccontextmanager
-async def running(collector: OrphanCollector) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(collector.run())
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
 @pytest.mark.parametrize("reply", FAILURES)
 async def test_incomplete_list_removes_nothing(
     world: World, collector: OrphanCollector, east: Member, reply: Reply
@@ -419,7 +410,7 @@ async def test_incomplete_list_removes_nothing(
     world.clusters["east"] = east.cluster
     east.has(anchor())
     east.server.on("GET", CONFIGMAPS, page([anchor()], token="more"), reply)
-    async with running(collector):
+    async with running(collector.run()):
         await until(lambda: len(east.server.requests("GET")) > 1)
         await asyncio.sleep(30)  # virtual
         assert east.deleted == []
@@ -433,7 +424,7 @@ async def test_failing_member_blocks_no_other_collection_and_is_retried(
         world.clusters.update(east=east.cluster, west=west.cluster)
         east.server.on("GET", CONFIGMAPS, reply)
         west.has(anchor())
-        async with running(collector):
+        async with running(collector.run()):
             await until(lambda: west.deleted)
             east.has(anchor("uid-of-b"))
             await until(lambda: east.deleted)
@@ -445,14 +436,14 @@ async def test_closed_connection_does_not_end_the_collector(
     async with member("west") as west:
         world.clusters.update(west=west.cluster, east=east.cluster)
         east.has(anchor())
-    async with running(collector):
+    async with running(collector.run()):
         await until(lambda: len(east.deleted) == 2)
 
 
 async def test_members_are_collected_each_minute_and_at_once_after_a_connection_but_never_the_hub(
     world: World, collector: OrphanCollector, east: Member
 ) -> None:
-    async with running(collector):
+    async with running(collector.run()):
         await asyncio.sleep(1)  # virtual
         world.clusters["east"] = east.cluster
         east.has(anchor())

@@ -31,6 +31,7 @@ from tests.unit.controller.test_orphan_gc import CONFIGMAPS, anchor, page
 from tests.unit.controller.wire import ALL_PODS, MISSING, PODS, job, secret
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import until
+from tests.unit.workers import running
 
 Json = dict[str, Any]
 
@@ -317,16 +318,6 @@ def are_left_alone(restored: Restored, names: Iterable[str]) -> dict[str, bool]:
     return {name: restored.recovery.is_in_doubt(f"uid-of-{name}") for name in names}
 
 
-@asynccontextmanager
-async def running(recovery: RestoreRecovery) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(recovery.run())
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
 @pytest.mark.parametrize("reply", SILENT)
 async def test_only_appwrappers_that_may_be_in_an_unreachable_member_are_withheld(
     world: World, restored: Restored, reply: Reply
@@ -340,7 +331,7 @@ async def test_only_appwrappers_that_may_be_in_an_unreachable_member_are_withhel
     assert (restored.queued(), restored.settled) == (["uid-of-other"], 0)
 
     restored.woken.clear()
-    async with running(restored.recovery) as task:
+    async with running(restored.recovery.run()) as task:
         await asyncio.sleep(60)  # virtual
         assert (restored.queued(), restored.settled) == (["uid-of-other"], 0)
         restored.east_has()
@@ -358,7 +349,7 @@ async def test_appwrapper_is_withheld_until_the_unreachable_member_is_connected_
     restored.are_all_connected = False
     await restored.recovery.begin()
     assert restored.recovery.is_in_doubt(UID)
-    async with running(restored.recovery) as task:
+    async with running(restored.recovery.run()) as task:
         await asyncio.sleep(1)  # virtual
         world.clusters["east"], restored.are_all_connected = restored.east, True
         restored.east_has(anchor(attempt=2))
@@ -380,7 +371,7 @@ async def test_only_appwrappers_with_a_finalizer_wait_until_the_members_are_cert
     assert are_left_alone(restored, ["aw", "other"]) == {"aw": True, "other": False}
     assert (restored.queued(), restored.settled) == (["uid-of-other"], 0)
 
-    async with running(restored.recovery) as task:
+    async with running(restored.recovery.run()) as task:
         await asyncio.sleep(60)  # virtual
         assert (restored.queued(), restored.settled) == (["uid-of-other"], 0)
         world.clusters["east"], restored.are_members_certain = restored.east, True
@@ -411,7 +402,7 @@ async def test_appwrapper_found_in_its_recorded_place_is_reconciled_but_not_disp
     world.cache.put(replace(record, phase=Phase.QUEUED, attempt=None))
     assert restored.queued() == []
     restored.are_all_connected = True
-    async with running(restored.recovery) as task:
+    async with running(restored.recovery.run()) as task:
         await task
     assert (restored.queued(), restored.woken) == ([UID], [UID])
 
@@ -425,7 +416,7 @@ async def test_later_attempt_in_a_member_connected_late_still_counts(
     restored.server.on("GET", CONFIGMAPS, hang_up)
     assert where(await restored.begin()) == (Phase.DISPATCHING, 1, "hub")
     restored.east_has(anchor(attempt=2))
-    async with running(restored.recovery) as task:
+    async with running(restored.recovery.run()) as task:
         await task
     assert where(world.record(UID)) == (Phase.DISPATCHING, 2, "east")
 
@@ -454,7 +445,7 @@ async def test_search_is_not_repeated_after_it_is_settled(world: World, restored
     await world.admit(make_appwrapper())
     await restored.begin()
     asked = len(restored.server.requests())
-    async with running(restored.recovery) as task:
+    async with running(restored.recovery.run()) as task:
         await until(task.done)
     assert (restored.settled, len(restored.server.requests())) == (1, asked)
 
@@ -480,7 +471,7 @@ async def test_internal_error_of_a_search_is_counted_and_the_search_repeated(
             patch.setattr(world.cluster.object_client, "marks", fails)
         await restored.begin()
         assert (restored.queued(), counted("restore_recovery")) == ([], 1)
-    async with running(restored.recovery) as task:
+    async with running(restored.recovery.run()) as task:
         await task
     assert (restored.queued(), restored.settled, counted("restore_recovery")) == ([UID], 1, 1)
 
@@ -513,7 +504,7 @@ async def test_failed_search_is_repeated(
     restored.are_all_connected = False
     await restored.begin()
     restored.are_all_connected, restored.failure = True, RuntimeError("nobody thought of this")
-    async with running(restored.recovery) as task:
+    async with running(restored.recovery.run()) as task:
         await until(lambda: counted("restore_recovery") == 2)
         assert (task.done(), restored.settled) == (False, 0)
         restored.failure = None
@@ -583,7 +574,7 @@ async def test_other_tasks_run_while_many_appwrappers_are_withheld_and_released(
         queued.clear()
         restored.are_all_connected = True
         restored.recovery.wake()
-        async with running(restored.recovery) as task:
+        async with running(restored.recovery.run()) as task:
             await task
     assert (len(queued) > 3 * len(MANY), set(queued)) == (True, {0, 200, 400, 500})
     assert are_left_alone(restored, MANY) == dict.fromkeys(MANY, False)

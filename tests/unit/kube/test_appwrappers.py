@@ -123,14 +123,14 @@ async def test_appwrapper_exists_if_the_server_has_that_very_one(
     assert await appwrappers.exists("default", "aw", "uid-of-aw") is exists
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        pytest.param(text("404 page not found", 404), id="its-kind-is-not-served-now"),
-        pytest.param(never, id="silence"),
-        pytest.param(refusal(500, "InternalError"), id="failure"),
-    ],
-)
+UNCLEAR = [
+    pytest.param(text("404 page not found", 404), id="its-kind-is-not-served-now"),
+    pytest.param(never, id="silence"),
+    pytest.param(refusal(500, "InternalError"), id="failure"),
+]
+
+
+@pytest.mark.parametrize("reply", UNCLEAR)
 async def test_no_clear_answer_is_no_absence(
     server: FakeApiServer, appwrappers: AppWrappers, reply: Reply
 ) -> None:
@@ -297,14 +297,7 @@ async def test_finalizers_that_somebody_else_changed_meanwhile_are_not_overwritt
         await appwrappers.add_finalizer(seen())
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        pytest.param(text("404 page not found", 404), id="its-kind-is-not-served-now"),
-        pytest.param(never, id="silence"),
-        pytest.param(refusal(500, "InternalError"), id="failure"),
-    ],
-)
+@pytest.mark.parametrize("reply", UNCLEAR)
 async def test_no_clear_answer_about_finalizers_raises(
     server: FakeApiServer, appwrappers: AppWrappers, reply: Reply
 ) -> None:
