@@ -213,6 +213,7 @@ class QueueCycle:
         starved = [gang for uid in queued.blocked if self._is_starved(gang := queued.gang(uid))]
         for gang in sorted(starved, key=lambda each: rank(each, self._facts.now)):
             self._add(gang, self._decide(gang), is_starved=True)
+            self._turns.take(gang)
             yield
         while (gang_in_turn := self._turns.next()) is not None:
             outcome = self._add(gang_in_turn, self._decide(gang_in_turn), is_starved=False)
@@ -220,6 +221,8 @@ class QueueCycle:
                 class_ = queued.class_of(gang_in_turn.uid)
                 self._turns.drop(class_)
                 self._outcomes.append(ClassRefused.by(outcome, class_))
+            else:
+                self._turns.take(gang_in_turn)
             yield
 
     # --- the beginning -----------------------------------------------------------------------------------------
@@ -464,7 +467,6 @@ class QueueCycle:
             outcome = self._noted_head(gang, outcome, is_starved=is_starved)
         self._outcomes.append(outcome)
         self._decided.add(gang.uid)
-        self._turns.take(gang)
         return outcome
 
     def _noted_head(

@@ -283,8 +283,8 @@ class _DivisionSearch:
     def _is_fair_to_givers(self) -> bool:
         """True if no queue on the gang's way ends above its fair share and above the load of a sibling that gave."""
         forest, paths = self._search.forest, self._account.quota.paths
-        alike = {gang.leaves for gang, _ in self._search.trial.removed.values()}
-        giving = {name for leaves in alike for leaf in leaves for name in paths.get(leaf, ())}
+        leaves = (leaf for each, count in self._search.trial.giving.items() if count for leaf in each)
+        giving = {name for leaf in leaves for name in paths.get(leaf, ())}
         for name in self._search.place.path[:-1]:
             parent = forest.places[name].parent
             siblings = forest.places[parent].children if parent is not None else ()

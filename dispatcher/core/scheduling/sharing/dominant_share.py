@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
-from itertools import takewhile
 from math import ceil
 from typing import NamedTuple
 
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.queues.accounts import Account, Asked, below_common_ancestor
+from dispatcher.core.queues.accounts import Account, below_common_ancestor
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.search import Enough, Search, VictimOrder
@@ -102,17 +101,18 @@ class _FairSearch:
             self._left[self._leaf] = list(search.own)
         self._aside: dict[str, list[ActiveGang]] = {}
         self._removed: list[ActiveGang] = []
-        # Shares hold until a gang below the queue is removed, the others until some queue does not borrow any more.
+        # Shares, and what borrows, hold until a gang below the queue is removed.
         self._shares: dict[str, Share] = {}
         self._borrows: dict[str, bool] = {}
-        self._givers: dict[str, tuple[str, ...]] = {}
-        self._orders: dict[str, VictimOrder] = {}
+        self._first: dict[str, VictimOrder] = {}
+        """The order of the best victim that each queue can yield, of the lists of the present round."""
 
     def run(self) -> bool:
         """Both rounds; True if it is enough."""
         search = self._search
         search.count_gang(is_counted=True)
         is_within = self._account.is_within(self._leaf, search.contested)
+        self._find_all_first(self._left)
         try:
             found = self._first_round(is_within) or self._second_round()
         finally:
@@ -134,6 +134,7 @@ class _FairSearch:
         return False
 
     def _second_round(self) -> bool:
+        self._find_all_first(self._aside)
         while (leaf := self._next_leaf(self._aside)) is not None:
             mine, theirs = self._sides(leaf)
             if self._share(mine) < self._share(theirs):
@@ -141,43 +142,48 @@ class _FairSearch:
                 if self._search.is_enough():
                     return True
             self._aside.pop(leaf, None)
+            self._find_first(self._aside, leaf)
         return False
 
     def _remove(self, lists: dict[str, list[ActiveGang]], leaf: str, reason: Reason) -> None:
         gang = lists[leaf].pop(0)
         if not lists[leaf]:
             del lists[leaf]
-        self._take(gang, reason)
+        self._take(lists, gang, reason)
 
-    def _take(self, gang: ActiveGang, reason: Reason) -> None:
+    def _take(self, lists: dict[str, list[ActiveGang]], gang: ActiveGang, reason: Reason) -> None:
         self._search.remove(gang, reason)
         self._removed.append(gang)
         for leaf in gang.leaves:
-            for name in self._account.quota.paths.get(leaf, ()):
+            path = self._account.quota.paths.get(leaf, ())
+            for name in path:
                 self._shares.pop(name, None)
-                if self._borrows.get(name) and not self._account.borrows(name):
-                    self._borrows[name] = False
-                    self._givers.clear()
+                self._borrows.pop(name, None)
+            if path:
+                self._find_first(lists, leaf)
 
     def _remove_fairly(self, leaf: str) -> bool:
         """Remove the first gang of a leaf without which its side still has no lower share; put the others aside."""
         mine, theirs = self._sides(leaf)
         gangs = self._left.pop(leaf)
         limit = self._share(mine)
-        known: dict[Asked, bool] = {}
+        known: dict[Resources, bool] = {}
         for number, gang in enumerate(gangs):
             charge = gang.record.charge
-            asked = self._account.quota.asked(charge)
-            if asked not in known:
+            is_fair = known.get(charge)
+            if is_fair is None:
                 self._account.charge(leaf, charge, -1)
-                known[asked] = limit <= share(self._account, self._search.forest, theirs)
+                is_fair = known[charge] = limit <= share(self._account, self._search.forest, theirs)
                 self._account.charge(leaf, charge)
-            if known[asked]:
-                self._take(gang, Reason.FAIR_SHARE)
+            if is_fair:
+                if before := gangs[:number]:
+                    self._aside.setdefault(leaf, []).extend(before)
                 if rest := gangs[number + 1 :]:
                     self._left[leaf] = rest
+                self._take(self._left, gang, Reason.FAIR_SHARE)
                 return True
-            self._aside.setdefault(leaf, []).append(gang)
+        self._aside.setdefault(leaf, []).extend(gangs)
+        self._find_first(self._left, leaf)
         return False
 
     def _share(self, name: str) -> Share:
@@ -202,41 +208,36 @@ class _FairSearch:
 
         A queue that got children while gangs ran in it gives these before those of its children.
         """
-        places, yielding = self._search.forest.places, self._yielding(lists)
+        places, first = self._search.forest.places, self._first
         at = self._search.place.root
-        if at not in yielding:
+        if at not in first:
             return None
-        while not lists.get(at):
-            shares = {name: self._share(name) for name in places[at].children if name in yielding}
-            highest = max(shares.values())
-            tied = [name for name, each in shares.items() if each == highest]
-            at = min(tied, key=lambda name: (places[name].is_leaf, yielding[name]))
+        while at not in lists:
+            shares = [(self._share(name), name) for name in places[at].children if name in first]
+            highest = max(each for each, _ in shares)
+            tied = [name for each, name in shares if each == highest]
+            at = (
+                tied[0] if len(tied) == 1 else min(tied, key=lambda each: (places[each].is_leaf, first[each]))
+            )
         return at
 
-    def _yielding(self, lists: Mapping[str, list[ActiveGang]]) -> dict[str, VictimOrder]:
-        """The queues that can yield a gang, with the order of the best victim below each."""
-        found: dict[str, VictimOrder] = {}
-        for leaf, gangs in lists.items():
-            if not gangs:
-                continue
-            best = self._order(gangs[0])
-            for name in self._giving(leaf):
-                known = found.get(name)
-                if known is None or best < known:
-                    found[name] = best
-        return found
+    def _find_all_first(self, lists: Mapping[str, list[ActiveGang]]) -> None:
+        """Find the best victim of every queue among these lists; the queues of all others yield none."""
+        self._first.clear()
+        for leaf in lists:
+            self._find_first(lists, leaf)
 
-    def _giving(self, leaf: str) -> tuple[str, ...]:
-        """The queues from a leaf up that give its gangs: those that borrow, and those above the gang's own leaf."""
-        known = self._givers.get(leaf)
-        if known is None:
-            path, own_path = self._account.quota.paths[leaf], self._search.place.path
-            giving = takewhile(lambda name: name in own_path or self._is_borrowing(name), path)
-            known = self._givers[leaf] = tuple(giving)
-        return known
+    def _find_first(self, lists: Mapping[str, list[ActiveGang]], leaf: str) -> None:
+        """The list or the use of a leaf has changed: find the best victim of it and of each queue above it.
 
-    def _order(self, gang: ActiveGang) -> VictimOrder:
-        known = self._orders.get(gang.uid)
-        if known is None:
-            known = self._orders[gang.uid] = self._search.victim_order(gang)
-        return known
+        A queue yields gangs if it borrows, or is above the gang's own leaf.
+        """
+        places, own_path, first = self._search.forest.places, self._search.place.path, self._first
+        for name in self._account.quota.paths[leaf]:
+            found = [first[child] for child in places[name].children if child in first]
+            if name in lists:
+                found.append(self._search.victim_order(lists[name][0]))
+            if found and (name in own_path or self._is_borrowing(name)):
+                first[name] = min(found)
+            else:
+                first.pop(name, None)

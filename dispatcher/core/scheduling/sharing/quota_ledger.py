@@ -51,9 +51,11 @@ class QuotaLedger:
 
     def charge(self, leaves: Iterable[str], demand: Resources, priority: int, sign: int = 1) -> None:
         """Charge a gang in its leaves, or take that back with the sign -1."""
-        for place in self.forest.places_of(leaves):
-            is_firm = not place.is_preemptible(priority)
-            self.accounts[place.root].charge(place.name, demand, sign, is_firm=is_firm)
+        for leaf in leaves:
+            place = self.forest.places.get(leaf)
+            if place is not None:
+                is_firm = not place.is_preemptible(priority)
+                self.accounts[place.root].charge(leaf, demand, sign, is_firm=is_firm)
 
     def charge_all(self, alike: Alike) -> None:
         """Charge these gangs."""
@@ -83,8 +85,11 @@ class QuotaLedger:
         """
         place = self.forest.places[leaf]
         account = self.accounts[place.root]
-        with self._holding(account, leaf, () if but_for_holds else self.holds(place.root)):
+        if but_for_holds or place.root not in self._holds:
             found = list(_missing(account, place, demand, is_counted=is_counted))
+        else:
+            with self._holding(account, leaf, self.holds(place.root)):
+                found = list(_missing(account, place, demand, is_counted=is_counted))
         if not place.is_preemptible(priority):
             found = sorted({*found, *account.beyond_nominal(leaf, demand)})
         return found

@@ -207,11 +207,17 @@ class Refusals:
         """The other leaves of the tree that borrow most of a resource, with the amounts."""
         if place.sharing is Sharing.DIVISION:
             return []
-        account = self.ledger.accounts[place.root]
-        leaves = (each.name for each in self.forest.below(place.root) if each.is_leaf)
-        borrowed = [(name, account.borrowed(name, resource)) for name in leaves if name != place.name]
-        found = sorted((each for each in borrowed if each[1]), key=lambda each: (-each[1], each[0]))
-        return found[:MOST_BORROWERS]
+        account, places = self.ledger.accounts[place.root], self.forest.places
+        used, queues = account.used, account.quota.queues
+        # Without a call for each queue: each refused class asks for all queues of its tree.
+        borrowed = [
+            (name, amount)
+            for name in account.quota.tree.names
+            if (amount := used[name][resource] - queues[name].own[resource]) > 0
+            and name != place.name
+            and places[name].is_leaf
+        ]
+        return sorted(borrowed, key=lambda each: (-each[1], each[0]))[:MOST_BORROWERS]
 
 
 def _shortest(demand: Resources, allowed: Mapping[str, int]) -> str:

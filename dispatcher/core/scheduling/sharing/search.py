@@ -6,6 +6,7 @@ the tree's sharing removes candidates one by one until it is enough.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -42,6 +43,8 @@ class Trial:
         self.cluster = cluster
         self.ledger = ledger
         self.removed: dict[str, tuple[ActiveGang, Reason]] = {}
+        self.giving: Counter[tuple[str, ...]] = Counter()
+        """How many of the removed gangs are in the same leaves; 0 where all were put back."""
         self._capacity = base
         self._is_copy = False
         self._outstanding: dict[str, tuple[ActiveGang, int]] = {}
@@ -63,11 +66,13 @@ class Trial:
     def remove(self, gang: ActiveGang, reason: Reason) -> None:
         """Remove a gang that is there."""
         self.removed[gang.uid] = gang, reason
+        self.giving[gang.leaves] += 1
         self._charge(gang, -1)
 
     def restore(self, gang: ActiveGang) -> None:
         """Put back a gang that was removed."""
         del self.removed[gang.uid]
+        self.giving[gang.leaves] -= 1
         self._charge(gang, +1)
 
     def close(self) -> None:
