@@ -58,6 +58,10 @@ class ComponentsCondition(StrEnum):
     """The components are being removed."""
 
 
+OUR_TYPES: Final = frozenset({*map(str, ConditionType), *map(str, ComponentsCondition)})
+"""The types of conditions that the dispatcher writes; conditions of any other type belong to other clients."""
+
+
 class ComponentsPhase(StrEnum):
     """v1beta2's `status.phase`."""
 

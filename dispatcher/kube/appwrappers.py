@@ -141,15 +141,20 @@ class AppWrappers:
         """The AppWrapper as it is now, parsed by `envelope.loads`; raises `NotFound` if it is gone."""
         return await self._client.get((await self._kind()).path(namespace, name), loads=envelope.loads)
 
-    async def write_status(self, view: AppWrapperView, status: dict[str, Any]) -> str:
+    async def write_status(
+        self, view: AppWrapperView, status: dict[str, Any], only_at: str | None = None
+    ) -> str:
         """Replace the status of this uid, never of a successor of the same name; return the new resource version.
 
-        The first operation of the JSON patch tests the uid; `Invalid` is raised if the test fails.
+        The first operation of the JSON patch tests the uid; `Invalid` is raised if the test fails. With `only_at`, the
+        resource version that the AppWrapper must still have, `Conflict` is raised if it has another one.
         """
         patch: list[Json] = [
             {"op": "test", "path": "/metadata/uid", "value": view.uid},
             {"op": "add", "path": "/status", "value": status},
         ]
+        if only_at is not None:
+            patch.append({"op": "add", "path": "/metadata/resourceVersion", "value": only_at})
         path = (await self._kind()).path(view.namespace, view.name)
         written = await self._client.patch(f"{path}/status", patch, accept=METADATA)
         return str(written["metadata"]["resourceVersion"])

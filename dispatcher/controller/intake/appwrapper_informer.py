@@ -159,13 +159,15 @@ class AppWrapperInformer:
         """Remove our finalizer, once no member cluster has objects of the AppWrapper."""
         await self._groups[view.group].api.remove_finalizer(view)
 
-    async def write_status(self, view: AppWrapperView, status: dict[str, Any]) -> str:
-        """Replace the status of an AppWrapper; return its new resource version."""
+    async def write_status(
+        self, view: AppWrapperView, status: dict[str, Any], only_at: str | None = None
+    ) -> str:
+        """Replace the status of an AppWrapper, at this resource version if one is given; return its new one."""
         if (
             self.view(view.uid) is not None
         ):  # else its deletion, which would forget the status, has come already
             self._reported[view.uid] = status  # before the write: its event may come before its answer
-        return await self._groups[view.group].api.write_status(view, status)
+        return await self._groups[view.group].api.write_status(view, status, only_at)
 
     def _watch(self, client: ClusterClient, discovery: Discovery, group: str) -> _Group:
         api = AppWrappers(client, discovery, group)

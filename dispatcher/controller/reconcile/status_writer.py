@@ -7,6 +7,9 @@ nothing; until the watch shows the last written status, it compares with that on
 
 The API server needs seconds to write the status of an AppWrapper that is too large to be read. These writes wait for
 each other, and have a lane of the work queue of their own (`controller.reconcile.reconciler.lane_of`).
+
+A write replaces the whole status, but never changes the conditions of other clients. If there are any, the write is
+refused when the status has changed since the watch showed it, and follows once the watch shows the change.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dispatcher import errors, log
@@ -26,7 +29,7 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake import deferral
 from dispatcher.core.model.record import Phase, Record
-from dispatcher.core.status.conditions import POD_COUNTS, Shown, project
+from dispatcher.core.status.conditions import POD_COUNTS, Shown, conditions_of_others, project
 from dispatcher.core.status.outlook import Outlook, outlook_in
 from dispatcher.kube.appwrappers import AppWrapperView
 
@@ -115,9 +118,11 @@ class StatusWriter:
 
     async def _report_deferred(self, view: AppWrapperView) -> None:
         """Write once that the AppWrapper is deferred, outside the queue."""
-        components = view.has_components
-        status = deferral.status(view.namespace, self._bound.most, has_components=components)
-        if status != self._shown(view):
+        shown = self._shown(view)
+        status = deferral.status(view.namespace, self._bound.most, has_components=view.has_components)
+        if others := conditions_of_others(shown):
+            status["conditions"] = list(others)
+        if status != shown:
             await self._write(view, status)
 
     def _is_due(self, record: Record, is_ending: bool) -> bool:
@@ -139,26 +144,31 @@ class StatusWriter:
         return False
 
     def _status(self, record: Record, view: AppWrapperView) -> Status:
-        attempt = record.attempt
+        attempt, said = record.attempt, self._shown(view)
         beyond = self._beyond_quota_of(record.uid)
         if beyond is None:
-            beyond = str(self._shown(view).get("beyondQuota", ""))
+            beyond = str(said.get("beyondQuota", ""))
+        shown = Shown(
+            has_components=view.has_components, beyond_quota=beyond, others=conditions_of_others(said)
+        )
         cluster = self._clusters.get(attempt.cluster) if attempt and record.has_objects else None
         if cluster is None:
             outlook = self._outlook_of(record.uid)
             if outlook is None:
-                outlook = outlook_in(self._shown(view))
-            shown = Shown(has_components=view.has_components, outlook=outlook, beyond_quota=beyond)
-            return project(record, shown)
+                outlook = outlook_in(said)
+            return project(record, replace(shown, outlook=outlook))
         pods, waiting = cluster.pod_counts(record.uid), cluster.pending_pods(record.uid)
-        return project(record, Shown(pods, tuple(waiting), view.has_components, beyond_quota=beyond))
+        return project(record, replace(shown, pods=pods, pending_pods=tuple(waiting)))
 
     def _shown(self, view: AppWrapperView) -> Status:
         """The status that readers see, or will see once the last write reaches them."""
+        ahead = self._ahead(view)
+        return view.status if ahead is None else ahead.status
+
+    def _ahead(self, view: AppWrapperView) -> _Written | None:
+        """The last write, if the watch does not show it yet."""
         written = self._written.get(view.uid)
-        if written is None or int(view.resource_version) >= written.resource_version:
-            return view.status
-        return written.status
+        return written if written and int(view.resource_version) < written.resource_version else None
 
     def _only_counts_too_soon(self, uid: str, status: Status, shown: Status) -> bool:
         if _without_counts(status) != _without_counts(shown):
@@ -172,14 +182,26 @@ class StatusWriter:
     async def _write(self, view: AppWrapperView, status: Status) -> None:
         try:
             async with self._one_large if view.excess else contextlib.nullcontext():
-                version = await self._informer.write_status(view, status)
+                version = await self._informer.write_status(view, status, self._guard(view))
         except errors.NotFound:
             return  # it was deleted meanwhile; its deletion is on the way to us
+        except errors.Conflict:
+            self._queue.add_later(
+                view.uid, RETRY_SECONDS
+            )  # if the event of the other change has come already
+            return
         except errors.Invalid as error:
             # Most likely another AppWrapper has the name now; the test of the uid has protected it.
             _log.warning("status_refused", appwrapper=f"{view.namespace}/{view.name}", error=str(error))
             return
         self._written[view.uid] = _Written(status, int(version), self._monotonic())
+
+    def _guard(self, view: AppWrapperView) -> str | None:
+        """The resource version that a write may replace; None for any, where no other client writes conditions."""
+        ahead = self._ahead(view)
+        if not conditions_of_others(view.status if ahead is None else ahead.status):
+            return None
+        return view.resource_version if ahead is None else str(ahead.resource_version)
 
 
 def _without_counts(status: Status) -> Status:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, assert_never
 
 from dispatcher.api import conditions as words
-from dispatcher.api.conditions import ConditionType, State
+from dispatcher.api.conditions import OUR_TYPES, ConditionType, State
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.quantity import quantity
 from dispatcher.core.model.record import ACTIVE, Condition, NotedIssue, Pending, Phase, QuotaSummary, Record
@@ -32,6 +32,9 @@ MOST_HELD: Final = 64
 MOST_CLUSTERS: Final = 256
 """The most clusters that `status.waiting` can list by the CRD."""
 
+MOST_OF_OTHERS: Final = 40
+"""Conditions of other clients that are kept: with all conditions of ours they are fewer than the CRD allows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shown:
@@ -39,7 +42,7 @@ class Shown:
 
     `pending_pods` are a few of the pods that cannot be scheduled, as MCAD lists them. `outlook` are fields of `waiting`
     (`core.status.outlook`), for a queued AppWrapper. `beyond_quota` says that a gang grew beyond the quota of its
-    queue.
+    queue. `others` are the conditions of other clients, such as approvals, as they are.
     """
 
     pods: PodCounts = NO_PODS
@@ -47,6 +50,7 @@ class Shown:
     has_components: bool = False
     outlook: Mapping[str, Any] = field(default_factory=dict)
     beyond_quota: str = ""
+    others: tuple[Mapping[str, Any], ...] = ()
 
 
 NOTHING_BESIDE: Final = Shown()
@@ -60,7 +64,8 @@ def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
     status: dict[str, Any] = {
         # MCAD omits it if false; its SDK then reports "not seen yet", whatever the other fields say.
         "canrun": can_run(record),
-        "conditions": [_entry(condition) for condition in record.conditions],
+        # Conditions of others come first, because clients take MCAD's last condition for the latest.
+        "conditions": [*shown.others, *map(_entry, record.conditions)],
         "filterignore": True,
         "queuejobstate": queue_job_state(record).value,
         "sender": _sender(record),
@@ -91,6 +96,21 @@ def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
     if shown.has_components:
         _add_components(status, record)
     return status
+
+
+def conditions_of_others(status: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """The conditions in a status whose types are not the dispatcher's, the last of each type, at most `MOST_OF_OTHERS`.
+
+    A status writer that replaces the status must keep them: others wrote them, and read them. Never raises.
+    """
+    found: dict[str, Mapping[str, Any]] = {}
+    written = status.get("conditions")
+    for entry in written if isinstance(written, list) else []:
+        type_ = entry.get("type") if isinstance(entry, dict) else None
+        if isinstance(type_, str) and type_ not in OUR_TYPES:
+            found.pop(type_, None)
+            found[type_] = entry
+    return tuple(found.values())[:MOST_OF_OTHERS]
 
 
 def _columns(record: Record) -> dict[str, Any]:

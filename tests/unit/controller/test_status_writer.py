@@ -96,6 +96,41 @@ async def test_somebody_elses_status_is_put_right(world: World) -> None:
     assert world.statuses() == [project(record)]
 
 
+APPROVED = {"type": "budget", "status": "True", "reason": "Granted", "message": "by finance"}
+
+
+async def test_conditions_of_others_stay_and_a_write_replaces_only_what_was_seen(world: World) -> None:
+    queued = project(make_blocked())
+    shown = {**queued, "conditions": [*queued["conditions"], APPROVED]}
+    world.show(make_appwrapper(status=shown, resourceVersion="7"))
+    await report(world, make_record(Phase.DISPATCHED))
+    (written,) = world.statuses()
+    assert written["conditions"] == [APPROVED, *project(make_record(Phase.DISPATCHED))["conditions"]]
+    assert world.server.requests("PATCH")[-1].body[-1] == {
+        "op": "add",
+        "path": "/metadata/resourceVersion",
+        "value": "7",
+    }
+
+
+async def test_write_over_a_later_change_of_others_is_tried_again(world: World) -> None:
+    world.show(make_appwrapper(status={"conditions": [APPROVED]}, resourceVersion="7"))
+    world.server.on("PATCH", f"{APPWRAPPERS}/aw/status", refusal(409, "Conflict"))
+    with capture_logs() as logs:
+        await report(world, make_record(Phase.DISPATCHED))
+    assert logs == []
+    assert await asyncio.wait_for(world.queue.get(), 3) == UID  # virtual
+
+
+async def test_conditions_of_others_stay_while_an_appwrapper_is_deferred(world: World) -> None:
+    view = world.show(make_appwrapper(status={"conditions": [APPROVED]}))
+    world.bound.most = 0
+    assert not world.bound.admits(view)
+    await world.status_writer.report(UID)
+    (written,) = world.statuses()
+    assert written["conditions"] == [APPROVED]
+
+
 async def test_own_write_is_believed_until_the_watch_has_caught_up(world: World) -> None:
     view = world.show(make_appwrapper())
     record = make_record(Phase.DISPATCHED)

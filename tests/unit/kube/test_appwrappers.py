@@ -159,6 +159,16 @@ async def test_status_is_written_to_that_uid_only(server: FakeApiServer, appwrap
     ]
 
 
+async def test_status_is_written_at_one_resource_version_if_asked(
+    server: FakeApiServer, appwrappers: AppWrappers
+) -> None:
+    server.on("PATCH", f"{OBJECT}/status", refusal(409, "Conflict"))
+    with pytest.raises(errors.Conflict):
+        await appwrappers.write_status(decode(make_appwrapper(group="mcad.ibm.com")), {}, only_at="16")
+    (patch,) = server.requests("PATCH")
+    assert patch.body[-1] == {"op": "add", "path": "/metadata/resourceVersion", "value": "16"}
+
+
 # --- held while a member cluster may have objects of it ------------------------------------------------------
 
 FINALIZER = "dispatcher.codeflare.dev/member-cluster"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.api.conditions import ConditionType, State
+from dispatcher.api.conditions import OUR_TYPES, ConditionType, State
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.condition_updates import new_condition
 from dispatcher.core.model.gang import Gang
@@ -20,7 +20,7 @@ from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.sharing.cycle import MOST_NAMED
 from dispatcher.core.scheduling.sharing.refusals import MOST_BORROWERS
-from dispatcher.core.status.conditions import Shown, project
+from dispatcher.core.status.conditions import MOST_OF_OTHERS, Shown, conditions_of_others, project
 from tests.builders import (
     NOW,
     WAITS,
@@ -591,3 +591,48 @@ def test_times_of_other_zones_are_shown_in_utc() -> None:
     record = make_record()
     moved = replace(record, conditions=tuple(replace(each, since=local) for each in record.conditions))
     assert project(moved) == project(record)
+
+
+def condition(type_: object, status: object = "True") -> dict[str, object]:
+    return {"type": type_, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        pytest.param(None, [], id="none"),
+        pytest.param("no list", [], id="no-list"),
+        pytest.param([3, None, {}, {"type": 3}, {"type": ["a"]}], [], id="no-conditions"),
+        pytest.param([condition(each) for each in sorted(OUR_TYPES)], [], id="all-of-ours"),
+        pytest.param(
+            [condition("b"), condition("Init"), condition("example.com/a", 7)],
+            [condition("b"), condition("example.com/a", 7)],
+            id="of-others-in-their-order-as-they-are",
+        ),
+        pytest.param(
+            [condition("a"), condition("b"), condition("a", "False")],
+            [condition("b"), condition("a", "False")],
+            id="the-last-of-a-type",
+        ),
+    ],
+)
+def test_conditions_of_others_are_those_of_other_types(
+    written: object, kept: list[dict[str, object]]
+) -> None:
+    assert conditions_of_others({"conditions": written}) == tuple(kept)
+
+
+def test_conditions_of_others_and_ours_are_not_more_than_the_crd_allows() -> None:
+    many = [condition(f"a{number}") for number in range(100)]
+    kept = conditions_of_others({"conditions": many})
+    most = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"][
+        "conditions"
+    ]["maxItems"]
+    assert len(kept) == MOST_OF_OTHERS
+    assert MOST_OF_OTHERS + len(OUR_TYPES) <= most
+
+
+def test_conditions_of_others_stand_before_ours() -> None:
+    record = make_blocked()
+    others = ({"type": "budget", "status": "True"},)
+    assert project(record, Shown(others=others))["conditions"] == [*others, *project(record)["conditions"]]
