@@ -42,15 +42,16 @@ class Strike:
 
 
 class Mortal:
-    """One dispatcher at a time on the same wires."""
+    """One dispatcher at a time on the same wires, each with the same settings."""
 
-    def __init__(self, wires: Wires) -> None:
+    def __init__(self, wires: Wires, **settings: str) -> None:
         self.wires = wires
+        self._settings = settings
         self._process: Process | None = None
 
     async def start(self) -> None:
         """Run the first."""
-        self._process = await self.wires.start_dispatcher(**CALM)
+        self._process = await self.wires.start_dispatcher(**CALM, **self._settings)
 
     async def replace(self) -> None:
         """Kill the one that runs and start another."""
