@@ -18,6 +18,7 @@ from dispatcher.core.intake.queue_labels import queues_of
 from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.kinds.pod_requests import PodSpecError, live_pod_requests
 from dispatcher.core.model.quantity import QuantityError, resource_amounts
+from dispatcher.core.model.provisioning import AWAITING_CAPACITY
 from dispatcher.core.model.resources import NOTHING, Resources, gpus
 from dispatcher.core.status.phases import phase_in
 from dispatcher.text import name_of, one_line
@@ -82,7 +83,8 @@ def held_gangs(
 def holds_capacity(appwrapper: Json) -> bool:
     """True from the dispatch of an AppWrapper until its capacity is free again."""
     status = appwrapper.get("status") or {}
-    return bool(status.get("cluster")) and status.get("state") not in _ENDED
+    awaits_capacity = (status.get("waiting") or {}).get("reason") == AWAITING_CAPACITY
+    return bool(status.get("cluster")) and status.get("state") not in _ENDED and not awaits_capacity
 
 
 def pods_of(raw: Iterable[Json]) -> list[BoundPod]:

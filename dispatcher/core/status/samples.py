@@ -124,7 +124,8 @@ class Moment:
         elif record.holds_capacity and record.attempt is not None:
             queue.running += 1
             _add(queue.running_demand, charge)
-            _add(self._held[record.attempt.cluster], charge)
+            if not record.attempt.awaits_capacity:
+                _add(self._held[record.attempt.cluster], charge)
             self._holders[record.attempt.cluster].add(record.uid)
 
     def _count_others(self, cluster: str, stock: LedgerReading, pods: Iterable[Pod]) -> None:

@@ -137,6 +137,14 @@ def test_programs_get_null_where_something_is_unknown() -> None:
     assert pretrain["endsBy"] == "2026-11-23T15:00:00+00:00"
 
 
+def test_gang_that_awaits_the_capacity_that_it_requested_runs_nowhere_yet() -> None:
+    awaiting = gang("ray", "hub", job(1, 1), state="Pending")
+    awaiting["status"]["waiting"] = {"reason": "AwaitingProvisioning", "message": "in 5 minutes"}
+    assert held_gangs([awaiting], {}) == []
+    del awaiting["status"]["waiting"]
+    assert [each.name for each in held_gangs([awaiting], {})] == ["ray"]
+
+
 def test_gang_that_grew_is_shown_with_what_it_holds() -> None:
     ray = gang("ray", "hub", job(1, 1))
     ray["status"]["held"] = {"cpu": "12", "nvidia.com/gpu": "3", "memory": "1Gi"}

@@ -8,12 +8,27 @@ from dataclasses import replace
 import pytest
 
 from dispatcher.controller.scheduling.cache import Cache
-from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import (
+    creation_steps,
+    first_steps,
+    provisioning_steps,
+    queue_steps,
+    removal_steps,
+    run_steps,
+)
 from dispatcher.core.model.incremental import run
 from dispatcher.core.model.record import HOLDING, Change, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger
-from tests.builders import at, make_core_node, make_gang, make_record, make_submission
+from tests.builders import (
+    at,
+    make_awaiting,
+    make_core_node,
+    make_gang,
+    make_record,
+    make_requested,
+    make_submission,
+)
 
 
 def hub() -> tuple[Cache, CapacityLedger]:
@@ -46,6 +61,20 @@ def test_reservation_follows_an_appwrapper_through_its_life() -> None:
         cache.put(record)
         free.append(ledger.free()["cpu"])
     assert free == [7000, 7000, 7000, 7000, 8000]
+
+
+def test_gang_that_awaits_its_capacity_takes_none_until_it_is_there_and_counts_as_a_holder() -> None:
+    cache, ledger = hub()
+    free = []
+    for record in (
+        make_awaiting(),
+        make_requested(),
+        provisioning_steps.provisioned(make_requested(), "there", at(3)).after,
+    ):
+        cache.put(record)
+        free.append(ledger.free()["cpu"])
+    assert free == [8000, 8000, 7000]
+    assert cache.count_holders("hub") == 1
 
 
 def test_reservation_moves_with_the_attempt_to_another_cluster() -> None:

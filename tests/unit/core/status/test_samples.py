@@ -25,7 +25,7 @@ from dispatcher.core.status.samples import (
     moment_of,
     reading_of,
 )
-from tests.builders import NOW, at, make_gang, make_record
+from tests.builders import NOW, at, make_gang, make_record, make_requested
 
 AWAY = CapacitySample("west", "cpu", 8000, 3000, 1000, 4000)
 
@@ -139,6 +139,14 @@ def test_gang_that_grew_is_sampled_with_what_it_holds() -> None:
     away = CapacitySample("hub", "cpu", 8000, 0, 0, 8000)
     assert queue.running_demand == demand * 3
     assert [each.held for each in moment.capacities([away])] == [demand["cpu"] * 3]
+
+
+def test_gang_that_awaits_its_capacity_is_sampled_in_its_queue_and_holds_nothing_of_its_cluster() -> None:
+    moment = counted([make_requested()])
+    away = CapacitySample("hub", "cpu", 8000, 0, 0, 8000)
+    assert [each.held for each in moment.capacities([away])] == [0]
+    (queue,) = moment.queues()
+    assert queue.running == 1
 
 
 def test_cluster_that_is_away_has_what_it_had_but_what_is_held_is_known() -> None:
