@@ -173,6 +173,7 @@ class Session:
             process.client, self._cluster.discovery, defaults_of_queues(settings), self._queues_changed
         )
         self._trees = self._queues.declared.trees
+        self._approvals = self._queues.declared.forest.approvals
         self._declarations = DeclarationKeeper(
             self._queues, QueueDeclarationStore(process.database, self._lease), now
         )
@@ -206,6 +207,7 @@ class Session:
                 lambda: self._queues.declared.trees,
                 lambda: self._priority_classes.classes,
             ),
+            lambda: self._queues.declared.forest,
         )
         self._authors = self._make_author_check()
         self._intake = self._make_intake()
@@ -350,6 +352,7 @@ class Session:
             self._limits.bound,
             self._outlooks.outlook_of,
             self._queue_statuses.beyond_quota_of,
+            self._limits.names_approvals,
         )
         acts = Acts(self._attempts, self._intake, creator, self._limits, self._pacing)
         return Reconciler(
@@ -600,14 +603,15 @@ class Session:
     async def _queues_changed(self) -> None:
         """A queue was declared, changed or removed: the next cycle plans with it.
 
-        Each undispatched AppWrapper has a queue in every tree of MCAD's, so another tree concerns all of them.
+        Each undispatched AppWrapper has a queue in every tree of MCAD's, so another tree concerns all of them. So do
+        approvals that queues name: few queues name any.
         """
         self._wake_scheduler()
         self._declarations.wake()
         self._usage.wake()
-        trees = self._queues.declared.trees
-        if trees != self._trees:
-            self._trees = trees
+        trees, approvals = self._queues.declared.trees, self._queues.declared.forest.approvals
+        if trees != self._trees or approvals != self._approvals:
+            self._trees, self._approvals = trees, approvals
             await for_each(self._cache.all_undispatched(), self._queue.add, Slices(time.monotonic))
 
     async def _classes_changed(self, names: frozenset[str]) -> None:

@@ -55,6 +55,9 @@ CLUSTER_SELECTOR: Final = f"{PREFIX}/cluster-selector"
 CLUSTER_PREFERENCE: Final = f"{PREFIX}/cluster-preference"
 """On an AppWrapper: a label selector over MemberClusters; the matching ones are preferred among equally good ones."""
 
+APPROVALS: Final = f"{PREFIX}/approvals"
+"""On an AppWrapper: the conditions that others must set True before it is dispatched, with commas between."""
+
 USER_ANNOTATION: Final = f"{PREFIX}/user"
 """On an AppWrapper, by the submitters' policy: the user of the API server who created it."""
 

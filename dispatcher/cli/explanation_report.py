@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from dispatcher.cli.author_facts import AuthorFacts
 from dispatcher.cli.output import UNKNOWN, text
+from dispatcher.cli.status_waiting import NO_POSITION_YET
 from dispatcher.cli.tables import Heading, table
 from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.quantity import in_words as amount_in_words
@@ -78,7 +79,7 @@ class Report:
             "namespace": record.namespace,
             "uid": record.uid,
             "state": record.phase,
-            "verdict": _verdict(found.outcome),
+            "verdict": _verdict(found),
             "position": found.position,
             "ahead": [each.key for each in found.ahead],
             "behind": [each.key for each in found.behind],
@@ -102,7 +103,8 @@ class Report:
 
     def _decision(self, outcome: Outcome | None) -> dict[str, Any]:
         if outcome is None:
-            return {}
+            awaited = self.explanation.awaited
+            return {"reason": awaited.reason, "message": awaited.message} if awaited else {}
         if isinstance(outcome, Placed):
             nodes = [[[node, pods] for node, pods in each] for each in outcome.assignment.places]
             return {"cluster": outcome.cluster, "nodes": nodes, "message": outcome.message}
@@ -165,6 +167,12 @@ class Report:
     def _lines(self, width: int | None, now: datetime | None) -> Iterator[str]:
         found, record = self.explanation, self.explanation.record
         outcome = found.outcome
+        if found.awaited is not None:
+            yield f"{record.key} waits: {found.awaited.reason}"
+            yield from self._facts_of_author()
+            yield f"  {NO_POSITION_YET}"
+            yield f"  {found.awaited.message}"
+            return
         if outcome is None:
             yield f"{record.key} may not be dispatched before {text(found.eligible_at)}."
             yield from self._start()
@@ -312,10 +320,11 @@ def _neighbours(word: str, every: Sequence[Record], nearest: Sequence[Record]) -
     return f", {word} {names}" if nearest else ""
 
 
-def _verdict(outcome: Outcome | None) -> str:
+def _verdict(explanation: Explanation) -> str:
+    outcome = explanation.outcome
     match outcome:
         case None:
-            return "NotEligible"
+            return "NotEligible" if explanation.awaited is None else "Waits"
         case Placed():
             return "Dispatch"
     return "DoesNotFit" if _fits_nowhere(outcome) else "Waits"

@@ -105,7 +105,8 @@ def plan(
     known = KnownSnapshots()
     shares, outcomes = world.plan_queues(known)
     decided = [each for each in outcomes if not isinstance(each, Drained)]
-    report = PlanReport(world, shares, outcomes, advise(world, decided, known) if repairs else {})
+    advice = advise(world, decided, known) if repairs else {}
+    report = PlanReport(world, shares, (*outcomes, *world.lacking_approvals()), advice)
     if output is not None:
         print(shown_as(report.as_document(), output))
     else:

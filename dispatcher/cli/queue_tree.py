@@ -297,6 +297,9 @@ def settings_of(queues: QueueList, name: str) -> list[Setting]:
             lambda count: str(count or "no bound"),
             str(forest.defaults.max_preemptions),
         ),
+        _inherited(
+            "approvals", path, lambda each: each.approvals, lambda names: ", ".join(names) or "none", "none"
+        ),
         _inherited("preemptibleBelow", path, lambda each: each.preemptible_below, str, "every priority"),
         *_selectors("clusterSelector", place.cluster_selectors, "every cluster", name),
         *_selectors("namespaceSelector", place.namespace_selectors, "every namespace", name),

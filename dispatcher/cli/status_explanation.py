@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from dispatcher.cli.appwrapper_status import OUTSIDE, AppWrapperStatus
 from dispatcher.cli.status_waiting import (
+    NO_POSITION_YET,
     clusters_table,
     estimate_of,
     holders_table,
@@ -19,7 +20,7 @@ from dispatcher.cli.status_waiting import (
     quota_of,
     repair_of,
 )
-from dispatcher.core.model.record import LACKS_QUOTA, TOO_LARGE
+from dispatcher.core.model.record import AWAITING_APPROVAL, LACKS_QUOTA, TOO_LARGE
 from dispatcher.core.model.timestamps import time_in
 from dispatcher.text import name_of, one_line, text_of
 
@@ -88,7 +89,10 @@ class StatusExplanation(AppWrapperStatus):
         verb = "waits" if self._verdict == "Waits" else "does not fit any cluster"
         yield f"{self.key} {verb}: {name_of(waiting.get('reason'))}"
         yield f"  {self._place()}"
-        if waiting.get("reason") not in TOO_LARGE:  # the line above says why it never starts
+        if waiting.get("reason") not in {
+            *TOO_LARGE,
+            AWAITING_APPROVAL,
+        }:  # the line above says why it does not start
             yield f"  estimated start {estimate_of(waiting)}"
         clusters = clusters_table(waiting, width)
         if not clusters:
@@ -107,7 +111,8 @@ class StatusExplanation(AppWrapperStatus):
             return f"position {position} in the queue"
         if self.waiting.get("reason") in TOO_LARGE:
             return "no position in the queue: it would not go if nothing else ran"
-        return "no position in the queue now"
+        is_approved = self.waiting.get("reason") != AWAITING_APPROVAL
+        return "no position in the queue now" if is_approved else NO_POSITION_YET
 
     def _not_pending(self) -> str:
         status = self.status

@@ -20,6 +20,7 @@ _HOLDERS: Final = (Heading("HELD BY", is_namespaced=True), Heading("USER", 1), H
 _CLUSTERS: Final = (Heading("CLUSTER"), Heading("REASON"), Heading("MESSAGE", wraps=True))
 _REPAIR: Final = "it would be dispatched "
 """How the message of a repair begins (`core.status.outlook`)."""
+NO_POSITION_YET: Final = "no position in the queue: it takes part in no cycle before it has all approvals"
 _AMOUNTS: Final = ("nominal", "used", "available", "most")
 
 

@@ -12,6 +12,7 @@ from dispatcher.api.annotations import KEYS, FaultTolerance, fault_tolerance
 from dispatcher.api.appwrapper import spec_hash
 from dispatcher.api.mutable_spec import MutableSpec, mutable_spec
 from dispatcher.api.names import (
+    APPROVALS,
     APPWRAPPER_KIND,
     APPWRAPPER_VERSION,
     CLUSTER_PREFERENCE,
@@ -61,6 +62,8 @@ class AppWrapperView:
     submitter: Submitter = UNKNOWN
     """The submitter that the annotations name; without the submitters' policy any user can write them."""
     excess: SpecSize | None = None
+    approvals: str = ""
+    """The annotation that names approvals, as written."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """The labels that may name a queue or a priority class."""
     provisioning_parameters: Mapping[str, str] = field(default_factory=dict)
@@ -98,6 +101,7 @@ def decode(raw: Json, *, with_spec: bool = True) -> AppWrapperView:
         cluster_annotations={key: annotations[key] for key in _CLUSTER_ANNOTATIONS if key in annotations},
         has_finalizer=FINALIZER in (metadata.get("finalizers") or ()),
         submitter=submitter_of(annotations),
+        approvals=annotations.get(APPROVALS, ""),
         excess=None if size.is_acceptable else size,
         labels=kept_labels(metadata.get("labels") or {}),
         provisioning_parameters=parameters_in(annotations),

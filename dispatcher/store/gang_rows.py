@@ -21,7 +21,15 @@ from dispatcher.core.model.nodes import (
     Toleration,
 )
 from dispatcher.core.model.provisioning import Provisioning
-from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Attempt, Growth, Phase, Record
+from dispatcher.core.model.record import (
+    AWAITING_APPROVAL,
+    MOST_GROWTHS_KEPT,
+    Attempt,
+    Growth,
+    Pending,
+    Phase,
+    Record,
+)
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Kind
 from dispatcher.core.model.resources import Resources
 
@@ -47,8 +55,16 @@ def queued_or_running_of(row: Mapping[Any, Any]) -> Record:
         phase=Phase(row["phase"]),
         gang=gang_of(row),
         requirements=requirements_of(row),
+        pending=_approvals_awaited(row),
         attempt=attempt,
     )
+
+
+def _approvals_awaited(row: Mapping[Any, Any]) -> Pending | None:
+    """The pending reason of a gang that lacks approvals; None for other gangs, whose reason decides nothing."""
+    if row["pending_reason"] != AWAITING_APPROVAL:
+        return None
+    return Pending(AWAITING_APPROVAL, row["pending_message"])
 
 
 _DECIDING: Final = (

@@ -276,6 +276,7 @@ def _state(record: Record, beside: Record | None = None) -> Row:
         "pending_clusters": pending.clusters if pending else (),
         "pending_queue": pending.queue if pending else "",
         "pending_preempting": pending.preempting if pending else (),
+        "pending_approvals": pending.approvals if pending else (),
         **_UNHEALTHY.row(record.unhealthy),
         "attempt": attempt.number if attempt else None,
         "cluster": attempt.cluster if attempt else None,
@@ -373,6 +374,7 @@ def _pending_of(row: Mapping[Any, Any]) -> Pending | None:
         "clusters": tuple(_rejection(**each) for each in row["pending_clusters"]),
         "quota": _quota_of(row["pending_quota"]),
         "preempting": tuple(row["pending_preempting"]),
+        "approvals": tuple(row["pending_approvals"]),
     }
     return Pending(**{**_PENDING.arguments(row), **converted})
 

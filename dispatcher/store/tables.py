@@ -159,6 +159,7 @@ appwrapper: Final = Table(
     _text("pending_queue"),
     Column("pending_quota", JSONB),
     Column("pending_preempting", JSONB, nullable=False, server_default=text("'[]'")),
+    Column("pending_approvals", JSONB, nullable=False, server_default=text("'[]'")),
     Column("unprovisioned", JSONB, nullable=False, server_default=text("'[]'")),
     _count("provisioning_failures"),
     # Far beyond any use. A slope that takes a priority past a double would make the order of the whole queue

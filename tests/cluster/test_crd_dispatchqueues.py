@@ -84,6 +84,7 @@ EVERY_FIELD: Json = {
     "clusterSelector": "gpu=h100",
     "namespaceSelector": "tier in (gold, silver)",
     "stopPolicy": "HoldAndDrain",
+    "approvals": ["example.com/budget", "data-staged"],
 }
 
 
@@ -117,6 +118,19 @@ async def test_queue_needs_no_spec(api: Api) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
+        pytest.param(
+            {"approvals": ["Running"]},
+            "spec.approvals[0]: Invalid value: is a condition that the dispatcher writes itself",
+            id="approval-of-the-dispatchers",
+        ),
+        pytest.param(
+            {"approvals": ["a b"]}, "spec.approvals[0] in body should match", id="approval-that-is-no-type"
+        ),
+        pytest.param(
+            {"approvals": ["budget", "budget"]},
+            'spec.approvals[1]: Duplicate value: "budget"',
+            id="approval-twice",
+        ),
         pytest.param(
             {"resources": quota(nominalQuota=-1)},
             "spec.resources.cpu.nominalQuota in body should be greater than or equal to 0",

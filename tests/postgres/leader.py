@@ -69,6 +69,7 @@ class Wish:
     asked: MutableSpec = field(default_factory=MutableSpec)
     wanted: bool = True
     queues: tuple[str, ...] = ()
+    awaits: Pending | None = None
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,14 @@ class Leader:
         there = self.there.get(record.uid)
         sight = replace(sight, bound=there.taken if there else NOTHING)
         seen = ObservedState(
-            record, wish.wanted, self.later(), wish.asked, wish.terms, sight, queues=wish.queues
+            record,
+            wish.wanted,
+            self.later(),
+            wish.asked,
+            wish.terms,
+            sight,
+            queues=wish.queues,
+            awaits=wish.awaits,
         )
         change = self._act(record, wish, decide(seen), luck)
         if change is not None:
@@ -269,6 +277,10 @@ class Leader:
                 return queue_steps.reprioritise(record, wish.asked.priority, wish.asked.priority_slope, now)
             case Step.REDIRECT:
                 return queue_steps.redirect(record, asked_requirements(record, wish.asked), now)
+            case Step.FOLLOW_APPROVALS:
+                if wish.awaits is None:
+                    return queue_steps.approve(record, now)
+                return queue_steps.await_approvals(record, wish.awaits, now)
             case Step.MOVE:
                 return queue_steps.move(record, wish.queues, now)
             case Step.SUSPEND:

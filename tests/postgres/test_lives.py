@@ -27,6 +27,7 @@ from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle import first_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
@@ -103,6 +104,7 @@ OF_PROVISIONING = {
     Cause.PROVISIONING_REFUSED,
 }
 """What happens to one whose capacity is requested: test_provisioning.py has these."""
+AWAITED = pending_without(["budget"])
 LUCK = st.sampled_from([*Luck, Luck.GOOD])
 
 
@@ -254,11 +256,12 @@ class Lives(RuleBasedStateMachine):
     def its_user_asks_for_something_else(
         self, number: int, asked: MutableSpec, sight: ObservedObjects | None
     ) -> None:
-        """Who asks for a priority asks for other queues, too."""
+        """Who asks for a priority asks for other queues, too, in which an approval is missing."""
         record = self.leader.record(number)
         if record is not None:
             self.leader.wishes[record.uid].asked = asked
             self.leader.wishes[record.uid].queues = ("team", "tree/node") if asked.priority else ("default",)
+            self.leader.wishes[record.uid].awaits = AWAITED if asked.priority else None
             self.run(self.leader.look(record.uid, sight, Luck.GOOD, times=2))
 
     @rule(number=NUMBERS)

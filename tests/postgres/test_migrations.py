@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.lifecycle import approvals, queue_steps
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import (
     Attempt,
@@ -356,10 +356,10 @@ async def test_positions_are_counted_for_each_label_again_in_the_revision_before
     newest = dict(rows_of(database_url, SHOWN))
     assert rows_of(database_url, shown) == [("first", 1), ("second", 2)]
     await asyncio.to_thread(migrate.downgrade, database_url, "0022")
-    after = dict(rows_of(database_url, SHOWN))
+    known = dict(rows_of(database_url, SHOWN))
     await asyncio.to_thread(migrate.downgrade, database_url, "0021")
     before = dict(rows_of(database_url, SHOWN))
-    assert {name for name in after if after[name] != before[name]} == {
+    assert {name for name in known if known[name] != before[name]} == {
         "history.queue_now",
         *(f"{schema}.queue_now.2" for schema in ("history", "tenant")),
     }
@@ -368,6 +368,34 @@ async def test_positions_are_counted_for_each_label_again_in_the_revision_before
     await asyncio.to_thread(migrate.check, database_url)
     assert dict(rows_of(database_url, SHOWN)) == newest
     assert rows_of(database_url, shown) == [("first", 1), ("second", 2)]
+
+
+async def test_gang_that_lacks_approvals_has_a_position_in_the_revision_before(
+    database_url: str, queue: QueueStore
+) -> None:
+    forget_replay(database_url)
+    awaits = approvals.pending_without(["budget"])
+    (record, _) = (await queue.commit([make_submit("awaits", pending=awaits), make_submit("free")])).accepted
+    shown: LiteralString = "SELECT name, position FROM history.queue_now ORDER BY name"
+    newest = dict(rows_of(database_url, SHOWN))
+    assert rows_of(database_url, shown) == [("awaits", None), ("free", 1)]
+    assert (await loaded(database_url))[0] == record
+    await asyncio.to_thread(migrate.downgrade, database_url, "0023")
+    known = dict(rows_of(database_url, SHOWN))
+    await asyncio.to_thread(migrate.downgrade, database_url, "0022")
+    before = dict(rows_of(database_url, SHOWN))
+    assert {name for name in known if known[name] != before[name]} == {
+        "waiting_advice",
+        "history.overtakes",
+        "history.queue_now",
+        *(f"{schema}.queue_now.2" for schema in ("history", "tenant")),
+    }
+    assert rows_of(database_url, shown) == [("awaits", 1), ("free", 2)]
+    await asyncio.to_thread(migrate.migrate, database_url)
+    await asyncio.to_thread(migrate.check, database_url)
+    assert dict(rows_of(database_url, SHOWN)) == newest
+    assert awaits is not None
+    assert (await loaded(database_url))[0] == replace(record, pending=replace(awaits, approvals=()))
 
 
 async def test_what_an_older_release_left_ending_before_it_began_is_mended_and_goes_up_and_down(

@@ -14,7 +14,7 @@ from dispatcher.core.lifecycle import queue_steps, removal_steps
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.provisioning import AWAITING_CAPACITY
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.record import AWAITING_APPROVAL, Phase
 from dispatcher.core.scheduling import cluster_filters, explain
 from dispatcher.core.scheduling.sharing import refusals
 from dispatcher.probes import Role
@@ -62,7 +62,7 @@ def waits_for() -> set[str]:
         constants(explain)
         | constants(cluster_filters)
         | constants(refusals)
-        | {queue_steps.AWAITING_RELEASE, AWAITING_CAPACITY}
+        | {queue_steps.AWAITING_RELEASE, AWAITING_CAPACITY, AWAITING_APPROVAL}
         | first_words("Pending")
         | {words.PREEMPTION_TRIGGERED, "CreationPostponed", words.CLUSTER_LOST, words.NAMESPACE_QUEUE_FULL}
     )

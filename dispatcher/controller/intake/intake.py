@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeGuard
 
 from dispatcher import errors, log
+from dispatcher.api.approvals import approvals_in
 from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.conditions import ConditionType, State
 from dispatcher.api.names import HUB_CLUSTER
@@ -426,7 +427,12 @@ class Intake:
                 check_no_secret_values(spec)
         except SpecError as error:
             return replace(first_steps.reject(submission, _failure(view, error), self._now()), spec=None)
-        return first_steps.submit(submission, gang, self._now())
+        try:
+            approvals_in(view.approvals)
+        except SpecError as error:
+            return first_steps.reject(submission, _failure(view, error), self._now())
+        awaits = self._limits.awaited(view, submission.queues)
+        return first_steps.submit(replace(submission, awaits=awaits), gang, self._now())
 
     def _reject(self, view: AppWrapperView, error: SpecError) -> Change:
         submission = self._submission(view)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dispatcher import log
+from dispatcher.api.approvals import granted_in
 from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.controller.intake.label_resolver import LabelResolver
@@ -17,7 +18,10 @@ from dispatcher.core.kinds import server_fields
 from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.demand import Charge, charge_of
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
+from dispatcher.core.lifecycle import approvals
 from dispatcher.core.lifecycle.first_steps import Submission
+from dispatcher.core.model.record import Pending
+from dispatcher.core.queues.forest import Forest
 from dispatcher.kube.appwrappers import AppWrapperView
 
 MOST_QUEUED: Final = 5000
@@ -31,6 +35,13 @@ def _nothing(_namespace: str) -> int:
 
 def _no_ceiling(_namespace: str) -> Ceiling:
     return NO_CEILING
+
+
+def _no_queues() -> Forest:
+    return _NO_QUEUES
+
+
+_NO_QUEUES: Final = Forest.of(())
 
 
 def _nobody(_uid: str) -> None:
@@ -119,13 +130,14 @@ class QueueBound:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of all namespaces; by default there are no ceilings."""
+    """The limits of all namespaces; by default there are no ceilings. `forest` returns the declared queues."""
 
     rule: Rule = Rule.LARGER
     ceiling_of: Callable[[str], Ceiling] = _no_ceiling
     bound: QueueBound = field(default_factory=QueueBound)
     kinds: Kinds = BUILT_IN
     labels: LabelResolver = field(default_factory=LabelResolver)
+    forest: Callable[[], Forest] = _no_queues
 
     def asked(self, view: AppWrapperView) -> MutableSpec | None:
         """The mutable spec that counts: the requested one, by its class and within the ceiling of the namespace."""
@@ -144,6 +156,15 @@ class Limits:
     def unknown_class(self, view: AppWrapperView) -> str:
         """The warning about a priority class that does not exist; empty if there is no need for one."""
         return self.labels.unknown_class(view, view.mutable_spec) if view.mutable_spec else ""
+
+    def awaited(self, view: AppWrapperView, leaves: tuple[str, ...]) -> Pending | None:
+        """The pending reason of an AppWrapper in these queues that lacks approvals; None if it has all."""
+        granted = granted_in(view.status)
+        return approvals.awaited(view.approvals, leaves, self.forest(), granted)
+
+    def names_approvals(self, leaves: tuple[str, ...]) -> bool:
+        """True if one of these queues names approvals."""
+        return any(place.approvals for place in self.forest().places_of(leaves))
 
     def charge(self, spec: AppWrapperSpec) -> Charge:
         """The demand of a gang, with the warnings about its spec; raises `DemandError` if it cannot be derived.

@@ -9,11 +9,17 @@ from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.intake.intake import Intake
 from dispatcher.controller.intake.limits import Limits
 from dispatcher.controller.reconcile.creation import Creator
-from dispatcher.controller.reconcile.pacing import Pacing
+from dispatcher.controller.reconcile.pacing import Pacing, Withdrawals
 from dispatcher.controller.reconcile.remediation import Remediator
 from dispatcher.controller.reconcile.removal import Remover
 from dispatcher.controller.reconcile.result import NOTHING, Result, poll
-from dispatcher.core.lifecycle import provisioning_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import (
+    approvals,
+    provisioning_steps,
+    queue_steps,
+    removal_steps,
+    run_steps,
+)
 from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step, asked_requirements
 from dispatcher.core.model.record import Change, Record
 
@@ -32,6 +38,7 @@ class Acts:
         self._remediator = Remediator(attempts)
         self._limits = limits
         self._pacing = pacing
+        self._withdrawals = Withdrawals()
 
     async def act(self, uid: str, observed: ObservedState, decision: Decision) -> Result:
         """Carries out a decision about the AppWrapper of that uid."""
@@ -54,6 +61,8 @@ class Acts:
                 return await self._delete(record)
             case Step.REPRIORITISE | Step.REDIRECT | Step.MOVE | Step.SUSPEND | Step.RESUME:
                 return self._follow_user(record, observed, decision)
+            case Step.FOLLOW_APPROVALS:
+                return self._follow_approvals(record, observed)
             case Step.CREATE:
                 return await self._creator.create(record)
             case Step.REQUEST_CAPACITY:
@@ -119,6 +128,22 @@ class Acts:
             return Result(after=wait)
         change = self._requested(record, observed, decision)
         return Result(change, wakes_scheduler=True, follows_user=True) if change else NOTHING
+
+    def _follow_approvals(self, record: Record, observed: ObservedState) -> Result:
+        """Commits which approvals are missing: at once if the gang was not waiting for any, else after a pause."""
+        now, known, seen = self._attempts.now(), record.pending, observed.awaits
+        known = known if record.awaits_approval else None
+        wait = self._withdrawals.wait(record.uid, now)
+        if known is not None and wait:
+            return Result(after=wait)
+        if approvals.is_withdrawal(known, seen):
+            self._withdrawals.note(record.uid, now)
+        change = (
+            queue_steps.approve(record, now)
+            if seen is None
+            else queue_steps.await_approvals(record, seen, now)
+        )
+        return Result(change, wakes_scheduler=True)
 
     def _requested(self, record: Record, observed: ObservedState, decision: Decision) -> Change | None:
         now, asked = self._attempts.now(), observed.asked

@@ -64,12 +64,17 @@ class Observer:
     def is_as_asked(self, record: Record) -> bool:
         """True unless the watches show that a queued gang is to go to another cluster or queue, or nowhere, by now.
 
+        It is to go nowhere while it lacks approvals, also under a new leader that has followed none of them yet.
+
         The reconciler follows a user once a second. Within that second the record counts: else a user who changes a
         gang in a loop would keep capacity from others in each cycle.
         """
         view = self._informer.view(record.uid)
         if view is None:
-            return not self._informer.can_tell(record.group)
+            can_tell = self._informer.can_tell(record.group)
+            return not can_tell and not self._limits.names_approvals(record.leaves)
+        if self._limits.awaited(view, record.leaves) is not None:
+            return False  # the reconciler follows a withdrawn approval at once
         if self._pacing.had_turn(record.uid, self._attempts.now()):
             return not view.deleting
         queues = self._limits.labels.queues_of(view)
@@ -89,6 +94,7 @@ class Observer:
             asked=self._limits.asked(view) if view else None,
             queues=self._limits.labels.queues_of(view) if view else (),
             unknown_class=self._limits.unknown_class(view) if view else "",
+            awaits=self._limits.awaited(view, record.leaves) if view and record else None,
             policy=policy,
             objects=objects,
             request=request,

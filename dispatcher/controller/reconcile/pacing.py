@@ -1,10 +1,15 @@
-"""Limits how often the requests of a user are committed: each writes history, and users can patch in a loop."""
+"""Limits how often the requests of a user, and approvals, are committed: each writes history.
+
+Users can patch in a loop.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from datetime import datetime, timedelta
 from typing import Final
+
+from dispatcher.core.lifecycle.approvals import pause_after
 
 FOLLOWED_EVERY: Final = timedelta(seconds=1)
 """The pause between two commits of a changed priority, selector or `suspend`; the last value wins, and none is lost."""
@@ -38,3 +43,32 @@ class Pacing:
     def _forget_past(self, now: datetime) -> None:
         while self._turns and next(iter(self._turns.values())) + self._every <= now:
             self._turns.popitem(last=False)
+
+
+WITHDRAWALS_COUNTED_FOR: Final = timedelta(hours=1)
+"""The time after the last withdrawal of an approval until all withdrawals of its AppWrapper are forgotten."""
+
+
+class Withdrawals:
+    """Counts by key how often approvals were withdrawn; the pause before a change is followed grows with that."""
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[str, tuple[int, datetime]] = OrderedDict()
+        """The number of withdrawals by key and the time of the last one, the oldest first."""
+
+    def note(self, key: str, now: datetime) -> None:
+        """Note that an approval was withdrawn."""
+        self._forget_past(now)
+        count, _ = self._counts.get(key, (0, now))
+        self._counts[key] = count + 1, now
+        self._counts.move_to_end(key)
+
+    def wait(self, key: str, now: datetime) -> float:
+        """Seconds until the next change is followed; 0 if it may be now."""
+        self._forget_past(now)
+        count, last = self._counts.get(key, (0, now))
+        return max(0.0, (last + pause_after(count) - now).total_seconds())
+
+    def _forget_past(self, now: datetime) -> None:
+        while self._counts and next(iter(self._counts.values()))[1] + WITHDRAWALS_COUNTED_FOR <= now:
+            self._counts.popitem(last=False)

@@ -8,8 +8,9 @@ nothing; until the watch shows the last written status, it compares with that on
 The API server needs seconds to write the status of an AppWrapper that is too large to be read. These writes wait for
 each other, and have a lane of the work queue of their own (`controller.reconcile.reconciler.lane_of`).
 
-A write replaces the whole status, but never changes the conditions of other clients. If there are any, the write is
-refused when the status has changed since the watch showed it, and follows once the watch shows the change.
+A write replaces the whole status, but never changes the conditions of other clients. If there are any, or if approvals
+are expected, the write is refused when the status has changed since the watch showed it. It follows once the watch
+shows the change.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class StatusWriter:
 
     `outlook_of` returns the outlook of a queued AppWrapper by uid; None while this leader has none yet. The outlook in
     the status then stays, so that a new leader does not remove it and write it again. So it is with `beyond_quota_of`,
-    the sentence about a gang that grew beyond the quota of its queue.
+    the sentence about a gang that grew beyond the quota of its queue. `names_approvals` is true of queues that name
+    approvals.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class StatusWriter:
         bound: QueueBound | None = None,
         outlook_of: Callable[[str], Outlook | None] = lambda _uid: None,
         beyond_quota_of: Callable[[str], str | None] = lambda _uid: None,
+        names_approvals: Callable[[tuple[str, ...]], bool] = lambda _leaves: False,
     ) -> None:
         self._informer = informer
         self._cache = cache
@@ -80,6 +83,7 @@ class StatusWriter:
         self._bound = QueueBound() if bound is None else bound
         self._outlook_of = outlook_of
         self._beyond_quota_of = beyond_quota_of
+        self._names_approvals = names_approvals
         self._written: dict[str, _Written] = {}
         self._changing_since: dict[str, tuple[Phase, float]] = {}
         self._one_large = asyncio.Semaphore(1)
@@ -198,8 +202,9 @@ class StatusWriter:
 
     def _guard(self, view: AppWrapperView) -> str | None:
         """The resource version that a write may replace; None for any, where no other client writes conditions."""
-        ahead = self._ahead(view)
-        if not conditions_of_others(view.status if ahead is None else ahead.status):
+        ahead, record = self._ahead(view), self._cache.get(view.uid)
+        expects = view.approvals or (record is not None and self._names_approvals(record.leaves))
+        if not expects and not conditions_of_others(view.status if ahead is None else ahead.status):
             return None
         return view.resource_version if ahead is None else str(ahead.resource_version)
 

@@ -12,16 +12,17 @@ from datetime import datetime
 from typing import Any, Final
 
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
-from dispatcher.api.names import APPWRAPPER_KIND, APPWRAPPER_VERSION, PLURALS
+from dispatcher.api.names import APPROVALS, APPWRAPPER_KIND, APPWRAPPER_VERSION, PLURALS
 from dispatcher.api.spec_errors import SpecError, joined, quoted
 from dispatcher.core.intake.queue_labels import kept_labels, queues_of
 from dispatcher.core.intake.scheduling_fields import expected_seconds, limit_seconds, requirements_of
 from dispatcher.core.kinds.breakdown import is_appwrapper, object_of
 from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.kinds.pod_defaults import PodDefaults, with_defaults
-from dispatcher.core.lifecycle import first_steps
+from dispatcher.core.lifecycle import approvals, first_steps
 from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.core.model.record import Record
+from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 
 LAST: Final = 2**62
@@ -51,6 +52,8 @@ def propose(
     there = _text(metadata, "namespace") or namespace
     annotations, labels = _texts(metadata, "annotations"), _texts(metadata, "labels")
     parsed = parse_spec(spec, namespace=there)
+    queues = queues_of(kept_labels(labels), rules.namespaces.get(there, {}), rules.trees)
+    needed = approvals.needed(annotations.get(APPROVALS, ""), queues, Forest.of(rules.queues))
     submission = Submission(
         uid=f"proposal/{number}",
         group=str(raw["apiVersion"]).partition("/")[0],
@@ -59,13 +62,14 @@ def propose(
         created_at=now,
         spec=b"",
         spec_hash="",
-        queues=queues_of(kept_labels(labels), rules.namespaces.get(there, {}), rules.trees),
+        queues=queues,
         priority=parsed.priority,
         priority_slope=parsed.priority_slope,
         suspended=parsed.suspend,
         expected_seconds=expected_seconds(parsed),
         limit_seconds=limit_seconds(parsed),
         requirements=requirements_of(annotations, there, parsed),
+        awaits=approvals.pending_without(needed),
     )
     gang = charge_of(parsed, rules.declared_demand, rules.kinds).gang
     submitted = first_steps.submit(submission, gang, now).after

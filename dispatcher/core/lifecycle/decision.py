@@ -21,7 +21,7 @@ from dispatcher.core.lifecycle.health import HealthIssue, ObservedObjects, Remed
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.provisioning import Answer
 from dispatcher.core.model.pod_counts import PodCounts
-from dispatcher.core.model.record import ACTIVE, Phase, Record
+from dispatcher.core.model.record import ACTIVE, Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 
 
@@ -64,6 +64,8 @@ class ObservedState:
     """The state of its ProvisioningRequest; None while no watch has shown one."""
     request_is_absent: bool = False
     """True if a complete list lacks its ProvisioningRequest."""
+    awaits: Pending | None = None
+    """The pending reason of a queued gang that lacks approvals now; None if it has all."""
     unknown_class: str = ""
     """A sentence that the priority class which its labels name does not exist; empty if there is no need for one."""
 
@@ -81,6 +83,8 @@ class Step(StrEnum):
     """Commit the priority it asks for now."""
     REDIRECT = "redirect"
     """Commit to which clusters it asks to go now."""
+    FOLLOW_APPROVALS = "follow-approvals"
+    """Commit which approvals it lacks now."""
     MOVE = "move"
     """Commit the queues that its labels name now."""
     SUSPEND = "suspend"
@@ -211,7 +215,7 @@ def _give_up(record: Record, loss: Loss) -> Decision:
 def _decide_inactive(record: Record, seen: ObservedState) -> Decision:
     match record.phase:
         case Phase.QUEUED:
-            return Decision(Step.SUSPEND) if _is_suspended(seen) else _follow(record, seen)
+            return _decide_queued(record, seen)
         case Phase.SUSPENDED:
             released = seen.asked is not None and not seen.asked.suspend
             return Decision(Step.RESUME) if released else _follow(record, seen)
@@ -252,6 +256,16 @@ def _await_capacity(record: Record, seen: ObservedState) -> Decision | None:
     if due > seen.now and not is_first:
         return Decision(Step.NOOP, until=due)
     return Decision(Step.NOTE_PROVISIONING, message=said)
+
+
+def _decide_queued(record: Record, seen: ObservedState) -> Decision:
+    if _is_suspended(seen):
+        return Decision(Step.SUSPEND)
+    known = record.pending if record.awaits_approval else None
+    if seen.awaits is not None and known is None:
+        return Decision(Step.FOLLOW_APPROVALS)
+    followed = _follow(record, seen)
+    return Decision(Step.FOLLOW_APPROVALS) if followed is NOOP and seen.awaits != known else followed
 
 
 def pods_run(record: Record, policy: LifecyclePolicy, pods: PodCounts) -> bool:

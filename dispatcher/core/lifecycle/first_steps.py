@@ -15,7 +15,7 @@ from dispatcher.api.submitter import UNKNOWN, Submitter
 from dispatcher.core.lifecycle.condition_updates import new_condition, unknown_class
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
 from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.record import Attempt, Change, Condition, Event, ObjectRef, Record
+from dispatcher.core.model.record import Attempt, Change, Condition, Event, ObjectRef, Pending, Record
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 
 
@@ -45,19 +45,23 @@ class Submission:
     """How the declared demand differs from that of the templates, with both amounts; empty if they agree."""
     unknown_class: str = ""
     """A sentence that the priority class which its labels name does not exist; empty if there is no need for one."""
+    awaits: Pending | None = None
+    """The pending reason of an AppWrapper that lacks approvals; None if it has all."""
 
 
 _CARRYING_WARNINGS: Final = frozenset({Cause.SUBMITTED, Cause.SUBMITTED_SUSPENDED, Cause.ADOPTED})
 
 
 def submit(submission: Submission, gang: Gang, now: datetime) -> Change:
-    """Queues a valid AppWrapper, or records it as suspended."""
+    """Queues a valid AppWrapper, or records it as suspended; one that lacks approvals takes part in no cycle."""
     first = _first_conditions(submission, now)
     if submission.suspended:
         suspended = new_condition(ConditionType.SUSPENDED, now, words.SUSPENDED_BY_USER)
         return _first(submission, Cause.SUBMITTED_SUSPENDED, now, gang=gang, conditions=(*first, suspended))
     queueing = new_condition(ConditionType.QUEUEING, now, words.AWAITING_HEAD_OF_LINE)
-    return _first(submission, Cause.SUBMITTED, now, gang=gang, conditions=(*first, queueing))
+    return _first(
+        submission, Cause.SUBMITTED, now, gang=gang, conditions=(*first, queueing), pending=submission.awaits
+    )
 
 
 def reject(submission: Submission, message: str, now: datetime) -> Change:
@@ -202,12 +206,14 @@ def _first(submission: Submission, cause: Cause, now: datetime, **fields: object
     )
     warning = one_line("; ".join(submission.warnings)) if cause in _CARRYING_WARNINGS else ""
     after = replace(record, **fields)  # type: ignore[arg-type]  # fields are Record's own, by keyword
+    pending = after.pending
     event = Event(
         at=now,
         cause=cause,
         from_phase=None,
         to_phase=target,
-        message=after.message or warning,
+        reason=pending.reason if pending else "",
+        message=after.message or "; ".join(filter(None, (pending.message if pending else "", warning))),
         cluster=after.attempt.cluster if after.attempt else "",
         attempt=after.attempts,
     )

@@ -140,6 +140,31 @@ def note_not_evaluated(record: Record, pending: Pending, now: datetime) -> Chang
 
 
 @at_latest_time
+def await_approvals(record: Record, pending: Pending, now: datetime) -> Change:
+    """Notes which approvals the gang lacks: from now on it takes part in no cycle.
+
+    What it was granted in its queue ends: the start of its starvation bound, and the capacity of gangs that were
+    preempted for it.
+    """
+    return change_by(
+        record,
+        Cause.AWAITING_APPROVAL,
+        now,
+        event_reason=pending.reason,
+        note=pending.message,
+        pending=pending,
+        blocked_since=None,
+        is_preempting=False,
+    )
+
+
+@at_latest_time
+def approve(record: Record, now: datetime) -> Change:
+    """Notes that the gang has all approvals: the next cycle evaluates it."""
+    return change_by(record, Cause.APPROVED, now, pending=None)
+
+
+@at_latest_time
 def reprioritise(
     record: Record, priority: int, slope: float, now: datetime, cut: str = "", unknown_class: str = ""
 ) -> Change:

@@ -25,6 +25,8 @@ class Cause(StrEnum):
     BLOCKED = "blocked"
     NOT_EVALUATED = "not-evaluated"
     BLOCKED_AT_HEAD = "blocked-at-head"
+    AWAITING_APPROVAL = "awaiting-approval"
+    APPROVED = "approved"
     REPRIORITISED = "reprioritised"
     REDIRECTED = "redirected"
     MOVED = "moved"
@@ -103,6 +105,10 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
         "now at the head, and it does not fit: its starvation bound begins",
     ),
     Transition(_QUEUED, Cause.PREEMPTING, _QUEUED, "gangs are preempted for it: it waits for their capacity"),
+    Transition(
+        _QUEUED, Cause.AWAITING_APPROVAL, _QUEUED, "an approval is missing: it takes part in no cycle"
+    ),
+    Transition(_QUEUED, Cause.APPROVED, _QUEUED, "it has all approvals: it goes by its original age"),
     Transition(_QUEUED, Cause.REPRIORITISED, _QUEUED, "the user changed its priority"),
     Transition(_QUEUED, Cause.REDIRECTED, _QUEUED, "the user changed its cluster requirements"),
     Transition(_QUEUED, Cause.MOVED, _QUEUED, "a label, or a new tree of MCAD's, names another queue"),

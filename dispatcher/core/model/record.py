@@ -88,6 +88,9 @@ RESERVATION: Final = "; a backfill reservation "
 LACKS_QUOTA: Final = frozenset({"InsufficientQuota", "LargerThanQuota", "OverNominalQuota"})
 """Pending reasons of a gang whose queue lacks quota."""
 
+AWAITING_APPROVAL: Final = "AwaitingApproval"
+"""Pending reason of a gang without all approvals: until it has them, it takes part in no cycle."""
+
 TOO_LARGE: Final = frozenset({"LargerThanCluster", "LargerThanQuota"})
 """Pending reasons of a gang that would not go if nothing else ran; it has no position in its queue."""
 
@@ -122,7 +125,8 @@ class Pending:
     With member clusters, `clusters` has the rejection of each, by name, and the other fields are about the cluster
     nearest to a fit. With declared queues, `queue` is the leaf of the gang that the reason is about, or its first one;
     `quota` is the account of that leaf in `resource` if quota is short. `preempting` are the keys of gangs that were
-    preempted for this one. A change of `clusters`, `quota` or `preempting` alone is not committed.
+    preempted for this one. `approvals` are those that are missing. A change of `clusters`, `quota` or `preempting`
+    alone is not committed.
     """
 
     reason: str
@@ -133,6 +137,7 @@ class Pending:
     queue: str = ""
     quota: QuotaSummary | None = None
     preempting: tuple[str, ...] = ()
+    approvals: tuple[str, ...] = ()
 
     @property
     def is_too_large(self) -> bool:
@@ -332,6 +337,11 @@ class Record:
     def has_objects(self) -> bool:
         """True while the attempt's cluster may have objects of it: it holds capacity, or its objects are kept."""
         return self.holds_capacity or self.kept_until is not None
+
+    @property
+    def awaits_approval(self) -> bool:
+        """True of a queued gang without all approvals: it takes part in no cycle."""
+        return self.pending is not None and self.pending.reason == AWAITING_APPROVAL
 
     def condition(self, type_: ConditionType) -> Condition | None:
         """The condition of that type; None if it was never set."""

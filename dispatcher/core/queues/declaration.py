@@ -13,6 +13,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
+from dispatcher.api.approvals import MOST_APPROVALS, problem_of
 from dispatcher.api.spec_errors import quoted
 from dispatcher.core.model.document import LARGEST_INTEGER, Entry
 from dispatcher.core.model.quantity import QuantityError, check_resource_name
@@ -46,6 +47,7 @@ FIELDS: Final = (
     "clusterSelector",
     "namespaceSelector",
     "stopPolicy",
+    "approvals",
 )
 """The fields of a DispatchQueue's spec."""
 
@@ -95,6 +97,21 @@ def resource_names(entry: Entry) -> list[str]:
     return names
 
 
+def read_approvals(entry: Entry) -> tuple[str, ...]:
+    """The approvals of a list; none if it is absent. Raises `DocumentError`."""
+    found: list[str] = []
+    for each in entry.elements():
+        name = each.text()
+        if problem := problem_of(name):
+            each.fail(problem)
+        if name in found:
+            each.fail(f"names {quoted(name)} twice")
+        found.append(name)
+    if len(found) > MOST_APPROVALS:
+        entry.fail(f"names {len(found)} approvals; at most {MOST_APPROVALS} are allowed")
+    return tuple(found)
+
+
 def _check_names(entry: Entry, resources: Sequence[str]) -> None:
     """Fails at the map, before any value is read: the place of a value has the whole name, however long it is."""
     if len(resources) > MOST_RESOURCES:
@@ -121,7 +138,7 @@ def _queue(name: str, spec: Entry, resources: Sequence[str]) -> Queue:
     if parent.value is not None and parent.name() == name:
         parent.fail("a queue cannot be its own parent")
     sharing = spec.child("sharing")
-    strategy = spec.child("queueingStrategy")
+    strategy, approvals = spec.child("queueingStrategy"), spec.child("approvals")
     return Queue(
         name=name,
         parent=None if parent.value is None else parent.name(),
@@ -141,6 +158,7 @@ def _queue(name: str, spec: Entry, resources: Sequence[str]) -> Queue:
         cluster_selector=spec.child("clusterSelector").selector(),
         namespace_selector=spec.child("namespaceSelector").selector(),
         stop_policy=StopPolicy(spec.child("stopPolicy").one_of(list(StopPolicy), StopPolicy.NONE)),
+        approvals=None if approvals.value is None else read_approvals(approvals),
     )
 
 
@@ -211,6 +229,7 @@ def write_queue(queue: Queue) -> dict[str, Any]:
         "clusterSelector": str(queue.cluster_selector),
         "namespaceSelector": str(queue.namespace_selector),
         "stopPolicy": queue.stop_policy,
+        "approvals": None if queue.approvals is None else list(queue.approvals),
     }
 
 

@@ -27,6 +27,7 @@ class Defaults:
     starvation_bound: timedelta = timedelta(minutes=10)
     min_runtime: timedelta = timedelta(0)
     max_preemptions: int = 5
+    approvals: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Place:
     namespace_selectors: tuple[tuple[str, Selector], ...] = ()
     stop_policy: StopPolicy = StopPolicy.NONE
     stopped_by: str = ""
+    approvals: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -113,6 +115,11 @@ class Forest:
     def leaves(self) -> Iterator[Place]:
         """The leaves in the order of declaration."""
         return (place for place in self.places.values() if place.is_leaf)
+
+    @property
+    def approvals(self) -> dict[str, tuple[str, ...]]:
+        """The approvals that gangs await, by the name of the queue; only queues with approvals."""
+        return {name: place.approvals for name, place in self.places.items() if place.approvals}
 
     def places_of(self, leaves: Iterable[str]) -> list[Place]:
         """The places of a gang's queues, without those that are not valid."""
@@ -194,6 +201,7 @@ def _placed(
         namespace_selectors=(*own_namespaces, *(above.namespace_selectors if above else ())),
         stop_policy=stop,
         stopped_by=stopped_by,
+        approvals=_first(queue.approvals, inherited.approvals),
     )
 
 

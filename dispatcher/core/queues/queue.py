@@ -110,6 +110,7 @@ class Queue:
 
     `parent` is None for a root. `priority` is that of the queue among its siblings. `max_preemptions` counts within 24
     hours, 0 means no bound. A gang with a priority of `preemptible_below` or more is never preempted and never borrows.
+    `approvals` are those that its gangs await beside their own.
     """
 
     name: str
@@ -128,3 +129,4 @@ class Queue:
     cluster_selector: Selector = EVERYTHING
     namespace_selector: Selector = EVERYTHING
     stop_policy: StopPolicy = StopPolicy.NONE
+    approvals: tuple[str, ...] | None = None

@@ -33,6 +33,8 @@ def why_unknown(unknown: UnknownStart, records: Mapping[str, Record], namespace:
             return TOO_LARGE
         case Why.STILL_WAITS:
             return f"after all known ends it still waits{f': {unknown.reason}' if unknown.reason else ''}"
+        case Why.APPROVALS:
+            return "it lacks approvals"
         case Why.PREEMPTION:
             return "a preemption comes before it, and the preempted AppWrappers are queued again"
         case Why.RECENT_USE:

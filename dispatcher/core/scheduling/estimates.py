@@ -60,6 +60,8 @@ class Why(StrEnum):
     """It waits for something other than the ends of gangs."""
     PREEMPTION = "Preemption"
     """Gangs are preempted before it starts."""
+    APPROVALS = "Approvals"
+    """It lacks approvals."""
     RECENT_USE = "RecentUse"
     """A queue orders by recent use."""
     TOO_FAR = "TooFar"
@@ -99,13 +101,15 @@ def estimated_starts(
     A gang that the next cycle dispatches starts at `world.now`. A gang that is not pending has no estimate, and nothing
     is played for it. At most `most_work` is spent.
     """
-    uids = {each.uid for each in world.pending}.intersection(uids)
+    lacking = {each.uid for each in world.pending if each.awaits_approval}.intersection(uids)
+    uids = {each.uid for each in world.pending if each.uid not in lacking}.intersection(uids)
+    unknown: dict[str, Estimate] = dict.fromkeys(lacking, UnknownStart(Why.APPROVALS))
     if any(each.order is Order.USAGE for each in world.queues or ()):
-        return Estimates(dict.fromkeys(uids, UnknownStart(Why.RECENT_USE)))
+        return Estimates({**unknown, **dict.fromkeys(uids, UnknownStart(Why.RECENT_USE))})
     future = _Future(world, records)
     until = future.next_event()
     future.play(uids, most_work)
-    return Estimates({uid: future.estimate(uid) for uid in uids}, until)
+    return Estimates({**unknown, **{uid: future.estimate(uid) for uid in uids}}, until)
 
 
 class _Future:

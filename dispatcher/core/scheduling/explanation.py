@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Final
 
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.scheduling import ordering
 from dispatcher.core.scheduling.advice import MOST_WORK, NO_ADVICE, Advice, advise_one
 from dispatcher.core.scheduling.cycle import Outcome, Placed, Preempting
@@ -38,11 +38,12 @@ class CordonedNodes:
 class Explanation:
     """The decision of the next cycle on one gang.
 
-    `outcome` is None for a gang that may not be dispatched before `eligible_at`; it has no position then, and neither
-    has a gang that is too large to ever go. `ahead` and `behind` are the gangs with a position before and after it in
-    its queue, in order; both are empty if it has none. With queues, `accounts` are those of its queues and of the
-    queues above them, `borrowers` those of others that borrow what it asks for, and `spared` are the gangs of its trees
-    that are not preempted for it. Each of `cordoned` suffices by itself.
+    `outcome` is None for a gang that may not be dispatched before `eligible_at`, and for a gang that lacks approvals,
+    whose pending reason is `awaited`; it has no position then, and neither has a gang that is too large to ever go.
+    `ahead` and `behind` are the gangs with a position before and after it in its queue, in order; both are empty if it
+    has none. With queues, `accounts` are those of its queues and of the queues above them, `borrowers` those of others
+    that borrow what it asks for, and `spared` are the gangs of its trees that are not preempted for it. Each of
+    `cordoned` suffices by itself.
     """
 
     record: Record
@@ -63,7 +64,12 @@ class Explanation:
     @property
     def eligible_at(self) -> datetime | None:
         """The time from which the gang may be dispatched; None if it may be now."""
-        return self.record.eligible_at if self.outcome is None else None
+        return self.record.eligible_at if self.outcome is None and self.awaited is None else None
+
+    @property
+    def awaited(self) -> Pending | None:
+        """The pending reason of a gang that lacks approvals; None if it has all."""
+        return self.record.pending if self.record.awaits_approval else None
 
 
 def explain(

@@ -47,5 +47,7 @@ def next_eligible(records: Iterable[Record], now: datetime) -> datetime | None:
 
 
 def is_eligible(record: Record, now: datetime) -> bool:
-    """True if the record is queued and not postponed beyond `now`."""
-    return record.phase is Phase.QUEUED and (record.eligible_at is None or record.eligible_at <= now)
+    """True if the record is queued, has all approvals, and is not postponed beyond `now`."""
+    if record.phase is not Phase.QUEUED or record.awaits_approval:
+        return False
+    return record.eligible_at is None or record.eligible_at <= now

@@ -17,14 +17,15 @@ from typing import Final
 
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.api.spec_errors import quoted
+from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.model.document import LARGEST_INTEGER, Entry
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleration
 from dispatcher.core.model.quantity import amount, in_words
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import PODS, Resources, sum_of
-from dispatcher.core.queues.declaration import FIELDS, read_queue
+from dispatcher.core.queues.declaration import FIELDS, read_approvals, read_queue
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.cluster_filters import Closed
@@ -64,6 +65,8 @@ _PENDING: Final = (
     "clusterSelector",
     "demand",
     "pods",
+    "approvals",
+    "approved",
 )
 _RUNNING: Final = (*_PENDING, "cluster", "ran", "ending")
 _PODS: Final = ("count", "requests", "nodeSelector", "tolerations")
@@ -257,7 +260,17 @@ def _pending_gang(entry: Entry, position: int, forest: Forest) -> Record:
     for each in pods.elements():
         each.check_keys(_PODS)
     gang = _gang(entry, tuple(map(_pod_set, pods.elements())))
-    return _record(entry, position, gang, Phase.QUEUED, _leaves(entry, forest))
+    leaves = _leaves(entry, forest)
+    record = _record(entry, position, gang, Phase.QUEUED, leaves)
+    return replace(record, pending=_awaited(entry, leaves, forest))
+
+
+def _awaited(entry: Entry, leaves: tuple[str, ...], forest: Forest) -> Pending | None:
+    """The pending reason of a gang that lacks approvals; None if it has all that it and its queues name."""
+    named, granted = read_approvals(entry.child("approvals")), read_approvals(entry.child("approved"))
+    of_queues = (name for place in forest.places_of(leaves) for name in place.approvals)
+    needed = dict.fromkeys((*named, *of_queues))
+    return pending_without(name for name in needed if name not in granted)
 
 
 def _record(entry: Entry, position: int, gang: Gang, phase: Phase, leaves: tuple[str, ...]) -> Record:

@@ -32,7 +32,7 @@ from dispatcher.core.scheduling import cycle, ordering
 from dispatcher.core.scheduling.backfill import Bounds, Reservation
 from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot, FitMode, Pod, PodPhase
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot, effective, rejection
-from dispatcher.core.scheduling.cycle import Outcome, Placed
+from dispatcher.core.scheduling.cycle import Outcome, Placed, Waiting
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.sharing.cycle import (
     Drained,
@@ -193,6 +193,12 @@ class World:
         shares = cycle_over_queues.shares()
         outcomes = cycle_over_queues.run()
         return shares, tuple(each if isinstance(each, Drained) else _timeless(each) for each in outcomes)
+
+    def lacking_approvals(self) -> tuple[Waiting, ...]:
+        """The outcomes of the pending gangs that lack approvals, in the order of arrival; no cycle decides them."""
+        return tuple(
+            Waiting(each, each.pending) for each in self.pending if each.awaits_approval and each.pending
+        )
 
     def queue_facts(self) -> QueueFacts:
         """The facts of a cycle over queues."""

@@ -77,7 +77,8 @@ def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
     if record.attempt and (record.holds_capacity or record.phase in _ENDED):
         status["cluster"] = record.attempt.cluster
     if record.pending:
-        outlook = shown.outlook if record.phase is Phase.QUEUED else {}
+        has_outlook = record.phase is Phase.QUEUED and not record.awaits_approval
+        outlook = shown.outlook if has_outlook else {}
         status["waiting"] = {**_waiting(record.pending), **outlook}
     if record.requeuings:
         status["numberOfRequeueings"] = record.requeuings

@@ -407,6 +407,8 @@ def _why(earlier: Life, later: Life, fact: Fact) -> str:
             told = each.reason
     if told in ("InsufficientResources", "ReservedForAnother", "LargerThanCluster", "AwaitingRelease"):
         return "backfill"
+    if told == "AwaitingApproval":
+        return "not_eligible"
     if told in ("InsufficientQuota", "QueueStopped"):
         return "quota"
     return "fits_elsewhere" if told in ("ClusterNotSelected", "ClusterCordoned") else "unexplained"

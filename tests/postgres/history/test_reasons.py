@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from dispatcher.core.lifecycle import creation_steps, queue_steps
-from dispatcher.core.model.record import Pending, Phase
+from dispatcher.core.model.record import AWAITING_APPROVAL, Pending, Phase
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.scheduling import cluster_filters, explain
 from dispatcher.core.scheduling.sharing import refusals
@@ -40,7 +40,7 @@ NEITHER = {explain.NOT_EVALUATED, creation_steps.CREATION_POSTPONED}
 async def test_who_lacks_room_is_backfilled_and_who_may_not_go_there_fits_elsewhere(
     queue: QueueStore, database_url: str
 ) -> None:
-    reasons = sorted(ROOM | CLUSTERS | QUOTA | NEITHER)
+    reasons = sorted(ROOM | CLUSTERS | QUOTA | NEITHER | {AWAITING_APPROVAL})
     waiting = (await queue.commit([make_submit(reason) for reason in reasons])).accepted
     told = (queue_steps.block(each, Pending(each.name, "it waits"), LATER) for each in waiting)
     await queue.commit([each for each in told if each])
@@ -51,6 +51,7 @@ async def test_who_lacks_room_is_backfilled_and_who_may_not_go_there_fits_elsewh
         | dict.fromkeys(CLUSTERS, "fits_elsewhere")
         | dict.fromkeys(QUOTA, "quota")
         | dict.fromkeys(NEITHER, "unexplained")
+        | {AWAITING_APPROVAL: "not_eligible"}
     )
 
 

@@ -79,6 +79,25 @@ s waits: {WAITS}
     )
 
 
+GATED = """
+clusters: [{name: east, nodes: [{name: node, allocatable: {cpu: 4}}]}]
+queues: [{name: gate, approvals: [window], queueingStrategy: StrictFIFO, resources: {cpu: {nominalQuota: 4}}}]
+pending:
+- {name: a, queue: gate, age: 9, approvals: [budget, staged], approved: [staged], pods: [{requests: {cpu: 4}}]}
+- {name: b, queue: gate, age: 5, approvals: [budget], approved: [window, budget], pods: [{requests: {cpu: 4}}]}
+- {name: c, queue: gate, age: 1, approved: [window], pods: [{requests: {cpu: 4}}]}
+"""
+
+
+@pytest.mark.parametrize("scenario", [GATED, GATED.replace("queueingStrategy: StrictFIFO, ", "")])
+async def test_gang_that_lacks_approvals_is_in_nobodys_way(plan: Run, scenario: str) -> None:
+    ran = await plan("-f", "-", "-o", "json", "--no-repairs", stdin=scenario)
+    first, behind, last = json.loads(ran.out)["decisions"]
+    assert (first, behind["waiting"]) == ({"dispatch": "b", "cluster": "east"}, "c")
+    message = "it lacks the approvals budget, window"
+    assert last == {"waiting": "a", "reason": "AwaitingApproval", "message": message}
+
+
 async def test_without_repairs_there_are_only_decisions(plan: Run) -> None:
     ran = await plan("-f", "-", "-o", "json", "--no-repairs", stdin=SCENARIO)
     assert json.loads(ran.out)["decisions"][1] == {
@@ -126,6 +145,10 @@ async def test_json_is_read_as_well(plan: Run) -> None:
         (
             "clusters: [{name: hub}]\nrunning: [{name: r, cluster: hub, demand: {cpu: 1}}]",
             "running[0].demand: no node of cluster hub takes a pod of this size\n",
+        ),
+        (
+            "clusters: [{name: hub}]\npending: [{name: p, demand: {cpu: 1}, approvals: [Running]}]",
+            "pending[0].approvals[0]: names Running, a condition that the dispatcher writes itself\n",
         ),
         ("", "document: must be an object, not null\n"),
         ("a: [", "-: line 1, column 5: expected the node content, but found '<stream end>'\n"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from dispatcher.controller.reconcile.pacing import Pacing
+from dispatcher.controller.reconcile.pacing import Pacing, Withdrawals
 from tests.builders import NOW, at
 
 
@@ -36,3 +36,16 @@ def test_what_is_past_waiting_for_is_forgotten() -> None:
     for number in range(1000):
         pacing.note(str(number), NOW + timedelta(seconds=number))
     assert len(pacing._turns) == 1  # noqa: SLF001  # nothing else shows it
+
+
+def test_pause_grows_with_the_withdrawals_of_a_key_until_an_hour_after_the_last() -> None:
+    withdrawals = Withdrawals()
+    waits = []
+    for moment in (0, 10, 20, 30):
+        withdrawals.note("a", at(moment))
+        waits.append(withdrawals.wait("a", at(moment + 0.5)))
+    assert waits == [0, 0.5, 1.5, 3.5]
+    assert withdrawals.wait("a", at(34)) == 0
+    assert withdrawals.wait("b", at(30)) == 0
+    withdrawals.note("a", at(30 + 3600))
+    assert withdrawals.wait("a", at(30 + 3600)) == 0

@@ -34,6 +34,7 @@ from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.core.status.outlook import Outlook
 from dispatcher.kube.appwrappers import AppWrapperView, decode
@@ -76,12 +77,14 @@ class World:
         self.namespace_labels: dict[str, dict[str, str]] = {}
         self.trees: tuple[str, ...] = ()
         self.classes = PriorityClasses()
+        self.forest = Forest.of(())
         self.limits = Limits(
             ceiling_of=lambda name: self.ceilings.get(name, NO_CEILING),
             bound=self.bound,
             labels=LabelResolver(
                 lambda name: self.namespace_labels.get(name, {}), lambda: self.trees, lambda: self.classes
             ),
+            forest=lambda: self.forest,
         )
         self.cluster = Cluster(
             "hub", self.client, self.ledger, self.wake_dispatch, self.wake, self.namespace_of
@@ -109,6 +112,7 @@ class World:
             self.bound,
             self.outlooks.get,
             self.beyond_quota.get,
+            self.limits.names_approvals,
         )
         self.pacing = Pacing()
         self.results = Results(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dispatcher.api.names import (
+    APPROVALS,
     CLUSTER_SELECTOR,
     KAI_QUEUE_LABEL,
     KUEUE_QUEUE_LABEL,
@@ -23,6 +24,7 @@ from dispatcher.core.kinds.pod_defaults import PodDefaults
 from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 from tests.builders import CREATED, NOW, make_template
 
@@ -139,6 +141,14 @@ def test_queues_are_those_of_the_hub(labels: Json, namespace: str, queues: tuple
     assert proposed(raw, "elsewhere", HUB).leaves == queues
 
 
+def test_a_proposal_lacks_the_approvals_that_it_and_its_queue_name() -> None:
+    rules = SchedulingRules(queues=(Queue("default", approvals=("window",)),))
+    record = proposed(manifest(metadata={"annotations": {APPROVALS: "budget"}}), rules=rules)
+    assert record.awaits_approval
+    assert record.pending is not None
+    assert record.pending.approvals == ("budget", "window")
+
+
 def test_the_old_group_is_an_appwrapper_too() -> None:
     assert proposed(manifest(apiVersion=f"{LEGACY_GROUP}/v1beta1")).group == LEGACY_GROUP
 
@@ -169,6 +179,11 @@ VERSIONS = "Write workload.codeflare.dev/v1beta1 or mcad.ibm.com/v1beta1."
         (
             manifest(metadata={"annotations": "x"}),
             "metadata.annotations: must be an object. Write names and texts.",
+        ),
+        (
+            manifest(metadata={"annotations": {APPROVALS: "Running"}}),
+            f'metadata.annotations["{APPROVALS}"]: names Running, a condition that the dispatcher writes itself. '
+            'Write names such as "budget" or "example.com/budget", with commas between.',
         ),
         (
             manifest(metadata={"annotations": {CLUSTER_SELECTOR: 7}}),

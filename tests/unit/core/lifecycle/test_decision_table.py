@@ -25,6 +25,7 @@ from dispatcher.core.lifecycle import (
     removal_steps,
     run_steps,
 )
+from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.lifecycle.confirmation import end_of_attempt
 from dispatcher.core.lifecycle.decision import Decision, Loss, ObservedState, Step, asked_requirements, decide
 from dispatcher.core.lifecycle.health import ObservedObjects
@@ -32,7 +33,7 @@ from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
 from dispatcher.core.model.pod_counts import PodCounts
-from dispatcher.core.model.record import ACTIVE, Change, NotedIssue, Phase, Record
+from dispatcher.core.model.record import ACTIVE, Change, NotedIssue, Pending, Phase, Record
 from dispatcher.core.model.resources import Resources
 from tests.builders import (
     at,
@@ -66,6 +67,7 @@ MADE_BY: dict[Step, tuple[Cause, ...]] = {
     Step.DELETE: (Cause.DELETED,),
     Step.REPRIORITISE: (Cause.REPRIORITISED,),
     Step.REDIRECT: (Cause.REDIRECTED,),
+    Step.FOLLOW_APPROVALS: (Cause.AWAITING_APPROVAL, Cause.APPROVED),
     Step.MOVE: (Cause.MOVED,),
     Step.SUSPEND: (Cause.SUSPENDED,),
     Step.RESUME: (Cause.RESUMED,),
@@ -175,6 +177,7 @@ class World:
     bound: Resources | None = None
     request: ObjectState | None = None
     request_is_absent: bool = False
+    awaits: Pending | None = None
 
     def show(self, record: Record, now: datetime) -> ObservedState:
         objects = record.attempt.objects if record.attempt else ()
@@ -193,6 +196,7 @@ class World:
             queues=self.queues,
             request=self.request,
             request_is_absent=self.request_is_absent,
+            awaits=self.awaits,
         )
 
 
@@ -276,6 +280,7 @@ def inactive_worlds() -> Iterator[World]:
         yield World(wanted, asked, states=states, pods=PODS[pods])
     for asked, queues in product(ASKED, (("default",), ("team", "tree/node"))):
         yield World(asked=asked, pods=PODS["none"], queues=queues)
+        yield World(asked=asked, pods=PODS["none"], queues=queues, awaits=pending_without(["budget"]))
     for asked, request in product(ASKED, REQUESTS):
         yield World(asked=asked, pods=PODS["none"], request=request)
 
@@ -359,6 +364,10 @@ def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[C
         case Step.COMPLETE:
             assert not seen.objects.pods.live
             return [run_steps.complete(record, decision.done, now + seen.policy.kept_completed, now)]
+        case Step.FOLLOW_APPROVALS:
+            if seen.awaits is None:
+                return [queue_steps.approve(record, now)]
+            return [queue_steps.await_approvals(record, seen.awaits, now)]
         case Step.REQUEUE | Step.FAIL:
             return [end_of_attempt(record, decision, seen.policy, "", now)]
         case Step.REMOVE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from hypothesis import settings
@@ -19,11 +20,13 @@ from dispatcher.core.lifecycle import (
     restore_steps,
     run_steps,
 )
+from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.lifecycle.decision import retry_pause
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import ACTIVE, HOLDING, Change, Condition, ObjectRef, Pending, Phase, Record
+from dispatcher.core.scheduling.ordering import is_eligible
 from dispatcher.core.status.conditions import Shown, project
 from tests.builders import NOW, make_gang, make_ref, make_submission
 
@@ -106,6 +109,17 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     def stands_behind_the_head(self) -> None:
         pending = Pending("AwaitingHeadOfLine", "behind default/other, which waits")
         self.commit(queue_steps.note_not_evaluated(self.record, pending, self.later()))
+
+    @may_only(Phase.QUEUED)
+    @rule(names=st.sampled_from([["budget"], ["budget", "data-staged"], []]))
+    def approvals_are_withdrawn_or_granted(self, names: list[str]) -> None:
+        pending, now = pending_without(names), self.later()
+        if pending is None:
+            self.commit(queue_steps.approve(self.record, now))
+        else:
+            self.commit(queue_steps.await_approvals(self.record, pending, now))
+        assert self.record.awaits_approval is bool(names)
+        assert is_eligible(replace(self.record, eligible_at=None), now) is not bool(names)
 
     @may_only(Phase.QUEUED, Phase.SUSPENDED)
     @rule(priority=st.integers(0, 3))

@@ -26,7 +26,16 @@ from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause, Transition
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.provisioning import Provisioning
-from dispatcher.core.model.record import HOLDING, Change, Condition, Event, Pending, Phase, Record
+from dispatcher.core.model.record import (
+    AWAITING_APPROVAL,
+    HOLDING,
+    Change,
+    Condition,
+    Event,
+    Pending,
+    Phase,
+    Record,
+)
 from dispatcher.core.model.resources import NOTHING
 from dispatcher.errors import IllegalTransition
 from tests.builders import (
@@ -45,6 +54,7 @@ from tests.builders import (
 LATER = at(10)
 BEHIND = Pending("AwaitingHeadOfLine", "behind default/other, which waits")
 PREEMPTS = Pending("AwaitingRelease", "fits once default/other is gone, which it preempts", cluster="hub")
+AWAITS = Pending(AWAITING_APPROVAL, "it lacks the approval budget", approvals=("budget",))
 TABLE = {(row.source, row.cause, row.target) for row in TRANSITIONS}
 
 FIRST_STEPS: dict[Cause, Callable[[], Change]] = {
@@ -104,6 +114,8 @@ STEPS_AT: dict[Cause, Callable[[Record, datetime], Change | None]] = {
     Cause.REDIRECTED: lambda record, now: queue_steps.redirect(
         record, record.requirements.directed(parse_selector("zone=east", ""), EVERYTHING), now
     ),
+    Cause.AWAITING_APPROVAL: lambda record, now: queue_steps.await_approvals(record, AWAITS, now),
+    Cause.APPROVED: lambda record, now: queue_steps.approve(record, now),
     Cause.MOVED: lambda record, now: queue_steps.move(record, ("team", "tree/gold"), now),
     Cause.RUN_FAILED: lambda record, now: run_steps.fail(
         record, EvictionReason(words.FAILED_COMPONENT, "it failed"), now
@@ -308,6 +320,13 @@ EVENTS: list[tuple[Cause, Phase | None, Phase, dict[str, object]]] = [
         Phase.QUEUED,
         {"message": "priority 0 → 7, slope 0 → 0.5"},
     ),
+    (
+        Cause.AWAITING_APPROVAL,
+        Phase.QUEUED,
+        Phase.QUEUED,
+        {"reason": "AwaitingApproval", "message": "it lacks the approval budget"},
+    ),
+    (Cause.APPROVED, Phase.QUEUED, Phase.QUEUED, {}),
     (Cause.DISPATCHED, Phase.QUEUED, Phase.DISPATCHING, ATTEMPT),
     (Cause.DELETED, Phase.QUEUED, Phase.DELETED, {}),
     (Cause.CREATED, Phase.DISPATCHING, Phase.DISPATCHED, ATTEMPT),

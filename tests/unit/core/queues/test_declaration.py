@@ -52,6 +52,7 @@ EVERY_FIELD: Json = {
     "clusterSelector": "gpu=h100",
     "namespaceSelector": "tier in (gold, silver)",
     "stopPolicy": "HoldAndDrain",
+    "approvals": ["example.com/budget", "data-staged"],
 }
 READ = Queue(
     name="a",
@@ -72,6 +73,7 @@ READ = Queue(
     cluster_selector=Selector((Requirement("gpu", SelectorOperator.IN, frozenset({"h100"})),)),
     namespace_selector=Selector((Requirement("tier", SelectorOperator.IN, frozenset({"gold", "silver"})),)),
     stop_policy=StopPolicy.HOLD_AND_DRAIN,
+    approvals=("example.com/budget", "data-staged"),
 )
 
 
@@ -116,6 +118,7 @@ def dispatch_queue(spec: object, name: str = "a") -> Json:
             Queue("a", preemption=Preemption(reclaim=Reclaim.ANY, while_borrowing=WhileBorrowing(None))),
             id="while-borrowing-without-a-highest-priority",
         ),
+        pytest.param({"approvals": []}, Queue("a", approvals=()), id="no-approvals-is-not-inherited"),
         pytest.param({"weight": "0.1"}, Queue("a", weight=Fraction(1, 10)), id="a-tenth-is-exactly-a-tenth"),
         pytest.param({"weight": 0.1}, Queue("a", weight=Fraction(1, 10)), id="a-float-is-what-it-prints-as"),
         pytest.param(

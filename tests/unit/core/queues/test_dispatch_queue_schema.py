@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from dispatcher.api.approvals import CONDITION_TYPE, LONGEST_APPROVAL, MOST_APPROVALS
+from dispatcher.api.conditions import OUR_TYPES
 from dispatcher.core.model.document import DocumentError
 from dispatcher.core.queues.declaration import (
     FIELDS,
@@ -79,7 +81,7 @@ def is_taken(path: str, value: object) -> bool:
         place = error.place
     else:
         return True
-    assert place == path.replace("*", "memory")
+    assert re.sub(r"\[\d+\]$", "", place) == path.replace("*", "memory")
     return False
 
 
@@ -90,6 +92,11 @@ def text(length: int) -> str:
 
 def within(field: Schema) -> Iterator[object]:
     """Values that the schema just takes."""
+    if field.get("type") == "array":
+        of_one = [
+            [text] for text in ("a", "A.b-c_D", "example.com/budget", "a" * field["items"]["maxLength"])
+        ]
+        yield from ([], *of_one, [f"a{number}" for number in range(field["maxItems"])])
     yield from field.get("enum", [])
     yield from (field[bound] for bound in ("minimum", "maximum") if bound in field)
     if "enum" not in field and field.get("type") == "string":
@@ -98,6 +105,13 @@ def within(field: Schema) -> Iterator[object]:
 
 def beyond(field: Schema) -> Iterator[object]:
     """Values that the schema just refuses."""
+    if field.get("type") == "array":
+        yield from ([word] for word in ("", "a b", "-a", "a/", "/a", "A/b", "a/b/c", 7, None, *OUR_TYPES))
+        yield ["a" * (field["items"]["maxLength"] + 1)]
+        yield [f"a{number}" for number in range(field["maxItems"] + 1)]
+        yield ["a", "a"]
+        yield from ({}, True, "a", 1)
+        return
     if "enum" in field:
         yield from ("", "Sometimes", field["enum"][-1].lower(), f"{field['enum'][0]} ")
     if "minimum" in field:
@@ -148,6 +162,15 @@ def test_reader_takes_what_the_schema_just_takes(path: str) -> None:
 @pytest.mark.parametrize("path", LEAVES)
 def test_reader_refuses_what_the_schema_just_refuses(path: str) -> None:
     assert [value for value in beyond(LEAVES[path]) if is_taken(path, value)] == []
+
+
+def test_schema_of_approvals_is_that_of_the_annotation() -> None:
+    field = SPEC["spec.approvals"]
+    (rule,) = field["items"]["x-kubernetes-validations"]
+
+    assert set(re.findall("'(.*?)'", rule["rule"])) == OUR_TYPES
+    assert field["items"]["pattern"] == f"^{CONDITION_TYPE}$"
+    assert (field["maxItems"], field["items"]["maxLength"]) == (MOST_APPROVALS, LONGEST_APPROVAL)
 
 
 QUANTITIES = (

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dispatcher.core.lifecycle import run_steps
+from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.queues.queue import (
     Order,
@@ -106,6 +107,13 @@ def test_end_of_a_running_gang_is_its_expected_end_or_its_limit(
     fields: dict[str, Any], start: Estimate
 ) -> None:
     assert starts(running("r", **fields), queued("q"), now=at(100)) == {"q": start}
+
+
+def test_start_of_a_gang_that_lacks_approvals_is_unknown_and_delays_no_other() -> None:
+    gated = queued("gated", pending=pending_without(["budget"]))
+    records = (running("r", expected_seconds=100), gated, queued("q", 1, expected_seconds=60))
+    assert starts(*records) == {"gated": unknown(Why.APPROVALS), "q": at(100)}
+    assert why_unknown(unknown(Why.APPROVALS), {}) == "it lacks approvals"
 
 
 def test_gang_ahead_that_states_no_duration_makes_those_behind_it_unknown() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.record import Record
@@ -88,6 +89,17 @@ def test_a_gang_that_is_not_eligible_yet_has_a_time_and_no_position() -> None:
     found = explain(world_of(*QUEUE), "later")
     assert found == Explanation(QUEUE[-1])
     assert (found.position, found.eligible_at) == (None, World().now + timedelta(seconds=1))
+
+
+def test_gang_that_lacks_approvals_has_no_position_and_no_other_counts_it() -> None:
+    lacks = pending_without(["budget"])
+    world = world_of(
+        pending("gated", age=9, pending=lacks), pending("large", 8000, age=5), pending("small", 4000)
+    )
+    found = explain(world, "gated")
+    assert (found.outcome, found.awaited, found.position, found.eligible_at) == (None, lacks, None, None)
+    small = explain(world, "small")
+    assert (type(small.outcome), small.position, names(small.ahead)) == (Placed, 1, [])
 
 
 def test_a_gang_that_is_too_large_has_no_position_and_no_other_counts_it() -> None:
