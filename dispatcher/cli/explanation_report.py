@@ -13,7 +13,7 @@ from dispatcher.cli.status_waiting import NO_POSITION_YET
 from dispatcher.cli.tables import Heading, table
 from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.quantity import in_words as amount_in_words
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.advice import NEVER_ON_A_CLUSTER
 from dispatcher.core.scheduling.backfill import stated_end
@@ -104,11 +104,13 @@ class Report:
     def _decision(self, outcome: Outcome | None) -> dict[str, Any]:
         if outcome is None:
             awaited = self.explanation.awaited
-            return {"reason": awaited.reason, "message": awaited.message} if awaited else {}
+            return {} if awaited is None else self._pending(awaited)
         if isinstance(outcome, Placed):
             nodes = [[[node, pods] for node, pods in each] for each in outcome.assignment.places]
             return {"cluster": outcome.cluster, "nodes": nodes, "message": outcome.message}
-        pending = outcome.pending
+        return self._pending(outcome.pending)
+
+    def _pending(self, pending: Pending) -> dict[str, Any]:
         return {
             "cluster": pending.cluster,
             "reason": pending.reason,

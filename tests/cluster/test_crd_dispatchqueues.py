@@ -120,7 +120,7 @@ async def test_queue_needs_no_spec(api: Api) -> None:
     [
         pytest.param(
             {"approvals": ["Running"]},
-            "spec.approvals[0]: Invalid value: is a condition that the dispatcher writes itself",
+            'spec.approvals[0]: Invalid value: "Running": is a condition that the dispatcher writes itself',
             id="approval-of-the-dispatchers",
         ),
         pytest.param(

@@ -13,6 +13,7 @@ from dispatcher.api.selector import parse_selector
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.upkeep.snapshot_keeper import SnapshotKeeper
 from dispatcher.core.lifecycle import queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import (
     LabelOperator,
@@ -22,7 +23,7 @@ from dispatcher.core.model.nodes import (
     NodeTerm,
     Toleration,
 )
-from dispatcher.core.model.record import Change, Record
+from dispatcher.core.model.record import Change, Pending, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
@@ -155,6 +156,17 @@ async def test_every_change_is_written(bench: Bench, database_url: str, change: 
             await bench.running("aw", "east", ("n", 2))
     await bench.keeper.write()
     assert written(database_url) == [("east", NEXT), ("west", AT)]
+
+
+async def test_world_knows_which_gangs_lack_approvals(bench: Bench, database_url: str) -> None:
+    await bench.commit(make_submit("gated", pending=pending_without(["budget"])))
+    await bench.commit(make_submit("free", pending=Pending("InsufficientResources", "short")))
+    await bench.keeper.write()
+    world = (await read_snapshot(database_url, TIMEOUT)).world
+    assert {each.name: each.awaits_approval for each in world.pending} == {"gated": True, "free": False}
+    assert [(each.record.name, each.pending.message) for each in world.lacking_approvals()] == [
+        ("gated", "it lacks the approval budget")
+    ]
 
 
 async def test_a_cluster_that_is_gone_is_deleted(bench: Bench, database_url: str) -> None:

@@ -159,8 +159,9 @@ class Limits:
 
     def awaited(self, view: AppWrapperView, leaves: tuple[str, ...]) -> Pending | None:
         """The pending reason of an AppWrapper in these queues that lacks approvals; None if it has all."""
-        granted = granted_in(view.status)
-        return approvals.awaited(view.approvals, leaves, self.forest(), granted)
+        if not view.approvals and not self.names_approvals(leaves):
+            return None
+        return approvals.awaited(view.approvals, leaves, self.forest(), granted_in(view.status))
 
     def names_approvals(self, leaves: tuple[str, ...]) -> bool:
         """True if one of these queues names approvals."""

@@ -15,7 +15,8 @@ from dispatcher.core.kinds.provisioning_request import request_ref
 from dispatcher.core.lifecycle.decision import Loss, ObservedState, finished_items, is_as_asked
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
-from dispatcher.core.model.record import ACTIVE, Record
+from dispatcher.core.model.record import ACTIVE, Pending, Phase, Record
+from dispatcher.kube.appwrappers import AppWrapperView
 
 
 def _is_recovered(_uid: str) -> bool:
@@ -94,7 +95,7 @@ class Observer:
             asked=self._limits.asked(view) if view else None,
             queues=self._limits.labels.queues_of(view) if view else (),
             unknown_class=self._limits.unknown_class(view) if view else "",
-            awaits=self._limits.awaited(view, record.leaves) if view and record else None,
+            awaits=self._awaited(record, view),
             policy=policy,
             objects=objects,
             request=request,
@@ -104,6 +105,12 @@ class Observer:
             loss=self._loss(record),
             is_finalizing=view is not None and view.deleting and view.has_finalizer,
         )
+
+    def _awaited(self, record: Record | None, view: AppWrapperView | None) -> Pending | None:
+        """The pending reason of a queued gang that lacks approvals now; None if it has all."""
+        if record is None or view is None or record.phase is not Phase.QUEUED:
+            return None
+        return self._limits.awaited(view, record.leaves)
 
     async def finished_items(self, record: Record) -> frozenset[int]:
         """The items of a dispatched gang that its next attempt does not create again, if the gang leaves now."""

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from dispatcher.cli.explanation_report import Report
+from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Phase
 from dispatcher.core.queues.queue import Queue, Quota, StopPolicy
@@ -59,6 +60,26 @@ def test_gang_that_needs_all_cordoned_nodes_is_told_all_of_them() -> None:
     world = World((Cluster("east", (cordoned("b", 6000), cordoned("c", 6000))),), pending=(gang,))
 
     assert explain(world, "q").cordoned == (CordonedNodes("east", ("b", "c")),)
+
+
+def test_gang_that_lacks_approvals_is_told_which() -> None:
+    gang = make_record(name="q", uid="q", pending=pending_without(["data-staged", "budget"]))
+    world = World((Cluster("east", (make_core_node("n", cpu=4000),)),), pending=(gang,))
+    found = Report(explain(world, "q"), world, {"q": gang})
+
+    assert found.as_text(None) == (
+        "default/q waits: AwaitingApproval\n"
+        "  no position in the queue: it takes part in no cycle before it has all approvals\n"
+        "  it lacks the approvals data-staged, budget"
+    )
+    shown = found.as_value()
+    assert [shown[key] for key in ("verdict", "reason", "message", "position", "eligibleAt")] == [
+        "Waits",
+        "AwaitingApproval",
+        "it lacks the approvals data-staged, budget",
+        None,
+        None,
+    ]
 
 
 FIRST = "  position 1 of 1 in the queue"

@@ -58,6 +58,10 @@ HUGE = """\
 team-a/train does not fit any cluster: LargerThanCluster
   no position in the queue: it would not go if nothing else ran
   cluster hub: cpu: needs 99, 8 in all"""
+GATED = """\
+team-a/train waits: AwaitingApproval
+  no position in the queue: it takes part in no cycle before it has all approvals
+  it lacks the approvals data-staged, budget"""
 OUTSIDE = deferral.status("team-a", 3)
 IN_QUEUE = {**QUEUED, "status": {**QUEUED["status"], "waiting": {**WAITING, "queue": "vision"}}}
 
@@ -66,6 +70,11 @@ IN_QUEUE = {**QUEUED, "status": {**QUEUED["status"], "waiting": {**WAITING, "que
     ("appwrapper", "said"),
     [
         pytest.param(IN_QUEUE, QUOTA, id="all-fields"),
+        pytest.param(
+            pending(reason="AwaitingApproval", message="it lacks the approvals data-staged, budget"),
+            GATED,
+            id="approvals",
+        ),
         pytest.param(
             pending(
                 reason="InsufficientResources",

@@ -139,7 +139,6 @@ async def test_approval_withdrawn_after_the_dispatch_changes_nothing(world: Worl
     await world.committer.commit(queue_steps.dispatch(record, "hub", at(1)))
     world.show(gated())
     seen = await world.make_observer().observe(UID)
-    assert seen.awaits is not None
     assert (decide(seen).step, causes(world)) == (Step.CREATE, [])
 
 
