@@ -47,6 +47,7 @@ from dispatcher.controller.scheduling.queue_watch import QueueWatch
 from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.declaration_keeper import DeclarationKeeper
+from dispatcher.controller.upkeep.field_check import FieldCheck
 from dispatcher.controller.upkeep.first_policies import FirstPolicies
 from dispatcher.controller.upkeep.housekeeping import Housekeeping
 from dispatcher.controller.upkeep.loop_report import LoopReport
@@ -163,6 +164,7 @@ class Session:
             process.client, self._cluster.discovery, self._appwrapper_changed, self._is_taken_in
         )
         self._attempts = Attempts(self._informer, self._clusters, self._specs, identity.hub_id, now)
+        self._fields = self._make_field_check()
         self._namespaces = Namespaces(
             process.client,
             Ceiling(settings.max_priority, settings.max_priority_slope),
@@ -284,6 +286,12 @@ class Session:
             self._queue.add,
             time.monotonic,
         )
+
+    def _make_field_check(self) -> FieldCheck | None:
+        """The check for unknown fields of gangs that wait, unless the settings ignore unknown fields."""
+        if self._process.settings.field_validation == "Ignore":
+            return None
+        return FieldCheck(self._attempts, self._cache, self._committer, self._fleet.clusters_for)
 
     def _make_intake(self) -> Intake:
         settings = self._process.settings
@@ -428,6 +436,8 @@ class Session:
         tasks.create_task(self._queue_statuses.run(), name="queue-status")
         tasks.create_task(self._declarations.run(), name="queue-declarations")
         tasks.create_task(self._usage.run(), name="recent-use")
+        if self._fields is not None:
+            tasks.create_task(self._fields.run(), name="field-check")
         tasks.create_task(self._reconciler.run(), name="reconciler")
         self._wake_scheduler()
 
@@ -523,6 +533,8 @@ class Session:
         """A change was committed."""
         self._steps.announce(change, record)
         self._loop_report.note(change, record)
+        if self._fields is not None:
+            self._fields.note(change)
 
     def _lane_of(self, uid: str) -> str:
         return lane_of(uid, self._cache, self._informer)

@@ -171,7 +171,8 @@ class Settings(BaseModel):
     field_validation: Literal["Strict", "Warn", "Ignore"] = "Warn"
     """What API servers do about fields of wrapped objects that they do not know, for example `replica: 3` in a
     Deployment, at their creation: `Strict` refuses the object, so the AppWrapper fails; `Warn` drops the fields, and
-    the condition CreatedWithWarnings names them; `Ignore` drops them silently. `Warn`, because AppWrappers with such
+    the condition CreatedWithWarnings names them; `Ignore` drops them silently. Unless they are ignored, dry runs look
+    for them while a gang waits, and the condition UnknownFields names them. `Warn`, because AppWrappers with such
     fields run under MCAD, and nobody should have to find a typing error by the missing pods."""
 
     log_level: str = "info"

@@ -39,6 +39,8 @@ class ConditionType(StrEnum):
     """The declared demand differs from that of the templates. An addition, and no value of `queuejobstate`."""
     CREATED_WITH_WARNINGS = "CreatedWithWarnings"
     """The API server warned about wrapped objects. An addition, and no value of `queuejobstate`."""
+    UNKNOWN_FIELDS = "UnknownFields"
+    """Wrapped objects of a gang that waits have fields that their kinds do not have. An addition, as before."""
     PRIORITY_CLASS_UNKNOWN = "PriorityClassUnknown"
     """The priority class in a label does not exist. An addition, and no value of `queuejobstate`."""
 
@@ -89,7 +91,7 @@ class State(StrEnum):
 DECLARATION_DIFFERS: Final = "DeclarationDiffers"
 """Reason of DemandDiffers; the message has both amounts."""
 API_SERVER_WARNED: Final = "APIServerWarned"
-"""Reason of CreatedWithWarnings; the message has the warnings, each with its object."""
+"""Reason of CreatedWithWarnings and UnknownFields; the message has the warnings, each with its object."""
 PRIORITY_CLASS_NOT_FOUND: Final = "PriorityClassNotFound"
 """Reason of PriorityClassUnknown; the message has the name and the label."""
 AWAITING_HEAD_OF_LINE: Final = "AwaitingHeadOfLine"

@@ -94,6 +94,9 @@ class NameTaken:
 Creation = Created | InTheWay | Postponed | NameTaken | RefusedForGood
 
 _QUOTA: Final = "exceeded quota"
+_DRY_RUN: Final = {"fieldValidation": "Warn", "dryRun": "All"}
+_UNKNOWN_FIELD: Final = "unknown field "
+"""Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#field-validation"""
 _MOST_EVENTS: Final = 500
 """Warnings read about one object. There are seldom more than a few, because repeated ones are counted, not added."""
 
@@ -158,6 +161,18 @@ class ObjectClient:
             return Postponed(str(error)) if _is_used_up(error) else RefusedForGood(str(error))
         except errors.Refused as error:
             return RefusedForGood(str(error))
+
+    async def unknown_fields(self, wrapped: WrappedObject, owner: Owner) -> tuple[str, ...]:
+        """The warnings about unknown fields of an object that is not created yet, from a dry run of its creation.
+
+        A refusal has these warnings, too. It says nothing else here: the object may be created later. Raises `NotFound`
+        if the kind is not served, and `Unavailable` without an answer.
+        """
+        warnings: list[str] = []
+        path = (await self._kind(wrapped)).path(owner.namespace)
+        with contextlib.suppress(errors.Refused):
+            await self._client.create(path, build(wrapped, owner), query=_DRY_RUN, warnings=warnings)
+        return tuple(each for each in warnings if each.startswith(_UNKNOWN_FIELD))
 
     async def remove(self, ref: ObjectRef, owner: Owner) -> bool:
         """Delete one object if it is the AppWrapper's; True once it is gone. Safe to repeat.

@@ -39,6 +39,31 @@ async def test_unknown_field_of_a_running_gang_is_told_once(world: World) -> Non
     assert (await world.messages("typo")).count(said) == 1
 
 
+async def test_unknown_field_of_a_gang_that_waits_is_told_before_its_dispatch(world: World) -> None:
+    await world.start_dispatcher()
+    waiting = changed(misspelt("web"), "spec.template.spec.containers.0.resources.requests.cpu", "500")
+    await world.create(appwrapper("typo", item(config_map("fine")), item(waiting)))
+
+    said = f"Deployment web: {UNKNOWN}"
+    told = await world.event("typo", "UnknownFields")
+    assert (told["type"], told["message"]) == ("Warning", said)
+
+    async def shown() -> list[tuple[str, str, str]]:
+        found = await world.get("AppWrapper", "typo")
+        assert found is not None
+        return [
+            (each["status"], each["reason"], each["message"])
+            for each in found["status"]["conditions"]
+            if each["type"] == "UnknownFields"
+        ]
+
+    assert await world.until(shown, "the condition") == [("True", "APIServerWarned", said)]
+    assert [await world.get(kind, name) for kind, name in (("ConfigMap", "fine"), ("Deployment", "web"))] == [
+        None,
+        None,
+    ]
+
+
 async def test_unknown_field_fails_an_appwrapper_where_the_operator_is_strict(world: World) -> None:
     await world.start_dispatcher(field_validation="Strict")
 

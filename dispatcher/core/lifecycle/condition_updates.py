@@ -7,12 +7,14 @@ suspended. A condition that becomes false keeps the reason why it was true.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
+from dispatcher.api.spec_errors import one_line
 from dispatcher.core.model.record import Condition, Pending, Record
 
 
@@ -63,6 +65,16 @@ def unknown_class(message: str, now: datetime) -> Condition:
     return new_condition(ConditionType.PRIORITY_CLASS_UNKNOWN, now, words.PRIORITY_CLASS_NOT_FOUND, message)
 
 
+MOST_WARNINGS: Final = 10
+"""Warnings of API servers that a condition and an Event have room for."""
+
+
+def in_short(warnings: Sequence[str]) -> str:
+    """The message of a condition with these warnings of an API server, in one line; empty without any."""
+    more = [f"{len(warnings) - MOST_WARNINGS} more"] if len(warnings) > MOST_WARNINGS else []
+    return one_line("; ".join([*warnings[:MOST_WARNINGS], *more]))
+
+
 def noted_warning(record: Record, type_: ConditionType) -> str:
     """The message of a condition that is a warning, such as `PriorityClassUnknown`; empty while it is not true."""
     found = record.condition(type_)
@@ -73,8 +85,10 @@ def after_creation(conditions: Iterable[Condition], warnings: str, now: datetime
     """The conditions of a gang after the creation of its objects.
 
     `warnings` is the API server's message about the objects; it is empty if the server gave none. Its condition stands
-    before Dispatched, because clients take MCAD's last condition for the latest.
+    before Dispatched, because clients take MCAD's last condition for the latest. Unknown fields are among these
+    warnings, so the condition from before the creation is over.
     """
+    conditions = with_false(conditions, ConditionType.UNKNOWN_FIELDS, now)
     warned = ConditionType.CREATED_WITH_WARNINGS
     if warnings:
         conditions = with_true(conditions, warned, now, words.API_SERVER_WARNED, warnings)

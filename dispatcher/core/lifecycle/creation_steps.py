@@ -10,7 +10,7 @@ from typing import Final
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.spec_errors import one_line
-from dispatcher.core.lifecycle.condition_updates import after_creation, noted_warning, with_true
+from dispatcher.core.lifecycle.condition_updates import after_creation, in_short, noted_warning, with_true
 from dispatcher.core.lifecycle.record_change import at_latest_time, change_by, live_attempt
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import Change, ObjectRef, Pending, Record
@@ -18,10 +18,6 @@ from dispatcher.core.model.requirements import ClusterRequirements
 
 CREATION_POSTPONED: Final = "CreationPostponed"
 """The pending reason of a gang that was dispatched and could not be created."""
-
-
-MOST_WARNINGS: Final = 10
-"""Warnings of API servers that a condition and an Event have room for."""
 
 
 @at_latest_time
@@ -34,7 +30,7 @@ def created(
     that is done was not sent again, because the API server did not see all objects.
     """
     known = noted_warning(record, ConditionType.CREATED_WITH_WARNINGS)
-    message = _in_short(warnings) or (known if any(ref.done for ref in objects) else "")
+    message = in_short(warnings) or (known if any(ref.done for ref in objects) else "")
     attempt = replace(live_attempt(record), objects=objects, created_at=now)
     return change_by(
         record,
@@ -44,11 +40,6 @@ def created(
         conditions=after_creation(record.conditions, message, now),
         attempt=attempt,
     )
-
-
-def _in_short(warnings: Sequence[str]) -> str:
-    more = [f"{len(warnings) - MOST_WARNINGS} more"] if len(warnings) > MOST_WARNINGS else []
-    return one_line("; ".join([*warnings[:MOST_WARNINGS], *more]))
 
 
 @at_latest_time

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -15,6 +15,8 @@ from dispatcher.core.lifecycle.condition_updates import (
     after_block,
     after_requeue,
     after_suspend,
+    in_short,
+    noted_warning,
     with_false,
     with_true,
     with_unknown_class,
@@ -162,6 +164,17 @@ def await_approvals(record: Record, pending: Pending, now: datetime) -> Change:
 def approve(record: Record, now: datetime) -> Change:
     """Notes that the gang has all approvals: the next cycle evaluates it."""
     return change_by(record, Cause.APPROVED, now, pending=None)
+
+
+@at_latest_time
+def warn(record: Record, warnings: Sequence[str], now: datetime) -> Change | None:
+    """Notes unknown fields of wrapped objects, each with its object; None if the record says the same already."""
+    message = in_short(warnings)
+    if message == noted_warning(record, ConditionType.UNKNOWN_FIELDS):
+        return None
+    warned = ConditionType.UNKNOWN_FIELDS
+    conditions = with_true(record.conditions, warned, now, words.API_SERVER_WARNED, message)
+    return change_by(record, Cause.WARNED, now, note=message, conditions=conditions)
 
 
 @at_latest_time

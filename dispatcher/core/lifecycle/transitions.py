@@ -27,6 +27,7 @@ class Cause(StrEnum):
     BLOCKED_AT_HEAD = "blocked-at-head"
     AWAITING_APPROVAL = "awaiting-approval"
     APPROVED = "approved"
+    WARNED = "warned"
     REPRIORITISED = "reprioritised"
     REDIRECTED = "redirected"
     MOVED = "moved"
@@ -109,6 +110,9 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
         _QUEUED, Cause.AWAITING_APPROVAL, _QUEUED, "an approval is missing: it takes part in no cycle"
     ),
     Transition(_QUEUED, Cause.APPROVED, _QUEUED, "it has all approvals: it goes by its original age"),
+    Transition(
+        _QUEUED, Cause.WARNED, _QUEUED, "its wrapped objects have fields that their kinds do not have"
+    ),
     Transition(_QUEUED, Cause.REPRIORITISED, _QUEUED, "the user changed its priority"),
     Transition(_QUEUED, Cause.REDIRECTED, _QUEUED, "the user changed its cluster requirements"),
     Transition(_QUEUED, Cause.MOVED, _QUEUED, "a label, or a new tree of MCAD's, names another queue"),

@@ -7,7 +7,7 @@ times, and the internal `sender` and `filterignore` that old clients print. The 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, assert_never
 
@@ -65,7 +65,7 @@ def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
         # MCAD omits it if false; its SDK then reports "not seen yet", whatever the other fields say.
         "canrun": can_run(record),
         # Conditions of others come first, because clients take MCAD's last condition for the latest.
-        "conditions": [*shown.others, *map(_entry, record.conditions)],
+        "conditions": [*shown.others, *map(_entry, _in_order(record.conditions))],
         "filterignore": True,
         "queuejobstate": queue_job_state(record).value,
         "sender": _sender(record),
@@ -112,6 +112,13 @@ def conditions_of_others(status: Mapping[str, Any]) -> tuple[Mapping[str, Any], 
             found.pop(type_, None)
             found[type_] = entry
     return tuple(found.values())[:MOST_OF_OTHERS]
+
+
+def _in_order(conditions: Sequence[Condition]) -> Iterable[Condition]:
+    """The conditions, unknown fields right after Init: clients take MCAD's last condition for the latest."""
+    warnings = [each for each in conditions if each.type is ConditionType.UNKNOWN_FIELDS]
+    others = [each for each in conditions if each.type is not ConditionType.UNKNOWN_FIELDS]
+    return (*others[:1], *warnings, *others[1:])
 
 
 def _columns(record: Record) -> dict[str, Any]:

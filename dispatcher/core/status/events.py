@@ -70,9 +70,15 @@ def user_event_of(change: Change) -> UserEvent | None:
 def warnings_event_of(change: Change) -> UserEvent | None:
     """The Event of API servers' warnings about wrapped objects, beside that of their creation; None without news."""
     event = change.events[-1]
-    if event.cause != Cause.CREATED or not event.message:
+    if not event.message:
         return None
-    return UserEvent("CreatedWithWarnings", event.message, warning=True)
+    match event.cause:
+        case Cause.CREATED:
+            return UserEvent("CreatedWithWarnings", event.message, warning=True)
+        case Cause.WARNED:
+            return UserEvent("UnknownFields", event.message, warning=True)
+        case _:
+            return None
 
 
 def grew_beyond_quota(message: str) -> UserEvent:

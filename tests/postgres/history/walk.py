@@ -183,8 +183,11 @@ def _reprioritise(record: Record, chance: Random, now: datetime) -> Change:
     return queue_steps.reprioritise(record, chance.choice([0, 3, 9]), chance.choice([0.0, 0.001]), now)
 
 
-def _redirect(record: Record, chance: Random, now: datetime) -> Change:
-    return queue_steps.redirect(record, record.requirements.without("west", str(chance.random())), now)
+def _redirect_or_warn(record: Record, chance: Random, now: datetime) -> Change | None:
+    drawn = chance.random()
+    if drawn < 0.5:
+        return queue_steps.warn(record, [f"Job a: unknown field {drawn}"], now)
+    return queue_steps.redirect(record, record.requirements.without("west", str(drawn)), now)
 
 
 def _move(record: Record, chance: Random, now: datetime) -> Change:
@@ -272,7 +275,7 @@ STEPS: Final[Mapping[Phase, list[Step]]] = {
         _line_up,
         _begin_preempting,
         _reprioritise,
-        _redirect,
+        _redirect_or_warn,
         _move,
         _SUSPEND,
         *[_dispatch] * 4,

@@ -309,6 +309,44 @@ async def test_warnings_of_a_creation_are_those_of_its_last_answer_or_found_agai
     assert [each.query.get("dryRun") for each in server.requests("POST")].count("All") == dry_runs
 
 
+@pytest.mark.parametrize(
+    ("post", "warnings"),
+    [
+        pytest.param(answer(existing(), 201), (), id="none"),
+        pytest.param(answer(existing(), 201, "unknown field spec.a"), ("unknown field spec.a",), id="one"),
+        pytest.param(answer(existing(), 201, "v1 is deprecated"), (), id="another-warning"),
+        pytest.param(
+            refusal(409, "AlreadyExists", warning="unknown field a"), ("unknown field a",), id="name-taken"
+        ),
+        pytest.param(
+            refusal(400, "BadRequest", warning="unknown field a"), ("unknown field a",), id="refused"
+        ),
+    ],
+)
+async def test_unknown_fields_are_found_without_a_creation(
+    server: FakeApiServer, wrapped: ObjectClient, post: Reply, warnings: tuple[str, ...]
+) -> None:
+    server.on("POST", COLLECTION, post)
+    assert await wrapped.unknown_fields(RAY, OWNER) == warnings
+    (sent,) = server.requests("POST")
+    assert (sent.query, sent.body) == ({"dryRun": "All", "fieldValidation": "Warn"}, build(RAY, OWNER))
+
+
+@pytest.mark.parametrize(
+    ("post", "error"),
+    [
+        pytest.param(refusal(503, "ServiceUnavailable"), errors.Unavailable, id="no-answer"),
+        pytest.param(refusal(429, "TooManyRequests"), errors.Throttled, id="throttled"),
+    ],
+)
+async def test_unknown_fields_are_not_known_without_an_answer(
+    server: FakeApiServer, wrapped: ObjectClient, post: Reply, error: type[Exception]
+) -> None:
+    server.on("POST", COLLECTION, post)
+    with pytest.raises(error):
+        await wrapped.unknown_fields(RAY, OWNER)
+
+
 async def test_object_of_an_earlier_attempt_is_deleted_by_its_uid(
     server: FakeApiServer, wrapped: ObjectClient
 ) -> None:

@@ -509,6 +509,7 @@ def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
         Cause.BLOCKED_AT_HEAD,
         Cause.PREEMPTING,
         Cause.PREEMPTED,
+        Cause.WARNED,
         Cause.DISPATCHED,
         Cause.FOUND_ENDED,
         Cause.FOUND_RUNNING,

@@ -19,6 +19,7 @@ from dispatcher.core.lifecycle import (
     restore_steps,
     run_steps,
 )
+from dispatcher.core.lifecycle.condition_updates import new_condition
 from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import Cause
@@ -129,6 +130,26 @@ def test_warnings_of_api_servers_stand_before_the_last_condition_and_in_history(
     said = "Job a: un\\nknown; Job b: old"
     assert (change.after.conditions[-2].type, warned(change.after)) == ("CreatedWithWarnings", (True, said))
     assert [event.message for event in change.events] == [said]
+
+
+def test_unknown_fields_of_a_gang_that_waits_are_noted_until_its_objects_are_created() -> None:
+    waiting = make_blocked()
+    change = queue_steps.warn(waiting, ["Job a: unknown", "Job b: un\nknown"], LATER)
+    assert change is not None
+    said = "Job a: unknown; Job b: un\\nknown"
+    warning = change.after.condition(ConditionType.UNKNOWN_FIELDS)
+    assert warning == new_condition(ConditionType.UNKNOWN_FIELDS, LATER, "APIServerWarned", said)
+    assert [(event.cause, event.message) for event in change.events] == [("warned", said)]
+    assert queue_steps.warn(change.after, ["Job a: unknown", "Job b: un\nknown"], LATER) is None
+    other = queue_steps.warn(change.after, ["Job a: other"], LATER)
+    assert other is not None
+    assert [each.type for each in other.after.conditions] == [each.type for each in change.after.conditions]
+
+    dispatching = queue_steps.dispatch(change.after, "hub", LATER).after
+    created = creation_steps.created(dispatching, (make_ref(),), LATER, ["Job a: unknown"]).after
+    over = created.condition(ConditionType.UNKNOWN_FIELDS)
+    assert over is not None
+    assert (over.status, warned(created)) == (False, (True, "Job a: unknown"))
 
 
 def test_warnings_of_api_servers_are_bounded() -> None:

@@ -79,6 +79,7 @@ STEPS_AT: dict[Cause, Callable[[Record, datetime], Change | None]] = {
     Cause.BLOCKED: lambda record, now: queue_steps.block(record, WAITS, now),
     Cause.NOT_EVALUATED: lambda record, now: queue_steps.note_not_evaluated(record, BEHIND, now),
     Cause.BLOCKED_AT_HEAD: lambda record, now: queue_steps.block(told(record), WAITS, now, is_head=True),
+    Cause.WARNED: lambda record, now: queue_steps.warn(record, ["Job a: unknown"], now),
     Cause.REPRIORITISED: lambda record, now: queue_steps.reprioritise(record, 7, 0.5, now),
     Cause.SUSPENDED: lambda record, now: queue_steps.suspend(record, now),
     Cause.RESUMED: lambda record, now: queue_steps.resume(record, now),

@@ -165,6 +165,16 @@ def test_unknown_priority_class_is_one_condition_more_beside_those_of_mcad() -> 
     assert status == project(make_blocked(make_record(priority=9)))
 
 
+def test_unknown_fields_are_one_condition_more_beside_those_of_mcad_and_not_the_last() -> None:
+    waiting = make_blocked(make_record(priority=9))
+    change = queue_steps.warn(waiting, ["Job a: unknown field"], NOW)
+    assert change is not None
+    status = project(change.after)
+    added = status["conditions"].pop(1)
+    assert (added["type"], added["message"]) == ("UnknownFields", "Job a: unknown field")
+    assert status == project(waiting)
+
+
 REQUEUED = removal_steps.removed(make_evicted(), at(5)).after
 FAILED_DEADLINE = make_failing_run(reason="DispatchDeadlineExceeded")
 SHOWN = [

@@ -159,6 +159,13 @@ def test_warnings_of_api_servers_have_an_event_beside_that_of_the_creation() -> 
     assert dispatched.reason == "Dispatched"
 
 
+def test_unknown_fields_of_a_gang_that_waits_have_an_event() -> None:
+    change = queue_steps.warn(make_blocked(), ["Job a: unknown"], at(2))
+    assert change is not None
+    assert warnings_event_of(change) == UserEvent("UnknownFields", "Job a: unknown", warning=True)
+    assert user_event_of(change) is None
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -1,0 +1,146 @@
+"""Tells the unknown fields of wrapped objects while their gang waits, by dry runs of their creation.
+
+An API server warns about an unknown field when it creates the object, for a gang that waits hours after its submission.
+So a gang that waits is checked before: a dry run is the creation that the dispatcher may do anyway, and stores nothing.
+The condition `UnknownFields` and an Event have the warnings; those of the creation follow as without a check.
+
+The check delays no dispatch and costs little. A gang that its first cycle dispatches is not checked. Whether a field is
+unknown depends on the fields of a template and not on their values, so one dry run answers for all objects with the
+same fields. At most `1 / PAUSE_SECONDS` gangs are checked per second, the newest first. A gang is checked once, by the
+leader under which it begins to wait: after an error, or a change of leader, its creation warns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from dispatcher import errors, log
+from dispatcher.api.appwrapper import WrappedObject
+from dispatcher.controller.intake.attempts import Attempts
+from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.controller.scheduling.committer import Committer
+from dispatcher.core.kinds.field_paths import digest_of_paths
+from dispatcher.core.kinds.manifest import Owner, reference
+from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.model.record import Change, Phase, Record
+from dispatcher.core.model.requirements import ClusterRequirements
+
+PAUSE_SECONDS: Final = 0.1
+"""Seconds between two gangs."""
+MOST_ANSWERS: Final = 1_000
+"""Answers that are remembered; a small number of templates makes most gangs."""
+
+_log = log.get("field_check")
+
+
+class _Question(NamedTuple):
+    cluster: str
+    api_version: str
+    kind: str
+    fields: bytes
+
+
+class FieldCheck:
+    """Checks gangs while `run` runs; `note` is called with each committed change.
+
+    `clusters_for` gives the connected clusters that requirements allow. The first of them that serves a kind answers
+    for it.
+    """
+
+    def __init__(
+        self,
+        attempts: Attempts,
+        cache: Cache,
+        committer: Committer,
+        clusters_for: Callable[[ClusterRequirements], Iterable[Cluster]],
+    ) -> None:
+        self._attempts = attempts
+        self._cache = cache
+        self._committer = committer
+        self._clusters_for = clusters_for
+        self._waiting: dict[str, None] = {}
+        self._answers: OrderedDict[_Question, tuple[str, ...]] = OrderedDict()
+        self._wake = asyncio.Event()
+
+    def note(self, change: Change) -> None:
+        """Have a gang checked if it begins to wait for its first dispatch."""
+        before, after = change.before, change.after
+        waits = after.phase is Phase.QUEUED and after.pending is not None and not after.attempts
+        if waits and before is not None and before.pending is None:
+            self._waiting[after.uid] = None
+            self._wake.set()
+
+    @property
+    def waiting(self) -> int:
+        """How many gangs are to be checked."""
+        return len(self._waiting)
+
+    async def run(self) -> None:
+        """Check one gang after the other, until cancelled."""
+        while True:
+            await self._wake.wait()
+            if self._waiting:
+                uid, _ = self._waiting.popitem()
+                await self._check_safely(uid)
+                await asyncio.sleep(PAUSE_SECONDS)
+            else:
+                self._wake.clear()
+
+    async def _check_safely(self, uid: str) -> None:
+        try:
+            await self.check(uid)
+        except errors.StoreError:
+            raise
+        except errors.ClusterError as error:
+            _log.info("fields_not_checked", uid=uid, error=str(error))
+        except Exception as error:  # noqa: BLE001  # the loop's edge: the creation warns
+            log.internal_error("field-check", error, appwrapper=uid)
+
+    async def check(self, uid: str) -> None:
+        """Commit the unknown fields of a gang, if it has any and still waits for its first dispatch."""
+        record = self._cache.get(uid)
+        if record is None or not self._waits(record):
+            return
+        warnings = await self._warnings(record)
+        # The record may have changed meanwhile.
+        record = self._cache.get(uid)
+        if record is None or not warnings or not self._waits(record):
+            return
+        change = queue_steps.warn(record, warnings, self._attempts.now())
+        await self._committer.commit_all([change] if change else [])
+
+    def _waits(self, record: Record) -> bool:
+        is_first = record.phase is Phase.QUEUED and not record.attempts
+        return is_first and bool(record.spec_hash) and self._attempts.is_wanted(record)
+
+    async def _warnings(self, record: Record) -> list[str]:
+        """The unknown fields of all wrapped objects, each with its object."""
+        spec = await self._attempts.specs.of(record)
+        owner = replace(self._attempts.owner_of(record), attempt=1)
+        warnings: list[str] = []
+        for wrapped in spec.wrapped:
+            found = await self._unknown_fields(record, wrapped, owner)
+            ref = reference(wrapped, owner)
+            warnings += (f"{ref.kind} {ref.name}: {each}" for each in found)
+        return warnings
+
+    async def _unknown_fields(self, record: Record, wrapped: WrappedObject, owner: Owner) -> tuple[str, ...]:
+        """The answer of the first cluster that serves the kind; empty if none does."""
+        digest = await asyncio.to_thread(digest_of_paths, wrapped.template)
+        for cluster in self._clusters_for(record.requirements):
+            question = _Question(cluster.name, wrapped.api_version, wrapped.kind, digest)
+            if question not in self._answers:
+                try:
+                    self._answers[question] = await cluster.object_client.unknown_fields(wrapped, owner)
+                except errors.NotFound:
+                    continue
+            self._answers.move_to_end(question)
+            while len(self._answers) > MOST_ANSWERS:
+                self._answers.popitem(last=False)
+            return self._answers[question]
+        return ()
