@@ -84,10 +84,13 @@ class Discovery:
 
     def _remedy(self, api_version: str, kind: str) -> str:
         """What to do about a kind that is not served: correct its spelling if a kind of that version is similar."""
-        served = sorted(each for version, each in self._kinds if version == api_version)
-        if similar := most_similar(kind, served):
+        if similar := self.similar(api_version, kind):
             return f"; did you mean {similar}?"
         return ": install its CustomResourceDefinition, or correct apiVersion and kind"
+
+    def similar(self, api_version: str, kind: str) -> str:
+        """The found kind of that version that `kind` is most probably meant to be; empty without any."""
+        return most_similar(kind, sorted(each for version, each in self._kinds if version == api_version))
 
     def forget(self, kind: Kind) -> None:
         """Look the kind up again next time: the API server answered that its path does not exist."""

@@ -245,6 +245,26 @@ async def test_kind_that_is_not_listed_is_refused_to_everybody(
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "meant"),
+    [
+        pytest.param("RayCluser.ray.io", "RayCluster.ray.io", id="letter-missing"),
+        pytest.param("RayyCluster.ray.io", "RayCluster.ray.io", id="letter-too-many"),
+        pytest.param("RayClutser.ray.io", "RayCluster.ray.io", id="letters-swapped"),
+        pytest.param("raycluster.ray.io", "RayCluster.ray.io", id="other-case"),
+        pytest.param("Pos", "Pod", id="short"),
+        pytest.param("Job.batc", "Job.batch", id="in-its-group"),
+    ],
+)
+async def test_kind_with_a_typing_error_is_answered_with_the_similar_one(
+    admin: Api, namespace: str, kind: str, meant: str
+) -> None:
+    assert await said(admin, namespace, of_items(wrapped(kind))) == (
+        f"spec: wraps a {kind}, which is no kind that AppWrappers may wrap here; did you mean {meant}? Else an "
+        "administrator can add it to ConfigMap appwrapper-dispatcher/appwrapper-kinds"
+    )
+
+
 async def test_entry_without_an_object_is_refused(admin: Api, namespace: str) -> None:
     body = appwrapper({"resources": {"GenericItems": [{}]}})
 

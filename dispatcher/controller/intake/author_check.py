@@ -155,28 +155,33 @@ class AuthorCheck:
         return problem
 
     async def _ask(self, asked: _Asked, kind: WrappedKind) -> str:
-        found = await self._find(kind)
-        if found is None:
-            return f"no cluster serves {kind.kind} in version {kind.api_version}, so nobody may create it"
+        try:
+            found = await self._find(kind)
+        except errors.NotFound as error:
+            return str(error)
         namespace = asked.namespace if found.namespaced else ""
         access = Access(asked.submitter, namespace, kind.group, found.plural, kind.verb)
         return "" if await self._is_allowed(access) else access.denial()
 
-    async def _find(self, kind: WrappedKind) -> Kind | None:
-        """The kind as the first cluster that serves it does; None if no cluster serves it."""
+    async def _find(self, kind: WrappedKind) -> Kind:
+        """The kind as the first cluster that serves it does; raises `NotFound` if no cluster serves it."""
         silent: errors.ClusterError | None = None
+        similar = ""
         for cluster in tuple(self._clusters.values()):
             try:
                 return await cluster.discovery.find(kind.api_version, kind.kind)
             except errors.NotFound:
-                continue
+                similar = similar or cluster.discovery.similar(kind.api_version, kind.kind)
             except errors.ClusterError as error:
                 silent = error
         if silent is not None:
             raise silent
         if not self._is_complete():
             raise errors.Unavailable(f"a member cluster may serve {kind.kind}, and cannot be asked now")
-        return None
+        meant = f"; did you mean {similar}?" if similar else ""
+        raise errors.NotFound(
+            f"no cluster serves {kind.kind} in version {kind.api_version}, so nobody may create it{meant}"
+        )
 
     def _answer_to(self, question: _Question) -> _Answer | None:
         answer = self._answers.get(question)

@@ -267,6 +267,16 @@ async def test_kind_that_no_cluster_serves_is_refused(world: World) -> None:
     assert "no cluster serves Widget in version example.com/v1, so nobody may create it" in record.message
 
 
+async def test_kind_with_a_typing_error_is_answered_with_the_similar_one(
+    world: World, west: FakeApiServer
+) -> None:
+    resources = [{"name": "widgets", "kind": "Widgett", "namespaced": True}]
+    west.on("GET", "/apis/example.com/v1", answer({"resources": resources}))
+    async with checking(world, Rights()):
+        record = await taken_in(world, widget("aw"))
+    assert "so nobody may create it; did you mean Widgett?" in record.message
+
+
 @pytest.mark.parametrize("reason", ["silent", "not-connected"])
 async def test_kind_is_not_refused_before_every_cluster_was_asked(
     world: World, west: FakeApiServer, reason: str
