@@ -8,17 +8,26 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from dispatcher import log
+from dispatcher.controller.scheduling.kind_watch import KindWatch
 
 
 @asynccontextmanager
-async def running(worker: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
-    """The worker's task, which ends with the block."""
-    task = asyncio.create_task(worker)
+async def running(*workers: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
+    """Runs workers, which end with the block; yields the task of the first."""
+    tasks = [asyncio.create_task(each) for each in workers]
     try:
-        yield task
+        yield tasks[0]
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def listing(watch: KindWatch) -> AsyncIterator[Callable[[], bool]]:
+    """Runs a watch; yields whether a leader would go on by now."""
+    async with running(watch.wait_until_listed(), watch.run()) as listed:
+        yield listed.done
 
 
 def counting() -> Callable[[str], int]:

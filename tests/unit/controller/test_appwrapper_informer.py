@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from dispatcher.core.model.record import Phase
 from dispatcher.kube.appwrappers import NO_ANNOTATIONS
 from tests.builders import make_appwrapper
 from tests.fakes import FakeApiServer, answer
+from tests.unit import workers
 from tests.unit.controller.wire import APPWRAPPERS, Watched
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import until
@@ -30,11 +30,9 @@ async def appwrappers(server: FakeApiServer, world: World) -> AsyncIterator[Watc
     """The AppWrappers of a hub that is watched."""
     appwrappers = Watched(server, "/apis/workload.codeflare.dev/v1beta1", "appwrappers")
     appwrappers.has(ANNOTATED)
-    task = asyncio.create_task(world.hub.run())
-    await until(lambda: world.hub.view(UID))
-    yield appwrappers
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with workers.running(world.hub.run()):
+        await until(lambda: world.hub.view(UID))
+        yield appwrappers
 
 
 async def test_annotations_of_one_that_went_are_remembered_until_nothing_is_left_of_it(

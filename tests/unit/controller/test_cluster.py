@@ -19,6 +19,7 @@ from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.live_pod_lister import LiveItems
 from tests.builders import at, make_metadata, make_node, make_pod, make_record, make_ref
 from tests.fakes import FakeApiServer, Reply, answer, never, text, watch
+from tests.unit import workers
 from tests.unit.virtual_time import monotonic, until
 
 Json = dict[str, Any]
@@ -69,12 +70,8 @@ def event(type_: str, raw: Json, version: int) -> Json:
 @asynccontextmanager
 async def running(client: ClusterClient) -> AsyncIterator[Observed]:
     observed = Observed(client)
-    task = asyncio.create_task(observed.cluster.run())
-    try:
+    async with workers.running(observed.cluster.run()):
         yield observed
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_cluster_is_not_ready_before_nodes_and_pods_are_listed(
@@ -103,16 +100,12 @@ async def test_wrapped_objects_are_listed_after_what_the_first_dispatch_waits_fo
         await listed.wait()
 
     cluster.objects.want("v1", "ConfigMap")
-    task = asyncio.create_task(cluster.run(wait))
-    try:
+    async with workers.running(cluster.run(wait)):
         await cluster.wait_until_listed()
         await asyncio.sleep(1)  # virtual
         assert server.requests("GET", "/api/v1/configmaps") == []
         listed.set()
         await until(lambda: server.requests("GET", "/api/v1/configmaps"))
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_free_capacity_is_that_of_nodes_minus_the_requests_of_pods(
@@ -397,13 +390,9 @@ async def test_unserved_kind_is_asked_about_again_sooner_after_no_answer(
     server.on("GET", "/apis/ray.io/v1", first, served)
     wanted = frozenset({("ray.io/v1", "RayCluster")})
     member = Cluster("east", client, CapacityLedger(), lambda: None, lambda _appwrapper: None)
-    task = asyncio.create_task(member.run())
-    try:
+    async with workers.running(member.run()):
         await member.ask_for_kinds(wanted).wait()
         asked_at = monotonic()
         assert member.missing_kinds(wanted) == wanted
         await until(lambda: not member.missing_kinds(wanted))
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
     assert seconds <= monotonic() - asked_at < seconds + 0.5

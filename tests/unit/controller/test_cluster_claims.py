@@ -14,6 +14,7 @@ from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.kube.client import ClusterClient
 from tests.builders import make_metadata, make_node, make_owner, make_pod, make_record
 from tests.fakes import FakeApiServer, answer, never
+from tests.unit import workers
 from tests.unit.controller.test_cluster import AW, event, has, running
 from tests.unit.virtual_time import until
 
@@ -119,11 +120,9 @@ async def test_wrapped_pod_in_a_member_counts_by_the_uid_of_its_anchor_and_not_b
     told: list[str] = []
     home = {AW: "default"}.get
     cluster = Cluster("east", client, CapacityLedger(), lambda: None, told.append, home)
-    task = asyncio.create_task(cluster.run())
-    await cluster.wait_until_listed()
-    await cluster.anchors.ensure(make_owner())
-    await until(lambda: cluster.pod_counts(AW) == PodCounts(running=1))
-    await asyncio.sleep(1)  # virtual
-    assert cluster.pod_counts(AW) == PodCounts(running=1)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with workers.running(cluster.run()):
+        await cluster.wait_until_listed()
+        await cluster.anchors.ensure(make_owner())
+        await until(lambda: cluster.pod_counts(AW) == PodCounts(running=1))
+        await asyncio.sleep(1)  # virtual
+        assert cluster.pod_counts(AW) == PodCounts(running=1)

@@ -22,6 +22,7 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_record
+from tests.unit import workers
 from tests.unit.virtual_time import monotonic, until
 
 GANGS = 450
@@ -95,13 +96,8 @@ async def bench(client: ClusterClient, monkeypatch: pytest.MonkeyPatch) -> Async
 
 @asynccontextmanager
 async def running(bench: Bench) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(bench.loader.run()), asyncio.create_task(bench.take_turns())]
-    try:
+    async with workers.running(bench.loader.run(), bench.take_turns()):
         yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def fails() -> None:

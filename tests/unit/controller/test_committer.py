@@ -20,6 +20,7 @@ from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.resources import NOTHING
 from dispatcher.errors import Fenced
 from tests.builders import at, make_gang, make_record, make_submission
+from tests.unit import workers
 from tests.unit.controller.store import FakeStore
 
 
@@ -37,12 +38,8 @@ async def committing(
 ) -> AsyncIterator[tuple[Committer, Cache]]:
     cache = Cache({})
     committer = Committer(store, cache, announce)
-    task = asyncio.create_task(committer.run())
-    try:
+    async with workers.running(committer.run()):
         yield committer, cache
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_lone_change_is_committed_at_once_and_then_in_the_roster() -> None:

@@ -17,6 +17,7 @@ from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.leaf_quota import LeafQuota
 from dispatcher.core.queues.queue import Order, Queue, Quota
 from tests.builders import at
+from tests.unit import workers
 from tests.unit.virtual_time import monotonic
 
 
@@ -47,13 +48,9 @@ class Bench:
 
 @asynccontextmanager
 async def running(bench: Bench) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(bench.keeper.run())
-    try:
+    async with workers.running(bench.keeper.run()) as task:
         await asyncio.sleep(1)  # virtual
         yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def team(cpu: int, order: Order = Order.PRIORITY) -> Queue:

@@ -43,6 +43,7 @@ from tests.unit.controller.members import (
 )
 from tests.unit.controller.wire import MISSING, Watched
 from tests.unit.virtual_time import monotonic, until
+from tests.unit.workers import running
 
 Json = dict[str, Any]
 
@@ -125,21 +126,11 @@ async def idle(server: FakeApiServer, client: ClusterClient) -> AsyncIterator[Be
         yield bench
 
 
-@asynccontextmanager
-async def running(bench: Bench) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(bench.fleet.run())
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
 @pytest.fixture
 async def bench(idle: Bench) -> AsyncIterator[Bench]:
     """A hub and two members that are not declared."""
     hub = asyncio.create_task(idle.itself.run())
-    async with running(idle):
+    async with running(idle.fleet.run()):
         await idle.itself.wait_until_listed()
         await idle.fleet.wait_for_members()
         yield idle
@@ -281,7 +272,7 @@ async def test_drain_holds_from_the_connection_of_the_member(bench: Bench) -> No
 async def test_database_that_fails_ends_the_whole_fleet(idle: Bench) -> None:
     idle.records.failure = errors.StoreUnavailable("no answer")
     idle.has("east")
-    async with running(idle) as task:
+    async with running(idle.fleet.run()) as task:
         await asyncio.wait([task])
         found = task.exception()
         assert isinstance(found, ExceptionGroup)
@@ -299,7 +290,7 @@ async def test_new_leader_waits_until_each_member_is_connected_or_closed(idle: B
     idle.has("east")
     idle.has("west")
     idle.hub.on("GET", f"{SECRETS}/cluster-west", MISSING)
-    async with running(idle):
+    async with running(idle.fleet.run()):
         assert await wait(idle) < 1
         assert "east" in idle.fleet.clusters
         assert not any(map(idle.fleet.is_connecting, ("hub", "east", "west")))
@@ -309,14 +300,14 @@ async def test_new_leader_waits_ten_seconds_at_most_for_a_member_that_hangs(idle
     idle.has("east")
     idle.has("west")
     idle.members["west"].on("GET", NODES, never)
-    async with running(idle):
+    async with running(idle.fleet.run()):
         assert 10 <= await wait(idle) < 11
         assert (list(idle.fleet.clusters), idle.fleet.is_connecting("west")) == (["hub", "east"], True)
 
 
 async def test_any_cluster_may_be_a_member_until_the_members_are_known(idle: Bench) -> None:
     idle.hub.on("GET", MEMBERS_PATH, FAILS)
-    async with running(idle):
+    async with running(idle.fleet.run()):
         await asyncio.sleep(20)  # virtual
         assert (idle.fleet.is_connecting("east"), idle.fleet.loss_of("east")) == (True, None)
         assert (idle.fleet.is_connecting("hub"), idle.fleet.loss_of("hub")) == (False, None)
@@ -332,7 +323,7 @@ async def test_any_cluster_may_be_a_member_until_the_members_are_known(idle: Ben
 
 async def test_hub_without_the_crd_has_no_members(idle: Bench) -> None:
     idle.hub.on("GET", MEMBERS_PATH, MISSING)
-    async with running(idle):
+    async with running(idle.fleet.run()):
         assert await wait(idle) < 1
         assert (idle.fleet.is_connecting("east"), idle.fleet.has_members) == (False, False)
         assert idle.fleet.loss_of("east") == undeclared(idle)
@@ -340,7 +331,7 @@ async def test_hub_without_the_crd_has_no_members(idle: Bench) -> None:
 
 async def test_hub_without_the_right_to_list_members_has_none_and_leads_on(idle: Bench) -> None:
     idle.hub.on("GET", MEMBERS_PATH, refusal(403, "Forbidden"))
-    async with running(idle):
+    async with running(idle.fleet.run()):
         assert await wait(idle) < 1
         assert (idle.fleet.is_connecting("east"), idle.fleet.has_members) == (False, False)
         assert idle.fleet.loss_of("east") is None
@@ -395,7 +386,7 @@ async def test_unreachable_time_recorded_by_another_leader_counts(idle: Bench) -
     idle.fleet.load({"east": at(-500)})
     idle.has("east", onClusterLost={"policy": "fail"})
     idle.members["east"].on("GET", KUBE_SYSTEM, FAILS)
-    async with running(idle):
+    async with running(idle.fleet.run()):
         await until(lambda: idle.fleet.loss_of("east") and not idle.fleet.is_connecting("east"))
         loss = idle.fleet.loss_of("east")
         assert loss is not None
@@ -475,7 +466,7 @@ async def test_undeclared_members_are_recorded_as_removed_also_by_a_later_leader
 ) -> None:
     idle.fleet.load({}, {"south"})
     idle.has("east")
-    async with running(idle):
+    async with running(idle.fleet.run()):
         await until(lambda: ("south", ClusterState(is_declared=False)) in idle.records.states)
         await until(lambda: "east" in idle.fleet.clusters)
         idle.declared.loses("east")
@@ -492,7 +483,7 @@ async def test_invalid_or_unlisted_member_is_not_recorded_as_removed(
 ) -> None:
     idle.fleet.load({}, {"east", "west"})
     idle.hub.on("GET", MEMBERS_PATH, FAILS)
-    async with running(idle):
+    async with running(idle.fleet.run()):
         await asyncio.sleep(30)  # virtual
         assert idle.records.states == []
         idle.hub.on(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import datetime, timedelta
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from dispatcher import errors
 from dispatcher.controller.upkeep.housekeeping import AT_ONCE, READERS_EVERY_SECONDS, Housekeeping
 from tests.builders import NOW
+from tests.unit import workers
 from tests.unit.virtual_time import monotonic, until
 
 KEEP = timedelta(days=400)
@@ -79,11 +79,11 @@ async def test_fenced_leader_does_no_housekeeping(what: str) -> None:
 
 async def test_readers_are_checked_periodically_also_after_a_failure() -> None:
     database = Database(fails={"end": errors.StoreUnavailable("gone")})
-    task = asyncio.create_task(Housekeeping(database, lambda: NOW, KEEP, timedelta(seconds=40)).run_readers())
-    await until(lambda: len(database.asked) == 2)
-    database.fails = {}
-    await until(lambda: len(database.asked) == 4)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with workers.running(
+        Housekeeping(database, lambda: NOW, KEEP, timedelta(seconds=40)).run_readers()
+    ):
+        await until(lambda: len(database.asked) == 2)
+        database.fails = {}
+        await until(lambda: len(database.asked) == 4)
     assert set(database.asked) == {("end", timedelta(seconds=40))}
     assert monotonic() >= 3 * READERS_EVERY_SECONDS

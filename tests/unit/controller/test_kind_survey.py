@@ -21,6 +21,7 @@ from dispatcher.controller.members.kind_survey import (
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal, text
+from tests.unit import workers
 from tests.unit.virtual_time import monotonic, until
 
 Kind = tuple[str, str]
@@ -71,12 +72,8 @@ def cluster(server: FakeApiServer) -> None:
 async def surveying(client: ClusterClient) -> AsyncIterator[tuple[KindSurvey, list[float]]]:
     found: list[float] = []
     survey = KindSurvey(Discovery(client), lambda: found.append(monotonic()))
-    task = asyncio.create_task(survey.run())
-    try:
+    async with workers.running(survey.run()):
         yield survey, found
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def unknown(way: str = "groups", count: int = 2560) -> frozenset[Kind]:
@@ -244,10 +241,8 @@ async def test_kind_with_a_removed_definition_is_asked_about_again(
 ) -> None:
     discovery = Discovery(client)
     survey = KindSurvey(discovery, lambda: None)
-    task = asyncio.create_task(survey.run())
-    await survey.ask_for(frozenset({RAY})).wait()
-    discovery.forget(await discovery.find(*RAY))
-    assert survey.missing(frozenset({RAY})) == {RAY}
-    await until(lambda: not survey.missing(frozenset({RAY})))
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with workers.running(survey.run()):
+        await survey.ask_for(frozenset({RAY})).wait()
+        discovery.forget(await discovery.find(*RAY))
+        assert survey.missing(frozenset({RAY})) == {RAY}
+        await until(lambda: not survey.missing(frozenset({RAY})))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -24,6 +23,7 @@ from dispatcher.probes import Metrics
 from tests.builders import at, make_record
 from tests.unit.controller.test_event_recorder import ListRecorder
 from tests.unit.virtual_time import until
+from tests.unit.workers import running
 
 CIRCLE = [
     Preempted("uid-of-a", "uid-of-b", "red/a"),
@@ -76,18 +76,10 @@ class Bench:
         return [each.uid for each in self.recorder.offered]
 
 
-@asynccontextmanager
-async def running(bench: Bench) -> AsyncIterator[None]:
-    task = asyncio.create_task(bench.report.run())
-    yield
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
 async def test_preemption_that_closes_a_circle_is_an_event_a_log_line_and_a_count() -> None:
     bench = Bench()
     with capture_logs() as lines:
-        async with running(bench):
+        async with running(bench.report.run()):
             await bench.note(preemption("a", "b"))
     assert bench.asked == [(["uid-of-a"], at(0) - timedelta(hours=24))]
     assert bench.recorder.offered == [
@@ -103,7 +95,7 @@ async def test_preemption_that_closes_a_circle_is_an_event_a_log_line_and_a_coun
 
 async def test_circle_that_closes_again_is_counted_and_told_once_in_24_hours_to_each_gang() -> None:
     bench = Bench()
-    async with running(bench):
+    async with running(bench.report.run()):
         await bench.note(preemption("a", "b"))
         await bench.note(preemption("b", "c"), preemption("c", "a"))
         bench.time += PREEMPTIONS_WITHIN - timedelta(seconds=1)
@@ -117,7 +109,7 @@ async def test_circle_that_closes_again_is_counted_and_told_once_in_24_hours_to_
 async def test_preemption_that_closes_no_circle_is_not_reported() -> None:
     bench = Bench()
     bench.answers = [[*CIRCLE[:2], Preempted("uid-of-a", "uid-of-x", "red/a")]]
-    async with running(bench):
+    async with running(bench.report.run()):
         await bench.note(preemption("a", "b"), preemption("b", "c"))
     assert (bench.told, bench.closed) == ([], 0)
 
@@ -128,7 +120,7 @@ async def test_nothing_is_asked_without_a_preemption_for_another_gang() -> None:
         preemption("a", "", Reason.QUEUE_STOPPED),
         queue_steps.dispatch(make_record(), "hub", at(1)),
     )
-    async with running(bench):
+    async with running(bench.report.run()):
         for change in (drained, other):
             bench.report.note(change, change.after)
         await asyncio.sleep(60)
@@ -140,7 +132,7 @@ async def test_failed_question_is_logged_and_the_next_preemption_asks_again(fail
     bench = Bench()
     bench.answers = [failure, CIRCLE]
     with capture_logs() as lines:
-        async with running(bench):
+        async with running(bench.report.run()):
             await bench.note(preemption("a", "b"))
             assert bench.told == []
             await bench.note(preemption("b", "c"))
@@ -152,7 +144,7 @@ async def test_failed_question_is_logged_and_the_next_preemption_asks_again(fail
 async def test_more_victims_than_fit_a_question_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_report, "MOST_VICTIMS", 2)
     bench = Bench()
-    async with running(bench):
+    async with running(bench.report.run()):
         await bench.note(preemption("a", "b"), preemption("b", "c"), preemption("c", "a"))
     assert [victims for victims, _ in bench.asked] == [["uid-of-a", "uid-of-b"]]
 
@@ -160,7 +152,7 @@ async def test_more_victims_than_fit_a_question_are_left_out(monkeypatch: pytest
 async def test_oldest_reports_are_forgotten_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_report, "MOST_REPORTED", 1)
     bench = Bench()
-    async with running(bench):
+    async with running(bench.report.run()):
         for victim, preemptor in ("ab", "bc", "bc", "ab"):
             await bench.note(preemption(victim, preemptor))
     assert bench.told == ["uid-of-a", "uid-of-b", "uid-of-a"]

@@ -17,9 +17,10 @@ from dispatcher.kube.client import ClusterClient
 from tests.builders import make_record
 from tests.fakes import FakeApiServer, Reply, never, refusal
 from tests.unit.controller.members import KUBE_SYSTEM, collection, declaration
-from tests.unit.controller.test_fleet import FAILS, Bench, benching, running
+from tests.unit.controller.test_fleet import FAILS, Bench, benching
 from tests.unit.controller.wire import MISSING
 from tests.unit.virtual_time import monotonic, until
+from tests.unit.workers import running
 
 FORBIDDEN = refusal(403, "Forbidden")
 UNREADABLE = [
@@ -62,7 +63,7 @@ def is_in_doubt(bench: Bench, name: str = "east") -> bool:
 async def test_unlisted_members_are_unknown_if_the_database_has_members(idle: Bench, reply: Reply) -> None:
     idle.fleet.load({}, {"east"})
     idle.hub.on("GET", MEMBERS_PATH, reply)
-    async with running(idle):
+    async with running(idle.fleet.run()):
         begun = monotonic()
         await idle.fleet.wait_for_members()
         assert monotonic() - begun == pytest.approx(10, abs=0.5)
@@ -83,7 +84,7 @@ async def test_unlisted_members_are_unknown_if_the_database_has_members(idle: Be
 async def test_members_with_gangs_count_as_recorded_without_a_declaration(idle: Bench) -> None:
     idle.fleet.load({}, (), {"hub", "east"})
     idle.hub.on("GET", MEMBERS_PATH, MISSING)
-    async with running(idle):
+    async with running(idle.fleet.run()):
         await idle.fleet.wait_for_members()
         assert is_in_doubt(idle)
 
@@ -91,7 +92,7 @@ async def test_members_with_gangs_count_as_recorded_without_a_declaration(idle: 
 async def test_hub_with_gangs_only_of_its_own_has_no_members(idle: Bench) -> None:
     idle.fleet.load({}, (), {"hub"})
     idle.hub.on("GET", MEMBERS_PATH, MISSING)
-    async with running(idle):
+    async with running(idle.fleet.run()):
         await idle.fleet.wait_for_members()
         await asyncio.sleep(300)  # virtual
         assert (idle.fleet.problem, idle.fleet.is_complete()) == ("", True)
@@ -109,7 +110,7 @@ async def test_hub_with_gangs_only_of_its_own_has_no_members(idle: Bench) -> Non
 async def test_refusal_does_not_make_the_members_certain(idle: Bench, reply: Reply, is_certain: bool) -> None:
     """The database may be new, or older than the first member."""
     idle.hub.on("GET", MEMBERS_PATH, reply)
-    async with running(idle):
+    async with running(idle.fleet.run()):
         await idle.fleet.wait_for_members()
         assert (idle.fleet.is_certain(), idle.fleet.is_surely_complete()) == (is_certain, is_certain)
         idle.hub.on("GET", MEMBERS_PATH, collection(declaration("east")))
@@ -120,14 +121,14 @@ async def test_refusal_does_not_make_the_members_certain(idle: Bench, reply: Rep
 async def test_listed_members_are_certain_but_not_complete_while_one_is_unreachable(idle: Bench) -> None:
     idle.members["east"].on("GET", KUBE_SYSTEM, FAILS)
     idle.hub.on("GET", MEMBERS_PATH, collection(declaration("east")))
-    async with running(idle):
+    async with running(idle.fleet.run()):
         await idle.fleet.wait_for_members()
         assert (idle.fleet.is_certain(), idle.fleet.is_surely_complete()) == (True, False)
 
 
 async def test_hub_without_members_has_none_when_its_api_server_stops_to_answer(idle: Bench) -> None:
     idle.hub.on("GET", MEMBERS_PATH, FORBIDDEN, FORBIDDEN, FAILS)
-    async with running(idle):
+    async with running(idle.fleet.run()):
         await idle.fleet.wait_for_members()
         await asyncio.sleep(300)  # virtual
         assert (idle.fleet.problem, idle.fleet.snapshots([ANYWHERE])["hub"].closed) == ("", None)
@@ -137,7 +138,7 @@ async def test_hub_without_members_has_none_when_its_api_server_stops_to_answer(
 async def test_leadership_is_given_up_when_members_stay_unknown(idle: Bench, reply: Reply) -> None:
     idle.fleet.load({}, {"east"})
     idle.hub.on("GET", MEMBERS_PATH, reply)
-    async with running(idle) as fleet:
+    async with running(idle.fleet.run()) as fleet:
         await asyncio.sleep(54)  # virtual
         assert not fleet.done()
         await asyncio.wait([fleet], timeout=12)
@@ -149,7 +150,7 @@ async def test_leadership_is_given_up_when_members_stay_unknown(idle: Bench, rep
 @pytest.mark.parametrize("reply", [FORBIDDEN, MISSING])
 async def test_members_stay_known_after_a_later_failed_list(idle: Bench, reply: Reply) -> None:
     idle.hub.on("GET", MEMBERS_PATH, collection(declaration("east")))
-    async with running(idle) as fleet:
+    async with running(idle.fleet.run()) as fleet:
         await until(lambda: "east" in idle.fleet.clusters)
         await asyncio.sleep(1)  # virtual
         idle.hub.on("GET", MEMBERS_PATH, reply)
@@ -173,7 +174,7 @@ async def test_members_stay_known_after_a_later_failed_list(idle: Bench, reply: 
 
 async def test_server_error_after_a_list_is_no_reason_to_give_up(idle: Bench) -> None:
     idle.hub.on("GET", MEMBERS_PATH, collection(declaration("east")))
-    async with running(idle) as fleet:
+    async with running(idle.fleet.run()) as fleet:
         await until(lambda: "east" in idle.fleet.clusters)
         idle.hub.on("GET", MEMBERS_PATH, FAILS)
         await asyncio.sleep(250)  # virtual: the watch has ended by then
@@ -184,7 +185,7 @@ async def test_pending_reason_says_why_nothing_is_dispatched(idle: Bench) -> Non
     idle.fleet.load({}, {"east"})
     idle.hub.on("GET", MEMBERS_PATH, FORBIDDEN)
     record = make_record()
-    async with running(idle):
+    async with running(idle.fleet.run()):
         await idle.fleet.wait_for_members()
         (outcome,) = plan([record], idle.fleet.snapshots([record.requirements]))
     assert isinstance(outcome, Impossible)

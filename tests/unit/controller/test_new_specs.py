@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -16,6 +15,7 @@ from dispatcher.core.model.record import Phase
 from dispatcher.kube.appwrappers import AppWrapperView
 from tests.builders import make_appwrapper, make_template
 from tests.fakes import FakeApiServer, answer, refusal, text
+from tests.unit import workers
 from tests.unit.controller.wire import APPWRAPPERS, Watched
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import until
@@ -62,10 +62,8 @@ def test_what_went_makes_room() -> None:
 async def appwrappers(server: FakeApiServer, world: World) -> AsyncIterator[Watched]:
     """The AppWrappers of a hub that is watched."""
     appwrappers = Watched(server, "/apis/workload.codeflare.dev/v1beta1", "appwrappers")
-    task = asyncio.create_task(world.hub.run())
-    yield appwrappers
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with workers.running(world.hub.run()):
+        yield appwrappers
 
 
 async def seen(world: World) -> AppWrapperView:
@@ -78,11 +76,8 @@ async def seen(world: World) -> AppWrapperView:
 async def taken_in(world: World) -> AppWrapperView:
     """One whose spec is not in memory: as if it had been taken in when it was seen first."""
     world.hub = AppWrapperInformer(world.client, world.cluster.discovery, world.queue.add, lambda _uid: True)
-    task = asyncio.create_task(world.hub.run())
-    view = await seen(world)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    return view
+    async with workers.running(world.hub.run()):
+        return await seen(world)
 
 
 async def test_spec_that_was_seen_is_not_asked_for_again(world: World, appwrappers: Watched) -> None:

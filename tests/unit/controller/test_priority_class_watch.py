@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -16,6 +14,7 @@ from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
 from tests.fakes import FakeApiServer, answer, never, refusal, watch
 from tests.unit.virtual_time import until
+from tests.unit.workers import listing
 
 Json = dict[str, Any]
 KUEUE = "/apis/kueue.x-k8s.io"
@@ -53,24 +52,13 @@ def watched(client: ClusterClient, told: list[set[str]]) -> PriorityClassWatch:
     return PriorityClassWatch(client, Discovery(client), tell)
 
 
-@asynccontextmanager
-async def running(watched: PriorityClassWatch) -> AsyncIterator[Callable[[], bool]]:
-    tasks = [asyncio.create_task(watched.run()), asyncio.create_task(watched.wait_until_listed())]
-    try:
-        yield tasks[1].done
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
 async def test_classes_of_both_kinds_are_known(
     server: FakeApiServer, watched: PriorityClassWatch, version: str
 ) -> None:
     server.on("GET", PATH, answer(listed(priority_class("train", 5))), never)
     server.on("GET", serves_kueue(server, version), answer(listed(priority_class("train", 9))), never)
-    async with running(watched) as goes_on:
+    async with listing(watched) as goes_on:
         await until(goes_on)
         assert watched.classes == PriorityClasses({"train": 9}, {"train": 5})
 
@@ -88,7 +76,7 @@ async def test_changes_are_followed_and_told_by_name(
     ]
     first = answer(listed(priority_class("train", 5), priority_class("same", 3)))
     server.on("GET", PATH, first, watch(*events), never)
-    async with running(watched):
+    async with listing(watched):
         await until(lambda: set().union(*told) == {"train", "same", "poison", "late"})
         assert watched.classes == PriorityClasses({}, {"train": 6, "poison": 1, "late": -1})
 
@@ -99,7 +87,7 @@ async def test_nobody_waits_for_classes_that_may_not_be_listed(
 ) -> None:
     server.on("GET", PATH, refusal(status, "Forbidden" if status == 403 else ""))
     with capture_logs() as logs:
-        async with running(watched) as goes_on:
+        async with listing(watched) as goes_on:
             await until(goes_on)
     assert watched.classes == PriorityClasses()
     assert [each["event"] for each in logs].count("priority_classes_unknown") == warnings
@@ -109,7 +97,7 @@ async def test_leader_waits_while_classes_cannot_be_listed(
     server: FakeApiServer, watched: PriorityClassWatch
 ) -> None:
     server.on("GET", PATH, refusal(500, "InternalError"))
-    async with running(watched) as goes_on:
+    async with listing(watched) as goes_on:
         await asyncio.sleep(100)  # virtual
         assert not goes_on()
         server.on("GET", PATH, answer(listed(priority_class("train", 5))), never)

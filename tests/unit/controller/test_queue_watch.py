@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +17,7 @@ from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal, watch
 from tests.unit.virtual_time import until
+from tests.unit.workers import listing
 
 Json = dict[str, Any]
 OURS = "/apis/dispatcher.codeflare.dev/v1alpha1"
@@ -81,25 +80,13 @@ def queues(server: FakeApiServer, client: ClusterClient, told: list[tuple[str, .
     return found
 
 
-@asynccontextmanager
-async def running(queues: QueueWatch) -> AsyncIterator[Callable[[], bool]]:
-    """Runs the watch; yields whether a leader would go on by now."""
-    tasks = [asyncio.create_task(queues.run()), asyncio.create_task(queues.wait_until_listed())]
-    try:
-        yield tasks[1].done
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
 async def test_queues_of_both_kinds_are_one_value(server: FakeApiServer, queues: QueueWatch) -> None:
     serves(server, QUOTA, "quotasubtrees", "QuotaSubtree")
     serves(server, OLD_QUOTA, "quotasubtrees", "QuotaSubtree")
     server.on("GET", QUEUES, listed(queue("b"), queue("a")), never)
     server.on("GET", SUBTREES, listed(subtree("context", "gold")), never)
     server.on("GET", OLD_SUBTREES, listed(subtree("context", "gold", "silver")), never)
-    async with running(queues) as goes_on:
+    async with listing(queues) as goes_on:
         await until(goes_on)
         found = queues.declared
         assert list(found.forest.places) == ["a", "b", "context/gold", "context/silver", "default"]
@@ -124,7 +111,7 @@ async def test_value_is_new_only_when_a_declaration_changes(
         wait_first,
         never,
     )
-    async with running(queues) as goes_on:
+    async with listing(queues) as goes_on:
         await until(goes_on)
         before = queues.declared
         await until(lambda: len(server.requests("GET", QUEUES)) == 3)
@@ -139,7 +126,7 @@ async def test_each_queue_is_shown_with_its_status_of_now(server: FakeApiServer,
     status = {"used": {"cpu": "1"}}
     bad = queue("bad", weight=[])
     server.on("GET", QUEUES, listed(queue("a"), bad), watch(changed(queue("a", 6, status=status))), never)
-    async with running(queues):
+    async with listing(queues):
         await until(lambda: {each.queue.name: each.status for each in queues.dispatch_queues}.get("a"))
         found = {each.queue.name: (each.uid, each.status) for each in queues.dispatch_queues}
         assert found == {"a": ("a", status), "bad": ("bad", {})}
@@ -147,7 +134,7 @@ async def test_each_queue_is_shown_with_its_status_of_now(server: FakeApiServer,
 
 async def test_malformed_queue_does_not_hide_the_others(server: FakeApiServer, queues: QueueWatch) -> None:
     server.on("GET", QUEUES, listed(queue("bad", weight=[]), queue("good")), never)
-    async with running(queues) as goes_on:
+    async with listing(queues) as goes_on:
         await until(goes_on)
         assert list(queues.declared.forest.places) == ["good", "default"]
         assert list(queues.declared.malformed) == ["bad"]
@@ -172,7 +159,7 @@ async def test_malformed_part_of_a_subtree_is_logged_once_until_it_changes(
     good = subtree("context", "gold", version=8)
     server.on("GET", SUBTREES, listed(bad), after(steps[0], worse), after(steps[1], good), never)
     with capture_logs() as logs:
-        async with running(queues) as goes_on:
+        async with listing(queues) as goes_on:
             await until(goes_on)
             for step, problems in zip(steps, (2, 0), strict=True):
                 step.set()
@@ -203,7 +190,7 @@ async def test_kind_that_is_not_served_or_may_not_be_listed_has_no_objects(
         serves(server, QUOTA, "quotasubtrees", "QuotaSubtree")
     server.on("GET", path, reply)
     with capture_logs() as logs:
-        async with running(queues) as goes_on:
+        async with listing(queues) as goes_on:
             await until(goes_on)
             assert not queues.declared.is_declared
             assert list(queues.declared.forest.places) == ["default"]
@@ -216,7 +203,7 @@ async def test_leader_waits_while_a_list_fails(
 ) -> None:
     server.on("GET", QUEUES, listed(queue("a")), never)
     server.on("GET", path, refusal(500, "InternalError"))
-    async with running(queues) as goes_on:
+    async with listing(queues) as goes_on:
         await asyncio.sleep(100)  # virtual
         assert not goes_on()
         assert [first.is_set() for _, first in queues.first_lists].count(False) == 1
@@ -231,7 +218,7 @@ async def test_crd_that_is_installed_later_is_found(
     server: FakeApiServer, queues: QueueWatch, told: list[tuple[str, ...]]
 ) -> None:
     server.on("GET", QUEUES, listed(), never)
-    async with running(queues) as goes_on:
+    async with listing(queues) as goes_on:
         await until(goes_on)
         serves(server, QUOTA, "quotasubtrees", "QuotaSubtree")
         server.on("GET", SUBTREES, listed(subtree("context", "gold")), never)
@@ -251,6 +238,6 @@ async def test_error_of_the_callback_does_not_end_the_watch(
     serves(server, OURS, "dispatchqueues", "DispatchQueue")
     server.on("GET", QUEUES, listed(queue("a")), watch(changed(queue("b", 6))), never)
     queues = QueueWatch(client, Discovery(client), DEFAULTS, fails)
-    async with running(queues):
+    async with listing(queues):
         await until(lambda: len(calls) == 2)
         assert "b" in queues.declared.forest.places

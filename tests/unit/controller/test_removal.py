@@ -20,6 +20,7 @@ from dispatcher.core.model.resources import NOTHING
 from dispatcher.core.scheduling.capacity import Pod, PodPhase
 from tests.builders import make_appwrapper, make_pod
 from tests.fakes import answer
+from tests.unit import workers
 from tests.unit.controller.wire import (
     ALL_PODS,
     APPWRAPPERS,
@@ -385,10 +386,5 @@ def _ended(world: World, phase: Phase) -> Change:
 @asynccontextmanager
 async def at_work(world: World, *more: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """The reconciler works meanwhile, and so do these."""
-    tasks = [asyncio.create_task(each) for each in (world.reconciler.run(), *more)]
-    try:
+    async with workers.running(world.reconciler.run(), *more):
         yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

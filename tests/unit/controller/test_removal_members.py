@@ -19,6 +19,7 @@ from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.scheduling.capacity import CapacityLedger
 from tests.builders import make_appwrapper, make_metadata
 from tests.fakes import FakeApiServer, answer, client_of
+from tests.unit import workers
 from tests.unit.controller.wire import ALL_PODS, APPWRAPPERS, MISSING, Watched, job, made, pods
 from tests.unit.controller.world import SERVES, World
 
@@ -88,10 +89,8 @@ async def east(world: World) -> AsyncIterator[Place]:
             "east", client, CapacityLedger(), world.wake_dispatch, world.wake, world.namespace_of
         )
         world.clusters["east"] = cluster
-        task = asyncio.create_task(cluster.live_pods.run())
-        yield Place(world, server, cluster)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        async with workers.running(cluster.live_pods.run()):
+            yield Place(world, server, cluster)
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from dispatcher.errors import Fenced
 from dispatcher.kube.client import ClusterClient
 from tests.builders import make_appwrapper, make_owner, make_record, make_template, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, client_of, hang_up, refusal
+from tests.unit import workers
 from tests.unit.controller.test_orphan_gc import CONFIGMAPS, anchor, page
 from tests.unit.controller.wire import ALL_PODS, MISSING, PODS, job, secret
 from tests.unit.controller.world import World
@@ -537,12 +538,8 @@ async def beside(turn: Callable[[], object]) -> AsyncIterator[None]:
             turn()
             await asyncio.sleep(0)
 
-    task = asyncio.create_task(other())
-    try:
+    async with workers.running(other()):
         yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.fixture

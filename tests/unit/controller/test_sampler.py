@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -20,6 +19,7 @@ from dispatcher.core.status.samples import CapacitySample, LedgerReading, QueueS
 from dispatcher.store.samples import SampleStore
 from tests.builders import at, make_record
 from tests.unit.virtual_time import monotonic
+from tests.unit.workers import running
 
 FULL = LedgerReading(Resources({"cpu": 8000}), Resources({"cpu": 7000}))
 EAST = CapacitySample("east", "cpu", 8000, 1000, 0, 7000)
@@ -77,18 +77,8 @@ def bench() -> Bench:
     return Bench()
 
 
-@asynccontextmanager
-async def running(bench: Bench) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(bench.sampler.run())
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
 async def test_samples_are_taken_at_multiples_of_the_period(bench: Bench) -> None:
-    async with running(bench):
+    async with running(bench.sampler.run()):
         await asyncio.sleep(700)  # virtual
     assert bench.store.samples == [
         (datetime(2026, 11, 20, 9, minute, tzinfo=UTC), [EAST], [_default()]) for minute in (0, 5)
@@ -102,7 +92,7 @@ def _default() -> QueueSample:
 
 async def test_failed_sample_is_missing_and_the_next_is_taken(bench: Bench) -> None:
     bench.store.failure = errors.StoreUnavailable("no answer")
-    async with running(bench):
+    async with running(bench.sampler.run()):
         with capture_logs() as logs:
             await asyncio.sleep(300)  # virtual
         bench.store.failure = None
@@ -115,7 +105,7 @@ async def test_failed_sample_is_missing_and_the_next_is_taken(bench: Bench) -> N
 
 async def test_fenced_sampler_ends(bench: Bench) -> None:
     bench.store.failure = errors.Fenced("epoch 1 is over")
-    async with running(bench) as task:
+    async with running(bench.sampler.run()) as task:
         with pytest.raises(errors.Fenced):
             await task
 

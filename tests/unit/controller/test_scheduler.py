@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -20,6 +19,7 @@ from dispatcher.probes import Metrics
 from tests.builders import at, make_gang, make_record
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import monotonic, until
+from tests.unit.workers import running
 
 
 class HubAlone:
@@ -72,16 +72,6 @@ class SlowToAnswer(HubAlone):
     async def get_ready(self, _wheres: Iterable[ClusterRequirements]) -> None:
         await asyncio.sleep(1)
         submit(self._world, 1)
-
-
-@asynccontextmanager
-async def running(dispatch: Scheduler) -> AsyncIterator[None]:
-    task = asyncio.create_task(dispatch.run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def submit(world: World, *cpus: int, **fields: Any) -> None:  # noqa: ANN401
@@ -157,7 +147,7 @@ async def test_gang_blocked_for_too_long_is_served_before_those_that_pass_it(wor
 
 async def test_cycle_runs_when_woken_and_not_more_often_than_allowed(world: World) -> None:
     dispatch = dispatch_of(world, Rules(least=0.5, most=100))
-    async with running(dispatch):
+    async with running(dispatch.run()):
         for index in range(100):
             world.cache.put(make_record(name=f"aw-{index}", gang=make_gang(cpu=1)))
             dispatch.wake()
@@ -166,7 +156,7 @@ async def test_cycle_runs_when_woken_and_not_more_often_than_allowed(world: Worl
 
 
 async def test_lost_wake_up_is_made_good_by_a_slow_poll(world: World) -> None:
-    async with running(dispatch_of(world, Rules(most=10))):
+    async with running(dispatch_of(world, Rules(most=10)).run()):
         await asyncio.sleep(1)
         submit(world, 1)
         await until(lambda: world.store.batches)
@@ -175,7 +165,7 @@ async def test_lost_wake_up_is_made_good_by_a_slow_poll(world: World) -> None:
 
 async def test_postponed_gang_is_looked_at_the_moment_it_may_be(world: World) -> None:
     submit(world, 1, eligible_at=at(30))
-    async with running(dispatch_of(world, Rules(most=1000))):
+    async with running(dispatch_of(world, Rules(most=1000)).run()):
         await until(lambda: world.store.batches)
     assert 30 <= monotonic() < 32
 
@@ -185,7 +175,7 @@ async def test_gang_that_may_be_dispatched_right_after_a_cycle_is_not_left_to_th
 ) -> None:
     for name, when in (("aw-0", at(30)), ("aw-1", at(30.02))):
         world.cache.put(make_record(name=name, gang=make_gang(cpu=1000), eligible_at=when))
-    async with running(dispatch_of(world, Rules(least=0.05, most=1000))):
+    async with running(dispatch_of(world, Rules(least=0.05, most=1000)).run()):
         await until(lambda: len(world.store.batches) == 2)
     assert 30 <= monotonic() < 32
 

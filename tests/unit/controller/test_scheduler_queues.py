@@ -30,9 +30,10 @@ from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.errors import StoreUnavailable
 from dispatcher.probes import Metrics
 from tests.builders import at, make_gang, make_record
-from tests.unit.controller.test_scheduler import HubAlone, Shrinking, phases, running
+from tests.unit.controller.test_scheduler import HubAlone, Shrinking, phases
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import monotonic, until
+from tests.unit.workers import running
 
 TEAMS = (
     Queue("org"),
@@ -207,7 +208,7 @@ async def test_preemptor_goes_first_when_its_victims_are_gone_and_they_come_back
     assert phases(world) == {"first": "Queued", "second": "Requeueing", "owner": "Queued"}
 
     world.cache.put(removal_steps.removed(world.record(second.uid), at(START)).after)
-    async with running(scheduler):
+    async with running(scheduler.run()):
         await until(lambda: world.record(owner.uid).phase is Phase.DISPATCHING)
         await until(lambda: reason_of(world, first) == "InsufficientQuota")
     assert phases(world) == {"first": "Queued", "second": "Queued", "owner": "Dispatching"}
@@ -285,7 +286,7 @@ async def test_preemption_that_the_database_cannot_hold_is_left_to_the_slow_poll
     borrowed(world)
     world.store.verdict = lambda change: "NUL in a name" if change.after.name == "second" else ""
     scheduler = scheduler_of(world)
-    async with running(scheduler):
+    async with running(scheduler.run()):
         await until(lambda: len(world.store.groups) == 3)
     assert monotonic() >= 2 * Rules().most
     assert phases(world) == {"first": "Running", "second": "Running", "owner": "Queued"}

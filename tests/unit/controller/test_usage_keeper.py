@@ -17,6 +17,7 @@ from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Order, Queue, Quota
 from dispatcher.core.scheduling.sharing.recent_use import WeightedUse
 from tests.builders import at
+from tests.unit import workers
 from tests.unit.virtual_time import monotonic
 
 BY_USE = Queue("team", resources={"nvidia.com/gpu": Quota(8)}, order=Order.USAGE)
@@ -52,12 +53,8 @@ class Bench:
 @asynccontextmanager
 async def running(bench: Bench) -> AsyncIterator[None]:
     await bench.keeper.refresh()
-    task = asyncio.create_task(bench.keeper.run())
-    try:
+    async with workers.running(bench.keeper.run()):
         yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_without_a_queue_that_orders_by_use_nothing_is_asked() -> None:

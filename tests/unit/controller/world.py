@@ -41,6 +41,7 @@ from dispatcher.kube.appwrappers import AppWrapperView, decode
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_core_node
 from tests.fakes import FakeApiServer, answer
+from tests.unit import workers
 from tests.unit.controller.store import FakeStore
 from tests.unit.controller.wire import ALL_PODS, APPWRAPPERS, PODS, Watched, pods
 from tests.unit.virtual_time import monotonic, until
@@ -322,15 +323,10 @@ _LIVES: Final[dict[Phase, tuple[_Begin, _Step | None]]] = {
 @asynccontextmanager
 async def world_of(server: FakeApiServer, client: ClusterClient) -> AsyncIterator[World]:
     world = World(server, client)
-    tasks = [
-        asyncio.create_task(world.committer.run()),
-        asyncio.create_task(world.cluster.live_pods.run()),
-        asyncio.create_task(world.cluster.objects.run()),
-        asyncio.create_task(world.cluster.drift_checker.run()),
-    ]
-    try:
+    async with workers.running(
+        world.committer.run(),
+        world.cluster.live_pods.run(),
+        world.cluster.objects.run(),
+        world.cluster.drift_checker.run(),
+    ):
         yield world
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

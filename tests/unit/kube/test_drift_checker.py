@@ -15,6 +15,7 @@ from dispatcher.kube import drift_checker as module
 from dispatcher.kube.drift_checker import AGAIN_SECONDS, DriftChecker, Edits, Question
 from dispatcher.kube.object_informers import Edition
 from tests.builders import make_ref
+from tests.unit import workers
 from tests.unit.virtual_time import monotonic, until
 
 IMAGE: Edits = ("spec.image",)
@@ -56,12 +57,8 @@ class Cluster:
 @asynccontextmanager
 async def running(**outcomes: Sequence[Outcome]) -> AsyncIterator[Cluster]:
     cluster = Cluster({name: list(each) for name, each in outcomes.items()})
-    task = asyncio.create_task(cluster.comparisons.run())
-    try:
+    async with workers.running(cluster.comparisons.run()) as task:
         yield cluster
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
     assert task.cancelled()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,6 +10,7 @@ from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.events import BURST, MOST_WAITING, PER_SECOND, EventAbout, EventRecorder
 from tests.builders import NOW
 from tests.fakes import FakeApiServer, answer, never, refusal
+from tests.unit import workers
 from tests.unit.virtual_time import monotonic, until
 
 EVENTS = "/api/v1/namespaces/default/events"
@@ -29,12 +29,8 @@ EVENT = EventAbout(
 @asynccontextmanager
 async def recording(client: ClusterClient) -> AsyncIterator[EventRecorder]:
     recorder = EventRecorder(client, monotonic)
-    task = asyncio.create_task(recorder.run())
-    try:
+    async with workers.running(recorder.run()):
         yield recorder
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_event_is_about_the_appwrapper(server: FakeApiServer, client: ClusterClient) -> None:
@@ -122,10 +118,8 @@ async def test_namespaces_take_turns_so_one_that_floods_delays_nobody_else(
     for number in range(2):
         recorder.offer(in_namespace("quiet", number))
         recorder.offer(in_namespace("calm", number))
-    task = asyncio.create_task(recorder.run())
-    await until(lambda: len(server.requests("POST")) >= 8)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with workers.running(recorder.run()):
+        await until(lambda: len(server.requests("POST")) >= 8)
     written = [request.body["metadata"] for request in server.requests("POST")[:8]]
     assert [(each["namespace"], each["generateName"]) for each in written] == [
         ("noisy", "aw-0."),
@@ -149,10 +143,8 @@ async def test_where_there_is_no_room_the_namespace_with_the_most_gives_way(
         recorder.offer(in_namespace("noisy", number))
     recorder.offer(in_namespace("quiet"))
     assert recorder.dropped == 1
-    task = asyncio.create_task(recorder.run())
-    await until(lambda: len(server.requests("POST")) == MOST_WAITING)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with workers.running(recorder.run()):
+        await until(lambda: len(server.requests("POST")) == MOST_WAITING)
     written = [request.body["metadata"]["namespace"] for request in server.requests("POST")]
     assert (written[1], written.count("noisy")) == ("quiet", MOST_WAITING - 1)
 

@@ -23,6 +23,7 @@ from dispatcher.kube.nodes import PodView
 from dispatcher.kube.paging import FIRST_PAGE, PAGE
 from tests.builders import at, make_pod
 from tests.fakes import FakeApiServer, Reply, answer, refusal
+from tests.unit import workers
 from tests.unit.virtual_time import monotonic, until
 
 Json = dict[str, Any]
@@ -86,12 +87,8 @@ class Asker:
 @asynccontextmanager
 async def running(client: ClusterClient) -> AsyncIterator[Asker]:
     asker = Asker(client)
-    task = asyncio.create_task(asker.live_pods.run())
-    try:
+    async with workers.running(asker.live_pods.run()):
         yield asker
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 LIVE = {"labelSelector": UID_LABEL, "fieldSelector": "status.phase!=Failed,status.phase!=Succeeded"}

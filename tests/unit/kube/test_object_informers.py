@@ -19,6 +19,7 @@ from dispatcher.kube.object_informers import MOST_UNKNOWN_KINDS, Edition, Object
 from dispatcher.kube.paging import FIRST_PAGE
 from tests.builders import make_metadata, make_owner
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal, watch
+from tests.unit import workers
 from tests.unit.virtual_time import until
 
 Json = dict[str, Any]
@@ -86,12 +87,8 @@ async def running(
         resources = [{"name": name, "kind": kind, "namespaced": True} for name, kind in served.items()]
         server.on("GET", path, answer({"resources": resources}))
     it = Watched(client, kinds)
-    task = asyncio.create_task(it.watches.run())
-    try:
+    async with workers.running(it.watches.run()) as task:
         yield it
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
     assert task.cancelled()
 
 

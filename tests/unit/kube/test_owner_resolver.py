@@ -17,6 +17,7 @@ from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.owner_resolver import OwnerResolver
 from tests.builders import make_metadata
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal
+from tests.unit import workers
 from tests.unit.virtual_time import monotonic, until
 
 Json = dict[str, Any]
@@ -70,12 +71,8 @@ async def owners_of(
 ) -> AsyncIterator[tuple[OwnerResolver, list[str]]]:
     resolved: list[str] = []
     owners = OwnerResolver(client, Discovery(client), resolved.append, homes.get, anchor_root)
-    task = asyncio.create_task(owners.run())
-    try:
+    async with workers.running(owners.run()):
         yield owners, resolved
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_chain_from_replicaset_over_deployment_to_the_appwrapper_confirms_the_claim(
@@ -392,16 +389,14 @@ async def test_whatever_one_question_raises_is_counted_and_asked_again_and_the_o
 
     before = log.internal_errors().get("owner_resolver", 0)
     owners = OwnerResolver(client, Discovery(client), listens, HOMES.get)
-    task = asyncio.create_task(owners.run())
-    owners.confirm(AW, REPLICASET)
-    await until(lambda: raised)
-    owners.confirm(AW, ref("ReplicaSet", "gone"))
-    await asyncio.sleep(2)  # virtual
-    assert not task.done()
-    assert owners.confirm(AW, REPLICASET) == AW
-    assert log.internal_errors()["owner_resolver"] == before + 1
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with workers.running(owners.run()) as task:
+        owners.confirm(AW, REPLICASET)
+        await until(lambda: raised)
+        owners.confirm(AW, ref("ReplicaSet", "gone"))
+        await asyncio.sleep(2)  # virtual
+        assert not task.done()
+        assert owners.confirm(AW, REPLICASET) == AW
+        assert log.internal_errors()["owner_resolver"] == before + 1
 
 
 async def test_reference_to_a_real_object_by_a_wrong_name_does_not_make_it_nobodys(

@@ -20,6 +20,7 @@ from dispatcher.kube.paging import FIRST_PAGE
 from dispatcher.kube.reflector import EVERYTHING, RESTS, Extent, Reflector
 from dispatcher.kube.time_slices import TimeSlice
 from tests.fakes import FakeApiServer, answer, hang_up, never, refusal, text, watch
+from tests.unit import workers
 from tests.unit.virtual_time import monotonic, until
 
 Json = dict[str, Any]
@@ -82,12 +83,8 @@ async def watched(
     client: ClusterClient, locate: Callable[[], Awaitable[str]] = at_path, extent: Extent = EVERYTHING
 ) -> AsyncIterator[Watched]:
     it = Watched(client, locate, extent)
-    task = asyncio.create_task(it.reflector.run())
-    try:
+    async with workers.running(it.reflector.run()) as task:
         yield it
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
     assert task.cancelled()
 
 
