@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+LONGEST_PARAMETER: Final = 255
+"""Characters of a parameter's name and value."""
+MOST_PARAMETERS: Final = 100
+MOST_RETRIES: Final = 100
+LONGEST_PAUSE: Final = 86_400
+"""Seconds."""
 MOST_DOUBLINGS: Final = 20
 """Doublings of a pause: more of a day are beyond what a `timedelta` holds."""
 

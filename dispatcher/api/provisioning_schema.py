@@ -5,14 +5,16 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from dispatcher.api.provisioning import ProvisioningClass, RetryRule
+from dispatcher.api.provisioning import (
+    LONGEST_PARAMETER,
+    LONGEST_PAUSE,
+    MOST_PARAMETERS,
+    MOST_RETRIES,
+    ProvisioningClass,
+    RetryRule,
+)
 from dispatcher.api.schema import ResourceName, Written
 from dispatcher.api.syntax import LONGEST_SUBDOMAIN
-
-LONGEST_PARAMETER = 255
-MOST_PARAMETERS = 100
-MOST_RETRIES = 100
-LONGEST_PAUSE = 86_400
 
 ParameterText = Annotated[str, Field(max_length=LONGEST_PARAMETER)]
 

@@ -300,6 +300,7 @@ def settings_of(queues: QueueList, name: str) -> list[Setting]:
         _inherited(
             "approvals", path, lambda each: each.approvals, lambda names: ", ".join(names) or "none", "none"
         ),
+        _inherited("provisioning", path, lambda each: each.provisioning, lambda asked: asked.name, "none"),
         _inherited("preemptibleBelow", path, lambda each: each.preemptible_below, str, "every priority"),
         *_selectors("clusterSelector", place.cluster_selectors, "every cluster", name),
         *_selectors("namespaceSelector", place.namespace_selectors, "every namespace", name),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from tests.cluster.dispatch_queues import Declare
 from tests.cluster.manifests import appwrapper, item, job
 from tests.cluster.provisioning import (
     CLASS,
@@ -85,6 +86,25 @@ async def test_capacity_that_does_not_come_is_requested_again_and_then_fails_in_
     assert "out of stock in zone b" in json.dumps(status["conditions"])
     assert await world.every(REQUEST) == []
     assert await world.every(TEMPLATE) == []
+
+
+async def test_queue_requests_the_capacity_of_its_gangs_within_its_quota(
+    world: World, declare: Declare
+) -> None:
+    await declare(
+        "default",
+        resources={GPU: {"nominalQuota": 2}},
+        provisioning={"className": CLASS, "managedResources": [GPU]},
+    )
+    await world.start_dispatcher()
+    await world.create(gpu_gang("first"))
+    await until_requested(world, "first-provisioning-1")
+    await world.create(gpu_gang("second"))
+    status = await until_waiting(world, "second", "quota")
+    assert status["waiting"]["reason"] == "InsufficientQuota"
+    assert await world.names(REQUEST) == {"first-provisioning-1"}
+    await world.delete("first")
+    await until_requested(world, "second-provisioning-1")
 
 
 async def test_capacity_that_is_revoked_takes_the_gang_back_and_a_new_dispatcher_goes_on_with_its_request(

@@ -17,6 +17,7 @@ from dispatcher import errors, log
 from dispatcher.api.clusterpolicies import NamespacePolicy, OnClusterLost
 from dispatcher.api.membercluster import MemberCluster, parse_member_cluster
 from dispatcher.api.names import HUB_CLUSTER, MEMBERS_PATH
+from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.connector import ConnectionCallbacks, Connector, Means
@@ -24,6 +25,7 @@ from dispatcher.controller.members.member import Member, closed_by_operator, req
 from dispatcher.controller.members.membership import MEMBERS_UNKNOWN, Membership
 from dispatcher.core.lifecycle.decision import Loss
 from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.record import Attempt
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling import cluster_filters
@@ -237,17 +239,32 @@ class Fleet:
             requirements, {name: member.declared.labels for name, member in self._members.items()}
         )
 
-    def provides_elsewhere(self, gang: Gang, requirements: ClusterRequirements) -> bool:
-        """True if a member that takes new gangs, and did not fail this one, provides its capacity on request."""
+    def provides_elsewhere(self, gang: Gang, attempt: Attempt, requirements: ClusterRequirements) -> bool:
+        """True if a member that takes new gangs, and did not fail this one, may provide its capacity on request.
+
+        Where the queue named the class, that is any member which declares no other class.
+        """
+        asked = attempt.provisioning.asked if attempt.provisioning else None
+        is_of_queue = asked != self._class_of(self._members.get(attempt.cluster))
         excluded = {name for name, _ in (*requirements.ruled_out, *requirements.unprovisioned)}
+
+        def may_provide(member: Member) -> bool:
+            own = self._class_of(member)
+            if is_of_queue and asked is not None:
+                return own is None or own.name == asked.name
+            return own is not None and gang.is_managed_by(own)
+
         return any(
             name not in excluded
             and (member.closed or closed_by_operator(member.declared)) is None
             and requirements.selector.matches(member.declared.labels)
-            and (asked := member.declared.provisioning or self._provisioning) is not None
-            and gang.is_managed_by(asked)
+            and may_provide(member)
             for name, member in self._members.items()
         )
+
+    def _class_of(self, member: Member | None) -> ProvisioningClass | None:
+        """The class that provides capacity in a member, or on the hub without members."""
+        return (member.declared.provisioning if member else None) or self._provisioning
 
     def clusters_for(self, requirements: ClusterRequirements) -> list[Cluster]:
         """The connected clusters that the selector of the requirements allows; without members the hub."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dispatcher.api.appwrapper import WrappedObject
-from dispatcher.api.provisioning import ProvisioningClass
+from dispatcher.api.provisioning import LONGEST_PARAMETER, MOST_PARAMETERS, ProvisioningClass
 from dispatcher.core.kinds.fields import TemplateError, template_at
 from dispatcher.core.kinds.manifest import template_path
 from dispatcher.core.kinds.pod_requests import PodSpecError, pod_requests
@@ -37,8 +37,6 @@ PARAMETER_PREFIX: Final = "provreq.kueue.x-k8s.io/"
 CHECK: Final = "provisioning"
 """The middle of a request's name."""
 MOST_POD_SETS: Final = 32
-MOST_PARAMETERS: Final = 100
-LONGEST_PARAMETER: Final = 255
 REQUEST_ITEM: Final = -1
 """Stands for the request where wrapped objects have their index; those of the templates are below it."""
 _LONGEST_NAME: Final = 240

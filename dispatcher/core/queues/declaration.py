@@ -14,7 +14,16 @@ from fractions import Fraction
 from typing import Any, Final
 
 from dispatcher.api.approvals import MOST_APPROVALS, problem_of
+from dispatcher.api.provisioning import (
+    LONGEST_PARAMETER,
+    LONGEST_PAUSE,
+    MOST_PARAMETERS,
+    MOST_RETRIES,
+    ProvisioningClass,
+    RetryRule,
+)
 from dispatcher.api.spec_errors import quoted
+from dispatcher.api.syntax import is_subdomain
 from dispatcher.core.model.document import LARGEST_INTEGER, Entry
 from dispatcher.core.model.quantity import QuantityError, check_resource_name
 from dispatcher.core.queues.queue import (
@@ -48,6 +57,7 @@ FIELDS: Final = (
     "namespaceSelector",
     "stopPolicy",
     "approvals",
+    "provisioning",
 )
 """The fields of a DispatchQueue's spec."""
 
@@ -59,6 +69,12 @@ PREEMPTION_FIELDS: Final = ("withinQueue", "reclaim", "whileBorrowing")
 
 WHILE_BORROWING_FIELDS: Final = ("maxPriority",)
 """The fields of `preemption.whileBorrowing`."""
+
+PROVISIONING_FIELDS: Final = ("className", "managedResources", "parameters", "retry")
+"""The fields of `provisioning`."""
+
+RETRY_FIELDS: Final = ("limit", "baseSeconds", "maxSeconds")
+"""The fields of `provisioning.retry`."""
 
 SMALLEST_PRIORITY: Final = -LARGEST_INTEGER - 1
 
@@ -83,6 +99,11 @@ def read_queue(name: str, spec: Entry) -> Queue:
     names = resources.fields()
     _check_names(resources, names)
     _check_nested_keys(resources, spec.child("preemption"))
+    provisioning = spec.child("provisioning")
+    if provisioning.value is not None:
+        provisioning.check_keys(PROVISIONING_FIELDS)
+        if provisioning.child("retry").value is not None:
+            provisioning.child("retry").check_keys(RETRY_FIELDS)
     return _queue(name, spec, names)
 
 
@@ -159,6 +180,7 @@ def _queue(name: str, spec: Entry, resources: Sequence[str]) -> Queue:
         namespace_selector=spec.child("namespaceSelector").selector(),
         stop_policy=StopPolicy(spec.child("stopPolicy").one_of(list(StopPolicy), StopPolicy.NONE)),
         approvals=None if approvals.value is None else read_approvals(approvals),
+        provisioning=_provisioning(spec.child("provisioning")),
     )
 
 
@@ -187,6 +209,31 @@ def _preemption(entry: Entry) -> Preemption:
 
 def _while_borrowing(entry: Entry) -> WhileBorrowing | None:
     return None if entry.value is None else WhileBorrowing(_priority(entry.child("maxPriority")))
+
+
+def _provisioning(entry: Entry) -> ProvisioningClass | None:
+    if entry.value is None:
+        return None
+    name, retry = entry.child("className"), entry.child("retry")
+    if not is_subdomain(name.name()):
+        name.fail("must be the name of a provisioning class, such as queued-provisioning.gke.io")
+    managed = [each.text() for each in entry.child("managedResources").elements()]
+    _check_names(entry.child("managedResources"), managed)
+    parameters = entry.child("parameters").labels()
+    if len(parameters) > MOST_PARAMETERS or max(map(len, parameters.values()), default=0) > LONGEST_PARAMETER:
+        entry.child("parameters").fail(
+            f"must have at most {MOST_PARAMETERS} entries of at most {LONGEST_PARAMETER} characters"
+        )
+    return ProvisioningClass(
+        name.text(),
+        frozenset(managed),
+        tuple(sorted(parameters.items())),
+        RetryRule(
+            retry.child("limit").integer(3, most=MOST_RETRIES),
+            timedelta(seconds=retry.child("baseSeconds").integer(60, least=1, most=LONGEST_PAUSE)),
+            timedelta(seconds=retry.child("maxSeconds").integer(1800, least=1, most=LONGEST_PAUSE)),
+        ),
+    )
 
 
 def _priority(entry: Entry) -> int | None:
@@ -230,6 +277,7 @@ def write_queue(queue: Queue) -> dict[str, Any]:
         "namespaceSelector": str(queue.namespace_selector),
         "stopPolicy": queue.stop_policy,
         "approvals": None if queue.approvals is None else list(queue.approvals),
+        "provisioning": None if queue.provisioning is None else _written_provisioning(queue.provisioning),
     }
 
 
@@ -237,6 +285,19 @@ def _written_quota(resource: str, quota: Quota) -> dict[str, str]:
     amounts = zip(QUOTA_FIELDS, (quota.nominal, quota.borrowing_limit, quota.lending_limit), strict=True)
     unit = "m" if resource == "cpu" else ""
     return {key: f"{value}{unit}" for key, value in amounts if value is not None}
+
+
+def _written_provisioning(asked: ProvisioningClass) -> dict[str, Any]:
+    return {
+        "className": asked.name,
+        "managedResources": sorted(asked.managed),
+        "parameters": dict(asked.parameters),
+        "retry": {
+            "limit": asked.retry.limit,
+            "baseSeconds": int(asked.retry.base.total_seconds()),
+            "maxSeconds": int(asked.retry.longest.total_seconds()),
+        },
+    }
 
 
 def _in_seconds(value: timedelta | None) -> float | None:

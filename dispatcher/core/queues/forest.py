@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Final, TypeVar
 
 from dispatcher.api.names import DEFAULT_QUEUE
+from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.selector import EVERYTHING, Selector
 from dispatcher.core.queues.queue import Queue, QueueingStrategy, Sharing, StopPolicy, WhileBorrowing
 
@@ -54,6 +55,7 @@ class Place:
     stop_policy: StopPolicy = StopPolicy.NONE
     stopped_by: str = ""
     approvals: tuple[str, ...] = ()
+    provisioning: ProvisioningClass | None = None
 
     @property
     def name(self) -> str:
@@ -202,6 +204,7 @@ def _placed(
         stop_policy=stop,
         stopped_by=stopped_by,
         approvals=_first(queue.approvals, inherited.approvals),
+        provisioning=queue.provisioning or (above.provisioning if above else None),
     )
 
 

@@ -14,6 +14,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Final
 
+from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.selector import EVERYTHING, Selector
 
 MOST_RESOURCES: Final = 64
@@ -110,7 +111,8 @@ class Queue:
 
     `parent` is None for a root. `priority` is that of the queue among its siblings. `max_preemptions` counts within 24
     hours, 0 means no bound. A gang with a priority of `preemptible_below` or more is never preempted and never borrows.
-    `approvals` are those that its gangs await beside their own.
+    `approvals` are those that its gangs await beside their own. `provisioning` is the class from which their capacity
+    is requested, in clusters that have it.
     """
 
     name: str
@@ -130,3 +132,4 @@ class Queue:
     namespace_selector: Selector = EVERYTHING
     stop_policy: StopPolicy = StopPolicy.NONE
     approvals: tuple[str, ...] | None = None
+    provisioning: ProvisioningClass | None = None

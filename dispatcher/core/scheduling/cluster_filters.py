@@ -47,6 +47,8 @@ MEMBERS_UNKNOWN: Final = "MembersUnknown"
 """The MemberClusters cannot be listed, so the clusters are unknown."""
 NAME_TAKEN: Final = "NameTaken"
 """A foreign object in the cluster has the name of a wrapped object."""
+CLASS_MISSING: Final = "ProvisioningClassMissing"
+"""The cluster provides capacity, but not of the class that the gang's queue names."""
 PROVISIONING_FAILED: Final = "ProvisioningFailed"
 """The cluster could not provide the capacity that was requested there; another one is asked first."""
 
@@ -158,13 +160,7 @@ def score(
     A cluster where its capacity must be requested comes after all that have it.
     """
     if snapshot.capacity.provisioning_of(gang) is not None:
-        return Score(
-            tenths=TENTHS + 1,
-            is_not_preferred=not requirements.prefers.matches(snapshot.labels),
-            errors=snapshot.errors,
-            left=(WHOLE, WHOLE),
-            name=snapshot.name,
-        )
+        return score_of_request(requirements, snapshot)
     left = _left(gang.demand, available, snapshot.capacity.total_for(gang))
     scarcest = left[0] if any(map(is_device, gang.demand)) else left[1]
     return Score(
@@ -172,6 +168,17 @@ def score(
         is_not_preferred=not requirements.prefers.matches(snapshot.labels),
         errors=snapshot.errors,
         left=left,
+        name=snapshot.name,
+    )
+
+
+def score_of_request(requirements: ClusterRequirements, snapshot: ClusterSnapshot) -> Score:
+    """The score of a cluster where the capacity of a gang is requested."""
+    return Score(
+        tenths=TENTHS + 1,
+        is_not_preferred=not requirements.prefers.matches(snapshot.labels),
+        errors=snapshot.errors,
+        left=(WHOLE, WHOLE),
         name=snapshot.name,
     )
 

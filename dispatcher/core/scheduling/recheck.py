@@ -23,6 +23,9 @@ def still_fitting(placed: Iterable[Placed], snapshots: Mapping[str, ClusterSnaps
         requirements = effective(each.record.requirements, snapshots)
         if snapshot is None or rejection(requirements, snapshot) is not None:
             continue
+        if each.assignment.provisioning is not None:
+            found.append(each)  # it needs no room
+            continue
         assignment = fit(gang, snapshot.capacity)
         if isinstance(assignment, Assignment):
             snapshot.capacity.take(gang, assignment)

@@ -267,6 +267,7 @@ def test_each_setting_says_where_it_comes_from() -> None:
         "sharing": ("Priority (no effect here)", "default"),
         "queueingStrategy": ("StrictFIFO", "company"),
         "starvationBoundSeconds": ("", "dispatcher"),
+        "provisioning": ("none", "default"),
         "minRuntimeSeconds": ("90", "research"),
         "maxPreemptions": ("no bound", "company"),
         "preemptibleBelow": ("100", "company"),

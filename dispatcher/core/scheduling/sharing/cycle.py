@@ -32,12 +32,14 @@ from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import QueueingStrategy, Reclaim, Sharing, StopPolicy
 from dispatcher.core.scheduling.backfill import LONG_AGO, Reservation, noted
 from dispatcher.core.scheduling.cluster_filters import (
+    CLASS_MISSING,
     NOT_SELECTED,
     ClusterSnapshot,
     effective,
     has_members,
     rejection,
     score,
+    score_of_request,
 )
 from dispatcher.core.scheduling.cluster_room import ClusterRoom
 from dispatcher.core.scheduling.cycle import (
@@ -305,6 +307,7 @@ class QueueCycle:
         refused = self._answers.by_queues(gang)
         if refused is not None:
             return refused
+        gang = self._with_class(gang)
         sites, rejections, shortages = self._sites(gang)
         if not sites:
             return self._no_site(gang, rejections, shortages)
@@ -337,8 +340,12 @@ class QueueCycle:
             found = rejection(required, room.snapshot) or self._not_selected(room.snapshot, selectors)
             if found is None and (uncounted := uncounted_claims(gang.record.gang, [room.name])):
                 (found,) = uncounted
+            found = found or _lacks_class(gang, room.snapshot)
             if found is not None:
                 rejections.append(found)
+                continue
+            if gang.asked is not None:
+                sites.append(room)
                 continue
             capacity = room.snapshot.capacity
             short = shortfall_in_empty(gang.record.gang, capacity)
@@ -349,6 +356,13 @@ class QueueCycle:
                 traits = None if capacity.nodes is None else capacity.nodes.traits
                 shortages.append(Shortage(room.name, LARGER_THAN_CLUSTER, short, permanent, traits=traits))
         return sites, rejections, shortages
+
+    def _with_class(self, gang: PendingGang) -> PendingGang:
+        """The gang with the class from which its queue requests its capacity, if that class manages it."""
+        for place in self._forest.places_of(gang.leaves):
+            if place.provisioning is not None and gang.record.gang.is_managed_by(place.provisioning):
+                return replace(gang, asked=place.provisioning)
+        return gang
 
     def _not_selected(
         self, snapshot: ClusterSnapshot, selectors: Iterable[tuple[str, Selector]]
@@ -362,7 +376,7 @@ class QueueCycle:
         return None
 
     def _accepting(self, gang: PendingGang) -> list[str]:
-        return [room.name for room in self._sites(gang)[0]]
+        return [room.name for room in self._sites(self._with_class(gang))[0]]
 
     def _no_site(
         self, gang: PendingGang, rejections: Sequence[Rejection], shortages: Sequence[Shortage]
@@ -394,7 +408,7 @@ class QueueCycle:
         """Dispatch to the best cluster with room now and later; None if there is none."""
         fitting, short = dict[str, Assignment](), list(shortages)
         for room in sites:
-            found = room.fit(gang.record.gang)
+            found = _requested(gang) or room.fit(gang.record.gang)
             if isinstance(found, Assignment):
                 fitting[room.name] = found
             else:
@@ -412,7 +426,7 @@ class QueueCycle:
 
     def _promise(self, gang: PendingGang, sites: Sequence[ClusterRoom]) -> str:
         """Promise the gang room on the best cluster later; return its name, empty if there is none."""
-        found = {room.name: room.fit_later(gang.record.gang) for room in sites}
+        found = {room.name: _requested(gang) or room.fit_later(gang.record.gang) for room in sites}
         fitting = {name: each for name, each in found.items() if isinstance(each, Assignment)}
         if not fitting:
             return ""
@@ -429,6 +443,8 @@ class QueueCycle:
         record = gang.record
 
         def scored(room: ClusterRoom) -> object:
+            if gang.asked is not None:
+                return score_of_request(record.requirements, room.snapshot)
             available = room.available_later(record.gang) if is_later else room.available(record.gang)
             return score(record.gang, record.requirements, room.snapshot, available)
 
@@ -437,7 +453,7 @@ class QueueCycle:
     def _preempt(self, gang: PendingGang, victims: Victims) -> Preempting:
         self._leave(victims.gangs)
         room = self._rooms[victims.cluster]
-        found = room.fit_later(gang.record.gang)
+        found = _requested(gang) or room.fit_later(gang.record.gang)
         self._promise_on(gang, room, found if isinstance(found, Assignment) else ASSIGNED_NOWHERE)
         ordered = sorted(victims.gangs, key=lambda each: victim_order(each[0], gang.leaves[0]))
         names = [victim.record.key for victim, _ in ordered]
@@ -500,8 +516,27 @@ class QueueCycle:
                 if room is not None and room.keeper is None:
                     room.keep(gang.record, reservation.assignment)
             return reservation
+        if self._with_class(gang).asked is not None:
+            return None  # it needs no room
         for room in self._sites(gang)[0]:
             if room.keeper is None:
                 room.keep(gang.record)
                 return Reservation(room.name, LONG_AGO, LONG_AGO, LONG_AGO)
         return None
+
+
+def _requested(gang: PendingGang) -> Assignment | None:
+    """The assignment of a gang whose capacity is requested; None if it needs room."""
+    return None if gang.asked is None else Assignment(provisioning=gang.asked)
+
+
+def _lacks_class(gang: PendingGang, snapshot: ClusterSnapshot) -> Rejection | None:
+    """The rejection by a cluster that declares another class than the gang's queue names; None without one.
+
+    A cluster that declares no class may have any: no API lists the classes that an autoscaler serves.
+    """
+    declared = snapshot.capacity.provisioning
+    if gang.asked is None or declared is None or declared.name == gang.asked.name:
+        return None
+    message = f"it provides capacity of class {declared.name}, and the queue names {gang.asked.name}"
+    return Rejection(snapshot.name, CLASS_MISSING, message)

@@ -8,6 +8,7 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Final, NamedTuple
 
+from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model.preemption import PREEMPTIONS_WITHIN
 from dispatcher.core.model.record import ACTIVE, HOLDING, Phase, Record
 from dispatcher.core.queues.forest import Place
@@ -38,10 +39,12 @@ class _RecordedGang:
 class PendingGang(_RecordedGang):
     """A gang that waits in one leaf of each of its trees; its turn is that of the first.
 
-    `preemptions` is how often it was preempted within the last 24 hours.
+    `preemptions` is how often it was preempted within the last 24 hours. `asked` is the class from which its queue
+    requests its capacity: then no cluster needs room for it.
     """
 
     preemptions: int = 0
+    asked: ProvisioningClass | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,8 @@ class Trial:
     def has_room(self) -> bool:
         """True if the gang has room on the cluster."""
         if self._has_room is None:
-            self._has_room = fits(self.gang.record.gang, self.capacity)
+            needs_room = self.gang.asked is None
+            self._has_room = not needs_room or fits(self.gang.record.gang, self.capacity)
         self.lacked_room = self.lacked_room or not self._has_room
         return self._has_room
 

@@ -117,9 +117,9 @@ class VictimSearch:
         self._using.clear()
 
     def _find_on(self, room: ClusterRoom, gang: PendingGang, accepting_of: Accepting) -> Victims | None:
-        known = self._known_room.get((room.name, room.version, gang.record.gang))
+        known = None if gang.asked else self._known_room.get((room.name, room.version, gang.record.gang))
         trial = Trial(gang, room.name, self.later, room.later, known)
-        if known is None:
+        if known is None and gang.asked is None:
             self._known_room[room.name, room.version, gang.record.gang] = trial.has_room()
         memory, kind = self.failed, self._kind_of(gang)
         if memory is not None and kind is not None and trial.has_room() and memory.has(kind):

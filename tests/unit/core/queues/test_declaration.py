@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dispatcher.api.provisioning import ProvisioningClass, RetryRule
 from dispatcher.api.selector import EVERYTHING, Requirement, Selector, SelectorOperator
 from dispatcher.core.model.document import DocumentError, Entry
 from dispatcher.core.queues.declaration import parse_dispatch_queue, read_queue
@@ -53,6 +54,12 @@ EVERY_FIELD: Json = {
     "namespaceSelector": "tier in (gold, silver)",
     "stopPolicy": "HoldAndDrain",
     "approvals": ["example.com/budget", "data-staged"],
+    "provisioning": {
+        "className": "queued-provisioning.gke.io",
+        "managedResources": ["nvidia.com/gpu"],
+        "parameters": {"maxRunDurationSeconds": "3600"},
+        "retry": {"limit": 2, "baseSeconds": 30, "maxSeconds": 90},
+    },
 }
 READ = Queue(
     name="a",
@@ -74,6 +81,12 @@ READ = Queue(
     namespace_selector=Selector((Requirement("tier", SelectorOperator.IN, frozenset({"gold", "silver"})),)),
     stop_policy=StopPolicy.HOLD_AND_DRAIN,
     approvals=("example.com/budget", "data-staged"),
+    provisioning=ProvisioningClass(
+        "queued-provisioning.gke.io",
+        frozenset({"nvidia.com/gpu"}),
+        (("maxRunDurationSeconds", "3600"),),
+        RetryRule(2, timedelta(seconds=30), timedelta(seconds=90)),
+    ),
 )
 
 

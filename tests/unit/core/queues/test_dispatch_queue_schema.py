@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from dispatcher.api.approvals import CONDITION_TYPE, LONGEST_APPROVAL, MOST_APPROVALS
 from dispatcher.api.conditions import OUR_TYPES
+from dispatcher.api.provisioning_schema import WrittenProvisioning
 from dispatcher.core.model.document import DocumentError
 from dispatcher.core.queues.declaration import (
     FIELDS,
     PREEMPTION_FIELDS,
+    PROVISIONING_FIELDS,
     QUOTA_FIELDS,
+    RETRY_FIELDS,
     WHILE_BORROWING_FIELDS,
     parse_dispatch_queue,
 )
@@ -51,7 +55,13 @@ def fields(schema: Schema, path: str) -> dict[str, Schema]:
 
 SPEC = fields(SCHEMA["properties"]["spec"], "spec")
 STATUS = fields(SCHEMA["properties"]["status"], "status")
-LEAVES = {path: field for path, field in SPEC.items() if field.get("type") != "object"}
+PROVISIONING = "spec.provisioning"
+"""Has tests of its own: it is one value, and a part of it alone is refused."""
+LEAVES = {
+    path: field
+    for path, field in SPEC.items()
+    if field.get("type") != "object" and not path.startswith(PROVISIONING)
+}
 
 
 def spec_with(path: str, value: object) -> Json:
@@ -132,7 +142,10 @@ def test_reader_knows_every_field_of_the_schema_and_no_other() -> None:
     known += [f"spec.preemption.{name}" for name in PREEMPTION_FIELDS]
     known += [f"spec.preemption.whileBorrowing.{name}" for name in WHILE_BORROWING_FIELDS]
 
-    assert {"spec", "spec.resources.*", *known} == set(SPEC)
+    known += [f"spec.provisioning.{name}" for name in PROVISIONING_FIELDS]
+    known += [f"spec.provisioning.retry.{name}" for name in RETRY_FIELDS]
+
+    assert {"spec", "spec.resources.*", "spec.provisioning.parameters.*", *known} == set(SPEC)
 
 
 def test_enums_of_the_schema_are_those_of_the_values() -> None:
@@ -162,6 +175,56 @@ def test_reader_takes_what_the_schema_just_takes(path: str) -> None:
 @pytest.mark.parametrize("path", LEAVES)
 def test_reader_refuses_what_the_schema_just_refuses(path: str) -> None:
     assert [value for value in beyond(LEAVES[path]) if is_taken(path, value)] == []
+
+
+@pytest.mark.parametrize(
+    ("written", "is_right"),
+    [
+        ({"className": "a.b-c"}, True),
+        ({"className": "A"}, False),
+        ({"className": ""}, False),
+        ({"className": "a" * 253}, True),
+        ({"className": "a" * 254}, False),
+        ({}, False),
+        ({"className": "a", "managedResources": [f"x.y/r{number}" for number in range(64)]}, True),
+        ({"className": "a", "managedResources": [f"x.y/r{number}" for number in range(65)]}, False),
+        ({"className": "a", "parameters": {f"p{number}": "x" * 255 for number in range(100)}}, True),
+        ({"className": "a", "parameters": {"p": "x" * 256}}, False),
+        ({"className": "a", "parameters": {f"p{number}": "" for number in range(101)}}, False),
+        ({"className": "a", "retry": {"limit": 0, "baseSeconds": 1, "maxSeconds": 86400}}, True),
+        ({"className": "a", "retry": {"limit": 100, "baseSeconds": 86400, "maxSeconds": 1}}, True),
+        ({"className": "a", "retry": {"limit": 101}}, False),
+        ({"className": "a", "retry": {"limit": -1}}, False),
+        ({"className": "a", "retry": {"baseSeconds": 0}}, False),
+        ({"className": "a", "retry": {"maxSeconds": 86401}}, False),
+        ({"className": "a", "retry": {"limit": "3"}}, False),
+        ([], False),
+    ],
+)
+def test_readers_of_queues_and_member_clusters_agree_on_provisioning(written: object, is_right: bool) -> None:
+    def reads(read: Callable[[], object]) -> bool:
+        try:
+            read()
+        except (DocumentError, ValidationError):
+            return False
+        return True
+
+    assert reads(lambda: parsed({"provisioning": written})) is is_right
+    assert reads(lambda: WrittenProvisioning.model_validate(written)) is is_right
+
+
+def test_schema_of_provisioning_is_that_of_member_clusters() -> None:
+    members = next(crd for crd in load_crds() if crd["spec"]["names"]["kind"] == "MemberCluster")
+    (version,) = members["spec"]["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    assert bounds_of(SPEC[PROVISIONING]) == bounds_of(spec["provisioning"])
+
+
+def bounds_of(schema: object) -> object:
+    """The schema without its texts and defaults: a queue inherits, so it has none."""
+    if isinstance(schema, dict):
+        return {key: bounds_of(each) for key, each in schema.items() if key not in ("description", "default")}
+    return schema
 
 
 def test_schema_of_approvals_is_that_of_the_annotation() -> None:
@@ -271,7 +334,7 @@ def test_schema_and_reader_agree_on_the_number_of_resources() -> None:
 def test_schema_and_reader_agree_on_what_is_required() -> None:
     required = [(path, field["required"]) for path, field in SPEC.items() if "required" in field]
 
-    assert required == [("spec.resources.*", ["nominalQuota"])]
+    assert required == [("spec.resources.*", ["nominalQuota"]), (PROVISIONING, ["className"])]
     assert not is_taken("spec.resources.*.nominalQuota", None)
     assert [path for path in LEAVES if not is_taken(path, None)] == ["spec.resources.*.nominalQuota"]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+import yaml
 
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
@@ -12,8 +15,9 @@ from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot, FitMode
 from dispatcher.core.scheduling.cluster_filters import PROVISIONING_FAILED, ClusterSnapshot, rejection
-from dispatcher.core.scheduling.cycle import Outcome, Placed, plan
+from dispatcher.core.scheduling.cycle import Outcome, Placed, Preempting, Waiting, plan
 from dispatcher.core.scheduling.fit import Shortfall, fit, fit_in_both, fits, shortfall_in_empty
+from dispatcher.core.scheduling.scenario import parse_scenario
 from tests.builders import make_record
 
 GPU = "nvidia.com/gpu"
@@ -93,3 +97,79 @@ def test_cluster_that_failed_is_not_asked_in_the_same_round() -> None:
     refused = rejection(requirements, ClusterSnapshot("a", capacity(FitMode.NODE)))
     assert refused is not None
     assert (refused.reason, refused.message) == (PROVISIONING_FAILED, "no nodes")
+
+
+# --- queues that name a class ------------------------------------------------------------------------------------
+
+
+QUEUES = """
+queues:
+- name: org
+  resources: {nvidia.com/gpu: {nominalQuota: 8}}
+  provisioning: {className: queued-provisioning.gke.io, managedResources: [nvidia.com/gpu]}
+- {name: a, parent: org, resources: {nvidia.com/gpu: {nominalQuota: 8}}, preemption: {withinQueue: LowerPriority}}
+clusters:
+- {name: west, nodes: [{name: n1, count: 1, allocatable: {cpu: 8}}]}
+"""
+
+
+def test_queue_that_names_a_class_needs_quota_and_no_room() -> None:
+    first, second = planned_queues(
+        QUEUES
+        + """
+pending:
+- {name: first, queue: a, pods: [{count: 1, requests: {cpu: 1, nvidia.com/gpu: 8}}]}
+- {name: second, queue: a, pods: [{count: 1, requests: {cpu: 1, nvidia.com/gpu: 8}}]}
+"""
+    )
+    assert isinstance(first, Placed)
+    assert first.assignment.provisioning is not None
+    assert (first.cluster, first.assignment.provisioning.name) == ("west", "queued-provisioning.gke.io")
+    assert isinstance(second, Waiting)
+    assert second.pending.reason == "InsufficientQuota"
+
+
+def test_gang_that_the_class_does_not_manage_needs_room() -> None:
+    small, large = planned_queues(
+        QUEUES
+        + """
+pending:
+- {name: small, queue: a, pods: [{count: 1, requests: {cpu: 1}}]}
+- {name: large, queue: a, pods: [{count: 1, requests: {cpu: 9}}]}
+"""
+    )
+    assert isinstance(small, Placed)
+    assert small.assignment.provisioning is None
+    assert not isinstance(large, Placed)
+
+
+def test_gang_preempts_for_quota_where_its_capacity_is_requested() -> None:
+    (outcome,) = planned_queues(
+        QUEUES
+        + """
+running:
+- {name: low, queue: a, cluster: west, priority: 0, pods: [{count: 1, requests: {cpu: 1}}],
+   demand: {cpu: 1, nvidia.com/gpu: 8}}
+pending:
+- {name: high, queue: a, priority: 9, pods: [{count: 1, requests: {cpu: 100, nvidia.com/gpu: 8}}]}
+"""
+    )
+    assert isinstance(outcome, Preempting)
+    assert [victim.uid for victim, _ in outcome.victims] == ["low"]
+
+
+def test_cluster_that_declares_another_class_is_not_asked() -> None:
+    (outcome,) = planned_queues(
+        QUEUES + "pending:\n- {name: x, queue: a, pods: [{count: 1, requests: {nvidia.com/gpu: 8}}]}\n",
+        provisioning=ProvisioningClass("check-capacity.autoscaling.x-k8s.io"),
+    )
+    assert not isinstance(outcome, Placed)
+    assert "queued-provisioning.gke.io" in outcome.pending.message
+
+
+def planned_queues(text: str, provisioning: ProvisioningClass | None = None) -> list[Outcome]:
+    """The outcomes of a scenario, in the order of its pending gangs."""
+    world = parse_scenario(yaml.safe_load(text))
+    clusters = tuple(replace(each, provisioning=provisioning) for each in world.clusters)
+    found = {each.record.uid: each for each in replace(world, clusters=clusters).plan()}
+    return [found[each.uid] for each in world.pending]
