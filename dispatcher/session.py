@@ -247,7 +247,7 @@ class Session:
 
     def _make_cluster(self, name: str, client: ClusterClient) -> Cluster:
         settings = self._process.settings
-        ledger = CapacityLedger(FitMode(settings.fit))
+        ledger = CapacityLedger(FitMode(settings.fit), name)
         return Cluster(
             name,
             client,

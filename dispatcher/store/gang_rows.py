@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -89,7 +90,18 @@ _DECIDING: Final = (
 
 def gang_of(row: Mapping[Any, Any]) -> Gang:
     """The gang for a row of an AppWrapper."""
-    return Gang(Resources(row["demand"]), row["pods"], tuple(map(_pod_set_of, row["pod_sets"])))
+    gang = Gang(Resources(row["demand"]), row["pods"], tuple(map(_pod_set_of, row["pod_sets"])))
+    smaller = row["pod_sets"][0].get("smaller") if row["pod_sets"] else None
+    return replace(gang, smaller=tuple(_smaller_of(gang, each) for each in smaller)) if smaller else gang
+
+
+def _smaller_of(gang: Gang, value: Mapping[str, Any]) -> tuple[str, Gang]:
+    """The gang in a cluster where it requests less, with the name of the cluster."""
+    pod_sets = (
+        replace(pod_set, requests=Resources(requests))
+        for pod_set, requests in zip(gang.pod_sets, value["requests"], strict=True)
+    )
+    return value["cluster"], Gang(Resources(value["demand"]), gang.pods, tuple(pod_sets))
 
 
 def assignment_of(places: Iterable[Iterable[tuple[str, int]]]) -> Assignment:

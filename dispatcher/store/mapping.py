@@ -179,7 +179,7 @@ def attempt_rows(change: Change) -> list[Row]:
             **_ATTEMPT.row(new),
             "uid": change.after.uid,
             "reason": _why_it_ended(change.after),
-            "demand": dict(change.after.gang.demand),
+            "demand": dict(change.after.placed_gang.demand),
             "assignment": new.assignment.places,
             "queues": change.after.leaves,
             "growth": _new_growth(old, new),
@@ -284,7 +284,7 @@ def _state(record: Record, beside: Record | None = None) -> Row:
 
 
 def _gang_row(gang: Gang) -> Row:
-    return {"demand": dict(gang.demand), "pod_sets": [_pod_set_row(each) for each in gang.pod_sets]}
+    return {"demand": dict(gang.demand), "pod_sets": _pod_set_rows(gang)}
 
 
 def _requirements_row(requirements: ClusterRequirements) -> Row:
@@ -294,6 +294,21 @@ def _requirements_row(requirements: ClusterRequirements) -> Row:
         "ruled_out": sorted(requirements.ruled_out),
         "unprovisioned": sorted(requirements.unprovisioned),
     }
+
+
+def _pod_set_rows(gang: Gang) -> list[Row]:
+    """The pod sets as JSON; the first has the smaller demand and requests of the gang in other clusters, if any."""
+    rows = [_pod_set_row(each) for each in gang.pod_sets]
+    if gang.smaller:
+        rows[0]["smaller"] = [
+            {
+                "cluster": cluster,
+                "demand": dict(there.demand),
+                "requests": [dict(each.requests) for each in there.pod_sets],
+            }
+            for cluster, there in gang.smaller
+        ]
+    return rows
 
 
 def _pod_set_row(pod_set: PodSet) -> Row:

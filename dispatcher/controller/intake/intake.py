@@ -34,7 +34,7 @@ from dispatcher.core.intake.authorization import check_namespace
 from dispatcher.core.intake.scheduling_fields import expected_seconds, limit_seconds, requirements_of
 from dispatcher.core.kinds.demand import Charge
 from dispatcher.core.kinds.manifest import reference
-from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, PodDefaults, runtime_classes, with_defaults
+from dispatcher.core.kinds.pod_defaults import ClusterDefaults, runtime_classes, with_defaults
 from dispatcher.core.lifecycle import first_steps
 from dispatcher.core.lifecycle.first_steps import KeptObjects, Submission
 from dispatcher.core.model.gang import Gang
@@ -72,7 +72,7 @@ class IntakeRules:
     believes_stamps: bool = False
     denied_namespaces: frozenset[str] = frozenset()
     takes_secrets: bool = False
-    pod_defaults: Callable[[ClusterRequirements, frozenset[str]], Awaitable[PodDefaults]] | None = None
+    pod_defaults: Callable[[ClusterRequirements, frozenset[str]], Awaitable[ClusterDefaults]] | None = None
 
 
 class Intake:
@@ -455,20 +455,27 @@ class Intake:
 
     async def _read_defaults(
         self, view: AppWrapperView, spec: AppWrapperSpec, requirements: ClusterRequirements
-    ) -> PodDefaults:
+    ) -> ClusterDefaults:
         """The defaults that the API server of its cluster will add to the pods of an AppWrapper."""
         if self._pod_defaults is None:
-            return NO_DEFAULTS
+            return ClusterDefaults()
         # Few templates name a RuntimeClass, and a search of all of them takes long.
         classes = runtime_classes(spec) if b"runtimeClassName" in view.spec else frozenset[str]()
         return await self._pod_defaults(requirements, classes)
 
-    def _charge(self, spec: AppWrapperSpec, defaults: PodDefaults) -> Charge:
+    def _charge(self, spec: AppWrapperSpec, defaults: ClusterDefaults) -> Charge:
+        """The charge with the largest defaults; its gang has its demand in clusters with smaller ones, too."""
         try:
-            return self._limits.charge(with_defaults(spec, defaults))
+            charge = self._limits.charge(with_defaults(spec, defaults.largest))
+            gangs = [
+                (self._limits.charge(with_defaults(spec, each)).gang, names)
+                for each, names in defaults.smaller()
+            ]
         except SpecError:
             # Defaults of a cluster make no AppWrapper invalid: without them only its own errors are raised.
             return self._limits.charge(spec)
+        smaller = {name: gang for gang, names in gangs for name in names}
+        return replace(charge, gang=charge.gang.with_smaller(smaller)) if smaller else charge
 
     def _may_be_dispatched(self, view: AppWrapperView, submission: Submission, spec: AppWrapperSpec) -> bool:
         """True if the author may create the wrapped objects, False while that is not known; raises `SpecError` if not.

@@ -1,8 +1,8 @@
-"""The defaults of pods in the clusters that a gang may go to: of each resource, the largest counts.
+"""The defaults of pods in the clusters that a gang may go to.
 
-Intake computes one demand, before the cluster of the gang is known. With the largest defaults no pod requests more than
-was counted for it, in whichever of these clusters it is created. The clusters are read at the same time, each namespace
-once a minute. If the defaults of a cluster cannot be read, those of the hub stand for them.
+Intake derives the demand in each cluster, before the cluster of the gang is known. Where the defaults of a cluster are
+not known, the largest of all count. The clusters are read at the same time, each namespace once a minute. If the
+defaults of a cluster cannot be read, those of the hub count among the largest.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from dispatcher import errors, log
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, PodDefaults, largest
+from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, ClusterDefaults, PodDefaults, largest
 from dispatcher.core.model.requirements import ClusterRequirements
 
 ANSWER_SECONDS: Final = 2.0
@@ -39,17 +39,22 @@ class PodDefaultsOfClusters:
         self._silent_since: dict[str, float] = {}
         """The members that did not answer, by name."""
 
-    async def read(self, requirements: ClusterRequirements, classes: frozenset[str]) -> PodDefaults:
-        """The largest defaults of pods with these RuntimeClasses. Raises `Unavailable` if the hub does not answer."""
+    async def read(self, requirements: ClusterRequirements, classes: frozenset[str]) -> ClusterDefaults:
+        """The defaults of pods with these RuntimeClasses. Raises `Unavailable` if the hub does not answer."""
         clusters = list(self._clusters_for(requirements))
         members = [each for each in clusters if each.is_member]
         found = await asyncio.gather(
             *(self._read_member(each, requirements.namespace, classes) for each in members)
         )
-        known = [each for each in found if each is not None]
-        if not known or len(known) < len(clusters):
-            known.append(await self._hub.pod_defaults.read(requirements.namespace, classes) or NO_DEFAULTS)
-        return largest(known)
+        own = {
+            each.name: defaults for each, defaults in zip(members, found, strict=True) if defaults is not None
+        }
+        if own and len(own) == len(clusters):
+            return ClusterDefaults(largest(own.values()), own)
+        of_hub = await self._hub.pod_defaults.read(requirements.namespace, classes) or NO_DEFAULTS
+        if len(members) < len(clusters):
+            own[self._hub.name] = of_hub
+        return ClusterDefaults(largest([*own.values(), of_hub]), own)
 
     async def _read_member(
         self, cluster: Cluster, namespace: str, classes: frozenset[str]

@@ -3,6 +3,7 @@
 A container without a request and without a limit of a resource gets the `defaultRequest` of the namespace's LimitRange.
 A pod with a RuntimeClass gets its overhead. Demand is derived from templates, so both are put into a copy of the
 templates first. Where several LimitRanges have a default for one resource, Kubernetes takes any; the largest counts.
+Clusters have different defaults, and the demand of a gang is derived for each.
 Source: https://kubernetes.io/docs/concepts/policy/limit-range/ and
 https://kubernetes.io/docs/concepts/scheduling-eviction/pod-overhead/
 """
@@ -32,6 +33,33 @@ class PodDefaults:
 
 
 NO_DEFAULTS: Final = PodDefaults()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDefaults:
+    """The defaults of pods in the clusters that a gang may go to.
+
+    `largest` has the largest of each resource. `own` are the defaults of each cluster by name, where they are known.
+    """
+
+    largest: PodDefaults = NO_DEFAULTS
+    own: Mapping[str, PodDefaults] = field(default_factory=dict)
+
+    def smaller(self) -> list[tuple[PodDefaults, list[str]]]:
+        """The different defaults that are not the largest, each with its clusters; at most `MOST_SMALLER`."""
+        found: list[tuple[PodDefaults, list[str]]] = []
+        for name in sorted(self.own):
+            defaults = self.own[name]
+            names = next((names for known, names in found if known == defaults), None)
+            if names is not None:
+                names.append(name)
+            elif defaults != self.largest and len(found) < MOST_SMALLER:
+                found.append((defaults, [name]))
+        return found
+
+
+MOST_SMALLER: Final = 8
+"""Different defaults of clusters for which a demand is derived; in clusters with others the largest counts."""
 MOST_RESOURCES: Final = 32
 """Resources of one LimitRange or RuntimeClass that count; more than any cluster has."""
 

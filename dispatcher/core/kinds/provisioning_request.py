@@ -82,7 +82,7 @@ def refs_of(record: Record) -> tuple[ObjectRef, ...]:
     request, attempt = request_ref(record), record.attempt
     if request is None or attempt is None or attempt.provisioning is None:
         return ()
-    managed = _managed(record.gang.pod_sets, attempt.provisioning.asked)
+    managed = _managed(record.placed_gang.pod_sets, attempt.provisioning.asked)
     templates = (
         ObjectRef(_item(at), "v1", TEMPLATE_KIND, record.namespace, _template_name(request.name, at))
         for at in range(len(managed))
@@ -102,7 +102,7 @@ def objects_of(
     if attempt is None or attempt.provisioning is None:
         return ()
     asked = attempt.provisioning.asked
-    pod_sets = _managed(record.gang.pod_sets, asked)
+    pod_sets = _managed(record.placed_gang.pod_sets, asked)
     if len(pod_sets) > MOST_POD_SETS:
         raise ProvisioningError(
             f"{len(pod_sets)} pod sets need capacity of class {asked.name}, and a ProvisioningRequest has at most "

@@ -41,7 +41,7 @@ def growth_of(demand: Resources, bound: Resources) -> Resources:
 def growth_due(record: Record, bound: Resources | None) -> datetime | None:
     """When the growth of an active gang is to be committed; None if the record has it, or nothing is known."""
     attempt = record.attempt
-    if attempt is None or bound is None or growth_of(record.gang.demand, bound) == attempt.grown:
+    if attempt is None or bound is None or growth_of(record.placed_gang.demand, bound) == attempt.grown:
         return None
     if not attempt.growth:
         return attempt.decided_at

@@ -52,10 +52,10 @@ def recover(record: Record, now: datetime) -> Change:
 @at_latest_time
 def note_growth(record: Record, bound: Resources, now: datetime) -> Change:
     """Charges the gang for what its bound pods request beyond its demand, from now on."""
-    attempt, amounts = live_attempt(record), growth_of(record.gang.demand, bound)
+    attempt, amounts = live_attempt(record), growth_of(record.placed_gang.demand, bound)
     cause = Cause.SHRANK if amounts.fits_in(attempt.grown) else Cause.GREW
     growth = (*attempt.growth, Growth(now, amounts))[-MOST_GROWTHS_KEPT:]
-    note = in_words_of(record.gang.demand, attempt.grown, amounts)
+    note = in_words_of(record.placed_gang.demand, attempt.grown, amounts)
     return change_by(record, cause, now, note=note, attempt=replace(attempt, growth=growth))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dispatcher.api.provisioning import ProvisioningClass
@@ -99,16 +100,46 @@ class Gang:
 
     `demand` is the total that the capacity check uses: see `core.kinds.demand`. `pods` is the number of pods that must
     run for the gang to be Running. `pod_sets` come from the templates where these can be read.
+
+    A cluster adds its own defaults to the requests of pods. The gang has the largest of all clusters; `smaller` is the
+    same gang in each cluster, by name, where it requests less.
     """
 
     demand: Resources = NOTHING
     pods: int = 0
     pod_sets: tuple[PodSet, ...] = ()
+    smaller: tuple[tuple[str, Gang], ...] = ()
     constraints: frozenset[Constraint] = field(init=False, repr=False, compare=False, default=frozenset())
     """The distinct constraints of its pod sets; kept, because every cycle asks for them."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "constraints", frozenset(each.constraint for each in self.pod_sets))
+
+    def in_cluster(self, cluster: str) -> Gang:
+        """The gang as its pods are made in that cluster."""
+        for name, gang in self.smaller:
+            if name == cluster:
+                return gang
+        return self
+
+    def with_smaller(self, gangs: Mapping[str, Gang]) -> Gang:
+        """The gang with these in clusters, by name; without those that are equal, or differ by more than requests."""
+        smaller = tuple((name, gangs[name]) for name in sorted(gangs) if self._is_larger_than(gangs[name]))
+        return replace(self, smaller=smaller)
+
+    def _is_larger_than(self, other: Gang) -> bool:
+        if self == other or not self.pod_sets or len(self.pod_sets) != len(other.pod_sets):
+            return False
+        mine, theirs = self._without_requests(), other._without_requests()
+        pairs = zip(self.pod_sets, other.pod_sets, strict=True)
+        return (
+            mine == theirs
+            and other.demand.fits_in(self.demand)
+            and all(less.requests.fits_in(more.requests) for more, less in pairs)
+        )
+
+    def _without_requests(self) -> Gang:
+        return Gang(NOTHING, self.pods, tuple(replace(each, requests=NOTHING) for each in self.pod_sets))
 
     def tolerates(self, taints: tuple[Taint, ...]) -> bool:
         """True if every pod set tolerates `taints`; a gang without pod sets tolerates none."""

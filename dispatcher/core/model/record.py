@@ -325,13 +325,23 @@ class Record:
         return self.attempt.grown if self.attempt is not None and self.holds_capacity else NOTHING
 
     @property
+    def placed_gang(self) -> Gang:
+        """The gang as its pods are made in the cluster of its attempt, where it may request less than in others."""
+        return self.gang.in_cluster(self.attempt.cluster) if self.attempt is not None else self.gang
+
+    @property
+    def held(self) -> Resources:
+        """The amounts that it holds in the cluster of its attempt."""
+        return self.placed_gang.demand + self.grown
+
+    @property
     def charge(self) -> Resources:
-        """The amounts that its queues are charged with: its demand, and what it holds beyond that."""
+        """The amounts that its queues are charged with: its demand in any cluster, or more if it holds more."""
         attempt = self.attempt
         # First what is true of nearly all gangs: each cycle asks for every one that holds capacity.
         if attempt is None or not attempt.growth:
             return self.gang.demand
-        return self.gang.demand + self.grown
+        return self.gang.demand.highest(self.held)
 
     @property
     def has_objects(self) -> bool:

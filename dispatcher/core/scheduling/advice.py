@@ -243,9 +243,10 @@ class _Search:
 
     def add_nodes(self, cluster: Cluster) -> None:
         """Searches for nodes to add to a cluster, of the shape that needs the fewest nodes."""
-        shapes = [each for each in shapes_of(cluster.nodes) if has_use_for(self.record.gang, each)]
+        gang = self.record.gang.in_cluster(cluster.name)
+        shapes = [each for each in shapes_of(cluster.nodes) if has_use_for(gang, each)]
         known = self._fewest_of(cluster, shapes)
-        own = known or self._fewest_of(cluster, own_shapes(self.record.gang))
+        own = known or self._fewest_of(cluster, own_shapes(gang))
         self._repairs += own[:1]
 
     def remove_taints(self, cluster: Cluster) -> None:

@@ -203,6 +203,7 @@ def soonest_on(gang: Gang, capacity: CapacitySnapshot, ends: Sequence[End], now:
 
     On nodes it is found by bisection: each AppWrapper that ends only adds free capacity.
     """
+    gang = gang.in_cluster(capacity.cluster)
     by_sums = soonest(gang.demand, capacity.free_for(gang), ends, now)
     if capacity.nodes is None or not gang.pod_sets:
         return Soonest(by_sums)

@@ -167,8 +167,9 @@ class FitMode(StrEnum):
 class CapacitySnapshot:
     """The capacity of a cluster at one moment; a cycle takes the demand of placed gangs from it.
 
-    `nodes` has the free amounts of each node; None where gangs fit by sums. `beyond` is what the bound pods of a gang
-    (by uid) request beyond its demand. `provisioning` is the class that provides more capacity here on request.
+    `cluster` is its name: a gang may request less there than in others. `nodes` has the free amounts of each node; None
+    where gangs fit by sums. `beyond` is what the bound pods of a gang (by uid) request beyond its demand.
+    `provisioning` is the class that provides more capacity here on request.
     """
 
     __slots__ = (
@@ -178,6 +179,7 @@ class CapacitySnapshot:
         "_reservations",
         "_reserve",
         "_views",
+        "cluster",
         "nodes",
         "provisioning",
     )
@@ -190,9 +192,11 @@ class CapacitySnapshot:
         nodes: NodeSnapshot | None = None,
         beyond: Mapping[str, Resources] | None = None,
         provisioning: ProvisioningClass | None = None,
+        cluster: str = "",
     ) -> None:
         self.nodes = nodes
         self.provisioning = provisioning
+        self.cluster = cluster
         self._beyond = beyond or {}
         self._pools = tuple(pools)
         self._reservations = reserved
@@ -252,6 +256,7 @@ class CapacitySnapshot:
         """
         if assignment.provisioning is not None:
             return
+        gang = gang.in_cluster(self.cluster)
         self._reservations += gang.demand
         self._free.clear()
         if self.nodes is not None:
@@ -272,7 +277,8 @@ class CapacitySnapshot:
     def take_as(self, appwrapper: str, gang: Gang, assignment: Assignment) -> None:
         """Charges the demand of `gang` as that of an AppWrapper (by uid), so that `charge` can take it back."""
         if self.nodes is not None and assignment.provisioning is None:
-            self.nodes.uses = ChainMap({appwrapper: use_of(gang, assignment)}, dict(self.nodes.uses))
+            use = use_of(gang.in_cluster(self.cluster), assignment)
+            self.nodes.uses = ChainMap({appwrapper: use}, dict(self.nodes.uses))
         self.take(gang, assignment)
 
     @property
@@ -303,7 +309,7 @@ class CapacitySnapshot:
 
     def _like(self, reserve: Resources, nodes: NodeSnapshot | None) -> CapacitySnapshot:
         return CapacitySnapshot(
-            self._pools, self._reservations, reserve, nodes, self._beyond, self.provisioning
+            self._pools, self._reservations, reserve, nodes, self._beyond, self.provisioning, self.cluster
         )
 
     def _view(self, gang: Gang | None, tolerations: Tolerations) -> _View:
@@ -321,12 +327,13 @@ class CapacitySnapshot:
 
 
 class CapacityLedger:
-    """The capacity of one cluster, kept current by watch events. Every call is safe to repeat.
+    """The capacity of one cluster, by its name, kept current by watch events. Every call is safe to repeat.
 
     Events may come in any order: pods before their nodes, reservations before or after their pods.
     """
 
-    def __init__(self, fit: FitMode = FitMode.AGGREGATE) -> None:
+    def __init__(self, fit: FitMode = FitMode.AGGREGATE, cluster: str = "") -> None:
+        self._cluster = cluster
         self._by_node = NodeLedger() if fit is FitMode.NODE else None
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
@@ -385,6 +392,7 @@ class CapacityLedger:
 
     def reserve(self, appwrapper: str, gang: Gang, assignment: Assignment = ASSIGNED_NOWHERE) -> None:
         """Charges the demand of an active AppWrapper (by uid), in place of its previous charge."""
+        gang = gang.in_cluster(self._cluster)
         self._set_demand(appwrapper, gang.demand)
         if self._by_node is not None:
             self._by_node.reserve(appwrapper, gang, assignment)
@@ -407,7 +415,13 @@ class CapacityLedger:
     def snapshot(self) -> CapacitySnapshot:
         """The capacity at this moment; costs O(node pools), and with nodes a copy of their arrays."""
         nodes = None if self._by_node is None else self._by_node.snapshot()
-        return CapacitySnapshot(self._pools.values(), self._reserved, nodes=nodes, beyond=dict(self._beyond))
+        return CapacitySnapshot(
+            self._pools.values(),
+            self._reserved,
+            nodes=nodes,
+            beyond=dict(self._beyond),
+            cluster=self._cluster,
+        )
 
     def pods(self) -> list[Pod]:
         """Every pod that is known at this moment, in no order."""

@@ -161,6 +161,7 @@ def score(
     """
     if snapshot.capacity.provisioning_of(gang) is not None:
         return score_of_request(requirements, snapshot)
+    gang = gang.in_cluster(snapshot.name)
     left = _left(gang.demand, available, snapshot.capacity.total_for(gang))
     scarcest = left[0] if any(map(is_device, gang.demand)) else left[1]
     return Score(

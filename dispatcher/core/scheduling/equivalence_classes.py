@@ -1,6 +1,7 @@
 """Equivalence classes of pending gangs: gangs of one class are refused alike, so one of them is evaluated for all.
 
-A class is defined by facts that some cluster distinguishes: the demand, the pod sets, the node taints of the clusters
+A class is defined by facts that some cluster distinguishes: the demand and the pod sets, also those in clusters where
+the gang requests less, the node taints of the clusters
 that each pod set tolerates, and the clusters that reject its requirements, with the reasons. Thousands of namespaces
 are one class if every cluster has all of them. A preference matters only among clusters that a gang fits. A closed
 cluster is closed for every gang, so closures are no part of a class.
@@ -29,7 +30,7 @@ Taints = tuple[Taint, ...]
 Tolerated = tuple[frozenset[Taints], ...]
 """The present taints that each pod set tolerates."""
 Pods = tuple[tuple[object, ...], ...]
-"""The pod sets without their tolerations."""
+"""The pod sets without their tolerations; the last entry has the smaller gangs of clusters, if there are any."""
 AT_ONCE: Final = 50
 """Requirements that one step compares with every changed cluster."""
 
@@ -198,7 +199,7 @@ class Classes:
 
 
 def _pods(gang: Gang) -> Pods:
-    return tuple(
+    pods: Pods = tuple(
         (
             each.count,
             each.requests,
@@ -212,6 +213,7 @@ def _pods(gang: Gang) -> Pods:
         )
         for each in gang.pod_sets
     )
+    return (*pods, gang.smaller) if gang.smaller else pods
 
 
 def _tolerated(gang: Gang, taints: frozenset[Taints]) -> Tolerated:

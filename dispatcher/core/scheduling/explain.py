@@ -64,7 +64,7 @@ class Shortage:
         """The scarcest resource; empty if the capacity is only kept for another."""
         if self.reason == RESERVED:
             return ""
-        return self.shortfall.scarcest(gang)[0]
+        return self.shortfall.scarcest(gang.in_cluster(self.cluster))[0]
 
 
 def shortage(
@@ -205,6 +205,7 @@ def rejection_of(gang: Gang, short: Shortage) -> Rejection:
     if short.reason == RESERVED:
         message = f"what is free there is kept for {short.keeper}, which has waited too long"
         return Rejection(short.cluster, RESERVED, message)
+    gang = gang.in_cluster(short.cluster)
     parts = _missing(gang, short) if short.shortfall.missing else [_fragmented(gang, short)]
     subject = gang.pod_sets if short.shortfall.pod_set is None else (gang.pod_sets[short.shortfall.pod_set],)
     message = "; ".join([*parts, *_exclusions(subject, short.traits)])

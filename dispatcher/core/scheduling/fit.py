@@ -1,7 +1,8 @@
 """Whether a gang fits a cluster, and where its pods go. Nothing else compares a demand with capacity.
 
 A gang fits if its demand fits the sums over the nodes that its pods may use and, where gangs are placed on nodes, every
-pod has a node. Placing, explaining, reserving and every "what if" ask this question of a `CapacitySnapshot`.
+pod has a node. Placing, explaining, reserving and every "what if" ask this question of a `CapacitySnapshot`. The gang
+counts as its pods would be made in that cluster.
 
 Where a class provides capacity on request, a gang that it manages fits without room: the request is the question.
 """
@@ -22,6 +23,8 @@ from dispatcher.core.scheduling.placement import Unplaceable
 @dataclass(frozen=True, slots=True)
 class Shortfall:
     """Why a gang does not fit the `available` capacity of a cluster, which is a sum over its nodes.
+
+    The methods take the gang as it is in that cluster.
 
     `missing` are the amounts that the sums lack. If they lack nothing, the nodes are the reason: only `fitting` pods of
     the pod set with index `pod_set` have a node. If `pod_set` is None, the pods of each pod set have nodes, but not all
@@ -70,6 +73,7 @@ def fit(gang: Gang, capacity: CapacitySnapshot) -> Fit:
     if (asked := capacity.provisioning_of(gang)) is not None:
         return Assignment(provisioning=asked)
     nodes = None if capacity.nodes is None else capacity.nodes.free
+    gang = gang.in_cluster(capacity.cluster)
     return _fit(gang, capacity.free_for(gang), nodes, NodeCapacity.assign)
 
 
@@ -80,6 +84,7 @@ def fit_in_both(gang: Gang, one: CapacitySnapshot, other: CapacitySnapshot) -> F
     """
     if (asked := one.provisioning_of(gang)) is not None:
         return Assignment(provisioning=asked)
+    gang = gang.in_cluster(one.cluster)
     mine, theirs = one.free_for(gang), other.free_for(gang)
     available = Resources({name: min(mine[name], theirs[name]) for name in {*mine, *theirs}})
     nodes = None
@@ -104,6 +109,7 @@ def fits(gang: Gang, capacity: CapacitySnapshot) -> bool:
     """True if a gang fits the free capacity; cheaper than `fit`, which explains a shortfall by groups of nodes."""
     if capacity.provisioning_of(gang) is not None:
         return True
+    gang = gang.in_cluster(capacity.cluster)
     if not gang.demand.fits_in(capacity.free_for(gang)):
         return False
     if capacity.nodes is None or not gang.pod_sets:
@@ -124,6 +130,7 @@ def _fit_in_empty(gang: Gang, capacity: CapacitySnapshot, assign: _Assign) -> Fi
     if (asked := capacity.provisioning_of(gang)) is not None:
         return Assignment(provisioning=asked)
     nodes = None if capacity.nodes is None else capacity.nodes.empty
+    gang = gang.in_cluster(capacity.cluster)
     return _fit(gang, capacity.attainable_for(gang), nodes, assign)
 
 

@@ -161,11 +161,12 @@ def running_gang(
 ) -> RunningGang:
     """The running gang of a record; with queues, `silent` are the clusters that do not answer, else None."""
     active = None if silent is None else active_gang(record, is_silent=attempt.cluster in silent)
+    gang = record.gang.in_cluster(attempt.cluster)
     return RunningGang(
         name=record.uid,
         cluster=attempt.cluster,
-        demand=record.gang.demand,
-        pods=tuple(map(RunningPods, record.gang.pod_sets)),
+        demand=gang.demand,
+        pods=tuple(map(RunningPods, gang.pod_sets)),
         bound=tuple(bound),
         assignment=attempt.assignment,
         active=active,

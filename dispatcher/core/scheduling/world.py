@@ -349,7 +349,7 @@ class KnownSnapshots:
     ) -> ClusterSnapshot:
         filled = self._filled.get(cluster.name)
         if filled is None:
-            filled = self._filled[cluster.name] = _FilledCluster(fit)
+            filled = self._filled[cluster.name] = _FilledCluster(fit, cluster.name)
         return filled.snapshot(cluster, gangs)
 
 
@@ -360,8 +360,8 @@ _OTHERS: Final = "!others"
 class _FilledCluster:
     """The ledger of one cluster with its running gangs."""
 
-    def __init__(self, fit: FitMode) -> None:
-        self._ledger = CapacityLedger(fit)
+    def __init__(self, fit: FitMode, name: str) -> None:
+        self._ledger = CapacityLedger(fit, name)
         self._cluster = Cluster("")
         self._nodes: dict[str, Node] = {}
         self._gangs: dict[str, RunningGang] = {}

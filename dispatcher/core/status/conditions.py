@@ -135,8 +135,8 @@ def _columns(record: Record) -> dict[str, Any]:
 
 def _held(record: Record) -> dict[str, str]:
     """What a gang that grew holds, as exact quantities; above `MOST_HELD` resources, first those that it grew by."""
-    names = sorted(record.charge, key=lambda name: (name not in record.grown, name))[:MOST_HELD]
-    return {name: quantity(name, record.charge[name]) for name in sorted(names)}
+    names = sorted(record.held, key=lambda name: (name not in record.grown, name))[:MOST_HELD]
+    return {name: quantity(name, record.held[name]) for name in sorted(names)}
 
 
 def reason(record: Record) -> str:

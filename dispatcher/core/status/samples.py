@@ -125,7 +125,7 @@ class Moment:
             queue.running += 1
             _add(queue.running_demand, charge)
             if not record.attempt.awaits_capacity:
-                _add(self._held[record.attempt.cluster], charge)
+                _add(self._held[record.attempt.cluster], record.held)
             self._holders[record.attempt.cluster].add(record.uid)
 
     def _count_others(self, cluster: str, stock: LedgerReading, pods: Iterable[Pod]) -> None:

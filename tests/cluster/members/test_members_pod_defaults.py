@@ -45,3 +45,5 @@ async def test_gang_is_charged_for_the_largest_defaults_of_the_members_that_it_s
         ("anywhere", {"cpu": 3000}),
         ("east", {"cpu": 2000}),
     ]
+    (attempt,) = await rows(fleet.hub, "SELECT cluster, demand FROM attempt")
+    assert attempt["demand"] == {"cpu": {"east": 2000, "west": 3000}[attempt["cluster"]]}

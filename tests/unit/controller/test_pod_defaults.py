@@ -1,4 +1,4 @@
-"""The defaults of the clusters that a gang may go to: the largest count, and a member delays or rejects no gang."""
+"""The defaults of the clusters that a gang may go to: each has its own, and a member delays or rejects no gang."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dispatcher.api.names import CLUSTER_SELECTOR
 from dispatcher.api.selector import parse_selector
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.pod_defaults import ANSWER_SECONDS, PAUSE_SECONDS, PodDefaultsOfClusters
-from dispatcher.core.kinds.pod_defaults import PodDefaults
+from dispatcher.core.kinds.pod_defaults import ClusterDefaults, PodDefaults
 from dispatcher.core.model.record import Phase
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.scheduling.capacity import CapacityLedger
@@ -48,7 +48,7 @@ class Bench:
         self.servers["west"].on("GET", RANGES, default_of(cpu="2"))
 
     async def requests(self) -> dict[str, object]:
-        return dict((await self.defaults.read(ANYWHERE, NONE)).requests)
+        return dict((await self.defaults.read(ANYWHERE, NONE)).largest.requests)
 
     def asked(self, name: str) -> int:
         return len(self.servers[name].requests("GET", RANGES))
@@ -90,7 +90,17 @@ async def test_overhead_is_that_of_the_member(bench: Bench) -> None:
     for name, cpu in (("hub", "4"), ("east", "1"), ("west", "2")):
         bench.servers[name].on("GET", KATA, answer({"overhead": {"podFixed": {"cpu": cpu}}}))
     found = await bench.defaults.read(ANYWHERE, frozenset({"kata"}))
-    assert found == PodDefaults({"cpu": "2", "memory": "1Gi"}, {"kata": {"cpu": "2"}})
+    east = PodDefaults({"cpu": "1", "memory": "1Gi"}, {"kata": {"cpu": "1"}})
+    west = PodDefaults({"cpu": "2"}, {"kata": {"cpu": "2"}})
+    largest = PodDefaults({"cpu": "2", "memory": "1Gi"}, {"kata": {"cpu": "2"}})
+    assert found == ClusterDefaults(largest, {"east": east, "west": west})
+
+
+async def test_own_defaults_of_a_cluster_are_known_only_if_it_shows_them(bench: Bench) -> None:
+    bench.servers["west"].on("GET", RANGES, refusal(403, "Forbidden"))
+    bench.allowed = ["hub", "east", "west"]
+    found = await bench.defaults.read(ANYWHERE, NONE)
+    assert found.own == {"hub": PodDefaults({"cpu": "3"}), "east": PodDefaults({"cpu": "1", "memory": "1Gi"})}
 
 
 async def test_defaults_of_the_hub_stand_for_those_that_a_member_refuses_to_show(bench: Bench) -> None:
@@ -122,17 +132,17 @@ async def test_intake_waits_for_a_hub_that_does_not_answer(bench: Bench) -> None
 class GivenDefaults:
     """Defaults of pods that a test sets, and the requirements for which intake has read them."""
 
-    def __init__(self, defaults: PodDefaults) -> None:
+    def __init__(self, defaults: ClusterDefaults) -> None:
         self._defaults = defaults
         self.requirements: list[ClusterRequirements] = []
 
-    async def read(self, requirements: ClusterRequirements, _classes: frozenset[str]) -> PodDefaults:
+    async def read(self, requirements: ClusterRequirements, _classes: frozenset[str]) -> ClusterDefaults:
         self.requirements.append(requirements)
         return self._defaults
 
 
 async def test_intake_reads_the_defaults_of_the_clusters_that_the_appwrapper_selects(world: World) -> None:
-    given = GivenDefaults(PodDefaults({"memory": "1Gi"}))
+    given = GivenDefaults(ClusterDefaults(PodDefaults({"memory": "1Gi"})))
     world.intake = world.make_intake(pod_defaults=given.read)
     record = await world.admit(make_appwrapper(annotations={CLUSTER_SELECTOR: "zone=west"}))
     (requirements,) = given.requirements
@@ -144,8 +154,23 @@ async def test_intake_reads_the_defaults_of_the_clusters_that_the_appwrapper_sel
 
 
 async def test_defaults_beyond_all_bounds_reject_no_appwrapper(world: World) -> None:
-    given = GivenDefaults(PodDefaults({"memory": f"{2**63 - 1}"}))
+    given = GivenDefaults(ClusterDefaults(PodDefaults({"memory": f"{2**63 - 1}"})))
     world.intake = world.make_intake(pod_defaults=given.read)
     two = make_appwrapper("aw", make_template(name="one"), make_template(name="two"))
     record = await world.admit(two)
     assert (record.phase, dict(record.gang.demand)) == (Phase.QUEUED, {"cpu": 2000})
+
+
+async def test_record_has_the_demand_of_each_cluster_that_adds_less(world: World) -> None:
+    large, small = PodDefaults({"memory": "2Gi"}), PodDefaults({"memory": "1Gi"})
+    own = {"east": small, "west": large, "north": small}
+    world.intake = world.make_intake(pod_defaults=GivenDefaults(ClusterDefaults(large, own)).read)
+    gang = (await world.admit(make_appwrapper())).gang
+    demands = {name: dict(gang.in_cluster(name).demand) for name in (*own, "another")}
+    assert demands == {
+        "east": {"cpu": 1000, "memory": 2**30},
+        "west": {"cpu": 1000, "memory": 2**31},
+        "north": {"cpu": 1000, "memory": 2**30},
+        "another": {"cpu": 1000, "memory": 2**31},
+    }
+    assert [name for name, _ in gang.smaller] == ["east", "north"]

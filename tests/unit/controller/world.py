@@ -29,7 +29,7 @@ from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.ceilings import NO_CEILING, Ceiling
 from dispatcher.core.intake.priority_classes import PriorityClasses
-from dispatcher.core.kinds.pod_defaults import PodDefaults
+from dispatcher.core.kinds.pod_defaults import ClusterDefaults
 from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
@@ -134,7 +134,8 @@ class World:
         authors: AuthorCheck | None = None,
         takes_secrets: bool = False,
         is_complete: Callable[[], bool] = lambda: True,
-        pod_defaults: Callable[[ClusterRequirements, frozenset[str]], Awaitable[PodDefaults]] | None = None,
+        pod_defaults: Callable[[ClusterRequirements, frozenset[str]], Awaitable[ClusterDefaults]]
+        | None = None,
     ) -> Intake:
         """Who takes new AppWrappers in."""
         rules = IntakeRules(

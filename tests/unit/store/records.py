@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from hypothesis import strategies as st
@@ -60,7 +61,25 @@ pod_sets = st.builds(
         tuple
     ),
 )
-gangs = st.builds(Gang, resources, st.integers(0, 2**62), st.lists(pod_sets, max_size=3).map(tuple))
+
+
+@st.composite
+def _gangs(draw: st.DrawFn) -> Gang:
+    gang = Gang(draw(resources), draw(st.integers(0, 2**62)), tuple(draw(st.lists(pod_sets, max_size=3))))
+    if not gang.pod_sets:
+        return gang
+    smaller = {
+        cluster: Gang(
+            draw(resources),
+            gang.pods,
+            tuple(replace(each, requests=draw(resources)) for each in gang.pod_sets),
+        )
+        for cluster in draw(st.lists(texts, max_size=2, unique=True))
+    }
+    return replace(gang, smaller=tuple(smaller.items()))
+
+
+gangs = _gangs()
 conditions = st.builds(
     Condition, st.sampled_from(ConditionType), st.booleans(), moments, moments, texts, texts
 )

@@ -155,7 +155,7 @@ class QueueCycle:
         for gang in facts.active:
             if gang.is_leaving:
                 if not gang.awaits_capacity:
-                    leaving.setdefault(gang.cluster, []).append((gang.uid, gang.record.gang.demand))
+                    leaving.setdefault(gang.cluster, []).append((gang.uid, gang.demand))
                 continue
             for leaf in gang.leaves:
                 self._active.setdefault(leaf, []).append(gang)
@@ -472,7 +472,7 @@ class QueueCycle:
             record = gang.record
             self._later.charge(gang.leaves, record.charge, record.priority, -1)
             if gang.cluster in self._rooms:
-                self._rooms[gang.cluster].free_later([(gang.uid, record.gang.demand)])
+                self._rooms[gang.cluster].free_later([(gang.uid, gang.demand)])
             self._changed(gang.leaves)
 
     # --- heads -------------------------------------------------------------------------------------------------

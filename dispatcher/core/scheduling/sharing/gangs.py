@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model.preemption import PREEMPTIONS_WITHIN
 from dispatcher.core.model.record import ACTIVE, HOLDING, Phase, Record
+from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Place
 from dispatcher.core.queues.queue import Order
 from dispatcher.core.scheduling import cluster_filters, ordering
@@ -65,6 +66,11 @@ class ActiveGang(_RecordedGang):
         """True while its cluster has no capacity for it yet: it holds quota alone."""
         attempt = self.record.attempt
         return attempt is not None and attempt.awaits_capacity
+
+    @property
+    def demand(self) -> Resources:
+        """Its demand in its cluster, which may be less than its queues are charged with."""
+        return self.record.gang.in_cluster(self.cluster).demand
 
 
 class Rank(NamedTuple):

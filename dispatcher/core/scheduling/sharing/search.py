@@ -59,7 +59,7 @@ class Trial:
             if not self._is_copy:
                 self._capacity, self._is_copy = self._capacity.copy(), True
             for gang, sign in self._outstanding.values():
-                self._capacity.charge(gang.uid, gang.record.gang.demand, sign)
+                self._capacity.charge(gang.uid, gang.demand, sign)
             self._outstanding.clear()
         return self._capacity
 

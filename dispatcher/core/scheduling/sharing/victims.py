@@ -202,7 +202,8 @@ class VictimSearch:
         demand = record.gang.demand
         found = set(self.later.lacking(place.name, demand, record.priority))
         if lacks_room:
-            short = set(demand.shortfall(trial.capacity.free_for(None)))
+            there = record.gang.in_cluster(trial.cluster).demand
+            short = set(there.shortfall(trial.capacity.free_for(None)))
             found |= short or {name for name in demand if is_device(name)} or set(demand)
         return frozenset(found)
 

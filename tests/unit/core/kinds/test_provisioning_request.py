@@ -120,6 +120,19 @@ def test_template_requests_what_its_pods_will(requests: dict[str, int]) -> None:
         assert pod_requests(one)[name] >= pod_requests(spec, limits_are_defaults=False)[name]
 
 
+def test_template_requests_what_its_pods_will_in_the_cluster_of_the_attempt() -> None:
+    def requesting(memory: int) -> Gang:
+        each = replace(WORKER_PODS, requests=Resources({"cpu": 1000, "memory": memory, GPU: 1}))
+        return Gang(each.total, 2, (each,))
+
+    awaiting = make_awaiting(make_record(gang=requesting(2**31)), ASKED)
+    assert awaiting.attempt is not None
+    smaller = awaiting.gang.with_smaller({awaiting.attempt.cluster: requesting(2**30)})
+    template, _ = objects_of(replace(awaiting, gang=smaller), [CLUSTER], {})
+    spec = template.template["template"]["spec"]
+    assert pod_requests(spec, limits_are_defaults=False)["memory"] == 2**30
+
+
 def test_pods_without_a_template_of_their_own_are_requested_by_their_amounts() -> None:
     pods = PodSet(3, Resources({"cpu": 250, GPU: 2}), path="spec.unknown")
     template, request = objects_of(make(pods), [CLUSTER], {})

@@ -33,13 +33,24 @@ from tests.unit.core.scheduling.clusters import KNOWN, WHERES, Known
 
 BOUND = timedelta(seconds=10)
 TAINT = Taint("gpu", "", "NoSchedule")
+
+
+def gang_of(cpu: int, gpu: int, tolerations: tuple[Toleration, ...], less: int) -> Gang:
+    """A gang of one pod, which requests so much less cpu in one of the clusters."""
+
+    def requesting(cpu: int) -> Gang:
+        each = Resources({"cpu": cpu, "gpu": gpu})
+        return Gang(each, 1, (PodSet(1, each, tolerations),))
+
+    return requesting(cpu).with_smaller({"east": requesting(max(0, cpu - less))})
+
+
 GANGS = st.builds(
-    lambda cpu, gpu, tolerations: Gang(
-        Resources({"cpu": cpu, "gpu": gpu}), 1, (PodSet(1, Resources({"cpu": cpu, "gpu": gpu}), tolerations),)
-    ),
+    gang_of,
     st.integers(0, 5),
     st.integers(0, 2),
     st.sampled_from([(), (Toleration("gpu", "Exists"),)]),
+    st.sampled_from([0, 0, 1, 3]),
 )
 
 
@@ -50,7 +61,7 @@ class SameAsFromScratch(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledgers = {"east": CapacityLedger(self.fit), "west": CapacityLedger(self.fit)}
+        self.ledgers = {name: CapacityLedger(self.fit, name) for name in ("east", "west")}
         self.known: dict[str, Known] = {}
         self.running: dict[str, list[Record]] = {"east": [], "west": []}
         self.line, self.backfill = PendingQueue(self.make_backfill()), self.make_backfill()
