@@ -25,7 +25,8 @@ Counts the dispatched gangs with a pod that kube-scheduler leaves Pending. The c
 queue keeps its nodes full.
 
 The nodes have 1 to 8 GPUs of three models, different CPUs and memory, and some are tainted. A gang has 1 to 3 pod
-sets of different shapes, wrapped as Jobs or as pods, some with a nodeSelector or a toleration. All gangs are
+sets of different shapes, wrapped as Jobs, as pods or (30 %) as a RayCluster, whose pods a stand-in for KubeRay makes;
+some have a nodeSelector or a toleration. All gangs are
 submitted at once. A gang is deleted some seconds after all of its pods are bound; until then its pods run. A gang that
 does not start within 30 s is requeued by the dispatcher.
 
@@ -122,6 +123,8 @@ ROWS: Final[dict[str, Callable[[Counts], str]]] = {
     "  a pod pending at all": lambda each: str(each.hesitant),
     "dispatches of gangs of one pod shape": lambda each: str(each.of_one_shape),
     "  of these, a pod pending beyond that time": lambda each: str(each.stuck_of_one_shape),
+    "dispatches of RayClusters": lambda each: str(each.rayclusters),
+    "  of these RayClusters, a pod pending": lambda each: str(each.stuck_rayclusters),
     "longest time that a pod was pending, s": lambda each: f"{each.longest_pending:.1f}",
     "pods not on the node of their place": _off_plan,
     "GPUs allocated, %": lambda each: f"{100 * each.allocated:.1f}",

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from benchmarks.binding_gangs import Gang
-from dispatcher.api.names import ATTEMPT_LABEL, ITEM_LABEL, NAME_LABEL
+from benchmarks.binding_gangs import Gang, Wrapping
+from dispatcher.api.names import ATTEMPT_LABEL, NAME_LABEL
 
 Json = Mapping[str, Any]
 Plan = Sequence[Mapping[str, int]]
-"""For each wrapped object, the number of its pods on each node."""
+"""For each pod set, the number of its pods on each node."""
 
 GPU: Final = "nvidia.com/gpu"
 TERMINAL: Final = frozenset({"Succeeded", "Failed"})
@@ -25,10 +25,10 @@ TERMINAL: Final = frozenset({"Succeeded", "Failed"})
 
 @dataclass(slots=True)
 class Pod:
-    """One pod; times in seconds of the caller's clock."""
+    """One pod; times in seconds of the caller's clock. `pod_set` is the index of its set in a plan."""
 
     name: str
-    item: int
+    pod_set: int
     gpus: int
     node: str = ""
     bound: float | None = None
@@ -81,13 +81,13 @@ class Dispatch:
     def off_plan(self, plan: Plan) -> list[Pod]:
         """The pods bound to a node that has no place left for them in the plan, in the order of their binding."""
         left = Counter(
-            {(item, node): pods for item, places in enumerate(plan) for node, pods in places.items()}
+            {(pod_set, node): pods for pod_set, places in enumerate(plan) for node, pods in places.items()}
         )
         found = []
         for pod in sorted(self.pods.values(), key=lambda each: each.bound or 0.0):
-            if pod.node and left[pod.item, pod.node] <= 0:
+            if pod.node and left[pod.pod_set, pod.node] <= 0:
                 found.append(pod)
-            left[pod.item, pod.node] -= 1
+            left[pod.pod_set, pod.node] -= 1
         return found
 
 
@@ -96,17 +96,19 @@ class Counts:
     """The figures of one run; times are in seconds.
 
     A dispatch is stuck if one of its pods was pending for longer than the settling time. `stuck` counts the stuck
-    dispatches, `stuck_of_one_shape` those of gangs with equal pods. `hesitant` counts the dispatches with a pod that
-    was pending at all. `off_plan` counts the pods bound to another node than planned; None without plans.
-    `allocated` and `working` are shares of the cluster's GPUs, averaged over the makespan. `working` leaves out the
-    time before all pods of a gang were bound.
+    dispatches, `stuck_of_one_shape` those of gangs with equal pods, `stuck_rayclusters` those of RayClusters.
+    `hesitant` counts the dispatches with a pod that was pending at all. `off_plan` counts the pods bound to another
+    node than planned; None without plans. `allocated` and `working` are shares of the cluster's GPUs, averaged over the
+    makespan. `working` leaves out the time before all pods of a gang were bound.
     """
 
     gangs: int
     dispatches: int
     of_one_shape: int
+    rayclusters: int
     stuck: int
     stuck_of_one_shape: int
+    stuck_rayclusters: int
     hesitant: int
     longest_pending: float
     pods: int
@@ -135,7 +137,7 @@ class Book:
         uid = pod["metadata"]["uid"]
         known = dispatch.pods.get(uid)
         if known is None:
-            known = dispatch.pods[uid] = Pod(pod["metadata"]["name"], int(labels[ITEM_LABEL]), _gpus(pod))
+            known = dispatch.pods[uid] = Pod(pod["metadata"]["name"], gang.index_of(labels), _gpus(pod))
         _note_state(known, kind, pod, now)
         bound = sum(each.bound is not None for each in dispatch.pods.values())
         if dispatch.whole is None and bound == gang.size:
@@ -175,8 +177,10 @@ class Book:
             gangs=len({each.gang.name for each in dispatches}),
             dispatches=len(dispatches),
             of_one_shape=sum(each.gang.has_one_shape for each in dispatches),
+            rayclusters=_rayclusters(dispatches),
             stuck=len(stuck),
             stuck_of_one_shape=sum(each.gang.has_one_shape for each in stuck),
+            stuck_rayclusters=_rayclusters(stuck),
             hesitant=sum(each.pending_seconds(end) > 0 for each in dispatches),
             longest_pending=max((each.pending_seconds(end) for each in dispatches), default=0.0),
             pods=len(pods),
@@ -187,6 +191,10 @@ class Book:
             working=sum(each.work(end) for each in dispatches) / (gpus * makespan),
             makespan=makespan,
         )
+
+
+def _rayclusters(dispatches: Sequence[Dispatch]) -> int:
+    return sum(each.gang.wrapping is Wrapping.RAY_CLUSTER for each in dispatches)
 
 
 def _note_state(known: Pod, kind: str, pod: Json, now: float) -> None:

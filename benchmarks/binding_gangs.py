@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any, Final
 
 from benchmarks.gangs import NAMESPACE
 from dispatcher.api.annotations import RETRY_LIMIT, RETRY_PAUSE, WARMUP_GRACE
-from dispatcher.api.names import APPWRAPPER_KIND, APPWRAPPER_VERSION, WORKLOAD_GROUP
+from dispatcher.api.names import APPWRAPPER_KIND, APPWRAPPER_VERSION, ITEM_LABEL, WORKLOAD_GROUP
 from testbed.nodes import Shape
+from testbed.rayclusters import GROUP_LABEL, HEAD_GROUP
 
 Json = dict[str, Any]
 
@@ -27,6 +29,8 @@ TAINTED: Final = 0.2
 
 MOST_BARE_PODS: Final = 3
 """The most pods of a pod set that is wrapped as bare pods; each pod is an item of its own."""
+RAY_CLUSTERS: Final = 0.3
+"""The share of the gangs that are RayClusters."""
 SECONDS: Final = (6.0, 14.0)
 """The shortest and the longest run of a gang, in seconds from the binding of its last pod."""
 FAULT_TOLERANCE: Final = {WARMUP_GRACE: "30s", RETRY_PAUSE: "5s", RETRY_LIMIT: "1000"}
@@ -89,13 +93,24 @@ class Pods:
         return self.model in {"", machine.model} and (self.tolerates or not machine.is_tainted)
 
 
+class Wrapping(StrEnum):
+    """How the pods of a gang are wrapped."""
+
+    JOBS = "Jobs"
+    """Each pod set is a Job."""
+    PODS = "pods"
+    """Each pod is an object of its own."""
+    RAY_CLUSTER = "RayCluster"
+    """One RayCluster: its head is the first pod of the first pod set, and all others are workers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """Pod sets, each wrapped as a Job or (`is_bare`) as pods; the gang runs for `seconds`."""
+    """Pod sets of different shapes; the gang runs for `seconds`."""
 
     name: str
     pods: tuple[Pods, ...]
-    is_bare: bool
+    wrapping: Wrapping
     seconds: float
 
     @property
@@ -118,15 +133,47 @@ class Gang:
             "spec": {"resources": {"GenericItems": items}},
         }
 
+    def index_of(self, labels: Mapping[str, str]) -> int:
+        """The index of a pod's set in the dispatcher's order, by the labels of the pod."""
+        if self.wrapping is not Wrapping.RAY_CLUSTER:
+            return int(labels[ITEM_LABEL])
+        group = labels[GROUP_LABEL]
+        return 0 if group == HEAD_GROUP else int(group.rpartition("-")[2])
+
     def _wrapped(self) -> Iterator[Json]:
+        if self.wrapping is Wrapping.RAY_CLUSTER:
+            yield self._raycluster()
+            return
         for at, pods in enumerate(self.pods):
             name = f"{self.name}-{at}"
-            if self.is_bare:
+            if self.wrapping is Wrapping.PODS:
                 for number in range(pods.count):
                     metadata = {"name": f"{name}-{number}", "annotations": RUN_FOR}
                     yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": _pod_spec(pods)}
             else:
                 yield _job(name, pods)
+
+    def _raycluster(self) -> Json:
+        first, *others = self.pods
+        workers = [replace(first, count=first.count - 1), *others]
+        groups = [
+            {
+                "groupName": f"group-{number}",
+                "replicas": pods.count,
+                "minReplicas": pods.count,
+                "maxReplicas": pods.count,
+                "rayStartParams": {},
+                "template": _template(pods),
+            }
+            for number, pods in enumerate((each for each in workers if each.count), 1)
+        ]
+        head = {"rayStartParams": {}, "template": _template(first)}
+        return {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "metadata": {"name": self.name},
+            "spec": {"headGroupSpec": head, "workerGroupSpecs": groups},
+        }
 
 
 def make_machines(count: int, seed: int) -> list[Machine]:
@@ -136,13 +183,15 @@ def make_machines(count: int, seed: int) -> list[Machine]:
 
 
 def make_gangs(count: int, machines: Sequence[Machine], seed: int) -> list[Gang]:
-    """Gangs of 1 to 3 pod sets. Each gang fits the empty cluster."""
+    """Gangs of 1 to 3 pod sets, about `RAY_CLUSTERS` of them RayClusters. Each gang fits the empty cluster."""
     chance = random.Random(f"gangs {seed}")  # noqa: S311  # repeatable
+    wrapping = random.Random(f"wrapping {seed}")  # noqa: S311  # so that the pods do not depend on it
     found: list[Gang] = []
     while len(found) < count:
         gang = _gang(f"gang-{len(found):04d}", chance)
         if fits_empty(gang, machines):
-            found.append(gang)
+            is_ray = wrapping.random() < RAY_CLUSTERS
+            found.append(replace(gang, wrapping=Wrapping.RAY_CLUSTER) if is_ray else gang)
     return found
 
 
@@ -168,14 +217,6 @@ def gpus_of(machines: Sequence[Machine]) -> int:
     return sum(each.amounts.gpu for each in machines)
 
 
-def pod_sets_by_item(gang: Gang) -> Mapping[int, int]:
-    """The index of the pod set of each wrapped object, by the index of the object."""
-    if not gang.is_bare:
-        return {at: at for at in range(len(gang.pods))}
-    owners = [at for at, pods in enumerate(gang.pods) for _ in range(pods.count)]
-    return dict(enumerate(owners))
-
-
 def _machine(name: str, chance: random.Random) -> Machine:
     gpu = chance.choices((1, 2, 4, 8), weights=(3, 3, 3, 2))[0]
     cpu = max(8, gpu * chance.choice((4, 6, 8)))
@@ -186,7 +227,8 @@ def _machine(name: str, chance: random.Random) -> Machine:
 def _gang(name: str, chance: random.Random) -> Gang:
     pods = tuple(_pods(chance) for _ in range(chance.choices((1, 2, 3), weights=(2, 2, 1))[0]))
     is_bare = all(each.count <= MOST_BARE_PODS for each in pods) and chance.random() < 0.5
-    return Gang(name, pods, is_bare, round(chance.uniform(*SECONDS), 1))
+    wrapping = Wrapping.PODS if is_bare else Wrapping.JOBS
+    return Gang(name, pods, wrapping, round(chance.uniform(*SECONDS), 1))
 
 
 def _pods(chance: random.Random) -> Pods:
@@ -210,9 +252,13 @@ def _job(name: str, pods: Pods) -> Json:
         "spec": {
             "parallelism": pods.count,
             "completions": pods.count,
-            "template": {"metadata": {"annotations": RUN_FOR}, "spec": _pod_spec(pods)},
+            "template": _template(pods),
         },
     }
+
+
+def _template(pods: Pods) -> Json:
+    return {"metadata": {"annotations": RUN_FOR}, "spec": _pod_spec(pods)}
 
 
 def _pod_spec(pods: Pods) -> Json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -188,7 +189,7 @@ class Trial:
             "plan": plan,
             "off plan": [each.name for each in dispatch.off_plan(plan)],
             "pods": {
-                each.name: f"{each.item} {each.node or each.message}" for each in dispatch.pods.values()
+                each.name: f"{each.pod_set} {each.node or each.message}" for each in dispatch.pods.values()
             },
         }
 
@@ -207,12 +208,16 @@ class Trial:
 
 @asynccontextmanager
 async def _cluster(folder: Path, machines: Sequence[Machine]) -> AsyncIterator[Arena]:
-    crds = sorted(CHECKOUT.glob("crds/*.yaml"))
+    crds = sorted([*CHECKOUT.glob("crds/*.yaml"), *CHECKOUT.glob("testbed/crds/*.yaml")])
     with Supervisor(folder) as supervisor:
         plane = Plane(supervisor, build.ensure(), "hub", Wanted(nodes=0, crds=crds))
         await asyncio.to_thread(plane.up)
         for number, machine in enumerate(machines):
             await nodes.add(plane.client, machine.shape(), [number])
         await plane.create_namespace(NAMESPACE)
+        supervisor.start(
+            "kuberay-stand-in",
+            [sys.executable, "-m", "testbed.kuberay", "--kubeconfig", str(plane.kubeconfig)],
+        )
         async with await ClusterClient.connect(str(plane.kubeconfig), write_timeout=30) as client:
             yield Arena(supervisor, plane, client)

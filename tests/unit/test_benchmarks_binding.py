@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from benchmarks.binding_gangs import (
     Gang,
     Machine,
     Pods,
+    Wrapping,
     fits_empty,
     gpus_of,
     make_gangs,
@@ -24,6 +26,8 @@ from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.names import ATTEMPT_LABEL, ITEM_LABEL, NAME_LABEL
 from dispatcher.core.kinds import manifest
 from dispatcher.core.kinds.demand import gang_of
+from testbed.rayclusters import make_pod as make_ray_pod
+from testbed.rayclusters import plan_pods, problem_with
 
 Json = dict[str, Any]
 Event = tuple[float, str, Json]
@@ -35,8 +39,8 @@ LARGE = Machine("large", Amounts(cpu=32, memory=128, gpu=8), "a100", is_tainted=
 TAINTED = Machine("tainted", Amounts(cpu=64, memory=256, gpu=8), "v100", is_tainted=True)
 
 
-def make_gang(*pods: Pods, name: str = "g", is_bare: bool = False) -> Gang:
-    return Gang(name, pods or (Pods(2, ONE_GPU),), is_bare, seconds=5.0)
+def make_gang(*pods: Pods, name: str = "g", wrapping: Wrapping = Wrapping.JOBS) -> Gang:
+    return Gang(name, pods or (Pods(2, ONE_GPU),), wrapping, seconds=5.0)
 
 
 # --- nodes and gangs ---------------------------------------------------------------------------------------------
@@ -57,7 +61,7 @@ def test_load_is_mixed() -> None:
     assert {each.model for each in machines} == {"a100", "t4", "v100"}
     assert {each.is_tainted for each in machines} == {True, False}
     assert {len(each.pods) for each in gangs} == {1, 2, 3}
-    assert {each.is_bare for each in gangs} == {True, False}
+    assert {each.wrapping for each in gangs} == set(Wrapping)
     assert {each.requests.gpu for each in pods} == {0, 1, 2, 3, 4, 8}
     assert (min(each.requests.cpu for each in pods), max(each.requests.cpu for each in pods)) == (1, 16)
     assert {each.model for each in pods} == {"", "a100", "t4", "v100"}
@@ -87,9 +91,14 @@ def test_gang_fits_by_whole_pods_on_nodes_it_may_use(pods: tuple[Pods, ...], *, 
     assert fits_empty(make_gang(*pods), [SMALL, LARGE, TAINTED]) is fits
 
 
-@pytest.mark.parametrize("is_bare", [True, False])
-def test_dispatcher_derives_the_pods_of_a_gang_from_its_appwrapper(*, is_bare: bool) -> None:
-    gang = make_gang(Pods(2, ONE_GPU, "t4", tolerates=True), Pods(1, Amounts(2, 4, 0)), is_bare=is_bare)
+@pytest.mark.parametrize(
+    ("wrapping", "counts"),
+    [(Wrapping.PODS, [1, 1, 1]), (Wrapping.JOBS, [2, 1]), (Wrapping.RAY_CLUSTER, [1, 1, 1])],
+)
+def test_dispatcher_derives_the_pods_of_a_gang_from_its_appwrapper(
+    wrapping: Wrapping, counts: list[int]
+) -> None:
+    gang = make_gang(Pods(2, ONE_GPU, "t4", tolerates=True), Pods(1, Amounts(2, 4, 0)), wrapping=wrapping)
     derived = gang_of(parse_spec(gang.appwrapper()["spec"], namespace="benchmark"))
     assert derived.pods == gang.size == 3
     assert dict(derived.demand.items()) | {"pods": 3} == {
@@ -98,8 +107,21 @@ def test_dispatcher_derives_the_pods_of_a_gang_from_its_appwrapper(*, is_bare: b
         "nvidia.com/gpu": 2,
         "pods": 3,
     }
-    assert [each.count for each in derived.pod_sets] == ([1, 1, 1] if is_bare else [2, 1])
+    assert [each.count for each in derived.pod_sets] == counts
     assert {len(each.tolerations) for each in derived.pod_sets} == {0, 1}
+
+
+@pytest.mark.parametrize("first", [1, 3])
+def test_pods_of_a_raycluster_have_the_pod_sets_of_its_gang(first: int) -> None:
+    gang = make_gang(Pods(first, ONE_GPU), Pods(2, Amounts(2, 4, 0)), wrapping=Wrapping.RAY_CLUSTER)
+    derived = gang_of(parse_spec(gang.appwrapper()["spec"], namespace="benchmark"))
+    (wrapped,) = gang.appwrapper()["spec"]["resources"]["GenericItems"]
+    raycluster: Json = wrapped["generictemplate"]
+    assert problem_with(raycluster) is None
+    raycluster["metadata"] |= {"uid": "uid", "namespace": "benchmark"}
+    pods = [make_ray_pod(raycluster, slot) for slot in plan_pods(raycluster, []).create]
+    found = Counter(gang.index_of(each["metadata"]["labels"]) for each in pods)
+    assert found == {index: each.count for index, each in enumerate(derived.pod_sets)}
 
 
 def test_gpus_of_all_nodes_are_added() -> None:
@@ -239,8 +261,10 @@ def test_counts_of_a_run() -> None:
         gangs=2,
         dispatches=2,
         of_one_shape=1,
+        rayclusters=0,
         stuck=1,
         stuck_of_one_shape=1,
+        stuck_rayclusters=0,
         hesitant=1,
         longest_pending=6.0,
         pods=4,
@@ -288,11 +312,12 @@ def _pod_spec(job: Json) -> Json:
 
 
 def test_table_has_a_column_for_each_setting() -> None:
-    counts = Counts(60, 61, 30, 3, 1, 5, 8.44, 277, 10, 0.479, 0.465, 139.4)
+    counts = Counts(60, 61, 30, 20, 3, 1, 2, 5, 8.44, 277, 10, 0.479, 0.465, 139.4)
     lines = as_table([Outcome("node", counts, []), Outcome("aggregate", counts, [])]).splitlines()
     assert lines[0].split() == ["node", "aggregate"]
     shown = {line[:48].strip(): line[64:].strip() for line in lines}
     assert shown["the same in %"] == "4.9"
+    assert shown["dispatches of RayClusters"] == "20"
     assert shown["pods not on the node of their place"] == "10 of 277"
     assert shown["GPUs allocated, %"] == "47.9"
     assert shown["makespan, s"] == "139"
