@@ -7,7 +7,7 @@ core has no clock: the caller runs all steps at once, or pauses between them.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -60,6 +60,13 @@ def _drained(part: list[T]) -> Iterator[T]:
     part.reverse()
     while part:
         yield part.pop()
+
+
+def update(items: dict[Any, Any], others: Mapping[Any, Any]) -> Steps[None]:
+    """Adds the others to a dictionary, in steps."""
+    for part in in_parts(others.items()):
+        items.update(part)
+        yield
 
 
 def release(items: dict[Any, Any]) -> Steps[None]:

@@ -4,8 +4,8 @@
 same decisions (a property test holds the two equal), but keeps the queue between cycles in order, by equivalence class
 (`equivalence_classes`) and by pending reason. So a cycle in which no gang fits evaluates one record of each class, and
 returns only outcomes that change a record. Refusals are remembered for each cluster, so a gang is compared only with
-the clusters that have changed. If nothing has changed since a cycle without new outcomes, the next cycle evaluates
-nothing.
+the clusters that have changed. If no cluster has changed, the refusals of classes without new records are kept without
+an evaluation. If nothing has changed since a cycle without new outcomes, the next cycle evaluates nothing.
 
 A cycle over a long queue takes seconds, so it runs in steps, between which the event loop runs other tasks. Records
 that are put or removed meanwhile take part in the next cycle.
@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from dispatcher.core.lifecycle.queue_steps import (
     PendingKey,
@@ -54,6 +54,7 @@ from dispatcher.core.scheduling.gang_class import GangClass, Key, key_of
 from dispatcher.core.scheduling.ordering import is_eligible, starved
 
 _Class = GangClass[ClassKey]
+_Refusals = dict[_Class, Refused]
 
 TAKEN_IN_AT_ONCE: Final = 25
 """Records that one step moves from class to class; each move takes some fifty microseconds."""
@@ -110,6 +111,8 @@ class PendingQueue:
         self._by_key: dict[ClassKey, _Class] = {}
         self._blocked: dict[str, Record] = {}
         self._sloped = 0
+        self._touched: set[_Class] = set()
+        """The classes with records that came or went since the last cycle, or that it had news for."""
         self._last = _Memory()
 
     def __iter__(self) -> Iterator[Record]:
@@ -241,12 +244,14 @@ class PendingQueue:
             class_ = before if before is not None and before.key == key else GangClass(key)
             self._by_key[key] = class_
         class_.add(record)
+        self._touched.add(class_)
         self._in_cycle[record.uid] = record, class_
 
     def _leave_class(self, uid: str) -> Record | None:
         record, class_ = self._in_cycle.pop(uid, (None, None))
         if record is not None and class_ is not None:
             class_.remove(record)
+            self._touched.add(class_)
             if not class_:
                 del self._by_key[class_.key]
         return record
@@ -286,8 +291,12 @@ class PendingQueue:
         if policy is QueueingStrategy.STRICT_FIFO:
             yield from self._evaluate_up_to_head(cycle, now)
         else:
-            yield from self._evaluate_by_class(cycle, now)
+            is_same = not remembered.changed and not protected and not self._sloped
+            kept = (yield from self._kept(remembered.refusals)) if is_same else {}
+            yield from self._evaluate_by_class(cycle, kept, now)
+            yield from incremental.update(state.refusals, kept)
         news = yield from _news_in_order(cycle.outcomes, now)
+        self._touched = yield from self._classes_of(news)
         forgotten, self._last = self._last, _Memory()
         self._last = _Memory(
             clusters=frozenset(snapshots),
@@ -325,21 +334,54 @@ class PendingQueue:
             for class_ in self._by_key.values():
                 yield from self._note_class(class_, answer, cycle)
 
-    def _evaluate_by_class(self, cycle: _Cycle, now: datetime) -> Steps[None]:
+    def _classes_of(self, news: Iterable[NewOutcome]) -> Steps[set[_Class]]:
+        found: set[_Class] = set()
+        for part in incremental.in_parts(news):
+            found.update(self._in_cycle[each.record.uid][1] for each in part)
+            yield
+        return found
+
+    def _kept(self, refusals: Mapping[Any, Refused]) -> Steps[_Refusals]:
+        """The refusals of the last cycle that hold without an evaluation, if no cluster has changed since.
+
+        All gangs of these classes have them in their records. The first gang that may be the head is left out, because
+        a cycle finds its head among the gangs that it evaluates.
+        """
+        kept: _Refusals = {}
+        first: tuple[Key, _Class] | None = None
+        for part in incremental.in_parts(self._by_key.values()):
+            for class_ in part:
+                refused = None if class_ in self._touched else refusals.get(class_)
+                if refused is not None:
+                    kept[class_] = refused
+                    if refused.may_be_head and (first is None or class_.keys[0] < first[0]):
+                        first = class_.keys[0], class_
+            yield
+        if first is not None:
+            del kept[first[1]]
+        return kept
+
+    def _evaluate_by_class(self, cycle: _Cycle, kept: _Refusals, now: datetime) -> Steps[None]:
         """Evaluates the gangs in order. Once one gang of a class does not fit, its whole class is refused.
 
-        Each starved gang has its own outcome from before.
+        Each starved gang has its own outcome from before. The classes of `kept` are only evaluated after a gang was
+        placed before them, because then less is free for them; they are removed from it.
         """
-        frontier = yield from self._frontier(frozenset(cycle.outcomes), now)
+        frontier = yield from self._frontier(frozenset(cycle.outcomes), now, kept)
         refused: dict[_Class, Refused] = {}
+        are_kept = bool(kept)
         while (candidate := frontier.pop()) is not None:
-            (_, uid), stream = candidate
+            key, stream = candidate
+            uid = key[1]
             record, class_ = self._in_cycle[uid]
             shares_refusal = uid not in cycle.protected
             if class_ in refused and shares_refusal:
                 continue
             answer = cycle.evaluate(record, is_noted_with_class=shares_refusal)
             if isinstance(answer, Placed):
+                if are_kept:
+                    are_kept = False
+                    yield from frontier.add(_behind(key, kept))
                 yield from frontier.go_on(stream)
             elif shares_refusal:
                 refused[class_] = answer
@@ -347,12 +389,16 @@ class PendingQueue:
         while refused:  # in any order: the new outcomes are sorted later
             yield from self._note_class(*refused.popitem(), cycle)
 
-    def _frontier(self, alone: frozenset[str], now: datetime) -> Steps[_Frontier]:
-        """The first gang of each class and the gangs of `alone`, in order."""
+    def _frontier(
+        self, alone: frozenset[str], now: datetime, without: Collection[_Class] = ()
+    ) -> Steps[_Frontier]:
+        """The first gang of each class, but not of some, and the gangs of `alone`, in order."""
         # In parts, because each garbage collection traverses all of a long new list.
         heads: list[Candidate] = [(key_of(self._in_cycle[uid][0], now), _Stream(iter(()))) for uid in alone]
         parts: list[list[Candidate]] = []
         for class_ in self._by_key.values():
+            if class_ in without:
+                continue
             keys = (key for key in class_.keys if key[1] not in alone) if alone else iter(class_.keys)
             if (first := next(keys, None)) is not None:
                 heads.append((first, _Stream(keys)))
@@ -386,6 +432,13 @@ class PendingQueue:
                 yield
 
 
+def _behind(key: Key, kept: _Refusals) -> Iterator[_Class]:
+    """Takes the classes behind a key out of `kept`, and yields them."""
+    for class_ in [class_ for class_ in kept if key < class_.keys[0]]:
+        del kept[class_]
+        yield class_
+
+
 class _Stream:
     """The following gangs of one class: in order, or to be sorted once the first of them is placed."""
 
@@ -416,6 +469,15 @@ class _Frontier:
             return key, stream
         self._head = next(self._heads, None)
         return head
+
+    def add(self, classes: Iterable[_Class]) -> Steps[None]:
+        """Adds the first gangs of these classes to the candidates."""
+        for part in incremental.in_parts(classes):
+            for class_ in part:
+                keys = iter(class_.keys)
+                stream = _Stream(keys)
+                heapq.heappush(self._following, (next(keys), id(stream), stream))
+            yield
 
     def go_on(self, stream: _Stream) -> Steps[None]:
         """Adds the next gang of the stream to the candidates, if there is one."""

@@ -339,6 +339,61 @@ def test_what_was_remembered_no_longer_holds_behind_one_that_is_placed() -> None
     assert pass_over(line, ledger) == [("first", "placed"), ("waits", "cpu")]
 
 
+def settled_line(ledger: CapacityLedger) -> PendingQueue:
+    """A queue whose two gangs, short of GPUs, have their reasons since a cycle without news; the first is the head."""
+    line = PendingQueue()
+    line.put(make_record(name="head", gang=make_gang(cpu=1000, gpu=3), enqueue_seq=2))
+    line.put(make_record(name="waits", gang=make_gang(cpu=4000, gpu=4), enqueue_seq=4))
+    assert pass_over(line, ledger) == [("head", "nvidia.com/gpu"), ("waits", "nvidia.com/gpu")]
+    assert pass_over(line, ledger) == []
+    return line
+
+
+@pytest.mark.parametrize(
+    ("place", "news"),
+    [
+        pytest.param(1, [("first", "placed"), ("head", "cpu"), ("waits", "cpu")], id="before-all"),
+        pytest.param(3, [("first", "placed"), ("waits", "cpu")], id="before-the-second"),
+        pytest.param(5, [("first", "placed")], id="behind-all"),
+    ],
+)
+def test_kept_refusals_no_longer_hold_behind_a_gang_that_is_placed(
+    place: int, news: list[tuple[str, str]]
+) -> None:
+    ledger = short_ledger()
+    line = settled_line(ledger)
+    line.put(make_record(name="first", gang=make_gang(cpu=4000), enqueue_seq=place))
+    assert pass_over(line, ledger) == news
+
+
+@pytest.mark.parametrize(("place", "is_head"), [(1, True), (3, False), (5, False)])
+def test_gang_that_arrives_is_the_head_only_if_it_is_the_first(place: int, *, is_head: bool) -> None:
+    ledger = short_ledger()
+    line = settled_line(ledger)
+    line.put(make_record(name="arrives", gang=make_gang(cpu=1000, gpu=5), enqueue_seq=place))
+    (outcome,) = line.plan(
+        make_snapshots(hub=ledger.snapshot()), QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(2)
+    )
+    assert isinstance(outcome, Waiting)
+    assert (outcome.record.name, outcome.is_head) == ("arrives", is_head)
+
+
+def test_cycle_after_an_arrival_evaluates_the_gang_and_the_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluated = []
+    place = CycleState.place
+
+    def noted(self: CycleState, record: Record) -> Placed | Refused:
+        evaluated.append(record.name)
+        return place(self, record)
+
+    ledger = short_ledger()
+    line = settled_line(ledger)
+    line.put(make_record(name="arrives", gang=make_gang(cpu=1000, gpu=5), enqueue_seq=5))
+    monkeypatch.setattr(CycleState, "place", noted)
+    assert pass_over(line, ledger) == [("arrives", "nvidia.com/gpu")]
+    assert evaluated == ["head", "arrives"]
+
+
 def test_pass_that_placed_somebody_leaves_nothing_to_remember() -> None:
     line, ledger = PendingQueue(), short_ledger()
     line.put(make_record(name="waits", gang=make_gang(cpu=4000, gpu=4), enqueue_seq=1))
