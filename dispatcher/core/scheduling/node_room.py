@@ -102,11 +102,15 @@ class NodeGroups:
     In a full cluster few groups have enough of the scarcest resource, so a question costs O(log groups) and these few.
     """
 
-    __slots__ = ("_ascending", "counts", "room")
+    __slots__ = ("_all", "_ascending", "_full", "_nodes", "counts", "room")
 
     def __init__(self, room: Room, counts: Amounts) -> None:
         self.room = room
         self.counts = counts
+        self._all = np.arange(counts.size)
+        self._nodes = int(counts.sum())
+        self._full = int(counts[room.slots <= 0].sum())
+        """The nodes that take no more pods."""
         self._ascending: dict[str, _Ascending] = {}
 
     @classmethod
@@ -128,6 +132,18 @@ class NodeGroups:
             return cls(Room(room.columns, free, slots), np.ones_like(slots))  # two groups have one digest
         return cls(of_group, counts)
 
+    def surely_take(self, pod_set: PodSet) -> bool:
+        """True if each pod of the set has a node of its own, by counts of nodes alone; False if that is not known.
+
+        At most as many nodes lack something as lack each of the resources, added up.
+        """
+        left = self._nodes - self._full
+        for name, amount in _asked(pod_set.requests):
+            left -= self._nodes - self._having(name, amount)
+            if left < pod_set.count:
+                return False
+        return pod_set.count <= left
+
     def fitting(self, pod_set: PodSet) -> int:
         """How many pods of the set fit, each of them alone."""
         return self._fitting(pod_set.requests, pod_set.count)
@@ -147,6 +163,8 @@ class NodeGroups:
 
         If both bound them, on different nodes, resources are the bound unless they would suffice.
         """
+        if not self._having_scarcest(_asked(pod_set.requests)).size:
+            return None
         fitting = self.fitting(pod_set)
         by_resources = self._fitting_by_resources(pod_set.requests, pod_set.count)
         places = self.places(pod_set.requests)
@@ -170,6 +188,8 @@ class NodeGroups:
         """How many pods with these requests fit, at most `most` on each node."""
         asked = _asked(requests)
         groups = self._having_scarcest(asked)
+        if not groups.size:
+            return 0
         pods = np.minimum(self.room.slots[groups], most)
         return self._bounded_by(asked, groups, pods)
 
@@ -197,12 +217,12 @@ class NodeGroups:
 
     def _having_scarcest(self, asked: Sequence[tuple[str, int]]) -> Amounts:
         """The groups with enough of the resource that the fewest groups have enough of; all if nothing is asked."""
-        found = np.arange(self.counts.size)
+        fewest, found = self.counts.size, self._all
         for name, amount in asked:
-            by = self._by(name)
+            by = self._ascending.get(name) or self._by(name)
             start = bisect_left(by.amounts, amount)
-            if len(by.amounts) - start < found.size:
-                found = by.groups[start:]
+            if len(by.amounts) - start < fewest:
+                fewest, found = len(by.amounts) - start, by.groups[start:]
         return found
 
     def _having(self, resource: str, amount: int) -> int:

@@ -26,6 +26,8 @@ _QUESTIONS: Final = 20
 """Questions after a change until nodes are grouped again: grouping costs as much as some of them."""
 _MOST_REFUSALS: Final = 20_000
 """Distinct pod sets of gangs for which `find_unplaceable` remembers its result."""
+_UNKNOWN: Final = Unplaceable(None, -1)
+"""No result; with it a remembered one costs a single look-up, because the hash of pod sets takes microseconds."""
 _PLAIN_ONLY: Final = frozenset({PLAIN.constraint})
 
 
@@ -118,11 +120,12 @@ class NodeCapacity:
 
     def find_unplaceable(self, gang: Gang) -> Unplaceable | None:
         """Why there are no nodes for all pods; None if there are. Remembered for gangs with equal pod sets."""
-        if gang.pod_sets not in self._refusals:
+        known = self._refusals.get(gang.pod_sets, _UNKNOWN)
+        if known is _UNKNOWN:
             if len(self._refusals) >= _MOST_REFUSALS:
                 self._refusals.clear()
-            self._refusals[gang.pod_sets] = self._find_unplaceable(gang.pod_sets)
-        return self._refusals[gang.pod_sets]
+            known = self._refusals[gang.pod_sets] = self._find_unplaceable(gang.pod_sets)
+        return known
 
     def groups(self, pod_set: PodSet) -> NodeGroups:
         """The groups of the nodes that the pods of a set may use."""
@@ -143,7 +146,8 @@ class NodeCapacity:
             self._questions += 1
             if self._questions < _QUESTIONS and pod_set.constraint not in self._groups:
                 continue
-            fitting = self.groups(pod_set).fitting(pod_set)
+            groups = self.groups(pod_set)
+            fitting = pod_set.count if groups.surely_take(pod_set) else groups.fitting(pod_set)
             if fitting < pod_set.count:
                 return Unplaceable(index, fitting)
         return None
