@@ -14,6 +14,7 @@ from typing import Any, Final
 from benchmarks.floor import Floor
 from benchmarks.subject import DISPATCHER
 from benchmarks.trial import Trial
+from dispatcher.core.scheduling.capacity import FitMode
 
 NOISE: Final = 0.2
 """Cores of foreign processes above which a figure is not reliable."""
@@ -21,12 +22,13 @@ NOISE: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One dispatcher between two floors; `queues` is how many were declared."""
+    """One dispatcher between two floors; `queues` is how many were declared, and `fit` how gangs were compared."""
 
     before: Floor
     trial: Trial
     after: Floor
     queues: int = 0
+    fit: str = FitMode.NODE
 
     @property
     def ratio(self) -> float:
@@ -47,6 +49,7 @@ def as_json(rounds: Sequence[Round], conditions: dict[str, Any]) -> dict[str, An
         "machine": _machine(),
         "conditions": conditions,
         "ratio": statistics.median(each.ratio for each in rounds),
+        "by_fit": by_fit(rounds),
         "by_queues": {str(queues): value for queues, value in by_queues(rounds).items()},
         "rounds": [{**asdict(each), "ratio": each.ratio, "noise": each.noise} for each in rounds],
     }
@@ -64,6 +67,10 @@ def as_table(rounds: Sequence[Round]) -> str:
     for queues, per_second in others:
         ratio = per_second / first[1]
         lines.append(f"dispatched/s with {queues} queues relative to {first[0]} queues: {ratio:.2f}")
+    first_fit, *other_fits = by_fit(rounds).items()
+    for fit, ratio_to_floor in other_fits:
+        ratio = ratio_to_floor / first_fit[1]
+        lines.append(f"ratio to the floor with fit {fit} relative to {first_fit[0]}: {ratio:.2f}")
     if any(each.noise > NOISE for each in rounds):
         lines.append(f"Others used more than {NOISE} cores meanwhile: compare ratios, not rates, and repeat.")
     return "\n".join(lines)
@@ -77,10 +84,17 @@ def by_queues(rounds: Sequence[Round]) -> dict[int, float]:
     return {queues: statistics.median(values) for queues, values in found.items()}
 
 
+def by_fit(rounds: Sequence[Round]) -> dict[str, float]:
+    """The median ratio to the floor by the way of fit, in the order of the first rounds."""
+    ways = dict.fromkeys(str(each.fit) for each in rounds)
+    return {fit: statistics.median(each.ratio for each in rounds if each.fit == fit) for fit in ways}
+
+
 def _rows(result: Round) -> list[tuple[str, str]]:
     load, rest, latency = result.trial.load, result.trial.rest, result.trial.latency
     return [
         ("declared queues", str(result.queues)),
+        ("fit", result.fit),
         ("floor before, gangs/s", f"{result.before.per_second:.1f}"),
         ("dispatched/s, first submit to last Dispatched", f"{load.per_second:.1f}"),
         ("floor after, gangs/s", f"{result.after.per_second:.1f}"),

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from benchmarks.report import Round
 from benchmarks.runner import measured, progress, write
 from benchmarks.subject import Watcher, running_dispatcher, wait_until_ready
 from benchmarks.trial import Trial, Trials, Work
+from dispatcher.core.scheduling.capacity import FitMode
 from dispatcher.store import migrate
 from testbed.postgres import EmbeddedPostgres
 
@@ -39,6 +41,7 @@ Measures the dispatcher on a real control plane, beside the bare floor.
 
 With --queues N the AppWrappers are spread over N declared DispatchQueues, in trees of ten, whose quota
 is enough for all. Of several numbers, as in --queues 0,100, each is measured in each round, in turns.
+So is each way of --fit, as in --fit aggregate,node: where gangs fit by sums, and by nodes.
 
 Each floor and each dispatcher has a control plane of its own, fresh and come to rest, because an API
 server slows down with what it has seen; nothing runs side by side. A floor is measured before and
@@ -55,6 +58,7 @@ examples:
   python -m benchmarks.throughput --repeat 3 --output out.json
   python -m benchmarks.throughput --database-url postgresql://user:password@host/an_empty_database
   python -m benchmarks.throughput --queues 0,100 --repeat 3    what declared queues cost
+  python -m benchmarks.throughput --fit aggregate,node --repeat 3   what places on nodes cost
   python -m benchmarks.throughput --profile out.prof           then: python -m pstats out.prof
 """
 
@@ -62,9 +66,10 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures by the command line, prints the table, and returns the exit code."""
     options = parser().parse_args(arguments)
-    if options.database_url and options.repeat * len(options.queues) > 1:
+    if options.database_url and options.repeat * len(options.queues) * len(options.fit) > 1:
         print(
-            "benchmark: a database of yours is empty only once: leave out --repeat, and give one number of --queues",
+            "benchmark: a database of yours is empty only once: leave out --repeat, and give one number of --queues "
+            "and one way of --fit",
             file=sys.stderr,
         )
         return 2
@@ -104,6 +109,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="N[,N]",
         help="declared queues over which the AppWrappers are spread (default: 0)",
     )
+    top.add_argument(
+        "--fit",
+        type=fit_modes,
+        default=(FitMode.NODE,),
+        metavar="WAY[,WAY]",
+        help="node, aggregate, or both: DISPATCHER_FIT of the dispatcher (default: node)",
+    )
     top.add_argument("--rest", type=float, default=20.0, help="seconds of rest (default: %(default)s)")
     top.add_argument("--output", metavar="FILE.json", help="write every figure there as JSON")
     top.add_argument(
@@ -133,6 +145,14 @@ def queue_counts(text: str) -> tuple[int, ...]:
     return tuple(int(each) for each in parts)
 
 
+def fit_modes(text: str) -> tuple[FitMode, ...]:
+    """The different ways of fit in an argument, as in `aggregate,node`."""
+    parts = text.split(",")
+    if not set(parts) <= set(FitMode) or len(set(parts)) < len(parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of different ways: {', '.join(FitMode)}")
+    return tuple(map(FitMode, parts))
+
+
 class Benchmark:
     """Rounds: a floor, then a dispatcher and a floor in turns."""
 
@@ -144,6 +164,7 @@ class Benchmark:
             "count": options.count,
             "connections": options.connections,
             "queues": options.queues,
+            "fit": options.fit,
             "warm_up": WARM_UP,
             "etcd": "--unsafe-no-fsync",
         }
@@ -151,11 +172,12 @@ class Benchmark:
     async def run(self) -> tuple[list[Round], dict[str, Any]]:
         """Every round, and the conditions of the measurement."""
         floor, rounds = await self._floor("floor-0"), []
-        turns = [queues for _ in range(self._options.repeat) for queues in self._options.queues]
-        for number, queues in enumerate(turns, start=1):
-            trial = await self._trial(f"dispatcher-{number}", queues)
+        options = self._options
+        turns = [*product(options.queues, options.fit)] * options.repeat
+        for number, (queues, fit) in enumerate(turns, start=1):
+            trial = await self._trial(f"dispatcher-{number}", queues, fit)
             following = await self._floor(f"floor-{number}")
-            rounds.append(Round(floor, trial, following, queues))
+            rounds.append(Round(floor, trial, following, queues, fit))
             floor = following
         return rounds, self._conditions
 
@@ -169,23 +191,28 @@ class Benchmark:
         self._say(f"{name}: {floor.per_second:.1f} gangs/s")
         return floor
 
-    async def _trial(self, name: str, queues: int) -> Trial:
-        self._say(f"{name}: starting a control plane, Postgres and the dispatcher; {queues} queues")
+    async def _trial(self, name: str, queues: int, fit: FitMode) -> Trial:
+        self._say(
+            f"{name}: starting a control plane, Postgres and the dispatcher; {queues} queues, fit {fit}"
+        )
         work = self._work(queues)
         room_for = len(work.warm_up) + len(work.load) + len(work.singles)
         async with fresh_arena(self._folder / name, room_for, work.connections, self._say) as arena:
             await declare(arena.client, generous_trees(queues))
             if self._options.database_url:
-                return await self._measure(arena, self._options.database_url, work)
+                return await self._measure(arena, self._options.database_url, work, fit)
             with EmbeddedPostgres(arena.supervisor, database="dispatcher") as postgres:
-                return await self._measure(arena, postgres.url, work)
+                return await self._measure(arena, postgres.url, work, fit)
 
-    async def _measure(self, arena: Arena, database_url: str, work: Work) -> Trial:
+    async def _measure(self, arena: Arena, database_url: str, work: Work, fit: FitMode) -> Trial:
         await asyncio.to_thread(migrate.migrate, database_url)
         self._conditions["postgres"] = await asyncio.to_thread(_durability, database_url)
         self._conditions["kubernetes"] = (await arena.client.get("/version"))["gitVersion"]
         kubeconfig = await arena.dispatcher_kubeconfig()
-        with running_dispatcher(arena.supervisor, kubeconfig, database_url, self._options.profile) as process:
+        profile, settings = self._options.profile, {"DISPATCHER_FIT": fit}
+        with running_dispatcher(
+            arena.supervisor, kubeconfig, database_url, profile, settings=settings
+        ) as process:
             await wait_until_ready(process)
             watcher = Watcher(arena.client)
             version = (await arena.client.get(APPWRAPPERS))["metadata"]["resourceVersion"]

@@ -1,10 +1,11 @@
-"""The throughput benchmark with declared queues: the options, the queues, and the ratio between them."""
+"""The throughput benchmark with declared queues and ways of fit: options, queues, and the ratios between them."""
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
 
+import orjson
 import pytest
 
 from benchmarks.declared_queues import generous_trees, leaves, spread_over_queues
@@ -12,18 +13,19 @@ from benchmarks.floor import Floor
 from benchmarks.gangs import make_gangs
 from benchmarks.processor import Used
 from benchmarks.report import Round, as_json, as_table
-from benchmarks.throughput import queue_counts
+from benchmarks.throughput import fit_modes, queue_counts
 from benchmarks.trial import Latency, Load, Rest, Trial
 from dispatcher.api.names import QUEUE_LABEL
+from dispatcher.core.scheduling.capacity import FitMode
 
 USED = Used(1.0, {"dispatcher": 0.5, "others": 0.0})
 
 
-def round_of(queues: int, per_second: float) -> Round:
+def round_of(queues: int, per_second: float, fit: str = "node") -> Round:
     floor = Floor(10, 1.0, 10.0, USED, {})
     load = Load(10, 0.5, 1.0, per_second, 0.1, 0.2, 20, 3, 2.0, {}, USED, {})
     trial = Trial(load, Rest(20.0, 0, {}, 0.0), Latency(1, 20.0, 30.0, 30.0, 10.0, 20.0), 2**20, 0)
-    return Round(floor, trial, floor, queues)
+    return Round(floor, trial, floor, queues, fit)
 
 
 @pytest.mark.parametrize(
@@ -68,3 +70,28 @@ def test_the_ratio_compares_medians_with_the_first_number_of_queues() -> None:
     assert "dispatched/s with 50 queues relative to 0 queues: 0.78" in as_table(rounds)
     assert as_json(rounds, {})["by_queues"] == {"0": 110.0, "50": 85.5}
     assert "relative to 0 queues" not in as_table(rounds[:1])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("node", ("node",), id="one"),
+        pytest.param("aggregate,node", ("aggregate", "node"), id="both-in-turns"),
+    ],
+)
+def test_ways_of_fit_are_a_list(text: str, expected: tuple[str, ...]) -> None:
+    assert fit_modes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "node,", "node,node", "sums"])
+def test_other_ways_of_fit_are_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        fit_modes(text)
+
+
+def test_ways_of_fit_are_compared_by_their_ratios_to_the_floor() -> None:
+    rates = ((FitMode.AGGREGATE, 8.0), (FitMode.NODE, 9.0), (FitMode.NODE, 11.0))
+    rounds = [round_of(0, rate, fit) for fit, rate in rates]
+    assert "ratio to the floor with fit node relative to aggregate: 1.25" in as_table(rounds)
+    assert orjson.loads(orjson.dumps(as_json(rounds, {})))["by_fit"] == {"aggregate": 0.8, "node": 1.0}
+    assert "relative to" not in as_table(rounds[:1])
