@@ -120,6 +120,8 @@ class NodeCapacity:
 
     def find_unplaceable(self, gang: Gang) -> Unplaceable | None:
         """Why there are no nodes for all pods; None if there are. Remembered for gangs with equal pod sets."""
+        if self._surely_takes(gang.pod_sets):
+            return None  # without the hash of the pod sets
         known = self._refusals.get(gang.pod_sets, _UNKNOWN)
         if known is _UNKNOWN:
             if len(self._refusals) >= _MOST_REFUSALS:
@@ -151,6 +153,12 @@ class NodeCapacity:
             if fitting < pod_set.count:
                 return Unplaceable(index, fitting)
         return None
+
+    def _surely_takes(self, pod_sets: tuple[PodSet, ...]) -> bool:
+        """True if all pods have nodes by counts of nodes alone; False if that is not known."""
+        if len(pod_sets) != 1 or pod_sets[0].has_rules:
+            return False
+        return self.groups(pod_sets[0]).surely_take(pod_sets[0])
 
     def _find_unplaceable(self, pod_sets: tuple[PodSet, ...]) -> Unplaceable | None:
         refused = self._unplaceable_alone(pod_sets)
