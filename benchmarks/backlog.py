@@ -45,6 +45,7 @@ from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.pending_queue import NewOutcome
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.events import EventRecorder
 from dispatcher.probes import Metrics
@@ -55,6 +56,7 @@ from dispatcher.store.queue import CommitResult, QueueStore
 
 SHAPES: Final = 300
 SIZES: Final = 10
+TWENTY: Final = 20
 JOB: Final = ("batch/v1", "Job")
 ADMITTED_AT_ONCE: Final = 200
 TICK_SECONDS: Final = 0.001
@@ -75,6 +77,7 @@ class Mix(StrEnum):
     SHARED = "300 shapes"
     DISTINCT = "all distinct"
     SLOPED = "300 shapes, all with a slope"
+    TWENTY = "20 shapes"
     SIZES = "10 sizes"
     DISTINCT_SLOPED = "all distinct, all with a slope"
 
@@ -113,6 +116,8 @@ class Taken:
     """The longest processor time between two turns of the event loop, in seconds."""
     committing: float = 0.0
     """The part of the wall seconds that was spent in waits for the database."""
+    deciding: float = 0.0
+    """The part of the processor time that the decisions took, without messages and commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,7 @@ class Reason:
 
 def shape(number: int, mix: Mix) -> Gang:
     """The gang of the AppWrapper of that number; every third requests GPUs. None fits a full cluster."""
-    kind = number * 7919 % {Mix.SIZES: SIZES}.get(mix, SHAPES)
+    kind = number * 7919 % {Mix.SIZES: SIZES, Mix.TWENTY: TWENTY}.get(mix, SHAPES)
     if mix in {Mix.DISTINCT, Mix.DISTINCT_SLOPED}:
         kind = number
     pods, cpu, gpu = 1 + kind % 8, 1000 * (1 + kind // 8 % 16), (kind % 3 == 0) * (1 + kind % 4)
@@ -228,11 +233,27 @@ class TimedStore(QueueStore):
             self.committing += time.perf_counter() - started
 
 
+class TimedScheduler(Scheduler):
+    """Measures the processor time of its decisions."""
+
+    deciding = 0.0
+
+    async def _plan(
+        self, snapshots: Mapping[str, ClusterSnapshot], now: datetime, slices: Slices
+    ) -> Sequence[NewOutcome]:
+        started = time.process_time()
+        try:
+            return await super()._plan(snapshots, now, slices)
+        finally:
+            self.deciding += time.process_time() - started
+
+
 class Meter:
     """Measures an awaitable, while a ticker records the longest block of the event loop."""
 
     def __init__(self, store: TimedStore) -> None:
         self._store = store
+        self.scheduler: TimedScheduler | None = None
         self._longest = 0.0
         self._longest_stretch = 0.0
 
@@ -242,13 +263,24 @@ class Meter:
         ticker = asyncio.create_task(self._tick())
         await asyncio.sleep(2 * TICK_SECONDS)
         wall, cpu, committing = time.perf_counter(), time.process_time(), self._store.committing
+        deciding = self._deciding()
         await work
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         await asyncio.sleep(2 * TICK_SECONDS)
         ticker.cancel()
         with suppress(asyncio.CancelledError):
             await ticker
-        return Taken(wall, cpu, self._longest, self._longest_stretch, self._store.committing - committing)
+        return Taken(
+            wall,
+            cpu,
+            self._longest,
+            self._longest_stretch,
+            self._store.committing - committing,
+            self._deciding() - deciding,
+        )
+
+    def _deciding(self) -> float:
+        return 0.0 if self.scheduler is None else self.scheduler.deciding
 
     async def _tick(self) -> None:
         while True:
@@ -292,7 +324,7 @@ class Bench:
         self.committer = Committer(store, self._cache, StepRecorder(metrics, recorder).announce)
         self._decided: dict[str, asyncio.Event] = {}
         known = Members(ledgers, backlog.namespaces) if backlog.clusters else HubAlone(self._ledger)
-        self._dispatch = Scheduler(
+        self._dispatch = TimedScheduler(
             self._cache,
             self.committer,
             known,
@@ -302,6 +334,7 @@ class Bench:
             metrics,
             Rules(),
         )
+        self._meter.scheduler = self._dispatch
 
     async def first_life(self) -> dict[str, Taken]:
         """Takes in and evaluates everything for the first time."""

@@ -27,7 +27,7 @@ Measures core and store with a long queue, on a real Postgres and without an API
 
   taking in     Every AppWrapper is committed as queued, 200 at a time.
   full plan     A cycle evaluates every AppWrapper for the first time and commits the pending reasons;
-                "commit" is the wait for the database in it.
+                "commit" is the wait for the database in it, "decisions" are without messages and commits.
   restart       A new process loads what is queued, orders it, and runs its first cycle.
   cycle         A cycle that dispatches no gang: the cost of a wake-up. It is woken without any change, by
                 changed capacity (no gang fits), or by a new AppWrapper that does not fit; its commit counts.
@@ -52,6 +52,7 @@ examples:
   python -m benchmarks.growth                                  about nine minutes
   python -m benchmarks.growth --queued 1000 5000 --nodes 100   to try it
   python -m benchmarks.growth --output growth.json
+  python -m benchmarks.growth --queued 10000 --nodes 5000 --clusters 4 --mix "20 shapes" "all distinct" --crowd
 """
 
 MIXES: Final = (Mix.SHARED, Mix.DISTINCT, Mix.SLOPED)
@@ -91,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = False
     try:
         with EmbeddedPostgres() as postgres:
-            wanted = backlogs(options.queued, options.nodes, options.mix)
+            wanted = backlogs(options.queued, options.nodes, options.mix, options.clusters)
             # One by one, so that figures from before a failure are shown.
             wanted += crowds(max(options.queued), options.crowd)
             measured.extend(measure(postgres.url, each) for each in wanted)
@@ -124,6 +125,13 @@ def parser() -> argparse.ArgumentParser:
         "--nodes", type=int, nargs="+", default=[1_000, 5_000], metavar="N", help="(default: 1000 5000)"
     )
     top.add_argument(
+        "--clusters",
+        type=int,
+        default=0,
+        metavar="N",
+        help="member clusters with these nodes each (default: the hub alone)",
+    )
+    top.add_argument(
         "--mix", type=Mix, nargs="*", default=MIXES, help=" | ".join(repr(each.value) for each in Mix)
     )
     top.add_argument(
@@ -133,13 +141,15 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def backlogs(queued: Sequence[int], nodes: Sequence[int], mixes: Sequence[Mix]) -> list[Backlog]:
+def backlogs(
+    queued: Sequence[int], nodes: Sequence[int], mixes: Sequence[Mix], clusters: int = 0
+) -> list[Backlog]:
     """Every queue on the fewest nodes, and the longest of the first mix on more: each step changes one thing."""
     few, *more = sorted(nodes)
     sizes = [(each, few) for each in sorted(queued)]
     larger = [(max(queued), each) for each in more]
     return [
-        Backlog(each, count, mix)
+        Backlog(each, count, mix, clusters=clusters)
         for mix in mixes
         for each, count in (sizes + larger if mix is mixes[0] else sizes)
     ]
@@ -197,10 +207,10 @@ def as_json(measured: Sequence[Measured]) -> dict[str, Any]:
 
 def as_tables(measured: Sequence[Measured]) -> str:
     """A table for each mix with a column for each size and their growth from the first."""
-    alone = [each for each in measured if not each.backlog.clusters]
+    alone = [each for each in measured if not _is_crowd(each.backlog)]
     mixes = list(dict.fromkeys(each.backlog.mix for each in alone))
     tables = [_table(mix, [each for each in alone if each.backlog.mix is mix]) for mix in mixes]
-    crowded = [each for each in measured if each.backlog.clusters]
+    crowded = [each for each in measured if _is_crowd(each.backlog)]
     return "\n\n".join([*tables, *([crowd_table(crowded)] if crowded else [])])
 
 
@@ -223,14 +233,18 @@ def stretches_above(measured: Sequence[Measured], bound: float = LONGEST_STRETCH
     return [
         f"{each.backlog.mix}: {name}: {_ms(stretch):.1f} ms"
         for each in measured
-        if each.backlog.clusters
+        if _is_crowd(each.backlog)
         for life, name in CROWD_PARTS
         if (stretch := getattr(each, life)["taken"][name]["longest_stretch"]) > bound
     ]
 
 
+def _is_crowd(backlog: Backlog) -> bool:
+    return backlog.namespaces == CROWD["namespaces"]
+
+
 def _table(mix: Mix, measured: Sequence[Measured]) -> str:
-    titles = [f"{each.backlog.queued} / {each.backlog.nodes}" for each in measured]
+    titles = [_title(each.backlog) for each in measured]
     ratios = [f"ratio {title.split()[0]}/{titles[0].split()[0]}" for title in titles[1:2]]
     lines = [f"{mix}: queued / nodes", _line("", [*titles, *ratios])]
     columns = [rows(each) for each in measured]
@@ -240,6 +254,11 @@ def _table(mix: Mix, measured: Sequence[Measured]) -> str:
         lines.append(_line(name, [*(f"{value:.1f}" for value in values), *grown]))
     lines.append(_line("load average at its start", [f"{each.load:.1f}" for each in measured]))
     return "\n".join(lines)
+
+
+def _title(backlog: Backlog) -> str:
+    each_of = f"{backlog.clusters} x " if backlog.clusters else ""
+    return f"{backlog.queued} / {each_of}{backlog.nodes}"
 
 
 def rows(measured: Measured) -> dict[str, float]:
@@ -252,6 +271,7 @@ def rows(measured: Measured) -> dict[str, float]:
         "  commit, wall ms": _ms(plan["committing"]),
         "  without commit, wall ms": _ms(plan["wall"] - plan["committing"]),
         "  all of it, CPU ms": _ms(plan["cpu"]),
+        "  decisions alone, CPU ms": _ms(plan.get("deciding", 0.0)),
         "  longest block ms": _ms(plan["longest_block"]),
         "  longest stretch ms": _ms(plan.get("longest_stretch", 0.0)),
         "restart, wall ms": _ms(loading["wall"] + cycle["wall"]),

@@ -23,8 +23,14 @@ def test_each_size_changes_one_thing() -> None:
     assert sizes == [(10, 1), (50, 1), (50, 5)]
 
 
+def test_sizes_may_be_those_of_several_clusters() -> None:
+    (backlog,) = backlogs([50], [5], [Mix.DISTINCT], clusters=4)
+    assert backlog == Backlog(50, 5, Mix.DISTINCT, clusters=4)
+
+
 def test_shapes_are_few_or_all_distinct_as_the_mix_says() -> None:
     assert len({shape(number, Mix.SHARED) for number in range(2000)}) == 300
+    assert len({shape(number, Mix.TWENTY) for number in range(2000)}) == 20
     assert len({shape(number, Mix.DISTINCT) for number in range(2000)}) == 2000
 
 
