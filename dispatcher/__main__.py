@@ -207,6 +207,8 @@ def complete_kubectl_plugin() -> None:
 def _run(program: typer.Typer, name: str) -> None:
     # Amounts are integers, and numpy multiplies no matrices here: starting threads for that costs 0.06 s of a start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Pydantic reads the metadata of every installed package to look for plugins, and there are none.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         program(prog_name=name)
     except errors.DispatcherError as error:
