@@ -123,7 +123,8 @@ class Reports:
         For a node of MCAD's trees (`TREE/NODE`), which needs the right to read the schema `scheduling`, each is listed
         under the queue of its turn.
         """
-        return await self._report(_QUEUE_OF_NODE if "/" in of.queue else _QUEUE, _bound(of))
+        found = await self._report(_QUEUE_OF_NODE if "/" in of.queue else _QUEUE, _bound(of))
+        return replace(found, rows=_in_turn(found))
 
     async def jobs(self, window: Window, of: Filter, most: int) -> Report:
         """AppWrappers that existed at some time in the window, newest first."""
@@ -193,6 +194,15 @@ class Reports:
         )
 
 
+def _in_turn(queue: Report) -> tuple[tuple[object, ...], ...]:
+    """The rows by position if no position occurs twice, as without declared queues; else they stay by queue."""
+    place = queue.columns.index("position")
+    known = [row[place] for row in queue.rows if row[place] is not None]
+    if len(set(known)) < len(known):
+        return queue.rows
+    return tuple(sorted(queue.rows, key=lambda row: (row[place] is None, int(str(row[place] or 0)))))
+
+
 def _usage(by: Sequence[GroupBy], per: Period) -> str:
     period = [] if per is Period.TOTAL else [per.value]
     keys = [*period, *dict.fromkeys(COLUMN_OF[each] for each in by)]
@@ -228,10 +238,8 @@ def _if_given(name: str, column: str) -> str:
 _NOW: Final = b"SELECT statement_timestamp()"
 _OF_QUEUE: Final = f"{_if_given('namespace', 'namespace')} AND {_if_given('queue', 'queue')}"
 _OF: Final = f"{_OF_QUEUE} AND {_if_given('user', 'user_name')}"
-# Without declared queues one queue serves all AppWrappers, and the order of evaluation is one.
 _IN_ORDER: Final = (
-    "ORDER BY CASE WHEN EXISTS (SELECT FROM history.queue_specs WHERE valid_to IS NULL) THEN queue END, "
-    "position NULLS LAST, eligible_at, effective_priority DESC, created_at, uid"
+    "ORDER BY queue, position NULLS LAST, eligible_at, effective_priority DESC, created_at, uid"
 )
 _QUEUE: Final = f"SELECT * FROM history.queue_now WHERE {_OF} {_IN_ORDER}"
 # A gang is in one node of each of MCAD's trees, beside the queue of its turn.
