@@ -73,7 +73,9 @@ def described_with_start(story: Description, database_url: str) -> Description:
 
 def starts_of(uids: Collection[str], database_url: str) -> Mapping[str, Start]:
     """The start of each pending AppWrapper by uid, from the leader's last snapshot."""
+    from dispatcher.core.scheduling.estimate_words import NOT_SEARCHED
     from dispatcher.core.scheduling.estimates import estimated_starts
+    from dispatcher.core.scheduling.trials import is_too_large
     from dispatcher.store.snapshot_reader import read_snapshot
 
     check_way(database_url)
@@ -86,6 +88,8 @@ def starts_of(uids: Collection[str], database_url: str) -> Mapping[str, Start]:
         return dict.fromkeys(uids, Start(unknown=NO_LEADER if snapshot.taken_at else NO_SNAPSHOT))
     pending = {each.uid for each in snapshot.world.pending}
     there = [uid for uid in uids if uid in pending]
+    if is_too_large(snapshot.world):
+        return {uid: Start(unknown=NOT_SEARCHED if uid in pending else GONE) for uid in uids}
     estimates = estimated_starts(snapshot.world, snapshot.records, there).starts
     in_words = _words(snapshot)
     return {uid: in_words(estimates[uid]) if uid in pending else Start(unknown=GONE) for uid in uids}

@@ -91,6 +91,13 @@ def _preempts(queue: Queue) -> bool:
     return preemption.reclaim is not Reclaim.NEVER or preemption.within_queue is not WithinQueue.NEVER
 
 
+def is_too_large(world: World) -> bool:
+    """True if a world with queues is too large for estimates and repairs: every search would be cut short."""
+    return world.has_queues and size_of(world) > MOST_PLANNED
+
+
+MOST_PLANNED: Final = 100_000
+"""The largest plan over queues that starts are estimated from: some seconds in the largest clusters."""
 _GANG: Final = 10
 """The cost of one pending gang, in nodes."""
 _QUEUES: Final = 100

@@ -30,7 +30,7 @@ from dispatcher.core.scheduling.estimates import MOST_ESTIMATED, Estimate, estim
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, world_of
 from dispatcher.core.scheduling.repair import AddNodes, AddQuota, RemoveGangs, RemoveTaints, Repair
 from dispatcher.core.scheduling.repair_words import in_words
-from dispatcher.core.scheduling.trials import size_of
+from dispatcher.core.scheduling.trials import is_too_large
 from dispatcher.core.scheduling.world import KnownSnapshots, World
 
 Outlook = Mapping[str, Any]
@@ -144,11 +144,11 @@ def search(
 ) -> Found:
     """The estimated starts of the gangs with exact positions, and the holders and the least repair of the first ones.
 
-    There are none for a gang that is about to be dispatched. With queues, there are none in a world in which a single
-    plan is more than `MOST_WORK`. The time grows with the nodes and pods of all clusters: seconds for 20,000 nodes.
+    There are none for a gang that is about to be dispatched. With queues, there are none in a world that is too
+    large for a plan (`is_too_large`). The time grows with the nodes and pods of all clusters: seconds for 20,000 nodes.
     """
     world = world_of(facts, records, (), now)
-    if world.has_queues and size_of(world) > MOST_WORK:  # each search would be cut short
+    if is_too_large(world):
         return Found({uid: {UNKNOWN: NOT_SEARCHED} for uid in sought.exact})
     by_uid = {each.uid: each for each in records}
     estimates = estimated_starts(world, by_uid, sought.exact)

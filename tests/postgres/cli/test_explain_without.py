@@ -8,6 +8,9 @@ from datetime import timedelta
 import pytest
 import yaml
 
+from dispatcher.core.queues.queue import Queue
+from dispatcher.core.scheduling import trials
+from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 from dispatcher.core.scheduling.world import Cluster
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
@@ -79,6 +82,24 @@ async def test_queue_show_and_explain_estimate_the_same_start(
     await leadership.release()
     rows = json.loads((await run("queue", "-o", "json")).out)
     assert {row["estimate_unknown"] for row in rows} == {"no dispatcher leads now"}
+
+
+async def test_queues_that_are_too_large_have_no_estimates_in_the_words_of_a_status(
+    run: Run,
+    queue: QueueStore,
+    database: Database,
+    leadership: Leadership,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queues = await fill(queue)
+    await snap(
+        database, leadership, queues.taken_at, EAST, WEST, rules=SchedulingRules(queues=(Queue("default"),))
+    )
+    monkeypatch.setattr(trials, "MOST_PLANNED", 9)
+    rows = json.loads((await run("queue", "-o", "json")).out)
+    assert {row["estimate_unknown"] for row in rows} == {
+        "the clusters and queues are too large for an estimate"
+    }
 
 
 async def test_who_may_read_the_queue_alone_is_told_why_no_start_is_estimated(

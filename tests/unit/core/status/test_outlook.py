@@ -20,6 +20,7 @@ from dispatcher.core.model.nodes import (
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import Queue
+from dispatcher.core.scheduling import trials
 from dispatcher.core.scheduling.advice import Advice
 from dispatcher.core.scheduling.estimates import UnknownStart, Why
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods, SchedulingRules
@@ -291,7 +292,7 @@ def test_gang_that_left_the_queue_after_its_position_was_counted_keeps_no_other_
 
 
 def test_queues_that_are_too_large_for_a_search_have_no_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outlook, "MOST_WORK", 9)
+    monkeypatch.setattr(trials, "MOST_PLANNED", 9)
     rules = SchedulingRules(queues=(Queue("team"),))
     facts = ClusterFacts(Cluster("hub", (make_core_node("n", cpu=4000),)), rules=rules)
     found_there = search([facts], [queued("q")], Positions({}, ("q",), ("q",)), at(9))
