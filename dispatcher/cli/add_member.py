@@ -15,6 +15,7 @@ from dispatcher.api.membercluster import DEFAULT_SECRET_KEY, SecretKey, parse_me
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.api.spec_errors import SpecError, one_line
 from dispatcher.cli.hub_client import HubClient, explained
+from dispatcher.cli.options import as_typed
 from dispatcher.kube.api_calls import Json
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def doubts(name: str, uid: str, hub_uid: str, members: Iterable[Json]) -> list[s
     if uid == hub_uid:
         found.append(
             "the kubeconfig leads to the hub itself, which would be counted twice; the hub is declared with: "
-            "dispatcher clusters add hub"
+            + as_typed("clusters add hub")
         )
     if known.get(name) not in (None, uid):
         found.append(
@@ -144,5 +145,6 @@ async def _declare(hub: HubClient, wanted: Wanted, spec: Json, say: Say) -> None
         say("The hub takes new gangs, beside the member clusters there are.")
     elif not others:
         say(
-            "From now on the hub itself takes no new gangs. To have it take some, too: dispatcher clusters add hub"
+            "From now on the hub itself takes no new gangs. To have it take some, too: "
+            + as_typed("clusters add hub")
         )

@@ -37,6 +37,7 @@ from dispatcher.cli.options import (
     Reserve,
     SecretName,
     Yes,
+    as_typed,
     check_no_options,
 )
 from dispatcher.cli.output import Shape, put, terminal_width, written_as
@@ -96,7 +97,7 @@ def clusters(
     Without a database, clusters is list.
     """
     if command.invoked_subcommand:
-        check_no_options(command, "dispatcher clusters list -o json")
+        check_no_options(command, "clusters list -o json")
         return
     if not reads_database(command, database_url):
         _list_instead(output, is_watched(again, every), Hub(kubeconfig, context))
@@ -364,7 +365,8 @@ def _spec(
 def _check_empty(found: Json, *, force: bool) -> None:
     name, running = found["metadata"]["name"], (found.get("status") or {}).get("running", 0)
     if running and not force:
+        drain = as_typed(f"clusters drain {name}")
         raise errors.CommandFailed(
-            f"AppWrappers dispatched to {name}: {running}. Empty it first with: dispatcher clusters drain {name}; or "
-            "--force: then nobody looks after what runs there"
+            f"AppWrappers dispatched to {name}: {running}. Empty it first with: {drain}; or --force: then nobody looks "
+            "after what runs there"
         )

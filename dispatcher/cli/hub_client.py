@@ -23,6 +23,7 @@ from dispatcher.api.names import (
     PREFIX,
 )
 from dispatcher.api.spec_errors import one_line
+from dispatcher.cli.options import as_typed
 from dispatcher.kube import paths
 from dispatcher.kube.api_calls import ApiCalls, Json
 from dispatcher.kube.media_types import MERGE_PATCH, METADATA_LIST
@@ -194,9 +195,9 @@ def missing(name: str) -> str:
     if name == HUB_CLUSTER:
         return (
             "the hub is not declared: it takes every gang as long as there are no member clusters, and none once there "
-            "are. Declare it with: dispatcher clusters add hub"
+            f"are. Declare it with: {as_typed('clusters add hub')}"
         )
-    return f"there is no member cluster {name}. See those there are with: dispatcher clusters list"
+    return f"there is no member cluster {name}. See those there are with: {as_typed('clusters list')}"
 
 
 def _known() -> AbstractContextManager[None]:

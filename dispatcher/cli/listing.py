@@ -9,16 +9,13 @@ from functools import partial
 from typing import Any, Final
 
 from dispatcher.cli.live_capacity import AS_OF
+from dispatcher.cli.options import as_typed
 from dispatcher.cli.output import Column, plain, text
 from dispatcher.cli.tables import Heading, age, table
 from dispatcher.store.reports import Row
 
 Json = dict[str, Any]
 
-NO_MEMBERS: Final = (
-    "No member clusters: every gang goes to the hub itself. Declare one with: dispatcher clusters add NAME "
-    "--member-kubeconfig FILE"
-)
 HEADINGS: Final = (
     Heading("NAME"),
     Heading("REACHABLE"),
@@ -65,15 +62,21 @@ CLUSTERS_WIDE: Final = (
 )
 
 
+def no_members() -> str:
+    """The sentence about a hub without member clusters."""
+    declare = as_typed("clusters add NAME --member-kubeconfig FILE")
+    return f"No member clusters: every gang goes to the hub itself. Declare one with: {declare}"
+
+
 def as_table(members: Sequence[Json], now: datetime, width: int | None) -> str:
     """One line for each, in at most `width` columns; without any, a sentence that says what that means."""
-    return table(HEADINGS, [_row(each, now) for each in members], width) if members else NO_MEMBERS
+    return table(HEADINGS, [_row(each, now) for each in members], width) if members else no_members()
 
 
 def as_wide_table(members: Sequence[Json], now: datetime) -> str:
     """The same with more columns, as wide as it gets."""
     rows = [(*_row(each, now), *_more(each)) for each in members]
-    return table(WIDE_HEADINGS, rows) if members else NO_MEMBERS
+    return table(WIDE_HEADINGS, rows) if members else no_members()
 
 
 def as_json(listed: Json) -> str:

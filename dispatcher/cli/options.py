@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -24,6 +26,12 @@ DOCUMENTS: Final = frozenset({Output.JSON, Output.YAML})
 """The forms for programs."""
 
 
+def as_typed(command: str) -> str:
+    """A command as its user writes it: `kubectl aw …` if kubectl runs this program, else `dispatcher …`."""
+    is_plugin = Path(sys.argv[0]).stem == "kubectl-aw"
+    return f"{'kubectl aw' if is_plugin else 'dispatcher'} {command}"
+
+
 def check_no_options(context: typer.Context, example: str) -> None:
     """Raises `BadParameter` if options were written before a command, which would drop them.
 
@@ -31,7 +39,7 @@ def check_no_options(context: typer.Context, example: str) -> None:
     """
     for name in context.params:
         if is_given(context, name):
-            raise typer.BadParameter(f"give options at the end, such as: {example}")
+            raise typer.BadParameter(f"give options at the end, such as: {as_typed(example)}")
 
 
 def is_given(command: typer.Context, name: str) -> bool:

@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from dispatcher import errors
 from dispatcher.cli.examples import examples
-from dispatcher.cli.options import DOCUMENTS, Format, Output, check_no_options
+from dispatcher.cli.options import DOCUMENTS, Format, Output, as_typed, check_no_options
 from dispatcher.cli.output import (
     as_table,
     how_long,
@@ -129,7 +129,7 @@ def queues(
     DispatchQueues alone.
     """
     if command.invoked_subcommand:
-        check_no_options(command, "dispatcher queues NAME -o json")
+        check_no_options(command, "queues NAME -o json")
         return
 
     def look() -> str:
@@ -298,7 +298,7 @@ def _check_declared(listed: QueueList, name: str) -> None:
             "Declare it with kubectl apply to give it settings"
         )
     raise errors.CommandFailed(
-        f"there is no DispatchQueue {name}. See those there are with: dispatcher queues"
+        f"there is no DispatchQueue {name}. See those there are with: {as_typed('queues')}"
     )
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime
 
+import pytest
 import yaml
 
-from dispatcher.cli.listing import NO_MEMBERS, as_table, as_wide_table
+from dispatcher.cli.listing import as_table, as_wide_table
+from dispatcher.cli.options import as_typed
 from tests.commands import Ran, Run
 from tests.fakes import FakeApiServer, hang_up, refusal, text
 from tests.unit.cli.wire import MEMBERS, member, members, writes
@@ -77,7 +80,11 @@ async def test_list_as_yaml_has_the_same_content(run: Run, hub: FakeApiServer) -
 
 
 async def test_no_members_means_that_the_hub_runs_everything(run: Run) -> None:
-    assert await run("list") == Ran(0, f"{NO_MEMBERS}\n")
+    assert await run("list") == Ran(
+        0,
+        "No member clusters: every gang goes to the hub itself. Declare one with: dispatcher clusters add NAME "
+        "--member-kubeconfig FILE\n",
+    )
 
 
 async def test_hub_without_the_definition_is_told_what_to_apply(run: Run, hub: FakeApiServer) -> None:
@@ -114,3 +121,17 @@ async def test_hub_is_named_by_the_flag_rather_than_the_environment(run: Run) ->
 
     assert ran.code == 1
     assert "/nowhere/kubeconfig" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("path", "advised"),
+    [
+        pytest.param("/usr/bin/dispatcher", "dispatcher clusters list", id="dispatcher"),
+        pytest.param("/home/ada/.krew/bin/kubectl-aw", "kubectl aw clusters list", id="kubectl"),
+    ],
+)
+def test_advice_names_the_program_that_was_typed(
+    monkeypatch: pytest.MonkeyPatch, path: str, advised: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", [path, "clusters", "drain", "nobody"])
+    assert as_typed("clusters list") == advised
