@@ -64,7 +64,7 @@ class AppWrapperClient:
                 continue
         raise errors.CommandFailed(
             f"there is no AppWrapper {name} in namespace {namespace}: see those there are with "
-            f"kubectl get aw -n {namespace}, or name another namespace with -n"
+            f"kubectl get aw -n {namespace}, or name another namespace"
         )
 
     def change(self, found: Found, spec: Json) -> Json:

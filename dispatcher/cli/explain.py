@@ -340,12 +340,14 @@ def _record(snapshot: Snapshot, name: str, namespace: str, *, is_uid: bool) -> R
     ]
     if not found:
         where = f" in the namespace {namespace!r}" if namespace else ""
+        show = f"show --uid {name}" if is_uid else f"show {namespace}/{name}" if namespace else f"show {name}"
         raise CommandFailed(
-            f"no AppWrapper {name!r} is queued or running{where}; `kubectl aw show {name}` has its history"
+            f"no AppWrapper {name!r} is queued or running{where}; if there was one, `kubectl aw {show}` has its history"
         )
     newest = max(found, key=lambda each: each.created_at)
     if len(found) > 1:
-        note(f"{len(found)} AppWrappers have that name: this is {newest.key}; -n chooses another.")
+        other = "--uid" if namespace else "-n"
+        note(f"{len(found)} AppWrappers have that name: this is {newest.key}; {other} chooses another.")
     return newest
 
 

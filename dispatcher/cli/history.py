@@ -310,7 +310,8 @@ def show(
     found, count = look()
     put(_told(found, output), output)
     if count > len(found):
-        note(f"{count - len(found)} more had that name: --all shows them, -n limits them to one namespace.")
+        limit = "" if namespace or uid else ", -n limits them to one namespace"
+        note(f"{count - len(found)} more had that name: --all shows them{limit}.")
 
 
 @commands.command(

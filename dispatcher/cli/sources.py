@@ -52,7 +52,7 @@ def reads_database(command: typer.Context, url: str, *only_there: str, needed: s
         name = parameter.name or ""
         if name not in (_OF_KUBECONFIG if url else only_there) or not is_given(command, name):
             continue
-        flag = parameter.opts[0]
+        flag = "/".join(sorted(parameter.opts, key=len))
         if url:
             raise typer.BadParameter(
                 f"{flag} is about a kubeconfig, and the database is read: leave it out, or read the hub with "

@@ -311,15 +311,20 @@ async def test_a_program_gets_the_state(run: Run, queues: Queues) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (["nobody"], "no AppWrapper 'nobody' is queued or running; `kubectl aw show nobody` has its history"),
+        (
+            ["nobody"],
+            "no AppWrapper 'nobody' is queued or running; "
+            "if there was one, `kubectl aw show nobody` has its history",
+        ),
         (
             ["large", "-n", "team-b"],
             "no AppWrapper 'large' is queued or running in the namespace 'team-b'; "
-            "`kubectl aw show large` has its history",
+            "if there was one, `kubectl aw show team-b/large` has its history",
         ),
         (
             ["large", "--uid"],
-            "no AppWrapper 'large' is queued or running; `kubectl aw show large` has its history",
+            "no AppWrapper 'large' is queued or running; "
+            "if there was one, `kubectl aw show --uid large` has its history",
         ),
     ],
 )

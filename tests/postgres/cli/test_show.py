@@ -97,7 +97,7 @@ async def test_one_that_waits_is_told_its_place_and_what_to_do(run: Run, lives: 
             "  Advice:      Wait: it goes when enough is free; asking for less brings that nearer.",
             "  In states:   Queued 3d",
         ],
-        MORE,
+        "1 more had that name: --all shows them.\n",
     )
     assert [line.split()[1:] for line in timeline.splitlines()[2:]] == [
         ["Queued", "3d", "submitted", "-", "-", "-"],

@@ -103,7 +103,7 @@ async def test_verb_goes_on_after_a_name_that_failed(ask: Run, hub: FakeApiServe
         1,
         "team-a/train deleted\n",
         "gone: there is no AppWrapper gone in namespace team-a: see those there are with kubectl get aw -n team-a, or "
-        "name another namespace with -n\n"
+        "name another namespace\n"
         "mine: the hub does not allow it: appwrappers is forbidden\n"
         "Big_Name: 'Big_Name' is no name of an AppWrapper: write NAME or NAMESPACE/NAME\n",
     )
