@@ -12,7 +12,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import chain
 from typing import Final, Protocol
@@ -151,6 +151,8 @@ class Scheduler:
             now = self._now()  # a gang that arrived while the cycle waited must not be dispatched before that
             begun, slices = self._monotonic(), Slices(self._monotonic)
             snapshots = self._known.snapshots(pending.requirements())
+            # The plan takes from the snapshots.
+            before = {name: replace(each, capacity=each.capacity.copy()) for name, each in snapshots.items()}
             # No name for the news: the last reference to a decision is in its batch.
             batches = await slices.run(_in_batches(await self._plan(snapshots, now, slices), len(snapshots)))
             self._planned_at = now
@@ -158,7 +160,7 @@ class Scheduler:
             enough = self._monotonic() + min(self._monotonic() - begun, MOST_TELLING) * bool(slices.pauses)
             while batches:
                 batch = batches.popleft()
-                await self._decide(batch, now, slices)
+                await self._decide(batch, before, now, slices)
                 is_news = self._wake.is_set() and self._monotonic() >= enough
                 if is_news and not any(isinstance(each, Placed) for each in batch):
                     break  # a new cycle is due, and commits the pending reasons that are left
@@ -225,14 +227,21 @@ class Scheduler:
         """
         return queue_cycles.are_current(group, self._cache) and self._is_as_asked(group.record)
 
-    async def _decide(self, batch: Sequence[NewOutcome], now: datetime, slices: Slices) -> None:
+    async def _decide(
+        self,
+        batch: Sequence[NewOutcome],
+        before: Mapping[str, ClusterSnapshot],
+        now: datetime,
+        slices: Slices,
+    ) -> None:
         changes: dict[str, Change | None] = {each.record.uid: None for each in batch}
         for news in batch:
             # Records that changed during the plan are for the next cycle.
             if not isinstance(news, Placed) and self._cache.pending_queue.holds(news.record):
                 changes[news.record.uid] = _change_safely(news, now)
                 await slices.give_way()
-        for placed in self._still_placed([each for each in batch if isinstance(each, Placed)], slices):
+        planned = [each for each in batch if isinstance(each, Placed)]
+        for placed in self._still_placed(planned, before, slices):
             changes[placed.record.uid] = _change_safely(placed, now)
         self._note_committed(await self._committer.commit_all([each for each in changes.values() if each]))
         slices.pauses += 1  # other tasks ran during the commit
@@ -245,8 +254,12 @@ class Scheduler:
             self._on_decided(record.uid)
             self._is_next_due |= has_queues and record.phase is not Phase.QUEUED
 
-    def _still_placed(self, placed: Sequence[Placed], slices: Slices) -> Sequence[Placed]:
+    def _still_placed(
+        self, placed: Sequence[Placed], before: Mapping[str, ClusterSnapshot], slices: Slices
+    ) -> Sequence[Placed]:
         """The placed gangs that their users have not changed, and that still fit their clusters.
+
+        Nothing is placed again if the clusters are as they were `before` the plan.
 
         The reconciler commits that a gang was suspended, redirected or deleted, and wakes the next cycle. After a
         takeover the watch may show such a change before the reconciler has seen it. The caller must not await anything
@@ -257,7 +270,8 @@ class Scheduler:
             return placed
         pending = self._cache.pending_queue
         unchanged = [each for each in placed if pending.holds(each.record)]
-        found = still_fitting(unchanged, self._known.snapshots(pending.requirements()))
+        snapshots = self._known.snapshots(pending.requirements())
+        found = unchanged if snapshots == before else still_fitting(unchanged, snapshots)
         if len(found) < len(placed):
             self.wake()
         return found
