@@ -57,20 +57,22 @@ class Room:
 
     def fitting(self, requests: Resources, most: int, mask: Mask | None = None) -> Amounts:
         """For each node (of the mask), how many pods with these requests fit there, from 0 to `most`; 0 elsewhere."""
-        found = np.zeros_like(self.slots)
         asked = _asked(requests)
         if any(name not in self.columns or amount > LARGEST for name, amount in asked):
-            return found
+            return np.zeros_like(self.slots)
         # Comparing is far faster than dividing, and in a full cluster few nodes take a pod.
         could = self.slots > 0
         if mask is not None:
             could &= mask
         for name, amount in asked:
             could &= self.free[self.columns[name]] >= amount
-        nodes = np.flatnonzero(could)
+        found = could.astype(np.int64)
+        if most == 1:
+            return found
+        nodes = could.nonzero()[0]
         pods = np.minimum(self.slots[nodes], most)
         for name, amount in asked:
-            pods = np.minimum(pods, self.free[self.columns[name]][nodes] // amount)
+            np.minimum(pods, self.free[self.columns[name]][nodes] // amount, out=pods)
         found[nodes] = pods
         return found
 

@@ -184,9 +184,11 @@ class NodeCapacity:
         return True
 
     def _named(self, pod_set: PodSet, pods: Amounts) -> Iterator[tuple[str, int]]:
-        rows = np.flatnonzero(pods)
-        spare = self._room.fitting(pod_set.requests, UNLIMITED_PODS, pods > 0)[rows] - pods[rows]
-        for row in rows[np.lexsort((self.traits.order[rows], spare))]:
+        rows = pods.nonzero()[0]
+        if rows.size > 1:
+            spare = self._room.fitting(pod_set.requests, UNLIMITED_PODS, pods > 0)[rows] - pods[rows]
+            rows = rows[np.lexsort((self.traits.order[rows], spare))]
+        for row in rows:
             node = self.traits.nodes[row]
             if node is not None:
                 yield node.name, int(pods[row])
