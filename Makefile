@@ -95,10 +95,17 @@ test-versions: $(READY) ## The tests of the wire on Kubernetes 1.30 and Postgres
 	$(NEWEST) $(BIN)/python -m testbed build >/dev/null
 	$(NEWEST) $(PYTEST) $(WIRE_TESTS) tests/cluster/test_crds.py
 
+# Any image with the same entry point as this one will do.
+POSTGRES_IMAGE ?= postgres:18-alpine
+# Of a commit, of accounts without passwords, of a dump and its restoration, and of a dispatcher on a control plane.
+CONTAINER_TESTS := $(addprefix tests/postgres/, test_container_postgres.py test_commit.py test_reader.py test_restored.py) \
+	tests/cluster/test_e2e_blog.py
+
 .PHONY: test-image
-test-image: control-plane ## Build the image, and have it dispatch the example on the testbed (needs a Docker engine)
+test-image: control-plane ## Build the image and have it dispatch the example; test on a Postgres container (needs a Docker engine)
 	docker build --network host --tag appwrapper-dispatcher:test .
 	DISPATCHER_TEST_IMAGE=appwrapper-dispatcher:test $(BIN)/pytest tests/cluster/install/test_image.py
+	DISPATCHER_TEST_POSTGRES_IMAGE=$(POSTGRES_IMAGE) CI=1 $(BIN)/pytest $(CONTAINER_TESTS)
 
 .PHONY: demo
 demo: $(READY) ## Two gangs, GPUs for one: watch the second wait and go (cold: about six minutes)
