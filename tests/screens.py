@@ -25,12 +25,14 @@ from dispatcher.cli.author_facts import AuthorFacts
 from dispatcher.cli.explanation_report import Report
 from dispatcher.cli.plan import EXAMPLE
 from dispatcher.cli.queue_tree import QueueList, as_text, as_tree
+from dispatcher.cli.status_description import StatusDescription
 from dispatcher.core.model.record import Phase
 from dispatcher.core.scheduling.explanation import explain
 from dispatcher.core.scheduling.scenario import parse_scenario
 from testbed.past import past_database, with_stopped_clock
 from testbed.postgres import postgres_server
 from tests.builders import at, make_record
+from tests.hub_screens import SHOWN, SHOWN_AT, of_hub
 from tests.unit.cli import test_list, test_plan, test_queues, test_running
 from tests.unit.cli.test_demand import appwrapper, item, job
 from tests.unit.cli.wire import member
@@ -68,6 +70,7 @@ OF_VALUES: Final[Mapping[str, Callable[[int], str]]] = {
         [test_list.EAST, member("hub", status={**test_list.STATUS, "reason": ""})], test_list.NOW, width
     ),
     "queues": lambda width: as_tree(QueueList.of(test_queues.ALL), width),
+    "show-status": lambda width: StatusDescription(SHOWN, SHOWN_AT).as_text(width),
     "queues-show": lambda width: as_text(QueueList.of(test_queues.ALL), "asr", width),
     "explain": lambda width: _explained().as_text(width),
     "would": lambda width: replace(
@@ -91,6 +94,9 @@ def without_database() -> Iterator[tuple[str, str]]:
     for name, drawn in OF_VALUES.items():
         for width in WIDTHS:
             yield f"{name}-{width}", f"{drawn(width)}\n"
+    # `hold` refuses a gang that is dispatched, and exits with 1.
+    for name, screen in of_hub(lambda command, path: screen_of(command, OF_PAGE, kubeconfig=path, most=1)):
+        yield f"{name}-{OF_PAGE}", screen
 
 
 def golden(name: str) -> str:
@@ -114,19 +120,22 @@ class _Terminal(io.StringIO):
         return True
 
 
-def screen_of(command: str, width: int, stdin: str = "", url: str = "") -> str:
-    """What a command prints in a terminal of that many columns; its exit code must be 0."""
+def screen_of(
+    command: str, width: int, stdin: str = "", url: str = "", kubeconfig: str = "", most: int = 0
+) -> str:
+    """What a command prints in a terminal of that many columns; its exit code must be `most` at most."""
     terminal, before = _Terminal(), (sys.argv, sys.stdin, dict(os.environ))
     sys.argv, sys.stdin = (
         ["kubectl aw", *shlex.split(command)[2:]],
         io.TextIOWrapper(io.BytesIO(stdin.encode())),
     )
     os.environ |= {"COLUMNS": str(width), "DISPATCHER_DATABASE_URL": url and with_stopped_clock(url)}
+    os.environ |= {"KUBECONFIG": kubeconfig, "NO_PROXY": "*"} if kubeconfig else {}
     try:
         with contextlib.redirect_stdout(terminal), contextlib.redirect_stderr(terminal):
             kubectl_plugin()
     except SystemExit as ended:
-        if ended.code:
+        if int(str(ended.code or 0)) > most:
             raise AssertionError(terminal.getvalue()) from ended
     finally:
         sys.argv, sys.stdin = before[:2]

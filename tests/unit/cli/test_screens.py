@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.hub_screens import OF_HUB
 from tests.screens import (
     GOLDEN,
     OF_DATABASE,
     OF_FILES,
+    OF_PAGE,
     OF_VALUES,
     PAGE,
     WIDTHS,
@@ -27,7 +29,8 @@ def test_screen_is_the_golden_one(name: str) -> None:
 def test_each_golden_screen_is_of_a_command() -> None:
     names = {*OF_DATABASE, *OF_FILES, *OF_VALUES}
     assert {path.stem for path in GOLDEN.iterdir()} == {
-        f"{name}-{width}" for name in names for width in WIDTHS
+        *(f"{name}-{width}" for name in names for width in WIDTHS),
+        *(f"{name}-{OF_PAGE}" for name in OF_HUB),
     }
 
 
