@@ -81,12 +81,13 @@ class Rank(NamedTuple):
     in_queue: ordering.Rank
 
 
-_NONE = Fraction(0)
+NO_USE: Final = Fraction(0)
+"""The recent use where it decides nothing."""
 
 
 def rank(gang: PendingGang, now: datetime) -> Rank:
     """The rank of a gang among those of all queues."""
-    return Rank(not gang.record.is_preempting, _NONE, ordering.rank(gang.record, now))
+    return Rank(not gang.record.is_preempting, NO_USE, ordering.rank(gang.record, now))
 
 
 def rank_in_queue(gang: PendingGang, now: datetime, place: Place | None, usage: RecentUse) -> Rank:
@@ -94,7 +95,7 @@ def rank_in_queue(gang: PendingGang, now: datetime, place: Place | None, usage: 
     found = rank(gang, now)
     if place is None or place.queue.order is not Order.USAGE:
         return found
-    return found._replace(recent_use=usage.get((place.name, gang.record.namespace), _NONE))
+    return found._replace(recent_use=usage.get((place.name, gang.record.namespace), NO_USE))
 
 
 # --- from records --------------------------------------------------------------------------------------------

@@ -45,6 +45,8 @@ class Trial:
         self.removed: dict[str, tuple[ActiveGang, Reason]] = {}
         self.giving: Counter[tuple[str, ...]] = Counter()
         """How many of the removed gangs are in the same leaves; 0 where all were put back."""
+        self.freed: Counter[str] = Counter()
+        """The amounts that the removed gangs were charged with, by resource."""
         self._capacity = base
         self._is_copy = False
         self._outstanding: dict[str, tuple[ActiveGang, int]] = {}
@@ -95,7 +97,10 @@ class Trial:
 
     def _charge(self, gang: ActiveGang, sign: int) -> None:
         record = gang.record
-        self.ledger.charge(gang.leaves, record.charge, record.priority, sign)
+        charge = record.charge
+        self.ledger.charge(gang.leaves, charge, record.priority, sign)
+        for resource, amount in charge.items():
+            self.freed[resource] -= sign * amount
         if gang.cluster != self.cluster:
             return
         self._has_room = None
@@ -118,6 +123,12 @@ class Search:
     others: dict[str, list[ActiveGang]]
     asks_room: bool
     is_counted: bool = field(default=False, init=False)
+    _short: list[tuple[str, int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # By resource, what the trial must have freed before the gang can have quota, with what it has freed already.
+        missing = self.trial.ledger.missing(self.leaf, self.demand)
+        self._short = [(name, self.trial.freed[name] + amount) for name, amount in missing.items()]
 
     @property
     def candidates(self) -> Iterator[ActiveGang]:
@@ -168,6 +179,10 @@ class Search:
 
     def is_enough(self) -> bool:
         """True if the gang has quota in this tree and, if that is asked here, room."""
+        freed = self.trial.freed
+        for name, amount in self._short:
+            if freed[name] < amount:
+                return False
         has_quota = self.trial.has_quota(self.leaf, is_counted=self.is_counted)
         return has_quota and (not self.asks_room or self.trial.has_room())
 
@@ -176,11 +191,13 @@ class Search:
 
         To free an amount in any leaf makes at most this amount available.
         """
-        missing = self.trial.ledger.missing(self.leaf, self.demand)
-        if not missing:
+        if not self._short:
             return True
-        charges = [gang.record.charge for gang in gangs]
-        return all(_reaches((charge[name] for charge in charges), amount) for name, amount in missing.items())
+        charges, freed = [gang.record.charge for gang in gangs], self.trial.freed
+        return all(
+            _reaches((charge[name] for charge in charges), amount - freed[name])
+            for name, amount in self._short
+        )
 
     def victim_order(self, gang: ActiveGang) -> VictimOrder:
         """The order of victims: of other queues, of lower priority, dispatched more recently, by name."""

@@ -20,7 +20,7 @@ from dispatcher.core.queues.queue import Sharing
 from dispatcher.core.scheduling.gang_class import Key
 from dispatcher.core.scheduling.sharing import division, dominant_share, priority
 from dispatcher.core.scheduling.sharing.division import Shares
-from dispatcher.core.scheduling.sharing.gangs import PendingGang, Rank, RecentUse, rank, rank_in_queue
+from dispatcher.core.scheduling.sharing.gangs import NO_USE, PendingGang, Rank, RecentUse, rank_in_queue
 from dispatcher.core.scheduling.sharing.queued_gangs import QueueClass, QueuedGangs
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
 
@@ -118,8 +118,9 @@ class Turns:
         heapq.heappush(self._queues[leaf], _Head(found, uid, class_))
 
     def _winner_of(self, head: _Head, keys: Keys) -> _Winner:
-        gang = self._queued.gang(head.uid)
-        return _Winner(gang, rank(gang, self._now), keys)
+        # Recent use decides only between gangs of one queue.
+        found = head.rank if head.rank.recent_use is NO_USE else head.rank._replace(recent_use=NO_USE)
+        return _Winner(self._queued.gang(head.uid), found, keys)
 
     def _root_of(self, leaf: str) -> str:
         """The root of a leaf's tree; a queue that takes no gangs is a tree of its own."""
@@ -157,13 +158,13 @@ class Turns:
         if not queue:
             tree.pop(leaf, None)
             return
-        winner = self._winner_of(queue[0], {})
+        head, account = queue[0], self._later.account_of(leaf)
         known = self._keys_of[self._roots[leaf]]
-        asked = self._later.account_of(leaf).quota.asked(winner.gang.record.gang.demand)
+        asked = account.quota.asked(head.class_.key.shape[0].demand)
         keys = known.get((leaf, asked))
         if keys is None:
-            keys = known[leaf, asked] = self._keys(winner.gang, leaf)
-        tree[leaf] = winner._replace(keys=keys)
+            keys = known[leaf, asked] = self._keys(self._queued.gang(head.uid), leaf)
+        tree[leaf] = self._winner_of(head, keys)
 
     def _set_winner(self, tree: dict[str, _Winner], name: str) -> None:
         """The winner of an inner queue among its children's."""
