@@ -7,9 +7,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 from benchmarks import baseline_trial
+from benchmarks.baseline_floor import Floor
 from benchmarks.baseline_pattern import SIZES
 from benchmarks.baseline_trial import Outcome, Settings
 from benchmarks.report import NOISE
@@ -43,6 +45,7 @@ examples:
   python -m benchmarks.baseline                              some minutes
   python -m benchmarks.baseline --scale 0.1                  a tenth of the gangs of each queue
   python -m benchmarks.baseline --scale 0.1 --profile out.prof
+  python -m benchmarks.baseline --scale 0.1 --floor          first the same writes without a dispatcher
 """
 
 PUBLISHED: Final = {"small": 215.5, "medium": 76.8, "large": 16.5}
@@ -53,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measures by the command line, prints the table, and returns 1 if a gang was lost or quota exceeded."""
     options = parser().parse_args(arguments)
     settings = Settings(options.scale, options.connections, options.profile)
-    outcome = measured(lambda folder: baseline_trial.run(folder, settings, progress()))
+    floor, outcome = measured(lambda folder: _run(folder, settings, with_floor=options.floor))
     write(
         options.output,
         {
@@ -61,10 +64,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "scale": options.scale,
             **asdict(outcome),
+            "floor": floor and asdict(floor),
         },
     )
     print(as_table(outcome, options.scale))
+    if floor is not None:
+        print(as_floor_table(floor, outcome))
     return 1 if outcome.lost or outcome.excesses else 0
+
+
+async def _run(folder: Path, settings: Settings, *, with_floor: bool) -> tuple[Floor | None, Outcome]:
+    say = progress()
+    floor = await baseline_trial.run_floor(folder / "floor", settings, say) if with_floor else None
+    return floor, await baseline_trial.run(folder / "trial", settings, say)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -88,6 +100,11 @@ def parser() -> argparse.ArgumentParser:
         default=16,
         metavar="N",
         help="of the generator (default: %(default)s)",
+    )
+    top.add_argument(
+        "--floor",
+        action="store_true",
+        help="first time the same writes by a client that decides nothing, on a control plane of its own",
     )
     top.add_argument("--output", metavar="FILE.json", help="write every figure there as JSON")
     top.add_argument(
@@ -116,6 +133,18 @@ def as_table(outcome: Outcome, scale: float) -> str:
     if outcome.used.noise > NOISE:
         lines.append(f"Others used more than {NOISE} cores meanwhile: repeat on a quiet machine.")
     return "\n".join(lines)
+
+
+def as_floor_table(floor: Floor, outcome: Outcome) -> str:
+    """The floor, and the quotient of the times."""
+    rows = [
+        ("floor: all written, s", f"{floor.seconds:.1f}"),
+        *((f"floor: {name} CPU, s", f"{value:.1f}") for name, value in floor.used.seconds.items()),
+        ("floor: cores used by others", f"{floor.used.noise:.2f}"),
+        ("all done, quotient to the floor", f"{outcome.seconds / floor.seconds:.2f}"),
+        ("CPU of all, quotient to the floor", f"{outcome.used.ours / floor.used.ours:.2f}"),
+    ]
+    return "\n".join(f"{name:<52}{value:>20}" for name, value in rows)
 
 
 def _rows(outcome: Outcome, scale: float) -> list[tuple[str, str]]:

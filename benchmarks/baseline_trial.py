@@ -16,8 +16,9 @@ from typing import Final
 import orjson
 import psycopg
 
-from benchmarks import baseline_check, baseline_generator, figures
+from benchmarks import baseline_check, baseline_floor, baseline_generator, figures
 from benchmarks.arena import Arena
+from benchmarks.baseline_floor import Floor
 from benchmarks.baseline_generator import APPWRAPPERS, Submitted
 from benchmarks.baseline_jobs import JOBS, Lateness
 from benchmarks.baseline_pattern import SIZES, arrivals, dispatch_queues, limits, namespaces, parents
@@ -104,6 +105,17 @@ class Settings:
     scale: float
     connections: int
     profile: str
+
+
+async def run_floor(folder: Path, settings: Settings, say: Say) -> Floor:
+    """Writes the whole pattern without a dispatcher on a fresh control plane."""
+    say("starting a control plane for the floor")
+    async with _cluster(folder) as arena:
+        for each in COMPONENTS:
+            await arena.plane.kill_component(each)
+        await wait_for_calm(arena.supervisor, say)
+        say("the floor")
+        return await baseline_floor.measure(arena, arrivals(settings.scale), settings.connections)
 
 
 async def run(folder: Path, settings: Settings, say: Say) -> Outcome:

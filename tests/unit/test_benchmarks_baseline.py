@@ -7,8 +7,10 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.baseline import as_table, share
+from benchmarks import gangs
+from benchmarks.baseline import as_floor_table, as_table, share
 from benchmarks.baseline_check import Move, excesses, peaks
+from benchmarks.baseline_floor import Floor, statuses, wrapped_job
 from benchmarks.baseline_jobs import Lateness, complete
 from benchmarks.baseline_pattern import (
     Limit,
@@ -124,6 +126,20 @@ def test_only_what_used_more_than_its_limit_is_an_excess() -> None:
     assert excesses(highest, bounds) == ["b used 4.001 CPUs of 4", "org used 8.001 CPUs of 8"]
 
 
+# --- the floor -------------------------------------------------------------------------------------------
+
+
+def test_the_floor_writes_what_the_dispatcher_writes() -> None:
+    arrival, uid = arrivals(0.001)[0], "00000000-0000-4000-8000-000000000001"
+    waits, dispatched, completed = statuses(arrival, uid)
+    assert (waits["state"], completed["state"]) == ("Pending", "Completed")
+    assert "InsufficientQuota" in str(waits)
+    assert gangs.is_dispatched({"status": dispatched})
+    metadata = wrapped_job(arrival, uid)["metadata"]
+    assert (metadata["namespace"], metadata["name"]) == (arrival.queue, arrival.name)
+    assert [each["uid"] for each in metadata["ownerReferences"]] == [uid]
+
+
 # --- the stand-in, the options and the table ---------------------------------------------------------
 
 
@@ -167,6 +183,8 @@ def test_the_table_says_what_makes_a_run_invalid() -> None:
     assert "LOST" not in told
     assert "EXCEEDED" not in told
     assert "  per gang, ms                                                    500.00" in told
+    compared = as_floor_table(Floor(10, 4.0, Used(4.0, {"client": 2.0, "others": 1.0})), valid)
+    assert [line.split()[-1] for line in compared.splitlines() if "quotient" in line] == ["1.25", "2.50"]
     invalid = Outcome(
         10,
         5.0,
