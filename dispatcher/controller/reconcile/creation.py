@@ -116,6 +116,13 @@ class Creator:
             if not isinstance(outcome, Created):
                 return self._give_up(record, _made_before(record), outcome)
             uid = outcome.ref.uid
+        attempt = record.attempt
+        if (
+            attempt is not None
+            and attempt.provisioning is not None
+            and attempt.provisioning.request_uid == uid
+        ):
+            return poll()  # it was there all the time, and the watch has not shown it yet
         return Result(
             provisioning_steps.note(record, sentence(None, cluster.name), self._attempts.now(), uid)
         )

@@ -23,6 +23,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import LACKS_QUOTA, Attempt, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.queue import Order, QueueingStrategy
@@ -267,7 +268,14 @@ class _Future:
         now, silent = self._world.now, None if self._world.queues is None else ()
         running = []
         for each in placed:
-            attempt = Attempt(each.record.attempts + 1, each.cluster, now, assignment=each.assignment)
+            asked = each.assignment.provisioning
+            attempt = Attempt(
+                each.record.attempts + 1,
+                each.cluster,
+                now,
+                assignment=each.assignment,
+                provisioning=None if asked is None else Provisioning(asked),
+            )
             record = replace(each.record, phase=Phase.RUNNING, attempt=attempt, is_preempting=False)
             self._starts[record.uid] = now
             self._holders[record.uid] = record
