@@ -29,6 +29,7 @@ ALTER TABLE appwrapper DROP COLUMN provisioning_failures
 
 ADVICE = {
     "AwaitingProvisioning": "Wait: its capacity is requested in a cluster, and the message has what the class says.",
+    "ProvisioningClassMissing": "Ask the operator: its queue names another provisioning class than the clusters.",
     "ProvisioningFailed": "Wait: the capacity is requested again; the message says why no cluster provided it.",
 }
 """Advice for the new pending reasons."""
@@ -36,7 +37,11 @@ ADVICE = {
 # Each is a view or a function, a text in its definition as the server has it, and the text instead.
 ADVISED = "WHEN 'NameTaken'::text THEN"
 SWAPS = (
-    ("history.overtakes", "ARRAY['NoCluster'::text", "ARRAY['NoCluster'::text, 'ProvisioningFailed'::text"),
+    (
+        "history.overtakes",
+        "ARRAY['NoCluster'::text",
+        "ARRAY['NoCluster'::text, 'ProvisioningFailed'::text, 'ProvisioningClassMissing'::text",
+    ),
 )
 ADDITION = " ".join(f"WHEN '{reason}'::text THEN '{advice}'::text" for reason, advice in ADVICE.items())
 PATCH_VIEW = """
