@@ -241,6 +241,8 @@ def _await_capacity(record: Record, seen: ObservedState) -> Decision | None:
     if attempt is None or attempt.provisioning is None or not attempt.awaits_capacity:
         return None
     noted = attempt.provisioning
+    if seen.draining:
+        return Decision(Step.REQUEST_ELSEWHERE, words.CLUSTER_DRAINING, seen.draining)
     if not noted.request_uid or seen.request_is_absent:
         return Decision(Step.REQUEST_CAPACITY)
     answer = provisioning.answer_of(seen.request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -158,6 +159,14 @@ def test_success_forgets_failures() -> None:
     provisioned = provisioning_steps.provisioned(make_requested(record), "there", at(100)).after
     assert provisioned.provisioning_failures == 0
     assert provisioned.requirements.unprovisioned == frozenset()
+
+
+@pytest.mark.parametrize("make", [make_awaiting, make_requested])
+def test_capacity_is_not_awaited_in_a_cluster_that_is_drained(make: Callable[[], Record]) -> None:
+    drained = ObservedState(
+        make(), wanted=True, now=at(10), asked=MutableSpec(), draining="it is being emptied"
+    )
+    assert decide(drained) == Decision(Step.REQUEST_ELSEWHERE, words.CLUSTER_DRAINING, "it is being emptied")
 
 
 def test_user_who_suspends_ends_the_request() -> None:
