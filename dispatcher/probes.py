@@ -127,6 +127,13 @@ class Metrics(Collector):
             registry=self.registry,
             buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300),
         )
+        self.provisioning_seconds = Histogram(
+            "dispatcher_provisioning_seconds",
+            "From the dispatch of a gang until its request for capacity was answered, by the answer",
+            ["answer"],
+            registry=self.registry,
+            buckets=(1, 5, 15, 60, 120, 300, 600, 1800, 3600, 4 * 3600, 24 * 3600),
+        )
         self.preemptions = Counter(
             "dispatcher_preemptions",
             "Gangs that were preempted, by why they gave way",

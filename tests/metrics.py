@@ -26,6 +26,7 @@ def full_metrics() -> Metrics:
     metrics.database_up.set(1)
     metrics.is_ready = lambda: True
     metrics.preemptions.labels("FairShare").inc()
+    metrics.provisioning_seconds.labels("provisioned").observe(60)
     metrics.figures = lambda: Figures(
         phases={"Queued": 2, "Running": 1},
         waiting={"InsufficientResources": 2},

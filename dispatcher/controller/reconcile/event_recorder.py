@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Final
 
 from dispatcher import log
 from dispatcher.core.lifecycle.transitions import Cause
@@ -12,6 +13,13 @@ from dispatcher.kube.events import EventAbout, EventRecorder
 from dispatcher.probes import Metrics
 
 _log = log.get("lifecycle")
+
+_ANSWERS: Final = {
+    Cause.PROVISIONED: "provisioned",
+    Cause.PROVISIONING_FAILED: "failed",
+    Cause.PROVISIONING_REFUSED: "failed",
+}
+"""The label of the metric about requests for capacity, by the step that an answer leads to."""
 
 
 class StepRecorder:
@@ -34,6 +42,9 @@ class StepRecorder:
             self._metrics.wait_seconds.observe(_seconds(event.at - record.created_at))
         elif event.cause == Cause.CREATED and record.attempt:
             self._metrics.dispatch_seconds.observe(_seconds(event.at - record.attempt.began_at))
+        elif event.cause in _ANSWERS and record.attempt:
+            answered = self._metrics.provisioning_seconds.labels(_ANSWERS[Cause(event.cause)])
+            answered.observe(_seconds(event.at - record.attempt.decided_at))
         elif event.cause == Cause.PREEMPTED:
             self._metrics.preemptions.labels(event.reason).inc()
 

@@ -13,14 +13,30 @@ from structlog.testing import capture_logs
 from dispatcher import log
 from dispatcher.controller.reconcile.event_recorder import StepRecorder
 from dispatcher.controller.upkeep.metrics import MOST_AMOUNTS, MOST_QUEUES, Sources, figures_of, gather
-from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import (
+    creation_steps,
+    first_steps,
+    provisioning_steps,
+    queue_steps,
+    removal_steps,
+    run_steps,
+)
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Phase
 from dispatcher.core.scheduling.sharing.dominant_share import Share
 from dispatcher.core.status.queue_status import QueueState
 from dispatcher.kube.events import EventAbout, EventRecorder
 from dispatcher.probes import Figures, Metrics, QueueFigures
-from tests.builders import WAITS, at, make_blocked, make_gang, make_record, make_ref, make_submission
+from tests.builders import (
+    WAITS,
+    at,
+    make_blocked,
+    make_gang,
+    make_record,
+    make_ref,
+    make_requested,
+    make_submission,
+)
 from tests.unit.controller.world import World
 
 
@@ -121,6 +137,22 @@ async def test_waiting_and_creating_are_measured() -> None:
         for name in ("wait", "dispatch")
     }
     assert sums == {"wait": pytest.approx(7.842261), "dispatch": pytest.approx(0.5)}
+
+
+async def test_answers_to_requests_for_capacity_are_measured() -> None:
+    metrics = Metrics()
+    announcer = StepRecorder(metrics, ListRecorder())
+    for change in (
+        provisioning_steps.provisioned(make_requested(), "there", at(61)),
+        provisioning_steps.fail(make_requested(), "no nodes", has_other_cluster=False, now=at(11)),
+        provisioning_steps.fail(make_requested(), "no nodes", has_other_cluster=True, now=at(21)),
+    ):
+        announcer.announce(change, change.after)
+    sums = {
+        answer: metrics.registry.get_sample_value("dispatcher_provisioning_seconds_sum", {"answer": answer})
+        for answer in ("provisioned", "failed")
+    }
+    assert sums == {"provisioned": pytest.approx(60), "failed": pytest.approx(30)}
 
 
 async def test_preemptions_are_counted_by_why_the_gang_gave_way() -> None:
