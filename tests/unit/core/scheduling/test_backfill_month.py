@@ -90,7 +90,7 @@ def random_month(seed: int, clusters: int, bounds: Bounds, policy: QueueingStrat
     return world
 
 
-@pytest.mark.parametrize("clusters", [1, 2, 3])
+@pytest.mark.parametrize("clusters", [1, pytest.param(2, marks=pytest.mark.exhaustive), 3])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_gang_that_can_fit_goes_within_the_bounds_of_becoming_head(seed: int, clusters: int) -> None:
     bounds = Bounds(kept=LONGEST + HOUR, rest=STARVATION)
@@ -181,10 +181,10 @@ def occupied_hub(foreign: bool) -> World:
         # The bound of a gang doubles where an end is in sight: of one alone up to 8 days within the month.
         pytest.param(False, 1, 0.51, 8 * DAY, id="1-beside-a-permanent-job"),
         pytest.param(False, 5, 0.51, 2 * DAY, id="5-beside-a-permanent-job"),
-        pytest.param(False, 20, 0.51, DAY, id="20-beside-a-permanent-job"),
+        pytest.param(False, 20, 0.51, DAY, id="20-beside-a-permanent-job", marks=pytest.mark.exhaustive),
         pytest.param(True, 1, 0.2, DAY, id="1-beside-a-foreign-pod"),
         pytest.param(True, 5, 0.2, DAY, id="5-beside-a-foreign-pod"),
-        pytest.param(True, 20, 0.2, DAY, id="20-beside-a-foreign-pod"),
+        pytest.param(True, 20, 0.2, DAY, id="20-beside-a-foreign-pod", marks=pytest.mark.exhaustive),
     ],
 )
 def test_gangs_that_never_fit_leave_the_cluster_to_others_half_of_the_time_however_many_they_are(
