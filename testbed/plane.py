@@ -38,6 +38,8 @@ COMPONENTS = ("kube-controller-manager", "kube-scheduler", "kwok")
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 USERS = "testbed:users"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+GO_MEMORY = ("GOGC", "GOMEMLIMIT")
+"""How Go collects garbage: the only variables that a plane takes over from its user."""
 READY_SECONDS = 120.0
 POLL_SECONDS = 0.05
 
@@ -331,6 +333,7 @@ class Plane:
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": str(self.folder),
             "KWOK_WORKDIR": str(self.folder / "kwok"),
+            **{name: os.environ[name] for name in GO_MEMORY if name in os.environ},
         }
         self._processes[name] = self._supervisor.start(
             f"{self.name}-{name}", argv, env=environment, cwd=self.folder, ending=KILL

@@ -57,6 +57,9 @@ def pytest_configure(config: pytest.Config) -> None:
         structlog.processors.format_exc_info,
     ]
     structlog.configure(processors=[*plain, structlog.dev.ConsoleRenderer(colors=False)])
+    # Control planes take a tenth less processor time for 0.3 GB more memory each; above 1 GiB they collect as ever.
+    os.environ.setdefault("GOGC", "400")
+    os.environ.setdefault("GOMEMLIMIT", "1GiB")
     # Nothing here may ever reach a cluster of whoever runs the tests.
     os.environ["KUBECONFIG"] = os.devnull
     for name in [name for name in os.environ if name.startswith("DISPATCHER_")]:
