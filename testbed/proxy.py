@@ -168,8 +168,8 @@ class Exchange:
 
     @property
     def is_write(self) -> bool:
-        """True if it may change something."""
-        return self.method in WRITES
+        """True if it may change something; a dry run does not."""
+        return self.method in WRITES and "dryRun" not in self.query
 
     @property
     def is_watch(self) -> bool:

@@ -60,7 +60,8 @@ async def wires(world: World) -> AsyncIterator[Wires]:
 
 def creates(name: str, kind: str) -> Callable[[Exchange], bool]:
     return lambda each: (
-        each.method == "POST"
+        each.is_write
+        and each.method == "POST"
         and each.path.endswith(f"/{kind}")
         and each.document["metadata"].get("name") == name
     )

@@ -79,7 +79,8 @@ async def test_write_that_was_on_the_wire_too_long_makes_no_second_object(pair: 
     """Sent within the lease, applied after the takeover: names and marks settle it."""
     gate = Gate()
     pair.first.api.rules.on(
-        lambda each: each.method == "POST" and each.path.endswith("/jobs"), Fault(before=gate)
+        lambda each: each.is_write and each.method == "POST" and each.path.endswith("/jobs"),
+        Fault(before=gate),
     )
     await pair.world.create(gang("late"))
     await gate.reached.wait()

@@ -176,7 +176,7 @@ async def uids(guarded: Guarded, member: str, kind: str) -> set[str]:
 
 
 def makes_a_job(exchange: Exchange) -> bool:
-    return exchange.method == "POST" and exchange.path.endswith("/jobs")
+    return exchange.is_write and exchange.method == "POST" and exchange.path.endswith("/jobs")
 
 
 def made(guarded: Guarded) -> Counter[str]:
