@@ -116,7 +116,6 @@ ROWS: Final[tuple[KnownKind, ...]] = (
 )
 
 OWN_ROWS: Final[tuple[KnownKind, ...]] = (
-    *_without_pods("", "PodTemplate"),
     KnownKind(
         "autoscaling.x-k8s.io",
         "ProvisioningRequest",
@@ -125,7 +124,7 @@ OWN_ROWS: Final[tuple[KnownKind, ...]] = (
         ),
     ),
 )
-"""The kinds that the dispatcher itself creates for a gang, beside its wrapped objects."""
+"""The kinds that the dispatcher itself creates for a gang beside its wrapped objects, and whose status it reads."""
 
 VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "": ("v1",),
