@@ -27,8 +27,12 @@ async def test_member_that_cannot_provide_gives_way_to_another_and_nothing_is_le
 
     await answer(fleet.members["west"], "ray-provisioning-2", Provisioned="here they are")
     await fleet.hub.until_history("ray", "created")
-    status = ((await fleet.hub.get("AppWrapper", "ray")) or {})["status"]
-    assert status["cluster"] == "west"
+
+    async def is_told() -> bool:
+        status = ((await fleet.hub.get("AppWrapper", "ray")) or {})["status"]
+        return bool(status.get("cluster") == "west")
+
+    await fleet.hub.until(is_told, "the status names the cluster that provides the capacity")
     await fleet.hub.delete("ray")
     await fleet.hub.until_history("ray", "released")
     assert await fleet.objects(REQUEST) == {}
