@@ -9,6 +9,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
+from dispatcher.api.spec_errors import one_line
 from dispatcher.core.kinds.object_status import ObjectState
 
 LEAST_BETWEEN_NOTES: Final = timedelta(seconds=30)
@@ -38,12 +39,12 @@ def answer_of(state: ObjectState | None) -> Answer:
 
 
 def sentence(state: ObjectState | None, cluster: str) -> str:
-    """What is known of a request, in a sentence, with the words of its class if it has any."""
+    """What is known of a request, in a sentence as a record keeps it, with the words of its class if it has any."""
     answer = answer_of(state)
     said = f": {state.message}" if state is not None and state.message else ""
     if answer is Answer.NONE:
         return f"capacity is requested in cluster {cluster}, and not promised yet"
-    return f"{_WORDS[answer]} in cluster {cluster}{said}"
+    return one_line(f"{_WORDS[answer]} in cluster {cluster}{said}")
 
 
 _WORDS: Final = {

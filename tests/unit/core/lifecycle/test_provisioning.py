@@ -16,12 +16,15 @@ from dispatcher.core.lifecycle import provisioning_steps, queue_steps, removal_s
 from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step, decide
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.text import LONGEST_MESSAGE
 from tests.builders import QUEUED_CLASS, at, make_awaiting, make_record, make_requested
 
 
-def see(record: Record, *conditions: str, seconds: float = 10, absent: bool = False) -> Decision:
+def see(
+    record: Record, *conditions: str, seconds: float = 10, absent: bool = False, said: str = "in 5 minutes"
+) -> Decision:
     """The decision about a record whose request has these true conditions."""
-    state = ObjectState(End.OPEN, frozenset(conditions), "in 5 minutes")
+    state = ObjectState(End.OPEN, frozenset(conditions), said)
     return decide(
         ObservedState(
             record,
@@ -65,6 +68,14 @@ def test_words_of_the_class_are_noted_once_and_at_most_twice_a_minute() -> None:
     other = provisioning_steps.note(make_requested(), "accepted: in 6 minutes", at(10)).after
     assert see(other, "Accepted", seconds=20) == Decision(Step.NOOP, until=at(40))
     assert see(other, "Accepted", seconds=40).step is Step.NOTE_PROVISIONING
+
+
+def test_longest_words_of_the_class_are_noted_once() -> None:
+    words_of_class = "x" * LONGEST_MESSAGE
+    noted = provisioning_steps.note(
+        make_requested(), see(make_requested(), "Accepted", said=words_of_class).message, at(10)
+    ).after
+    assert see(noted, "Accepted", seconds=100, said=words_of_class).step is Step.NOOP
 
 
 def test_gang_that_waits_for_capacity_holds_its_quota_and_says_why_it_waits() -> None:
