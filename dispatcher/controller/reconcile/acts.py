@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import assert_never
 
+from dispatcher.api import conditions as words
 from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.intake.intake import Intake
 from dispatcher.controller.intake.limits import Limits
@@ -72,6 +73,8 @@ class Acts:
             case Step.TAKE_PROVISIONED:
                 return Result(provisioning_steps.provisioned(record, decision.message, now))
             case Step.REQUEST_ELSEWHERE:
+                if decision.reason == words.CLUSTER_DRAINING:
+                    return Result(provisioning_steps.leave(record, decision.message, now))
                 return self._creator.request_elsewhere(record, decision.message)
             case Step.MARK_RUNNING:
                 return Result(run_steps.mark_running(record, now))

@@ -85,6 +85,13 @@ def fail(record: Record, message: str, has_other_cluster: bool, now: datetime) -
     )
 
 
+@at_latest_time
+def leave(record: Record, message: str, now: datetime) -> Change:
+    """The cluster is drained: the quota is given back, and the gang is queued at once. That counts as no failure."""
+    _awaiting(record)
+    return _try_again(record, one_line(message), now, now)
+
+
 def _try_again(
     record: Record,
     message: str,

@@ -180,6 +180,14 @@ def test_capacity_is_not_awaited_in_a_cluster_that_is_drained(make: Callable[[],
     assert decide(drained) == Decision(Step.REQUEST_ELSEWHERE, words.CLUSTER_DRAINING, "it is being emptied")
 
 
+def test_drained_cluster_is_no_failure_of_its_class() -> None:
+    asked = replace(QUEUED_CLASS, retry=RetryRule(limit=0))
+    left = provisioning_steps.leave(make_requested(asked=asked), "it is being emptied", at(10)).after
+    assert (left.phase, left.provisioning_failures) == (Phase.REQUEUEING, 0)
+    assert left.requirements.unprovisioned == frozenset()
+    assert removal_steps.removed(left, at(11)).after.eligible_at == at(10)
+
+
 def test_user_who_suspends_ends_the_request() -> None:
     suspended = ObservedState(
         make_requested(), wanted=True, now=at(10), asked=MutableSpec(suspend=True), request=None
