@@ -15,7 +15,7 @@ from typing import Any, Final
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.provisioning import LONGEST_PARAMETER, MOST_PARAMETERS, ProvisioningClass
 from dispatcher.core.kinds.fields import TemplateError, template_at
-from dispatcher.core.kinds.manifest import template_path
+from dispatcher.core.kinds.manifest import template_path, with_infos
 from dispatcher.core.kinds.pod_requests import PodSpecError, pod_requests
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.quantity import quantity
@@ -165,16 +165,22 @@ def _template(at: int, name: str, pod_set: PodSet, wrapped: Sequence[WrappedObje
     """The PodTemplate of a pod set: the template of its pods, with the requests that they will have."""
     written = _written_template(pod_set, wrapped)
     metadata = written.get("metadata")
-    kept = {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)} if metadata else {}
-    template = {"metadata": kept, "spec": _requesting(dict(written.get("spec") or {}), pod_set.requests)}
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    kept = {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
+    try:
+        spec = _requesting(dict(written.get("spec") or {}), pod_set.requests)
+    except PodSpecError as error:
+        where = f"item {pod_set.item}, {pod_set.path}.spec"
+        raise ProvisioningError(f"no capacity can be requested for {where}: {error}") from error
+    template = {"metadata": kept, "spec": spec}
     body = {"apiVersion": "v1", "kind": TEMPLATE_KIND, "metadata": {"name": name}, "template": template}
     return WrappedObject(_item(at), body)
 
 
 def _written_template(pod_set: PodSet, wrapped: Sequence[WrappedObject]) -> Mapping[str, Any]:
-    """The template of a pod set as its author wrote it; empty where an operator makes it."""
+    """The template of a pod set with the additions of a quota manager; empty where an operator makes it."""
     try:
-        return template_at(wrapped[pod_set.item].template, template_path(pod_set.path)).mapping()
+        return template_at(with_infos(wrapped[pod_set.item]).template, template_path(pod_set.path)).mapping()
     except (TemplateError, IndexError):
         return {}
 
@@ -182,14 +188,14 @@ def _written_template(pod_set: PodSet, wrapped: Sequence[WrappedObject]) -> Mapp
 def _requesting(spec: Json, required: Resources) -> Json:
     """The pod spec with explicit requests that add up to those required.
 
-    The API server makes a limit the request only of pods, not of templates.
+    The API server makes a limit the request only of pods, not of templates. Raises `PodSpecError`.
     """
+    pod_requests(spec)  # nothing below has to think of malformed containers
     containers = [_with_explicit_requests(each) for each in spec.get("containers") or ()]
     containers = containers or [{"name": "pod", "image": "unknown", "resources": {}}]
-    try:
-        stated = pod_requests({**spec, "containers": containers})
-    except PodSpecError:
-        stated = Resources()
+    if spec.get("initContainers"):
+        spec = {**spec, "initContainers": [_with_explicit_requests(each) for each in spec["initContainers"]]}
+    stated = pod_requests({**spec, "containers": containers})
     missing = (required - stated).positive_part()
     first = containers[0]
     resources = first.get("resources") or {}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.api.appwrapper import WrappedObject
+from dispatcher.api.appwrapper import TemplatePodSet, WrappedObject
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.kinds.manifest import build
 from dispatcher.core.kinds.pod_requests import pod_requests
@@ -131,6 +131,66 @@ def test_template_requests_what_its_pods_will_in_the_cluster_of_the_attempt() ->
     template, _ = objects_of(replace(awaiting, gang=smaller), [CLUSTER], {})
     spec = template.template["template"]["spec"]
     assert pod_requests(spec, limits_are_defaults=False)["memory"] == 2**30
+
+
+def with_workers(**changed: object) -> WrappedObject:
+    """The cluster whose workers have a template with these fields."""
+    spec = CLUSTER.template["spec"]
+    groups = [{"groupName": "gpu", "template": {**WORKER, **changed}}]
+    return replace(CLUSTER, template={**CLUSTER.template, "spec": {**spec, "workerGroupSpecs": groups}})
+
+
+def test_template_has_what_a_quota_manager_adds_to_the_pods() -> None:
+    info = {"nodeSelector": {"zone": "b"}, "tolerations": [{"key": "spot"}], "labels": {"team": "a"}}
+    informed = replace(
+        CLUSTER, pod_sets=(TemplatePodSet("template.spec.workerGroupSpecs[0].template", 2, info),)
+    )
+    template, _ = objects_of(make(), [informed], {})
+    spec = template.template["template"]["spec"]
+    assert spec["nodeSelector"] == {"pool": "gpu", "zone": "b"}
+    assert spec["tolerations"] == [*WORKER["spec"]["tolerations"], {"key": "spot"}]
+    assert template.template["template"]["metadata"]["labels"] == {"app": "train", "team": "a"}
+
+
+def test_limits_of_init_containers_are_their_requests_too() -> None:
+    sidecar = {"name": "log", "restartPolicy": "Always", "resources": {"limits": {"cpu": "3"}}}
+    workers = with_workers(spec={**WORKER["spec"], "initContainers": [sidecar]})
+    pods = replace(WORKER_PODS, requests=Resources({"cpu": 4000, GPU: 1}))
+    template, _ = objects_of(make(pods), [workers], {})
+    spec = template.template["template"]["spec"]
+    assert pod_requests(spec, limits_are_defaults=False) == Resources({"cpu": 4000, GPU: 1})
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"spec": {"containers": [None]}},
+        {"spec": {"containers": ["ray"]}},
+        {"spec": {"containers": [{"resources": "all"}]}},
+        {"spec": {"containers": [{"resources": {"limits": "all"}}]}},
+        {"spec": {"containers": [{"resources": {"requests": {"cpu": "much"}}}]}},
+        {"spec": {"containers": [{}], "initContainers": "none"}},
+    ],
+)
+def test_malformed_template_is_refused_with_its_place(changed: dict[str, Any]) -> None:
+    place = re.escape("item 0, spec.workerGroupSpecs[0].template.spec: ")
+    with pytest.raises(ProvisioningError, match=place):
+        objects_of(make(), [with_workers(**changed)], {})
+
+
+@pytest.mark.parametrize("metadata", [None, "x", ["x"]])
+def test_malformed_metadata_of_a_template_is_left_out(metadata: object) -> None:
+    template, _ = objects_of(make(), [with_workers(metadata=metadata)], {})
+    assert template.template["template"]["metadata"] == {}
+
+
+@pytest.mark.parametrize("resources", [None, {}, {"requests": None, "limits": None}])
+def test_template_without_resources_requests_what_its_pods_will(resources: object) -> None:
+    workers = with_workers(spec={"containers": [{"name": "ray", "resources": resources}]})
+    template, _ = objects_of(make(), [workers], {})
+    assert pod_requests(template.template["template"]["spec"], limits_are_defaults=False) == Resources(
+        {"cpu": 1000, GPU: 1}
+    )
 
 
 def test_pods_without_a_template_of_their_own_are_requested_by_their_amounts() -> None:
