@@ -68,6 +68,7 @@ from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.clock import Clock
 from dispatcher.core.model.record import Change, Record
+from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.forest import Defaults
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill import Bounds
@@ -226,7 +227,7 @@ class Session:
             is_connecting=self._is_connecting,
             loss_of=self._fleet.loss_of,
             has_no_cluster_left=self._fleet.has_no_cluster_left,
-            provides_elsewhere=self._fleet.provides_elsewhere,
+            provides_elsewhere=self._provides_elsewhere,
             note_error=self._fleet.note_error,
         )
         self._pacing = Pacing()
@@ -558,6 +559,11 @@ class Session:
         """The outlook in the status of an AppWrapper, as the watch shows it."""
         view = self._informer.view(uid)
         return {} if view is None else outlook_in(view.status)
+
+    def _provides_elsewhere(self, record: Record, requirements: ClusterRequirements) -> bool:
+        forest, gang, leaves = self._queues.declared.forest, record.gang, record.leaves
+        selected, asked = forest.clusters_of(leaves), forest.class_of(leaves, gang)
+        return self._fleet.provides_elsewhere(gang, requirements, selected, asked)
 
     def _count_running(self, cluster: str) -> int:
         return self._cache.count_holders(cluster)

@@ -13,8 +13,7 @@ from dispatcher.core.kinds.manifest import Owner, reference
 from dispatcher.core.kinds.provisioning_request import refs_of
 from dispatcher.core.lifecycle.decision import Loss
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.record import Attempt, ObjectRef, Record
+from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 
 
@@ -30,7 +29,7 @@ def _has_only_the_hub(_requirements: ClusterRequirements) -> bool:
     return True
 
 
-def _provides_nowhere_else(_gang: Gang, _attempt: Attempt, _requirements: ClusterRequirements) -> bool:
+def _provides_nowhere_else(_record: Record, _requirements: ClusterRequirements) -> bool:
     return False
 
 
@@ -46,7 +45,7 @@ class Members:
     loss_of: Callable[[str], Loss | None] = _is_not_lost
     has_no_cluster_left: Callable[[ClusterRequirements], bool] = _has_only_the_hub
     note_error: Callable[[str], None] = _ignore
-    provides_elsewhere: Callable[[Gang, Attempt, ClusterRequirements], bool] = _provides_nowhere_else
+    provides_elsewhere: Callable[[Record, ClusterRequirements], bool] = _provides_nowhere_else
     """True if a cluster that may take a gang with these requirements provides its capacity on request."""
 
 

@@ -18,6 +18,7 @@ from dispatcher.api.clusterpolicies import NamespacePolicy, OnClusterLost
 from dispatcher.api.membercluster import MemberCluster, parse_member_cluster
 from dispatcher.api.names import HUB_CLUSTER, MEMBERS_PATH
 from dispatcher.api.provisioning import ProvisioningClass
+from dispatcher.api.selector import Selector
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.connector import ConnectionCallbacks, Connector, Means
@@ -25,12 +26,16 @@ from dispatcher.controller.members.member import Member, closed_by_operator, req
 from dispatcher.controller.members.membership import MEMBERS_UNKNOWN, Membership
 from dispatcher.core.lifecycle.decision import Loss
 from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.record import Attempt
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity import CapacityLedger
-from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot, has_no_cluster_left
+from dispatcher.core.scheduling.cluster_filters import (
+    Closed,
+    ClusterSnapshot,
+    has_no_cluster_left,
+    rejection,
+)
 from dispatcher.core.status.cluster_state import ClusterState
 from dispatcher.core.status.member_status import status_of
 from dispatcher.core.status.samples import LedgerReading, reading_of
@@ -239,32 +244,32 @@ class Fleet:
             requirements, {name: member.declared.labels for name, member in self._members.items()}
         )
 
-    def provides_elsewhere(self, gang: Gang, attempt: Attempt, requirements: ClusterRequirements) -> bool:
-        """True if a member that takes new gangs, and did not fail this one, may provide its capacity on request.
+    def provides_elsewhere(
+        self,
+        gang: Gang,
+        requirements: ClusterRequirements,
+        selected: Selector,
+        of_queue: ProvisioningClass | None,
+    ) -> bool:
+        """True if a member that takes the gang now, and did not fail it, may provide its capacity on request.
 
-        Where the queue named the class, that is any member which declares no other class.
+        `selected` are the clusters that the gang's queues select. With the class `of_queue`, which a queue names, that
+        is any member which declares no other class.
         """
-        asked = attempt.provisioning.asked if attempt.provisioning else None
-        is_of_queue = asked != self._class_of(self._members.get(attempt.cluster))
-        excluded = {name for name, _ in (*requirements.ruled_out, *requirements.unprovisioned)}
+        if not self.has_members:
+            return False
 
-        def may_provide(member: Member) -> bool:
-            own = self._class_of(member)
-            if is_of_queue and asked is not None:
-                return own is None or own.name == asked.name
+        def may_provide(own: ProvisioningClass | None) -> bool:
+            if of_queue is not None:
+                return own is None or own.name == of_queue.name
             return own is not None and gang.is_managed_by(own)
 
         return any(
-            name not in excluded
-            and (member.closed or closed_by_operator(member.declared)) is None
-            and requirements.selector.matches(member.declared.labels)
-            and may_provide(member)
-            for name, member in self._members.items()
+            rejection(requirements, each) is None
+            and selected.matches(each.labels)
+            and may_provide(each.capacity.provisioning)
+            for each in self.snapshots([requirements]).values()
         )
-
-    def _class_of(self, member: Member | None) -> ProvisioningClass | None:
-        """The class that provides capacity in a member, or on the hub without members."""
-        return (member.declared.provisioning if member else None) or self._provisioning
 
     def clusters_for(self, requirements: ClusterRequirements) -> list[Cluster]:
         """The connected clusters that the selector of the requirements allows; without members the hub."""

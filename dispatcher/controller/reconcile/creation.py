@@ -77,7 +77,7 @@ class Creator:
         if attempt is None or attempt.provisioning is None:
             return NOTHING
         asked = record.requirements.unprovisioned_in(attempt.cluster, message)
-        has_other = self._members.provides_elsewhere(record.gang, attempt, asked)
+        has_other = self._members.provides_elsewhere(record, asked)
         return Result(provisioning_steps.fail(record, message, has_other, now))
 
     async def _with_owner(

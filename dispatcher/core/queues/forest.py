@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.selector import EVERYTHING, Selector
+from dispatcher.core.model.gang import Gang
 from dispatcher.core.queues.queue import Queue, QueueingStrategy, Sharing, StopPolicy, WhileBorrowing
 
 PARENT_NOT_FOUND: Final = "ParentNotFound"
@@ -126,6 +127,16 @@ class Forest:
     def places_of(self, leaves: Iterable[str]) -> list[Place]:
         """The places of a gang's queues, without those that are not valid."""
         return [self.places[leaf] for leaf in leaves if leaf in self.places]
+
+    def clusters_of(self, leaves: Iterable[str]) -> Selector:
+        """The clusters that the queues of a gang select, and all queues above them."""
+        selectors = (each for place in self.places_of(leaves) for _, each in place.cluster_selectors)
+        return Selector(tuple(one for each in selectors for one in each.requirements))
+
+    def class_of(self, leaves: Iterable[str], gang: Gang) -> ProvisioningClass | None:
+        """The class from which the queues of a gang request its capacity; None without one that manages it."""
+        named = (place.provisioning for place in self.places_of(leaves))
+        return next((each for each in named if each is not None and gang.is_managed_by(each)), None)
 
     def below(self, name: str) -> Iterator[Place]:
         """A valid queue and all below it, each after its parent."""

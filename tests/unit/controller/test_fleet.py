@@ -15,17 +15,19 @@ from structlog.testing import capture_logs
 from dispatcher import errors
 from dispatcher.api.clusterpolicies import OnClusterLost
 from dispatcher.api.names import MEMBERS_PATH
-from dispatcher.api.selector import parse_selector
+from dispatcher.api.selector import EVERYTHING, parse_selector
 from dispatcher.controller.members.connector import Means, Pace
 from dispatcher.controller.members.fleet import Fleet, FleetCallbacks
 from dispatcher.controller.members.kind_survey import OTHERS_SECONDS, REGISTERED_SECONDS
 from dispatcher.core.lifecycle.decision import Loss
+from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
+from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.status.cluster_state import ClusterState
 from dispatcher.kube.client import ClusterClient
-from tests.builders import at, make_node
+from tests.builders import QUEUED_CLASS, at, make_node
 from tests.fakes import FakeApiServer, answer, never, refusal
 from tests.unit.controller.members import (
     HUB_UID,
@@ -52,6 +54,9 @@ INVALID = (
     "Put one into a Secret in the dispatcher's namespace and name that Secret here."
 )
 FAILS = refusal(500, "InternalError")
+
+
+RAYCLUSTERS = ClusterRequirements(kinds=frozenset({("ray.io/v1", "RayCluster")}))
 
 
 def status_path(name: str) -> str:
@@ -183,6 +188,51 @@ async def test_declared_hub_takes_gangs_beside_the_members(bench: Bench) -> None
     }
     assert (snapshots["hub"].labels, snapshots["hub"].closed) == ({"at": "home"}, None)
     assert bench.fleet.clusters["hub"] is bench.itself
+
+
+@pytest.mark.parametrize(
+    ("requirements", "queues", "west", "is_found"),
+    [
+        pytest.param(ANYWHERE, "", {}, True, id="another-cluster"),
+        pytest.param(ANYWHERE, "gpu", {}, False, id="not-selected-by-the-queue"),
+        pytest.param(RAYCLUSTERS, "", {}, False, id="kind-missing"),
+        pytest.param(
+            ClusterRequirements(namespace="team"),
+            "",
+            {"namespacePolicy": "Require"},
+            False,
+            id="namespace-missing",
+        ),
+        pytest.param(ANYWHERE, "", {"provisioning": {"className": "another"}}, True, id="another-class"),
+        pytest.param(ANYWHERE, "", {"cordoned": True}, False, id="cordoned"),
+        pytest.param(ANYWHERE.unprovisioned_in("west", "no nodes"), "", {}, False, id="failed-too"),
+    ],
+)
+async def test_capacity_is_requested_only_in_clusters_that_take_the_gang(
+    bench: Bench, requirements: ClusterRequirements, queues: str, west: Json, is_found: bool
+) -> None:
+    provisioning = {"provisioning": {"className": QUEUED_CLASS.name}, "namespacePolicy": "Create"}
+    await bench.connected("east", labels={"gpu": "a100"}, **provisioning)
+    await bench.connected("west", **{**provisioning, **west})
+    bench.fleet.snapshots([requirements])
+    await until(bench.fleet.is_complete)
+    gang = Gang(pods=1, pod_sets=(PodSet(1, Resources({"cpu": 1})),))
+    asked = requirements.unprovisioned_in("east", "no nodes")
+    selected = parse_selector(queues, "spec.clusterSelector")
+    assert bench.fleet.provides_elsewhere(gang, asked, selected, None) is is_found
+
+
+@pytest.mark.parametrize(
+    ("west", "is_found"), [(None, True), ("queued-provisioning.gke.io", True), ("another", False)]
+)
+async def test_class_of_a_queue_may_be_in_any_cluster_that_declares_no_other(
+    bench: Bench, west: str | None, is_found: bool
+) -> None:
+    declared = {"provisioning": {"className": west}} if west else {}
+    await bench.connected("east", namespacePolicy="Create")
+    await bench.connected("west", namespacePolicy="Create", **declared)
+    asked = ANYWHERE.unprovisioned_in("east", "no nodes")
+    assert bench.fleet.provides_elsewhere(Gang(), asked, EVERYTHING, QUEUED_CLASS) is is_found
 
 
 async def test_changed_declaration_is_no_new_connection(bench: Bench) -> None:

@@ -359,10 +359,8 @@ class QueueCycle:
 
     def _with_class(self, gang: PendingGang) -> PendingGang:
         """The gang with the class from which its queue requests its capacity, if that class manages it."""
-        for place in self._forest.places_of(gang.leaves):
-            if place.provisioning is not None and gang.record.gang.is_managed_by(place.provisioning):
-                return replace(gang, asked=place.provisioning)
-        return gang
+        asked = self._forest.class_of(gang.leaves, gang.record.gang)
+        return gang if asked is None else replace(gang, asked=asked)
 
     def _not_selected(
         self, snapshot: ClusterSnapshot, selectors: Iterable[tuple[str, Selector]]

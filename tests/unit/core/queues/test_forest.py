@@ -8,7 +8,7 @@ from traceback import walk_stack
 
 import pytest
 
-from dispatcher.api.selector import parse_selector
+from dispatcher.api.selector import EVERYTHING, parse_selector
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.accounts import Account, TreeQuota
 from dispatcher.core.queues.forest import CIRCLE, PARENT_NOT_FOUND, Defaults, Forest, Tree
@@ -105,6 +105,8 @@ def test_all_selectors_on_the_way_to_the_root_count() -> None:
     assert forest.places["a"].cluster_selectors == (("a", h100), ("org", eu))
     assert forest.places["a"].namespace_selectors == (("team", gold),)
     assert forest.places["org"].cluster_selectors == (("org", eu),)
+    assert forest.clusters_of(["a"]).requirements == (*h100.requirements, *eu.requirements)
+    assert forest.clusters_of(["unknown"]) == EVERYTHING
 
 
 @pytest.mark.parametrize(
