@@ -20,7 +20,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/appwrapper-dispatcher
 
 .PHONY: help
 help: ## Say what there is
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(READY) ## Make .venv with everything pinned (once; other targets do it by themselves)
@@ -119,6 +119,10 @@ demo-hub: $(READY) ## A hub, two members, ten gangs: watch what becomes of them 
 demo-queues: $(READY) ## Three teams, sixteen GPUs: watch a team borrow, and others take back what is theirs (a minute)
 	@$(BIN)/python -m testbed.demo_queues
 
+.PHONY: demo-provisioning
+demo-provisioning: $(READY) ## A GPU pool without nodes: watch a gang request them, wait, and start whole (a minute)
+	@$(BIN)/python -m testbed.demo_provisioning
+
 .PHONY: dev
 dev: $(READY) ## A cluster with three users, left running, to play with by kubectl and psql; Ctrl-C ends it
 	@$(BIN)/python -m testbed.dev
@@ -214,7 +218,7 @@ release: helm ## Make wheel, source, chart, bill of materials and their sums in 
 
 .PHONY: clean
 clean: ## End what runs, and remove .venv, .dev and the tools' caches
-	@for state in .dev .dev/dev .dev/demo .dev/demo-hub .dev/demo-queues; do \
+	@for state in .dev .dev/dev .dev/demo .dev/demo-hub .dev/demo-queues .dev/demo-provisioning; do \
 		if [ -d $$state/pids ] && [ -x $(BIN)/python ]; then $(BIN)/python -m testbed down --state $$state; fi; done
 	rm -rf $(VENV) .dev .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

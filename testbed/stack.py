@@ -1,7 +1,7 @@
 """One whole stack: a hub, perhaps members, Postgres, the dispatcher, and stand-ins for operators.
 
-`make demo` starts the default stack, `make demo-hub` one with members, `make demo-queues` one with more GPUs, and
-`make dev` one with users and with all kinds of the docs.
+`make demo` starts the default stack, `make demo-hub` one with members, `make demo-queues` one with more GPUs,
+`make demo-provisioning` one with an autoscaler, and `make dev` one with users and with all kinds of the docs.
 Every part is a process under the caller's supervisor. It gets all its settings explicitly, and sees nothing of the
 user's KUBECONFIG or DISPATCHER_… variables.
 """
@@ -102,12 +102,14 @@ class Dispatcher:
 class Setting:
     """The parts of a stack; members by name. `settings` are the dispatcher's, by the names of their variables.
 
-    `manifests` are applied on the hub. With `operators`, kinds beside RayClusters and RayServices have stand-ins, too.
+    `manifests` are applied on the hub. With `operators`, kinds beside RayClusters and RayServices have stand-ins, too;
+    with `autoscaler`, the hub has a node pool for ProvisioningRequests.
     """
 
     hub: Wanted = field(default_factory=lambda: Wanted(NODES, GPU_NODE, CRDS))
     manifests: Sequence[Path] = POLICIES
     operators: bool = False
+    autoscaler: bool = False
     members: Mapping[str, Wanted] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -131,6 +133,7 @@ class Stack:
         self._settings = setting.settings
         self._manifests = setting.manifests
         self._has_operators = setting.operators
+        self._has_autoscaler = setting.autoscaler
         self._operators: dict[str, Process] = {}
         self._supervisor = supervisor
         self._binaries = binaries
@@ -160,6 +163,9 @@ class Stack:
         if self._has_operators:
             self._start_stand_in("operators-stand-in", "testbed.operators", self.plane)
             say("stand-ins for the operators of RayJobs, JobSets, PyTorchJobs and so on")
+        if self._has_autoscaler:
+            self._start_stand_in("autoscaler-stand-in", "testbed.autoscaler", self.plane)
+            say("a stand-in for an autoscaler: a pool of nodes for ProvisioningRequests")
         self.dispatcher = Dispatcher(self._supervisor, {**self.environment, **self._settings})
         self._parts.callback(self._supervisor.stop, self.dispatcher.process)
         self.dispatcher.wait_until_ready()
