@@ -96,6 +96,21 @@ def effective(requirements: ClusterRequirements, clusters: Collection[str]) -> C
     return requirements if has_members(clusters) else ANYWHERE
 
 
+def required(
+    requirements: ClusterRequirements, snapshots: Mapping[str, ClusterSnapshot]
+) -> ClusterRequirements:
+    """The requirements that count in a cycle over these clusters, by name.
+
+    Clusters that failed to provide capacity count again once no other one takes the gang, which may be closed since.
+    """
+    found = effective(requirements, snapshots)
+    failed = {name for name, _ in found.unprovisioned}
+    others = (each for name, each in snapshots.items() if name not in failed)
+    if not failed or any(rejection(found, each) is None for each in others):
+        return found
+    return found.with_all_provisioners()
+
+
 def rejection(requirements: ClusterRequirements, snapshot: ClusterSnapshot) -> Rejection | None:
     """The rejection of these requirements by a cluster, whatever its capacity; None if it accepts them."""
     for reason, message in _failed_filters(requirements, snapshot):

@@ -27,9 +27,9 @@ from dispatcher.core.scheduling.backfill import LONG_AGO, Backfill, Reservation
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import (
     ClusterSnapshot,
-    effective,
     has_members,
     rejection,
+    required,
     score,
 )
 from dispatcher.core.scheduling.equivalence_classes import class_of
@@ -283,8 +283,8 @@ class CycleState:
         """The clusters that accept the requirements, and the rejections by the others."""
         known = self._allowed.get(requirements)
         if known is None:
-            required = effective(requirements, self._by_name)
-            answers = [(snapshot, rejection(required, snapshot)) for snapshot in self._snapshots]
+            counting = required(requirements, self._by_name)
+            answers = [(snapshot, rejection(counting, snapshot)) for snapshot in self._snapshots]
             snapshots = tuple(snapshot for snapshot, refused in answers if refused is None)
             rejections = tuple(refused for _, refused in answers if refused is not None)
             known = self._allowed[requirements] = _Allowed(snapshots, rejections)

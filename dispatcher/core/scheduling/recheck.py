@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from dispatcher.core.model.gang import Assignment
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, effective, rejection
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejection, required
 from dispatcher.core.scheduling.cycle import Placed
 from dispatcher.core.scheduling.fit import fit
 
@@ -20,7 +20,7 @@ def still_fitting(placed: Iterable[Placed], snapshots: Mapping[str, ClusterSnaps
     found = []
     for each in placed:
         snapshot, gang = snapshots.get(each.cluster), each.record.gang
-        requirements = effective(each.record.requirements, snapshots)
+        requirements = required(each.record.requirements, snapshots)
         if snapshot is None or rejection(requirements, snapshot) is not None:
             continue
         if each.assignment.provisioning is not None:

@@ -35,9 +35,9 @@ from dispatcher.core.scheduling.cluster_filters import (
     CLASS_MISSING,
     NOT_SELECTED,
     ClusterSnapshot,
-    effective,
     has_members,
     rejection,
+    required,
     score,
     score_of_request,
 )
@@ -331,13 +331,13 @@ class QueueCycle:
 
     def _sites(self, gang: PendingGang) -> tuple[list[ClusterRoom], list[Rejection], list[Shortage]]:
         """The clusters that accept the gang and would have room for it if they were empty; and why others do not."""
-        required = effective(gang.record.requirements, self._snapshots)
+        counting = required(gang.record.requirements, self._snapshots)
         selectors = [
             each for place in self._forest.places_of(gang.leaves) for each in place.cluster_selectors
         ]
         sites, rejections, shortages = [], list[Rejection](), list[Shortage]()
         for room in self._rooms.values():
-            found = rejection(required, room.snapshot) or self._not_selected(room.snapshot, selectors)
+            found = rejection(counting, room.snapshot) or self._not_selected(room.snapshot, selectors)
             if found is None and (uncounted := uncounted_claims(gang.record.gang, [room.name])):
                 (found,) = uncounted
             found = found or _lacks_class(gang, room.snapshot)

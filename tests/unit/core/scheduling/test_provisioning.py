@@ -14,9 +14,10 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot, FitMode
-from dispatcher.core.scheduling.cluster_filters import PROVISIONING_FAILED, ClusterSnapshot, rejection
+from dispatcher.core.scheduling.cluster_filters import PROVISIONING_FAILED, Closed, ClusterSnapshot, rejection
 from dispatcher.core.scheduling.cycle import Outcome, Placed, Preempting, Waiting, plan
 from dispatcher.core.scheduling.fit import Shortfall, fit, fit_in_both, fits, shortfall_in_empty
+from dispatcher.core.scheduling.recheck import still_fitting
 from dispatcher.core.scheduling.scenario import parse_scenario
 from tests.builders import make_record
 
@@ -97,6 +98,18 @@ def test_cluster_that_failed_is_not_asked_in_the_same_round() -> None:
     refused = rejection(requirements, ClusterSnapshot("a", capacity(FitMode.NODE)))
     assert refused is not None
     assert (refused.reason, refused.message) == (PROVISIONING_FAILED, "no nodes")
+
+
+@pytest.mark.parametrize("is_removed", [True, False])
+def test_cluster_that_failed_is_asked_again_once_no_other_takes_the_gang(is_removed: bool) -> None:
+    record = make_record(gang=gang(), requirements=ClusterRequirements().unprovisioned_in("a", "no nodes"))
+    closed = ClusterSnapshot("b", capacity(FitMode.NODE), closed=Closed("Cordoned", "it takes nothing new"))
+    others = {} if is_removed else {"b": closed}
+    snapshots = {"a": ClusterSnapshot("a", capacity(FitMode.NODE)), **others}
+    (outcome,) = plan([record], snapshots, reservations=None)
+    assert isinstance(outcome, Placed)
+    assert outcome.cluster == "a"
+    assert still_fitting([outcome], snapshots) == [outcome]
 
 
 # --- queues that name a class ------------------------------------------------------------------------------------
