@@ -107,7 +107,9 @@ class Report:
             return {} if awaited is None else self._pending(awaited)
         if isinstance(outcome, Placed):
             nodes = [[[node, pods] for node, pods in each] for each in outcome.assignment.places]
-            return {"cluster": outcome.cluster, "nodes": nodes, "message": outcome.message}
+            placed = {"cluster": outcome.cluster, "nodes": nodes, "message": outcome.message}
+            asked = outcome.assignment.provisioning
+            return placed if asked is None else {**placed, "provisioningClass": asked.name}
         return self._pending(outcome.pending)
 
     def _pending(self, pending: Pending) -> dict[str, Any]:
@@ -181,7 +183,10 @@ class Report:
             return
         if isinstance(outcome, Placed):
             where = f"{outcome.cluster}{_on(outcome.assignment)}"
-            yield f"{record.key} fits: the next cycle dispatches it to {where}."
+            if (asked := outcome.assignment.provisioning) is None:
+                yield f"{record.key} fits: the next cycle dispatches it to {where}."
+            else:
+                yield f"{record.key} goes: the next cycle requests its capacity from class {asked.name} in {where}."
             yield from self._facts_of_author()
             yield from self._place_in_queue()
             return

@@ -65,8 +65,10 @@ class PlanReport:
             case Preempting(record, pending, cluster, victims):
                 preempt: dict[str, Any] = {"preempt": _names(victims), "for": record.name, "cluster": cluster}
                 return {**preempt, "reasons": _reasons_of(victims), "message": pending.message}
-            case Placed(record, cluster, message):
+            case Placed(record, cluster, message, assignment):
                 placed = {"dispatch": record.name, "cluster": cluster}
+                if assignment.provisioning is not None:
+                    placed["provisioningClass"] = assignment.provisioning.name
                 return {**placed, "message": message} if message else placed
         record, pending = outcome.record, outcome.pending
         advice = self.advice.get(record.uid)

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.cli.explanation_report import Report
 from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.model.nodes import Node
@@ -60,6 +61,23 @@ def test_gang_that_needs_all_cordoned_nodes_is_told_all_of_them() -> None:
     world = World((Cluster("east", (cordoned("b", 6000), cordoned("c", 6000))),), pending=(gang,))
 
     assert explain(world, "q").cordoned == (CordonedNodes("east", ("b", "c")),)
+
+
+def test_gang_whose_capacity_is_requested_is_told_from_which_class() -> None:
+    gang = make_record(name="q", uid="q", gang=make_gang(cpu=6000))
+    asked = ProvisioningClass("queued-provisioning.gke.io")
+    world = World((Cluster("east", (), provisioning=asked),), pending=(gang,))
+    found = Report(explain(world, "q"), world, {"q": gang})
+
+    assert found.as_text(None).splitlines()[0] == (
+        "default/q goes: the next cycle requests its capacity from class queued-provisioning.gke.io in east."
+    )
+    shown = found.as_value()
+    assert (shown["cluster"], shown["nodes"], shown["provisioningClass"]) == (
+        "east",
+        [],
+        "queued-provisioning.gke.io",
+    )
 
 
 def test_gang_that_lacks_approvals_is_told_which() -> None:
