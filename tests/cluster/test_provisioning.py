@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from dispatcher.api.names import UID_LABEL
 from tests.cluster.dispatch_queues import Declare
 from tests.cluster.manifests import appwrapper, item, job
 from tests.cluster.provisioning import (
@@ -48,6 +49,7 @@ async def test_gang_is_created_once_its_request_is_provisioned_and_all_of_it_goe
     assert status["waiting"]["reason"] == "AwaitingProvisioning"
     assert await world.get("RayCluster", "ray") is None
 
+    await lose_label(world, "ray-provisioning-1")
     await answer(world, "ray-provisioning-1", Accepted="nodes in 5 minutes")
     await until_waiting(world, "ray", "nodes in 5 minutes")
     await answer(world, "ray-provisioning-1", Accepted="yes", Provisioned="here they are")
@@ -70,6 +72,17 @@ async def test_gang_is_created_once_its_request_is_provisioned_and_all_of_it_goe
         "provisioning",
         "provisioned",
     ]
+
+
+async def lose_label(world: World, request: str) -> None:
+    """Take from a request the label by which it is watched, and return once the dispatcher has put it on again."""
+
+    async def look() -> bool:
+        found = await world.get(REQUEST, request)
+        return found is not None and UID_LABEL in found["metadata"]["labels"]
+
+    await world.merge(REQUEST, request, {"metadata": {"labels": {UID_LABEL: None}}})
+    await world.until(look, f"{request} is marked again")
 
 
 async def test_capacity_that_does_not_come_is_requested_again_and_then_fails_in_the_words_of_the_class(
