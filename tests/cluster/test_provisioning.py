@@ -85,6 +85,19 @@ async def lose_label(world: World, request: str) -> None:
     await world.until(look, f"{request} is marked again")
 
 
+async def test_request_goes_when_its_gang_is_complete_and_the_objects_stay_for_their_logs(
+    world: World,
+) -> None:
+    await world.start_dispatcher(provisioning=json.dumps({"className": CLASS}))
+    await world.create(appwrapper("short", item(job("short", run_for="1s"))))
+    await until_requested(world, "short-provisioning-1")
+    await answer(world, "short-provisioning-1", Provisioned="here they are")
+    await world.until_state("short", "Completed")
+    assert await world.every(REQUEST) == []
+    assert await world.every(TEMPLATE) == []
+    assert await world.names("Job") == {"short"}
+
+
 async def test_capacity_that_does_not_come_is_requested_again_and_then_fails_in_the_words_of_the_class(
     world: World,
 ) -> None:

@@ -8,6 +8,7 @@ from dispatcher.api import conditions as words
 from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.reconcile.result import NOTHING, Result, poll
+from dispatcher.core.kinds.provisioning_request import refs_of
 from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.lifecycle.confirmation import (
     Evidence,
@@ -36,11 +37,19 @@ class Remediator:
         live = cluster.live_pods.ask((record.namespace, record.uid), record.version)
         if live is None:
             return Result(is_ending=True)  # the answer wakes the AppWrapper
-        if live.live:
+        if live.live or not await self._give_back_capacity(record, cluster):
             return poll()
         now = self._attempts.now()
         change = run_steps.complete(record, decision.done, now + observed.policy.kept_completed, now)
         return Result(change, wakes_scheduler=True)
+
+    async def _give_back_capacity(self, record: Record, cluster: Cluster) -> bool:
+        """Deletes the request for the capacity of a gang that needs none any more; true once it is gone.
+
+        The wrapped objects stay for their logs, and no node has to stay for them.
+        """
+        owner = self._attempts.owner_of(record)
+        return all([await cluster.object_client.remove(ref, owner) for ref in reversed(refs_of(record))])
 
     async def end(self, record: Record, observed: ObservedState, suspected: Decision) -> Result:
         """Requeues or fails the gang, if the API server confirms the health issue that the watches show."""
