@@ -120,10 +120,7 @@ class ProvisioningStory:
         self._say("\nThe job is done. (No container runs here: an annotation ends its pod.)")
         self.player.kubectl("annotate", "pods", "-l", f"job-name={TRAIN}", "--overwrite", f"{RUN_FOR}=0s")
         self.player.until(f"{TRAIN} is completed", lambda scene: scene.row(TRAIN).state == COMPLETED)
-        self._say(
-            "\nIts objects stay for their logs until it is deleted. Then the request goes, and the nodes."
-        )
-        self.player.kubectl("delete", "appwrapper", TRAIN)
+        self._say("\nIts request is gone, so its nodes go, too. Its objects stay for their logs.")
         self.player.until("request and nodes are gone", lambda scene: not scene.requests and not scene.nodes)
 
     def _retry(self) -> None:
