@@ -309,7 +309,8 @@ class _Future:
             self._accepting[requirements] = frozenset(clusters)
         accepting = self._accepting[requirements]
         return self._held_by_endless(
-            ("clusters", accepting, pending.resource), lambda each: each.cluster in accepting
+            ("clusters", accepting, pending.resource),
+            lambda each: each.cluster in accepting and not each.awaits_capacity,
         )
 
     def _held_by_endless(

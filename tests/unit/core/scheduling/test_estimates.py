@@ -25,7 +25,7 @@ from dispatcher.core.scheduling.estimate_words import why_unknown
 from dispatcher.core.scheduling.estimates import Estimate, Estimates, UnknownStart, Why, estimated_starts
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules, world_of
 from dispatcher.core.scheduling.world import Cluster, World
-from tests.builders import NOW, at, make_core_node, make_gang, make_record
+from tests.builders import NOW, at, make_awaiting, make_core_node, make_gang, make_record
 
 GPU = "nvidia.com/gpu"
 
@@ -63,6 +63,13 @@ def starts(*records: Record, **fields: Any) -> dict[str, Estimate]:  # noqa: ANN
 
 def unknown(why: Why, reason: str = "", resource: str = "", *gangs: str) -> UnknownStart:
     return UnknownStart(why, reason, resource, gangs)
+
+
+def test_gang_that_awaits_its_capacity_holds_none_that_another_lacks() -> None:
+    awaiting = make_awaiting(make_record(name="w", uid="w", gang=make_gang(gpu=4)))
+    estimate = starts(running("r"), awaiting, queued("q"))["q"]
+    assert isinstance(estimate, UnknownStart)
+    assert estimate.gangs == ("r",)
 
 
 def test_gangs_that_need_the_same_devices_start_one_after_the_other() -> None:
