@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dispatcher.core.kinds.object_status import End, ObjectState
+from dispatcher.core.kinds.provisioning_request import REQUEST_ITEM
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.lifecycle.health import keeps_what_ended
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
@@ -16,7 +17,12 @@ LINGERING: Final = timedelta(seconds=5)
 
 
 def stays(ref: ObjectRef, record: Record, state: ObjectState | None, kinds: Kinds = BUILT_IN) -> bool:
-    """True for an object that a failed gang keeps for its logs, or that the next attempt does not create again."""
+    """True for an object that a failed gang keeps for its logs, or that the next attempt does not create again.
+
+    What requests the capacity of an attempt never stays: no node has to stay for logs.
+    """
+    if ref.item <= REQUEST_ITEM:
+        return False
     if record.phase is Phase.FAILING:
         return keeps_what_ended(record) and not takes_capacity(ref, state, kinds)
     return ref.done

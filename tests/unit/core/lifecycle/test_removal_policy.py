@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from dispatcher.core.kinds.object_status import End, ObjectState
+from dispatcher.core.kinds.provisioning_request import refs_of
 from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
@@ -19,7 +20,7 @@ from dispatcher.core.lifecycle.removal import (
     takes_capacity,
 )
 from dispatcher.core.model.record import Phase
-from tests.builders import at, make_record, make_ref
+from tests.builders import at, make_awaiting, make_record, make_ref
 
 OPEN, SUCCEEDED, FAILED = (ObjectState(end) for end in (End.OPEN, End.SUCCEEDED, End.FAILED))
 
@@ -57,6 +58,14 @@ def test_failed_gang_keeps_what_has_ended_for_its_logs() -> None:
     failing, ref = make_record(Phase.FAILING), make_ref(kind="Job", api_version="batch/v1")
     assert [stays(ref, failed_by_itself, state) for state in (FAILED, OPEN)] == [True, False]
     assert not stays(ref, replace(failing, reason="MinPodsNotRunning"), FAILED)
+
+
+def test_request_for_the_capacity_of_a_failed_gang_does_not_stay() -> None:
+    issue = EvictionReason("FailedComponent", "it failed")
+    failing = run_steps.fail(make_record(Phase.RUNNING), issue, at(60)).after
+    refs = refs_of(make_awaiting())
+    assert refs
+    assert not any(stays(ref, failing, OPEN) for ref in refs)
 
 
 @pytest.mark.parametrize(("after", "expected"), [(timedelta(0), False), (LINGERING, True)])
