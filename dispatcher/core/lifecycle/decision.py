@@ -243,8 +243,12 @@ def _await_capacity(record: Record, seen: ObservedState) -> Decision | None:
     noted = attempt.provisioning
     if seen.draining:
         return Decision(Step.REQUEST_ELSEWHERE, words.CLUSTER_DRAINING, seen.draining)
-    if not noted.request_uid or seen.request_is_absent:
+    if not noted.request_uid:
         return Decision(Step.REQUEST_CAPACITY)
+    noted_at = noted.noted_at or attempt.decided_at
+    if seen.request_is_absent:
+        again = noted_at + provisioning.LEAST_BETWEEN_REQUESTS
+        return Decision(Step.NOOP, until=again) if again > seen.now else Decision(Step.REQUEST_CAPACITY)
     answer = provisioning.answer_of(seen.request)
     said = provisioning.sentence(seen.request, attempt.cluster)
     if answer in provisioning.BROKEN:
@@ -253,7 +257,7 @@ def _await_capacity(record: Record, seen: ObservedState) -> Decision | None:
         return Decision(Step.TAKE_PROVISIONED, message=said)
     if seen.request is None or said == noted.message:
         return NOOP
-    due = (noted.noted_at or attempt.decided_at) + provisioning.LEAST_BETWEEN_NOTES
+    due = noted_at + provisioning.LEAST_BETWEEN_NOTES
     is_first = noted.message == provisioning.sentence(None, attempt.cluster)
     if due > seen.now and not is_first:
         return Decision(Step.NOOP, until=due)

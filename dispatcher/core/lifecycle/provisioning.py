@@ -15,6 +15,10 @@ from dispatcher.core.kinds.object_status import ObjectState
 LEAST_BETWEEN_NOTES: Final = timedelta(seconds=30)
 """Pause between two notes of what the class says: an ETA may change with every look of an autoscaler."""
 
+LEAST_BETWEEN_REQUESTS: Final = timedelta(seconds=1)
+"""Pause between a note and a request that is made again: its deletion may be repeated in a loop, and a watch may need a
+moment to show a new one."""
+
 
 class Answer(StrEnum):
     """The conditions of a ProvisioningRequest that decide, the first of them that is true first."""

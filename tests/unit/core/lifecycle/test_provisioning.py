@@ -45,6 +45,11 @@ def test_request_that_somebody_deleted_is_made_again() -> None:
     assert see(make_requested(), absent=True).step is Step.REQUEST_CAPACITY
 
 
+def test_request_that_is_deleted_in_a_loop_is_made_again_once_a_second() -> None:
+    assert see(make_requested(), absent=True, seconds=2.5) == Decision(Step.NOOP, until=at(3))
+    assert see(make_requested(), absent=True, seconds=3).step is Step.REQUEST_CAPACITY
+
+
 @pytest.mark.parametrize(
     ("conditions", "step"),
     [
