@@ -18,7 +18,7 @@ from dispatcher.api.annotations import FaultTolerance
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
 from dispatcher.api.names import APPWRAPPER_VERSION
 from dispatcher.core.kinds.manifest import NodeHint, Owner
-from dispatcher.core.kinds.provisioning_request import pod_annotations, templates_without_request
+from dispatcher.core.kinds.provisioning_request import pod_annotations
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.lifecycle.policy import KEPT, LifecyclePolicy, policy_of
 from dispatcher.core.model.record import Record
@@ -133,7 +133,6 @@ def owner_of(record: Record, hub_id: str) -> Owner:
         hub_id=hub_id,
         hints=_hints(record),
         pod_annotations=pod_annotations(record),
-        plain=templates_without_request(record),
     )
 
 

@@ -62,8 +62,7 @@ class Owner:
     """The AppWrapper that an object is created for, its attempt and its hub.
 
     In a member cluster there is no AppWrapper: `anchor` is the ConfigMap there of this attempt. `hints` are the places
-    of the gang's pods at its dispatch. Its pods get the `pod_annotations`, but for those of `plain` templates, by item
-    and path inside the wrapped object.
+    of the gang's pods at its dispatch. All its pods get the `pod_annotations`.
     """
 
     uid: str
@@ -76,7 +75,6 @@ class Owner:
     anchor: Anchor | None = None
     hints: tuple[NodeHint, ...] = ()
     pod_annotations: Mapping[str, str] = field(default_factory=dict)
-    plain: frozenset[tuple[int, str]] = frozenset()
 
     def reference(self) -> Json:
         """The owner reference by which Kubernetes deletes the object with its owner."""
@@ -273,30 +271,25 @@ def _annotations(wrapped: WrappedObject, owner: Owner) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _PodMarks:
-    """Additions to the pod templates of one object: labels to all, `infos` and hinted nodes by path.
-
-    Annotations are added to all but those with `plain` paths.
-    """
+    """Additions to the pod templates of one object: labels and annotations to all, `infos` and hinted nodes by path."""
 
     labels: Mapping[str, str]
     infos: Mapping[str, Mapping[str, Any]]
     hints: Mapping[str, tuple[str, ...]]
     annotations: Mapping[str, str] = field(default_factory=dict)
-    plain: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, wrapped: WrappedObject, owner: Owner) -> _PodMarks:
         labels = _labels(wrapped, owner) | {names.ITEM_LABEL: str(wrapped.index)}
         hints = {template_path(each.path): each.nodes for each in owner.hints if each.item == wrapped.index}
         infos = {pod_set.path: pod_set.info for pod_set in wrapped.pod_sets}
-        plain = frozenset(template_path(path) for item, path in owner.plain if item == wrapped.index)
-        return cls(labels, infos, hints, owner.pod_annotations, plain)
+        return cls(labels, infos, hints, owner.pod_annotations)
 
     def put_on(self, template: Json, path: str) -> Json:
         informed = _hinted(_informed(template, self.infos.get(path, {})), self.hints.get(path, ()))
         metadata = without_server_fields(informed.get("metadata") or {})
         metadata["labels"] = _labelled(metadata.get("labels"), self.labels)
-        if self.annotations and path not in self.plain:
+        if self.annotations:
             metadata["annotations"] = {**(metadata.get("annotations") or {}), **self.annotations}
         return {**{key: value for key, value in informed.items() if key != STATUS}, "metadata": metadata}
 

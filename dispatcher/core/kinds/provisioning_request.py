@@ -57,7 +57,7 @@ def request_name(name: str, attempt: int) -> str:
 
 
 def pod_annotations(record: Record) -> Mapping[str, str]:
-    """The annotations by which pods of the current attempt use its requested capacity; none without a request."""
+    """The annotations by which the pods of the current attempt use its requested capacity; none without a request."""
     attempt = record.attempt
     if attempt is None or attempt.provisioning is None:
         return {}
@@ -65,20 +65,6 @@ def pod_annotations(record: Record) -> Mapping[str, str]:
         CONSUME_ANNOTATION: request_name(record.name, attempt.number),
         CLASS_ANNOTATION: attempt.provisioning.asked.name,
     }
-
-
-def templates_without_request(record: Record) -> frozenset[tuple[int, str]]:
-    """The templates, by item and path, whose pods use no requested capacity.
-
-    Such a pod must not name the request: cluster-autoscaler adds no node for a pod that does.
-    Source: https://github.com/kubernetes/autoscaler/tree/master/cluster-autoscaler/processors/provreq
-    """
-    attempt = record.attempt
-    if attempt is None or attempt.provisioning is None:
-        return frozenset()
-    pod_sets, asked = record.placed_gang.pod_sets, attempt.provisioning.asked
-    managed = {(each.item, each.path) for each in pod_sets if asked.manages(each.requests)}
-    return frozenset((each.item, each.path) for each in pod_sets) - managed
 
 
 def request_ref(record: Record) -> ObjectRef | None:

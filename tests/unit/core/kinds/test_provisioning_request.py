@@ -19,7 +19,6 @@ from dispatcher.core.kinds.provisioning_request import (
     pod_annotations,
     refs_of,
     request_name,
-    templates_without_request,
 )
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.provisioning import Provisioning
@@ -251,20 +250,17 @@ def test_names_are_unique_short_enough_and_those_of_the_attempt() -> None:
     assert all(re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", name) for name in names)
 
 
-def test_pods_name_the_request_whose_capacity_they_use_and_others_do_not() -> None:
+def test_pods_of_the_gang_name_the_request_that_they_use() -> None:
     annotations = pod_annotations(make())
     assert annotations == {
         "autoscaling.x-k8s.io/consume-provisioning-request": "aw-provisioning-1",
         "autoscaling.x-k8s.io/provisioning-class-name": "queued-provisioning.gke.io",
     }
     assert pod_annotations(make_record()) == {}
-    plain = templates_without_request(make())
-    assert plain == {(0, HEAD_PODS.path)}
-    assert templates_without_request(make_record()) == frozenset()
-    built = build(CLUSTER, replace(make_owner(), pod_annotations=annotations, plain=plain))
+    built = build(CLUSTER, replace(make_owner(), pod_annotations=annotations))
     head = built["spec"]["headGroupSpec"]["template"]
     worker = built["spec"]["workerGroupSpecs"][0]["template"]
-    assert "annotations" not in head["metadata"]
+    assert annotations.items() <= head["metadata"]["annotations"].items()
     assert annotations.items() <= worker["metadata"]["annotations"].items()
 
 
