@@ -8,11 +8,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
-from dispatcher.api.provisioning import ProvisioningClass, RetryRule
+from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.selector import parse_selector
+from dispatcher.core.model.document import Entry
 from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
 from dispatcher.core.model.nodes import (
     LabelOperator,
@@ -33,6 +34,7 @@ from dispatcher.core.model.record import (
 )
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Kind
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.declaration import read_provisioning
 
 
 def queued_or_running_of(row: Mapping[Any, Any]) -> Record:
@@ -115,26 +117,9 @@ def growth_of(steps: Sequence[Mapping[str, Any]] | None) -> tuple[Growth, ...]:
     return tuple(Growth(datetime.fromisoformat(each["at"]), Resources(each["amounts"])) for each in latest)
 
 
-def class_row(asked: ProvisioningClass) -> dict[str, object]:
-    """A provisioning class as JSON: `class_of` reads it."""
-    retry = asked.retry
-    return {
-        "name": asked.name,
-        "managed": sorted(asked.managed),
-        "parameters": asked.parameters,
-        "limit": retry.limit,
-        "base": retry.base.total_seconds(),
-        "longest": retry.longest.total_seconds(),
-    }
-
-
 def class_of(value: Mapping[str, Any]) -> ProvisioningClass:
-    """The provisioning class that `class_row` has written."""
-    pauses = (timedelta(seconds=value[key]) for key in ("base", "longest"))
-    parameters = tuple((name, given) for name, given in value["parameters"])
-    return ProvisioningClass(
-        value["name"], frozenset(value["managed"]), parameters, RetryRule(value["limit"], *pauses)
-    )
+    """The provisioning class that `write_provisioning` has written. Raises `DocumentError`, a `ValueError`."""
+    return read_provisioning(Entry(value, "provisioning"))
 
 
 def provisioning_of(value: Mapping[str, Any] | None) -> Provisioning | None:

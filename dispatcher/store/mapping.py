@@ -34,11 +34,11 @@ from dispatcher.core.model.record import (
     Record,
 )
 from dispatcher.core.model.requirements import ClusterRequirements, Rejection
+from dispatcher.core.queues.declaration import write_provisioning
 from dispatcher.errors import DataRefused
 from dispatcher.store import tables
 from dispatcher.store.gang_rows import (
     assignment_of,
-    class_row,
     gang_of,
     growth_of,
     provisioning_of,
@@ -193,7 +193,7 @@ def _provisioning_row(provisioning: Provisioning | None) -> Row | None:
     if provisioning is None:
         return None
     return {
-        "class": class_row(provisioning.asked),
+        "class": write_provisioning(provisioning.asked),
         "request_uid": provisioning.request_uid,
         "message": provisioning.message,
         "noted_at": provisioning.noted_at,

@@ -21,7 +21,7 @@ from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
-from dispatcher.core.queues.declaration import parse_dispatch_queue, write_queue
+from dispatcher.core.queues.declaration import parse_dispatch_queue, write_provisioning, write_queue
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill import Reservation
 from dispatcher.core.scheduling.capacity import FitMode
@@ -30,7 +30,7 @@ from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods, 
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.world import Cluster
 from dispatcher.errors import StoreError
-from dispatcher.store.gang_rows import assignment_of, class_of, class_row
+from dispatcher.store.gang_rows import assignment_of, class_of
 
 VERSION: Final = 1
 _LEVEL: Final = 1
@@ -66,7 +66,7 @@ def lines_of(facts: ClusterFacts) -> Steps[list[bytes]]:
             "creates_namespaces": cluster.creates_namespaces,
             "closed_namespaces": cluster.closed_namespaces,
             "errors": cluster.errors,
-            "provisioning": class_row(cluster.provisioning) if cluster.provisioning else None,
+            "provisioning": write_provisioning(cluster.provisioning) if cluster.provisioning else None,
         },
         "reservations": facts.reservations,
     }

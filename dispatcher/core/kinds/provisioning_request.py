@@ -24,8 +24,8 @@ from dispatcher.core.model.resources import Resources
 
 Json = dict[str, Any]
 
-API_VERSION: Final = "autoscaling.x-k8s.io/v1"
 GROUP: Final = "autoscaling.x-k8s.io"
+API_VERSION: Final = f"{GROUP}/v1"
 KIND: Final = "ProvisioningRequest"
 TEMPLATE_KIND: Final = "PodTemplate"
 

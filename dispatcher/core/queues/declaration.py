@@ -160,6 +160,7 @@ def _queue(name: str, spec: Entry, resources: Sequence[str]) -> Queue:
         parent.fail("a queue cannot be its own parent")
     sharing = spec.child("sharing")
     strategy, approvals = spec.child("queueingStrategy"), spec.child("approvals")
+    provisioning = spec.child("provisioning")
     return Queue(
         name=name,
         parent=None if parent.value is None else parent.name(),
@@ -180,7 +181,7 @@ def _queue(name: str, spec: Entry, resources: Sequence[str]) -> Queue:
         namespace_selector=spec.child("namespaceSelector").selector(),
         stop_policy=StopPolicy(spec.child("stopPolicy").one_of(list(StopPolicy), StopPolicy.NONE)),
         approvals=None if approvals.value is None else read_approvals(approvals),
-        provisioning=_provisioning(spec.child("provisioning")),
+        provisioning=None if provisioning.value is None else read_provisioning(provisioning),
     )
 
 
@@ -211,9 +212,8 @@ def _while_borrowing(entry: Entry) -> WhileBorrowing | None:
     return None if entry.value is None else WhileBorrowing(_priority(entry.child("maxPriority")))
 
 
-def _provisioning(entry: Entry) -> ProvisioningClass | None:
-    if entry.value is None:
-        return None
+def read_provisioning(entry: Entry) -> ProvisioningClass:
+    """The class that `provisioning` declares. Raises `DocumentError`."""
     name, retry = entry.child("className"), entry.child("retry")
     if not is_subdomain(name.name()):
         name.fail("must be the name of a provisioning class, such as queued-provisioning.gke.io")
@@ -277,7 +277,7 @@ def write_queue(queue: Queue) -> dict[str, Any]:
         "namespaceSelector": str(queue.namespace_selector),
         "stopPolicy": queue.stop_policy,
         "approvals": None if queue.approvals is None else list(queue.approvals),
-        "provisioning": None if queue.provisioning is None else _written_provisioning(queue.provisioning),
+        "provisioning": None if queue.provisioning is None else write_provisioning(queue.provisioning),
     }
 
 
@@ -287,7 +287,8 @@ def _written_quota(resource: str, quota: Quota) -> dict[str, str]:
     return {key: f"{value}{unit}" for key, value in amounts if value is not None}
 
 
-def _written_provisioning(asked: ProvisioningClass) -> dict[str, Any]:
+def write_provisioning(asked: ProvisioningClass) -> dict[str, Any]:
+    """The value of `provisioning` that declares a class: `read_provisioning` reads it back."""
     return {
         "className": asked.name,
         "managedResources": sorted(asked.managed),
