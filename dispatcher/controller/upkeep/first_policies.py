@@ -29,7 +29,7 @@ class FirstPolicies:
         self._unread: dict[str, None] = {}
 
     def begin(self) -> None:
-        """Note the active gangs; a gang whose AppWrapper was deleted needs no policy."""
+        """Note the uids of active gangs. The AppWrappers of some were deleted: these gangs are left out."""
         active = (each.uid for each in self._cache.records() if each.phase in ACTIVE)
         self._unread = {uid: None for uid in active if self._informer.view(uid) is not None}
 

@@ -124,7 +124,7 @@ OWN_ROWS: Final[tuple[KnownKind, ...]] = (
         ),
     ),
 )
-"""The kinds that the dispatcher itself creates for a gang beside its wrapped objects, and whose status it reads."""
+"""The kinds of objects that no author wraps: the dispatcher creates them for a gang and reads their status."""
 
 VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "": ("v1",),

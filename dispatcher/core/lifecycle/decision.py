@@ -236,7 +236,7 @@ def _decide_inactive(record: Record, seen: ObservedState) -> Decision:
 
 
 def _await_capacity(record: Record, seen: ObservedState) -> Decision | None:
-    """The step of a gang whose capacity is requested; None once the capacity is there, or without a request."""
+    """The next step of a gang that waits for requested capacity; None for a gang that does not wait for any."""
     attempt = record.attempt
     if attempt is None or attempt.provisioning is None or not attempt.awaits_capacity:
         return None

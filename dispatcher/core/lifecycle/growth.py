@@ -33,7 +33,7 @@ _AT_FULL_PACE: Final = 4
 
 
 def growth_of(demand: Resources, bound: Resources) -> Resources:
-    """The growth of a gang whose bound pods request `bound` in all; at most `LARGEST_AMOUNT` of each resource."""
+    """The amounts of `bound`, the requests of all bound pods, beyond the demand; each at most `LARGEST_AMOUNT`."""
     beyond = (bound - demand).positive_part()
     return Resources({name: min(amount, LARGEST_AMOUNT) for name, amount in beyond.items()})
 

@@ -1,4 +1,4 @@
-"""What the answers to a ProvisioningRequest mean for the gang that waits for its capacity.
+"""Reads the answer to a ProvisioningRequest, and says it in a sentence.
 
 Source: https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/proposals/provisioning-request.md
 """
@@ -43,7 +43,7 @@ def answer_of(state: ObjectState | None) -> Answer:
 
 
 def sentence(state: ObjectState | None, cluster: str) -> str:
-    """What is known of a request, in a sentence as a record keeps it, with the words of its class if it has any."""
+    """A sentence about the state of a request, in one line. It ends with the message of the class, if there is one."""
     answer = answer_of(state)
     said = f": {state.message}" if state is not None and state.message else ""
     if answer is Answer.NONE:

@@ -1,4 +1,4 @@
-"""Steps of a gang whose capacity is requested from a provisioning class before its objects are created."""
+"""Steps of a gang that waits for requested capacity: the request is noted, answered, or tried again."""
 
 from __future__ import annotations
 

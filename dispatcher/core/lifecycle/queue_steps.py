@@ -145,8 +145,8 @@ def note_not_evaluated(record: Record, pending: Pending, now: datetime) -> Chang
 def await_approvals(record: Record, pending: Pending, now: datetime) -> Change:
     """Notes which approvals the gang lacks: from now on it takes part in no cycle.
 
-    What it was granted in its queue ends: the start of its starvation bound, and the capacity of gangs that were
-    preempted for it.
+    The gang loses two grants of its queue: its starvation bound starts anew, and it has no claim any more on the
+    capacity of gangs that were preempted for it.
     """
     return change_by(
         record,

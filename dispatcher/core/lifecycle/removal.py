@@ -19,7 +19,7 @@ LINGERING: Final = timedelta(seconds=5)
 def stays(ref: ObjectRef, record: Record, state: ObjectState | None, kinds: Kinds = BUILT_IN) -> bool:
     """True for an object that a failed gang keeps for its logs, or that the next attempt does not create again.
 
-    What requests the capacity of an attempt never stays: no node has to stay for logs.
+    A ProvisioningRequest and its PodTemplates never stay: logs need no nodes.
     """
     if ref.item <= REQUEST_ITEM:
         return False

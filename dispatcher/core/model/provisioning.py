@@ -13,7 +13,7 @@ from typing import Final
 from dispatcher.api.provisioning import ProvisioningClass
 
 AWAITING_CAPACITY: Final = "AwaitingProvisioning"
-"""Pending reason of a gang whose ProvisioningRequest is not answered yet."""
+"""Pending reason of a gang that waits for the answer to its ProvisioningRequest."""
 
 
 @dataclass(frozen=True, slots=True)
