@@ -120,6 +120,7 @@ async def test_queue_requests_the_capacity_of_its_gangs_within_its_quota(
     await declare(
         "default",
         resources={GPU: {"nominalQuota": 2}},
+        preemption={"withinQueue": "LowerPriority"},
         provisioning={"className": CLASS, "managedResources": [GPU]},
     )
     await world.start_dispatcher()
@@ -129,6 +130,14 @@ async def test_queue_requests_the_capacity_of_its_gangs_within_its_quota(
     status = await until_waiting(world, "second", "quota")
     assert status["waiting"]["reason"] == "InsufficientQuota"
     assert await world.names(REQUEST) == {"first-provisioning-1"}
+    urgent = gpu_gang("urgent")
+    urgent["spec"]["priority"] = 9
+    await world.create(urgent)
+    await until_requested(world, "urgent-provisioning-1")
+    assert await world.names(REQUEST) == {"urgent-provisioning-1"}
+    assert await world.names(TEMPLATE) == {"ppt-urgent-provisioning-1-0"}
+    await world.delete("urgent")
+    await until_requested(world, "first-provisioning-2")
     await world.delete("first")
     await until_requested(world, "second-provisioning-1")
 

@@ -152,6 +152,7 @@ def preempt(
         conditions=after_requeue(evicted(record, eviction, now), now),
         reason=reason,
         message=eviction.full_message,
+        pending=None,
         unhealthy=None,
         eligible_at=None,
         preempted_at=preempted_at,

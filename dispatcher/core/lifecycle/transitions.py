@@ -143,6 +143,12 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
         _FAILING,
         "the requested capacity does not come, after all retries",
     ),
+    Transition(
+        _DISPATCHING,
+        Cause.PREEMPTED,
+        _REQUEUEING,
+        "a gang of a queue makes it give way while it awaits capacity, or its queue is drained",
+    ),
     Transition(_DISPATCHING, Cause.CREATED, _DISPATCHED, "every wrapped object was created"),
     Transition(_DISPATCHING, Cause.CREATION_REFUSED, _FAILING, "an object can never be created"),
     Transition(_DISPATCHING, Cause.CREATION_POSTPONED, _REQUEUEING, "an object cannot be created now"),

@@ -123,7 +123,7 @@ class QueueReport:
             return (
                 f"gangs of queue {its.name} with priority {its.preemptible_below} or more are never preempted"
             )
-        if ran < its.min_runtime:
+        if other.is_protected(its.min_runtime, self._now):
             least = int(its.min_runtime.total_seconds())
             return f"it has run for {int(ran.total_seconds())} s, and is not preempted before {least} s"
         if not may_preempt(gang, place, other, its.name):

@@ -154,8 +154,7 @@ class QueueCycle:
         self._active: dict[str, list[ActiveGang]] = {}
         for gang in facts.active:
             if gang.is_leaving:
-                if not gang.awaits_capacity:
-                    leaving.setdefault(gang.cluster, []).append((gang.uid, gang.demand))
+                leaving.setdefault(gang.cluster, []).append((gang.uid, gang.demand))
                 continue
             for leaf in gang.leaves:
                 self._active.setdefault(leaf, []).append(gang)

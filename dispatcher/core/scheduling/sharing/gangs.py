@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Final, NamedTuple
 
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model.preemption import PREEMPTIONS_WITHIN
 from dispatcher.core.model.record import ACTIVE, HOLDING, Phase, Record
-from dispatcher.core.model.resources import Resources
+from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.forest import Place
 from dispatcher.core.queues.queue import Order
 from dispatcher.core.scheduling import cluster_filters, ordering
@@ -52,8 +52,10 @@ class PendingGang(_RecordedGang):
 class ActiveGang(_RecordedGang):
     """A gang that holds capacity of a cluster, and quota in its leaves.
 
+    `dispatched_at` is when its objects were to be created: at the dispatch, or once the requested capacity was there.
     `is_leaving` is true while it is deleted, suspended, requeued or preempted, unless its cluster does not answer.
-    `is_fixed` is true for a gang that nobody may preempt now: it is being created, or its cluster does not answer.
+    `is_fixed` is true for a gang that nobody may preempt now: it is being created, or its cluster does not answer. A
+    gang that awaits the capacity that it requested is not being created yet.
     """
 
     cluster: str
@@ -69,8 +71,15 @@ class ActiveGang(_RecordedGang):
 
     @property
     def demand(self) -> Resources:
-        """Its demand in its cluster, which may be less than its queues are charged with."""
-        return self.record.gang.in_cluster(self.cluster).demand
+        """The amounts that it takes of its cluster for its demand, which may be less than its queues are charged with.
+
+        While it awaits capacity it takes none.
+        """
+        return NOTHING if self.awaits_capacity else self.record.gang.in_cluster(self.cluster).demand
+
+    def is_protected(self, min_runtime: timedelta, now: datetime) -> bool:
+        """True if it has not run for as long as its queue lets a gang run; one that awaits capacity does not run."""
+        return now - self.dispatched_at < min_runtime and not self.awaits_capacity
 
 
 class Rank(NamedTuple):
@@ -128,11 +137,12 @@ def active_gang(record: Record, *, is_silent: bool) -> ActiveGang | None:
     attempt = record.attempt
     if record.phase not in HOLDING or attempt is None:
         return None
-    is_leaving = record.phase not in ACTIVE and record.phase is not Phase.DISPATCHING
+    is_beginning = record.phase is Phase.DISPATCHING
+    may_end = record.phase in ACTIVE or (is_beginning and attempt.awaits_capacity)
     return ActiveGang(
         record,
         attempt.cluster,
-        attempt.decided_at,
-        is_leaving=is_leaving and not is_silent,
-        is_fixed=record.phase not in ACTIVE or is_silent,
+        attempt.began_at,
+        is_leaving=record.phase not in ACTIVE and not is_beginning and not is_silent,
+        is_fixed=is_silent or not may_end,
     )

@@ -258,7 +258,7 @@ class VictimSearch:
                 for each in self.active.get(leaf, ())
                 if not each.is_leaving
                 and not each.is_fixed
-                and self.now - each.dispatched_at >= place.min_runtime
+                and not each.is_protected(place.min_runtime, self.now)
                 and self._is_preemptible(each)
             ]
             found.sort(key=lambda each: victim_order(each, leaf))

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 import yaml
 
 from dispatcher.api.provisioning import ProvisioningClass
+from dispatcher.core.lifecycle import provisioning_steps
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim, StopPolicy, WithinQueue
 from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot, FitMode
 from dispatcher.core.scheduling.cluster_filters import PROVISIONING_FAILED, Closed, ClusterSnapshot, rejection
 from dispatcher.core.scheduling.cycle import Outcome, Placed, Preempting, Waiting, plan
 from dispatcher.core.scheduling.fit import Shortfall, fit, fit_in_both, fits, shortfall_in_empty
 from dispatcher.core.scheduling.recheck import still_fitting
 from dispatcher.core.scheduling.scenario import parse_scenario
-from tests.builders import make_record
+from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts, QueueOutcome
+from dispatcher.core.scheduling.sharing.gangs import active_gang
+from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
+from tests.builders import at, make_awaiting, make_record
 
 GPU = "nvidia.com/gpu"
 ASKED = ProvisioningClass("queued-provisioning.gke.io", frozenset({GPU}))
@@ -169,6 +176,57 @@ pending:
     )
     assert isinstance(outcome, Preempting)
     assert [victim.uid for victim, _ in outcome.victims] == ["low"]
+
+
+def test_gang_that_awaits_capacity_gives_its_quota_to_a_more_urgent_one_and_no_room() -> None:
+    """A minimal run time does not protect it: it does not run."""
+    awaiting = make_awaiting(make_record(uid="early", queue="a", gang=gang()))
+    urgent = make_record(uid="urgent", queue="a", priority=9, gang=gang())
+    (outcome,) = cycle_of(STRICT, [urgent], awaiting)
+    assert isinstance(outcome, Preempting)
+    assert [victim.record for victim, _ in outcome.victims] == [awaiting]
+
+    small = make_record(uid="small", queue="b", priority=9, gang=gang(gpus=0, cpu=5000))
+    (outcome,) = cycle_of(STRICT, [small], awaiting)
+    assert not isinstance(outcome, Preempting)
+
+
+def test_stopped_queue_drains_a_gang_that_awaits_capacity_but_none_that_is_being_created() -> None:
+    awaiting = make_awaiting(make_record(uid="early", queue="a", gang=gang()))
+    stopped = [replace(STRICT[0], stop_policy=StopPolicy.HOLD_AND_DRAIN), *STRICT[1:]]
+    (outcome,) = cycle_of(stopped, [], awaiting)
+    assert isinstance(outcome, Drained)
+    assert [victim.record for victim, _ in outcome.victims] == [awaiting]
+    assert cycle_of(stopped, [], provisioning_steps.provisioned(awaiting, "here", at(9)).after) == []
+
+
+def test_gang_whose_capacity_came_is_protected_from_then_on() -> None:
+    awaiting = make_awaiting(make_record(uid="early", queue="a", gang=gang()))
+    there = provisioning_steps.provisioned(awaiting, "here", at(60)).after
+    active = active_gang(there, is_silent=False)
+    assert active is not None
+    least = timedelta(seconds=30)
+    assert [active.is_protected(least, at(second)) for second in (89, 90)] == [True, False]
+
+
+STRICT = [
+    Queue(
+        "a",
+        resources={GPU: Quota(8)},
+        preemption=Preemption(within_queue=WithinQueue.LOWER_PRIORITY),
+        min_runtime=timedelta(hours=1),
+        provisioning=ASKED,
+    ),
+    Queue("b", preemption=Preemption(within_queue=WithinQueue.LOWER_PRIORITY, reclaim=Reclaim.ANY)),
+]
+
+
+def cycle_of(queues: list[Queue], pending: list[Record], active: Record) -> list[QueueOutcome]:
+    """The outcomes of a cycle over gangs that wait, beside one that holds quota."""
+    found = active_gang(active, is_silent=False)
+    assert found is not None
+    facts = QueueFacts(Forest.of(queues), QueuedGangs.of(pending, at(3)), [found], at(3))
+    return QueueCycle(facts, {"hub": ClusterSnapshot("hub", capacity(FitMode.NODE, None))}).run()
 
 
 def test_cluster_that_declares_another_class_is_not_asked() -> None:
