@@ -25,6 +25,7 @@ VIEWS: Final = (
     "pending_reasons",
     "evictions",
     "preemptions",
+    "capacity_requests",
     "failures_daily",
     "dispatch_latency",
     "cluster_events",

@@ -24,6 +24,9 @@ ASKED = ProvisioningClass(
 )
 
 
+WRAPS = ClusterRequirements(namespace="default", kinds=frozenset({("batch/v1", "Job")}))
+
+
 async def take(queue: QueueStore, database_url: str, change: Change) -> Record:
     """The record after a committed step, which the database has as it is."""
     (record,) = (await queue.commit([change])).accepted
@@ -43,8 +46,7 @@ async def request(queue: QueueStore, database_url: str, record: Record, seconds:
 async def test_life_with_requests_for_capacity_is_stored_step_by_step(
     database_url: str, queue: QueueStore
 ) -> None:
-    wraps = ClusterRequirements(namespace="default", kinds=frozenset({("batch/v1", "Job")}))
-    record = await take(queue, database_url, make_submit(requirements=wraps))
+    record = await take(queue, database_url, make_submit(requirements=WRAPS))
     record = await request(queue, database_url, record, 10)
     failed = provisioning_steps.fail(record, "no nodes", has_other_cluster=True, now=at(20))
     record = await take(queue, database_url, failed)
@@ -60,6 +62,25 @@ async def test_life_with_requests_for_capacity_is_stored_step_by_step(
     assert record.attempt is not None
     assert not record.attempt.awaits_capacity
     await take(queue, database_url, creation_steps.created(record, (make_ref(),), at(61)))
+
+
+async def test_history_has_each_request_with_its_answer(database_url: str, queue: QueueStore) -> None:
+    record = await take(queue, database_url, make_submit(requirements=WRAPS))
+    record = await request(queue, database_url, record, 90_010)
+    failed = provisioning_steps.fail(record, "no nodes", has_other_cluster=True, now=at(90_025))
+    record = await take(queue, database_url, failed)
+    record = await take(queue, database_url, removal_steps.removed(record, at(90_026)))
+    record = await request(queue, database_url, record, 90_030)
+    requests = "SELECT attempt, cluster, class, answer, message, provisioned_at, wait_s FROM history.capacity_requests"
+    refused = (1, "hub", ASKED.name, "not provisioned", "no nodes", None, 16.0)
+    first, second = rows_of(database_url, f"{requests} ORDER BY attempt")
+    assert first == refused
+    assert second[:6] == (2, "hub", ASKED.name, "awaited", "requested", None)
+
+    record = await take(queue, database_url, provisioning_steps.provisioned(record, "there", at(90_060)))
+    there = (2, "hub", ASKED.name, "provisioned", "there", at(90_060), 30.0)
+    assert rows_of(database_url, f"{requests} ORDER BY attempt") == [refused, there]
+    await take(queue, database_url, removal_steps.delete(record, at(90_070)))
 
 
 async def test_request_is_lost_in_the_revision_before(database_url: str, queue: QueueStore) -> None:

@@ -73,6 +73,7 @@ def fail(record: Record, message: str, has_other_cluster: bool, now: datetime) -
             reason=words.PROVISIONING_FAILED,
             message=message,
             pending=None,
+            attempt=_answered(record, message),
         )
     pause = retry.pause(failures)
     return _try_again(
@@ -108,8 +109,15 @@ def _try_again(
         message=message,
         eligible_at=eligible_at,
         pending=Pending(words.PROVISIONING_FAILED, message, cluster=live_attempt(record).cluster),
+        attempt=_answered(record, message),
         **fields,
     )
+
+
+def _answered(record: Record, message: str) -> Attempt:
+    """The attempt with what the class said last."""
+    attempt, provisioning = _awaiting(record)
+    return replace(attempt, provisioning=replace(provisioning, message=message))
 
 
 def _in_words(pause: timedelta) -> str:
