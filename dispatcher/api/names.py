@@ -31,6 +31,12 @@ ITEM_ANNOTATION: Final = f"{PREFIX}/item"
 ITEM_LABEL: Final = f"{PREFIX}/item"
 """Inside the pod templates of a wrapped object: its index in the AppWrapper, which its pods inherit."""
 
+GROWTH_GATE: Final = f"{PREFIX}/growth"
+"""The scheduling gate in the pod templates of a group that can grow: the dispatcher removes it from admitted pods."""
+
+GROWTH_ANNOTATION: Final = GROWTH_GATE
+"""Beside `GROWTH_GATE`, and on the pods for good: their template has the gate."""
+
 MCAD_NAME_LABEL: Final = "appwrapper.mcad.ibm.com"
 """MCAD's own label: the AppWrapper's name, on wrapped objects and their pods."""
 

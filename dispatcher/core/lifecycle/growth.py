@@ -15,9 +15,11 @@ the demand, until its pods are confirmed gone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from dispatcher.core.model.growth import GatedPod
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
@@ -48,6 +50,27 @@ def growth_due(record: Record, bound: Resources | None) -> datetime | None:
     last = attempt.growth[-1].at
     recent = sum(1 for each in attempt.growth if last - each.at < timedelta(hours=1))
     return last + growth_pause(recent)
+
+
+def admissible(held: Resources, admitted: Resources, gated: Sequence[GatedPod]) -> list[GatedPod]:
+    """The gated pods that a gang may start within the amounts that it holds, the oldest first.
+
+    `admitted` are the requests of its live pods without the gate. A pod that does not fit is skipped, so that an older
+    pod of the growth does not stop a younger pod of the base gang with other requests.
+    """
+    found = []
+    for pod in gated:
+        with_it = admitted + pod.requests
+        if (with_it - held).positive_part().fits_in((admitted - held).positive_part()):
+            admitted = with_it
+            found.append(pod)
+    return found
+
+
+def requested(held: Resources, admitted: Resources, gated: Sequence[GatedPod]) -> list[GatedPod]:
+    """The growth request: the gated pods beyond the amounts that the gang holds, the oldest first."""
+    within = {each.uid for each in admissible(held, admitted, gated)}
+    return [each for each in gated if each.uid not in within]
 
 
 def growth_pause(recent: int) -> timedelta:

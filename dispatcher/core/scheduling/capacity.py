@@ -35,6 +35,7 @@ from typing import NamedTuple, TypeVar
 
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
+from dispatcher.core.model.growth import GatedPod
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
@@ -77,13 +78,24 @@ class Unscheduled:
 
 
 @dataclass(frozen=True, slots=True)
+class Gate:
+    """The dispatcher's scheduling gate on a pod: where the pod is, and its age as the API server wrote it."""
+
+    namespace: str
+    name: str
+    created_at: str
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """The requests and the state of a pod; `node` is empty until the pod is bound.
 
     `owner` is the uid of its AppWrapper, confirmed by the owner chain; None means foreign, or not confirmed. `claim` is
     the uid that the pod itself names, until that is confirmed or refuted. `exit_codes` are the nonzero exit codes of a
     Failed pod's containers, ascending. `unscheduled` comes with the reason UNSCHEDULABLE. `never_ends` is true for a
-    pod of a DaemonSet and for a static pod: it stays as long as its node, or returns there.
+    pod of a DaemonSet and for a static pod: it stays as long as its node, or returns there. `gate` is the dispatcher's
+    gate; None once the pod is admitted, and for a pod that never had it. `can_be_gated` is true for a pod whose
+    template has that gate, also once the pod is admitted.
     """
 
     uid: str
@@ -96,6 +108,8 @@ class Pod:
     exit_codes: tuple[int, ...] = ()
     unscheduled: Unscheduled | None = None
     never_ends: bool = False
+    gate: Gate | None = None
+    can_be_gated: bool = False
 
     @property
     def live(self) -> bool:
@@ -106,6 +120,11 @@ class Pod:
     def occupies_node(self) -> bool:
         """True while its requests are charged to its node."""
         return bool(self.node) and self.live
+
+    @property
+    def is_admitted(self) -> bool:
+        """True for a live pod that the dispatcher's gate does not stop, bound or not."""
+        return self.live and self.gate is None
 
     @property
     def is_permanent(self) -> bool:
@@ -343,6 +362,7 @@ class CapacityLedger:
         self._shares: dict[str, _Share] = {}
         self._beyond: dict[str, Resources] = {}
         self._reserved = NOTHING
+        self._with_gated: set[str] = set()
 
     def set_node(self, node: Node) -> None:
         """Adds a node or replaces its last state."""
@@ -449,6 +469,25 @@ class CapacityLedger:
         share = self._shares.get(appwrapper)
         return NOTHING if share is None else share.bound
 
+    def admitted(self, appwrapper: str) -> Resources:
+        """The requests of the live pods of an AppWrapper (by uid) without the dispatcher's gate, bound or not.
+
+        Pods that claim the AppWrapper count like in `bound`.
+        """
+        share = self._shares.get(appwrapper)
+        return NOTHING if share is None else share.admitted
+
+    def gated(self, appwrapper: str) -> list[GatedPod]:
+        """The confirmed live pods of an AppWrapper (by uid) with the dispatcher's gate, by age and name."""
+        share = self._shares.get(appwrapper)
+        if share is None:
+            return []
+        return sorted(share.gated.values(), key=lambda each: (each.created_at, each.name))
+
+    def with_gated(self) -> frozenset[str]:
+        """The uids of the AppWrappers with confirmed live pods that have the dispatcher's gate."""
+        return frozenset(self._with_gated)
+
     def unscheduled(self, appwrapper: str) -> list[Unscheduled]:
         """The confirmed pods of an AppWrapper (by uid) without a node from the scheduler, sorted by name."""
         share = self._shares.get(appwrapper)
@@ -479,6 +518,9 @@ class CapacityLedger:
         share = self._shares.setdefault(uid, _Share())
         if pod.owner is not None:
             share.count(pod, sign)
+            self._note_gated(pod.owner, share)
+        if pod.is_admitted:
+            share.admitted += pod.requests * sign
         if pod.occupies_node:
             share.bound += pod.requests * sign
             if self._by_node is not None:
@@ -486,6 +528,12 @@ class CapacityLedger:
             if pod.owner is not None:
                 self._count_on_node(pod.node, pod.owner, share, sign)
         self._settle(uid, share)
+
+    def _note_gated(self, uid: str, share: _Share) -> None:
+        if share.gated:
+            self._with_gated.add(uid)
+        else:
+            self._with_gated.discard(uid)
 
     def _count_on_node(self, node: str, owner: str, share: _Share, sign: int) -> None:
         if self.is_down(node):
@@ -523,7 +571,7 @@ class CapacityLedger:
             self._beyond[appwrapper] = beyond
         else:
             self._beyond.pop(appwrapper, None)
-        if share.demand is None and not share.tally.phases and not share.bound:
+        if share.demand is None and not share.tally.phases and not share.admitted:
             del self._shares[appwrapper]
 
 
@@ -594,17 +642,24 @@ class _Share:
 
     demand: Resources | None = None
     bound: Resources = NOTHING
+    admitted: Resources = NOTHING
     reservation: Resources = NOTHING
     lost: int = 0
     tally: _Tally = field(default_factory=_Tally)
     unscheduled: dict[str, Unscheduled] = field(default_factory=dict)
+    gated: dict[str, GatedPod] = field(default_factory=dict)
 
     def count(self, pod: Pod, sign: int) -> None:
         self.tally.count(pod, sign)
         if sign < 0:
             self.unscheduled.pop(pod.uid, None)
-        elif pod.unscheduled is not None:
+            self.gated.pop(pod.uid, None)
+            return
+        if pod.unscheduled is not None:
             self.unscheduled[pod.uid] = pod.unscheduled
+        if pod.gate is not None and pod.live:
+            gate = pod.gate
+            self.gated[pod.uid] = GatedPod(gate.namespace, gate.name, pod.uid, pod.requests, gate.created_at)
 
 
 _Key = TypeVar("_Key")

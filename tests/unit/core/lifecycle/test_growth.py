@@ -9,7 +9,15 @@ import pytest
 
 from dispatcher.core.lifecycle import removal_steps, run_steps
 from dispatcher.core.lifecycle.decision import Decision, Step, decide
-from dispatcher.core.lifecycle.growth import LONGEST_GROWTH_PAUSE, growth_of, growth_pause, in_words_of
+from dispatcher.core.lifecycle.growth import (
+    LONGEST_GROWTH_PAUSE,
+    admissible,
+    growth_of,
+    growth_pause,
+    in_words_of,
+    requested,
+)
+from dispatcher.core.model.growth import GatedPod
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Growth, Phase, Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources
@@ -49,6 +57,37 @@ def decided(record: Record, bound: Resources | None, seconds: float = 10) -> Dec
 )
 def test_growth_is_what_bound_pods_request_beyond_the_demand(bound: Resources, growth: Resources) -> None:
     assert growth_of(ONE, bound) == growth
+
+
+def gated(name: str, requests: Resources = ONE) -> GatedPod:
+    return GatedPod("team-a", name, name, requests, "2026-01-01T00:00:00Z")
+
+
+CPU, MEMORY = Resources({"cpu": 1000}), Resources({"memory": 5})
+
+
+@pytest.mark.parametrize(
+    ("held", "admitted", "pods", "admissible_ones"),
+    [
+        pytest.param(ONE, NOTHING, [gated("a")], "a", id="base-gang"),
+        pytest.param(ONE * 2, ONE, [gated("a"), gated("b")], "a", id="as-many-as-it-holds-oldest-first"),
+        pytest.param(ONE, ONE, [gated("a")], "", id="growth-needs-a-grant"),
+        pytest.param(ONE * 3, ONE, [gated("a"), gated("b")], "ab", id="granted"),
+        pytest.param(ONE * 2, ONE, [gated("a", ONE * 2), gated("b")], "b", id="larger-pod-stops-no-other"),
+        pytest.param(CPU * 2, CPU, [gated("a", MEMORY), gated("b", CPU)], "b", id="by-resource"),
+        pytest.param(CPU * 2, CPU + MEMORY, [gated("a", CPU)], "a", id="excess-of-another-resource"),
+        pytest.param(CPU * 2, CPU * 3, [gated("a", CPU)], "", id="more-admitted-than-held"),
+        pytest.param(NOTHING, NOTHING, [gated("a", NOTHING)], "a", id="pod-without-requests"),
+        pytest.param(ONE, NOTHING, [], "", id="no-pods"),
+    ],
+)
+def test_gated_pods_are_admitted_within_what_the_gang_holds(
+    held: Resources, admitted: Resources, pods: list[GatedPod], admissible_ones: str
+) -> None:
+    others = [each for each in pods if each.name not in admissible_ones]
+
+    assert "".join(each.name for each in admissible(held, admitted, pods)) == admissible_ones
+    assert requested(held, admitted, pods) == others
 
 
 @pytest.mark.parametrize("phase", [Phase.DISPATCHED, Phase.RUNNING, Phase.RUNNING_HOLD_COMPLETION])

@@ -14,6 +14,7 @@ from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.scheduling.capacity import (
     CapacityLedger,
+    Gate,
     Pod,
     PodPhase,
     PodReason,
@@ -53,6 +54,8 @@ PODS = st.builds(
     reason=st.sampled_from(PodReason),
     exit_codes=st.sampled_from([(), (1,), (1, 137)]),
     unscheduled=st.none() | st.builds(Unscheduled, pod=POD_UIDS),
+    gate=st.none() | st.builds(Gate, st.just("ns"), st.sampled_from(["x", "y"]), st.sampled_from(["1", "2"])),
+    can_be_gated=st.booleans(),
 )
 
 
@@ -160,6 +163,23 @@ class LedgerAgainstDefinition(RuleBasedStateMachine):
                 if (pod.owner or pod.claim) == appwrapper and pod.occupies_node
             ]
             assert self.ledger.bound(appwrapper) == sum_of(pod.requests for pod in pods)
+
+    @invariant()
+    def admitted_are_the_requests_of_its_live_pods_without_the_gate(self) -> None:
+        for appwrapper in ("a", "b"):
+            pods = [pod for pod in self.pods.values() if (pod.owner or pod.claim) == appwrapper and pod.live]
+            assert self.ledger.admitted(appwrapper) == sum_of(pod.requests for pod in pods if not pod.gate)
+
+    @invariant()
+    def gated_pods_are_listed_by_age_and_name(self) -> None:
+        with_gated = set()
+        for appwrapper in ("a", "b"):
+            pods = [pod for pod in self.pods.values() if pod.owner == appwrapper and pod.live and pod.gate]
+            found = self.ledger.gated(appwrapper)
+            assert {each.uid: each.requests for each in found} == {pod.uid: pod.requests for pod in pods}
+            assert found == sorted(found, key=lambda each: (each.created_at, each.name))
+            with_gated |= {appwrapper} if found else set()
+        assert self.ledger.with_gated() == with_gated
 
     @invariant()
     def unscheduled_pods_are_listed_by_name(self) -> None:

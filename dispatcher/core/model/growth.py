@@ -1,0 +1,21 @@
+"""Values of growth that waits for a grant: pods that a scheduling gate of the dispatcher stops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dispatcher.core.model.resources import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class GatedPod:
+    """A live pod with the dispatcher's gate, confirmed as a pod of its AppWrapper; it has no node.
+
+    `created_at` is its creationTimestamp as the API server wrote it: in UTC and of fixed width, so it sorts by age.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    requests: Resources
+    created_at: str
