@@ -13,6 +13,7 @@ from typing import Final
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.backfill import Backfill, Bounds, Running
 from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.core.scheduling.pending_queue import PendingQueue
@@ -39,7 +40,7 @@ class Cache:
         self.pending_queue = PendingQueue(Backfill(bounds or Bounds(), Running(self.holders)))
         self._ledgers = ledgers
         self._records: dict[str, Record] = {}
-        self._charged: dict[str, str] = {}
+        self._charged: dict[str, tuple[str, Resources]] = {}
         self._unsent: dict[str, int] = {}
         self._withheld: frozenset[str] = frozenset()
         self._holders: dict[str, dict[str, Record]] = {}
@@ -196,12 +197,14 @@ class Cache:
         attempt = record.attempt if record.holds_capacity else None
         cluster = attempt.cluster if attempt and not attempt.awaits_capacity else None
         charged = self._charged.get(record.uid)
-        if charged == cluster:
+        charge = (cluster, record.grown) if cluster is not None else None
+        if charged == charge:
             return
         if charged is not None:
-            if charged in self._ledgers:
-                self._ledgers[charged].release(record.uid)
+            if charged[0] != cluster and charged[0] in self._ledgers:
+                self._ledgers[charged[0]].release(record.uid)
             del self._charged[record.uid]
-        if cluster is not None and cluster in self._ledgers and record.attempt is not None:
-            self._ledgers[cluster].reserve(record.uid, record.gang, record.attempt.assignment)
-            self._charged[record.uid] = cluster
+        if charge is not None and charge[0] in self._ledgers and record.attempt is not None:
+            ledger, assignment = self._ledgers[charge[0]], record.attempt.assignment
+            ledger.reserve(record.uid, record.gang, assignment, record.grown)
+            self._charged[record.uid] = charge

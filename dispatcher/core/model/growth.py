@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dispatcher.core.model.resources import Resources
@@ -9,7 +10,7 @@ from dispatcher.core.model.resources import Resources
 
 @dataclass(frozen=True, slots=True)
 class GatedPod:
-    """A live pod with the dispatcher's gate, confirmed as a pod of its AppWrapper; it has no node.
+    """A live pod with the dispatcher's gate, of an AppWrapper; it has no node.
 
     `created_at` is its creationTimestamp as the API server wrote it: in UTC and of fixed width, so it sorts by age.
     """
@@ -19,3 +20,8 @@ class GatedPod:
     uid: str
     requests: Resources
     created_at: str
+
+
+def by_age(pods: Iterable[GatedPod]) -> list[GatedPod]:
+    """The pods, the oldest first, then by name."""
+    return sorted(pods, key=lambda each: (each.created_at, each.name))

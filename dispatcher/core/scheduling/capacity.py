@@ -1,7 +1,11 @@
 """The free capacity of one cluster, with each AppWrapper counted once.
 
 free = sum over usable nodes of (allocatable - requests of the live pods bound there, anyone's)
-       - sum over active AppWrappers of max(0, demand - requests of its own live bound pods, on any node)
+       - sum over active AppWrappers of max(0, target - requests of its own live bound pods, on any node)
+
+The target of an AppWrapper is its demand. If its pods have, or had, the dispatcher's scheduling gate, it is
+
+target = max(demand + growth of the record, requests of its own live admitted pods, bound or not)
 
 `account` is this formula, computed from scratch. `CapacityLedger` keeps the same value current by events. An
 event costs O(resource names). The special cases:
@@ -11,7 +15,8 @@ event costs O(resource names). The special cases:
 - While a pod's owner is being resolved, its requests reduce the reservation of the AppWrapper that it claims: otherwise
   every pod of a Deployment would be counted twice for a moment, and other gangs would not fit.
 - A pod that is being deleted counts until it is Succeeded, Failed or gone: it still occupies its node.
-- An unbound pod does not count: its AppWrapper's demand covers it, and a foreign pod may never be bound.
+- An unbound pod does not count: its AppWrapper's target covers it, and a foreign pod may never be bound. So a grant is
+  charged from its commit on, and two grants never get the same room.
 - A gang sees only nodes whose taints all of its pods tolerate. A reservation has no node yet, so every view is charged
   all of it: until the pods are bound, a gang may seem to use the nodes of another. This delays gangs; it never
   overcommits nodes.
@@ -31,11 +36,13 @@ from collections import ChainMap, Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from dispatcher.api.provisioning import ProvisioningClass
+from dispatcher.core.lifecycle.growth import admissible
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
-from dispatcher.core.model.growth import GatedPod
+from dispatcher.core.model.growth import GatedPod, by_age
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
@@ -137,17 +144,22 @@ def account(
     pods: Collection[Pod],
     reservations: Mapping[str, Resources],
     gang: Gang | None = None,
+    growth: Mapping[str, Resources] = MappingProxyType({}),
 ) -> Resources:
     """The free capacity for `gang` (None: of every usable node), from scratch; the definition.
 
-    `reservations` is the demand of every active AppWrapper by its uid.
+    `reservations` is the demand of every active AppWrapper by its uid, `growth` its growth in the record.
     """
     open_nodes = _open_to(gang, nodes)
     free = sum_of(open_nodes.values())
     free -= sum_of(pod.requests for pod in pods if pod.occupies_node and pod.node in open_nodes)
     for uid, demand in reservations.items():
-        bound = sum_of(pod.requests for pod in pods if pod.occupies_node and uid in (pod.owner, pod.claim))
-        free -= (demand - bound).positive_part()
+        own = [pod for pod in pods if pod.live and uid == (pod.owner or pod.claim)]
+        target = demand
+        if any(pod.can_be_gated or pod.gate for pod in own):
+            admitted = sum_of(pod.requests for pod in own if pod.gate is None)
+            target = (demand + growth.get(uid, NOTHING)).highest(admitted)
+        free -= (target - sum_of(pod.requests for pod in own if pod.node)).positive_part()
     return free
 
 
@@ -410,12 +422,22 @@ class CapacityLedger:
         if known is not None:
             self._count_pod(known, -1)
 
-    def reserve(self, appwrapper: str, gang: Gang, assignment: Assignment = ASSIGNED_NOWHERE) -> None:
-        """Charges the demand of an active AppWrapper (by uid), in place of its previous charge."""
+    def reserve(
+        self,
+        appwrapper: str,
+        gang: Gang,
+        assignment: Assignment = ASSIGNED_NOWHERE,
+        grown: Resources = NOTHING,
+    ) -> None:
+        """Charges the demand of an active AppWrapper (by uid), in place of its previous charge.
+
+        `grown` is its growth in the record. It is charged from its grant on if the templates have the dispatcher's
+        gate; other pods are charged once they are bound.
+        """
         gang = gang.in_cluster(self._cluster)
-        self._set_demand(appwrapper, gang.demand)
         if self._by_node is not None:
             self._by_node.reserve(appwrapper, gang, assignment)
+        self._set_demand(appwrapper, gang.demand, grown)
 
     def release(self, appwrapper: str) -> None:
         """Ends the charge of an AppWrapper; its live pods are then charged like foreign pods."""
@@ -478,14 +500,14 @@ class CapacityLedger:
         return NOTHING if share is None else share.admitted
 
     def gated(self, appwrapper: str) -> list[GatedPod]:
-        """The confirmed live pods of an AppWrapper (by uid) with the dispatcher's gate, by age and name."""
+        """The live pods of an AppWrapper (by uid) with the dispatcher's gate, by age and name; claims as in `bound`."""
         share = self._shares.get(appwrapper)
         if share is None:
             return []
-        return sorted(share.gated.values(), key=lambda each: (each.created_at, each.name))
+        return by_age(share.gated.values())
 
     def with_gated(self) -> frozenset[str]:
-        """The uids of the AppWrappers with confirmed live pods that have the dispatcher's gate."""
+        """The uids of the AppWrappers with live pods that have the dispatcher's gate; claims count as in `bound`."""
         return frozenset(self._with_gated)
 
     def unscheduled(self, appwrapper: str) -> list[Unscheduled]:
@@ -518,9 +540,9 @@ class CapacityLedger:
         share = self._shares.setdefault(uid, _Share())
         if pod.owner is not None:
             share.count(pod, sign)
-            self._note_gated(pod.owner, share)
-        if pod.is_admitted:
-            share.admitted += pod.requests * sign
+        if pod.live:
+            share.count_live(pod, sign)
+            self._note_gated(uid, share)
         if pod.occupies_node:
             share.bound += pod.requests * sign
             if self._by_node is not None:
@@ -556,22 +578,27 @@ class CapacityLedger:
             taints = _scheduling_taints(node)
             self._pools[taints] = self._pools[taints].changed(0, NOTHING, taken * -1, permanent)
 
-    def _set_demand(self, appwrapper: str, demand: Resources | None) -> None:
+    def _set_demand(self, appwrapper: str, demand: Resources | None, grown: Resources = NOTHING) -> None:
         share = self._shares.setdefault(appwrapper, _Share())
-        share.demand = demand
+        share.demand, share.grown = demand, grown
         self._settle(appwrapper, share)
 
     def _settle(self, appwrapper: str, share: _Share) -> None:
         """Recomputes the reservation of a changed share; drops the share if it is empty."""
-        reservation = NOTHING if share.demand is None else (share.demand - share.bound).positive_part()
+        target = share.target
+        reservation = NOTHING if share.demand is None else (target - share.bound).positive_part()
+        if self._by_node is not None and share.demand is not None:
+            self._by_node.hold_growth(appwrapper, (target - share.demand).positive_part(), share.starting())
         if reservation != share.reservation:
             self._reserved += reservation - share.reservation
             share.reservation = reservation
-        if share.demand is not None and (beyond := (share.bound - share.demand).positive_part()):
+        if share.demand is not None and (
+            beyond := (target.highest(share.bound) - share.demand).positive_part()
+        ):
             self._beyond[appwrapper] = beyond
         else:
             self._beyond.pop(appwrapper, None)
-        if share.demand is None and not share.tally.phases and not share.admitted:
+        if share.demand is None and not share.tally.phases and not share.claims_any:
             del self._shares[appwrapper]
 
 
@@ -638,7 +665,11 @@ class _Tally:
 
 @dataclass(slots=True)
 class _Share:
-    """One AppWrapper's demand while it is active, its confirmed pods, and the requests of all pods that claim it."""
+    """One AppWrapper's demand while it is active, its confirmed pods, and the requests of all pods that claim it.
+
+    `grown` is its growth in the record. `unbound` are the admitted pods without a node, by their requests. Without pods
+    `of_gated_templates` its growth is that of its bound pods, and unbound pods beyond the demand do not count.
+    """
 
     demand: Resources | None = None
     bound: Resources = NOTHING
@@ -648,18 +679,46 @@ class _Share:
     tally: _Tally = field(default_factory=_Tally)
     unscheduled: dict[str, Unscheduled] = field(default_factory=dict)
     gated: dict[str, GatedPod] = field(default_factory=dict)
+    grown: Resources = NOTHING
+    unbound: Counter[Resources] = field(default_factory=Counter)
+    of_gated_templates: int = 0
 
     def count(self, pod: Pod, sign: int) -> None:
         self.tally.count(pod, sign)
         if sign < 0:
             self.unscheduled.pop(pod.uid, None)
-            self.gated.pop(pod.uid, None)
-            return
-        if pod.unscheduled is not None:
+        elif pod.unscheduled is not None:
             self.unscheduled[pod.uid] = pod.unscheduled
-        if pod.gate is not None and pod.live:
-            gate = pod.gate
+
+    def count_live(self, pod: Pod, sign: int) -> None:
+        """Count a live pod by its gate; pods that only claim the AppWrapper count too."""
+        self.of_gated_templates += sign * (pod.can_be_gated or pod.gate is not None)
+        if pod.is_admitted:
+            self.admitted += pod.requests * sign
+            if not pod.node:
+                _add(self.unbound, pod.requests, sign)
+        elif sign < 0:
+            self.gated.pop(pod.uid, None)
+        elif (gate := pod.gate) is not None:
             self.gated[pod.uid] = GatedPod(gate.namespace, gate.name, pod.uid, pod.requests, gate.created_at)
+
+    @property
+    def claims_any(self) -> bool:
+        """True while live pods are known whose requests or gate count."""
+        return bool(self.admitted or self.gated or self.of_gated_templates)
+
+    @property
+    def target(self) -> Resources:
+        """The amounts that an active AppWrapper is to have room for, with those that its bound pods take."""
+        demand = self.demand or NOTHING
+        return (demand + self.grown).highest(self.admitted) if self.of_gated_templates else demand
+
+    def starting(self) -> Counter[Resources]:
+        """The admitted pods without a node, and the gated ones that may be admitted, by their requests."""
+        if self.demand is None or not self.of_gated_templates:
+            return Counter()
+        within = admissible(self.demand + self.grown, self.admitted, by_age(self.gated.values()))
+        return self.unbound + Counter(each.requests for each in within)
 
 
 _Key = TypeVar("_Key")

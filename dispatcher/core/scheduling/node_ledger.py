@@ -3,8 +3,9 @@
 `CapacityLedger` feeds a `NodeLedger`, which takes a `NodeSnapshot` of itself for each cycle.
 
 The unbound pods of an active AppWrapper hold their places: on the nodes of its assignment as long as they fit there,
-else on other nodes. Demand without a place, because no node takes the pod or because the AppWrapper declares more than
-its pods request, is charged to every view of the cluster, like all reservations are where gangs fit by sums.
+else on other nodes; among them are the pods of a granted growth. Demand without a place, because no node takes the pod
+or because the AppWrapper declares more than its pods request, is charged to every view of the cluster, like all
+reservations are where gangs fit by sums.
 
 Growth: an event costs O(resources); a change of a node's labels or taints O(distinct constraints of pods); a snapshot
 costs one copy of the arrays, and O(pod sets x nodes) for each AppWrapper whose pods have lost their places.
@@ -54,13 +55,18 @@ NO_LOAD: Final = Load()
 
 @dataclass(slots=True)
 class _Share:
-    """One AppWrapper: its gang and assignment while it is active, its bound pods by requests and node, its places."""
+    """One AppWrapper: its gang and assignment while it is active, its bound pods by requests and node, its places.
+
+    `growth` is charged beside the demand of the gang; `starting` are the unbound pods by requests, beyond it too.
+    """
 
     gang: Gang | None = None
     assignment: Assignment = ASSIGNED_NOWHERE
     bound: Counter[tuple[Resources, str]] = field(default_factory=Counter)
     held: list[Place] = field(default_factory=list)
     beyond: Resources = NOTHING
+    growth: Resources = NOTHING
+    starting: Counter[Resources] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
@@ -162,11 +168,22 @@ class NodeLedger:
         share.gang, share.assignment = gang, assignment
         self._unsettle(appwrapper)
 
+    def hold_growth(self, appwrapper: str, growth: Resources, starting: Counter[Resources]) -> None:
+        """Charge an active AppWrapper for this growth beside its demand, and hold places for its `starting` pods.
+
+        Those are unbound pods, by their requests; the pods of the demand are among them as far as they exist.
+        """
+        share = self._shares[appwrapper]
+        if (share.growth, share.starting) != (growth, starting):
+            share.growth, share.starting = growth, starting
+            self._unsettle(appwrapper)
+
     def release(self, appwrapper: str) -> None:
         """Hold no places for an AppWrapper any more."""
         share = self._shares.get(appwrapper)
         if share is not None:
             share.gang, share.assignment = None, ASSIGNED_NOWHERE
+            share.growth, share.starting = NOTHING, Counter()
             self._unplaced.pop(appwrapper, None)
             self._unsettle(appwrapper)
 
@@ -300,7 +317,7 @@ class NodeLedger:
         bound = tuple(Place(node, requests, pods) for (requests, node), pods in share.bound.items())
         if share.gang is not None:
             placed = sum_of(each.requests * each.pods for each in (*bound, *share.held))
-            share.beyond = (share.gang.demand - placed).positive_part()
+            share.beyond = (share.gang.demand + share.growth - placed).positive_part()
             self._beyond += share.beyond
         if share.gang is None and not bound:
             del self._shares[uid]
@@ -338,7 +355,8 @@ def _unbound(gang: Gang, share: _Share) -> _Rest:
     """The pods of each pod set that are not bound, and the planned places that are left to them.
 
     A bound pod takes the place of a pod with equal requests, planned for its node if there is one, else for another
-    node; a pod that equals none takes one of the first pod set with places left.
+    node; a pod that equals none takes one of the first pod set with places left. Starting pods beyond the demand are
+    pods of the last pod set with their requests; where no pod set has these, they get no places and are charged.
     """
     left = [pod_set.count for pod_set in gang.pod_sets]
     plans = [dict(places) for places in share.assignment.places] or [{} for _ in left]
@@ -355,6 +373,9 @@ def _unbound(gang: Gang, share: _Share) -> _Rest:
             here = min(taken, plans[index].get(node, 0))
             if here:
                 plans[index][node] -= here
+    for requests, pods in share.starting.items():
+        if indices := by_requests.get(requests):
+            left[indices[-1]] += max(0, pods - sum(left[index] for index in indices))
     for count, plan in zip(left, plans, strict=True):
         spare = sum(plan.values()) - count
         for node in sorted(plan, reverse=True):

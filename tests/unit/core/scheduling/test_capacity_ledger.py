@@ -96,6 +96,7 @@ class LedgerAgainstDefinition(RuleBasedStateMachine):
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
         self.reservations: dict[str, Resources] = {}
+        self.growth: dict[str, Resources] = {}
 
     @rule(node=NODES)
     def a_node_is_there(self, node: Node) -> None:
@@ -117,10 +118,10 @@ class LedgerAgainstDefinition(RuleBasedStateMachine):
         self.pods.pop(uid, None)
         self.ledger.remove_pod(uid)
 
-    @rule(appwrapper=APPWRAPPERS, demand=AMOUNTS)
-    def an_appwrapper_is_active(self, appwrapper: str, demand: Resources) -> None:
-        self.reservations[appwrapper] = demand
-        self.ledger.reserve(appwrapper, Gang(demand))
+    @rule(appwrapper=APPWRAPPERS, demand=AMOUNTS, grown=st.just(NOTHING) | AMOUNTS)
+    def an_appwrapper_is_active(self, appwrapper: str, demand: Resources, grown: Resources) -> None:
+        self.reservations[appwrapper], self.growth[appwrapper] = demand, grown
+        self.ledger.reserve(appwrapper, Gang(demand), grown=grown)
 
     @rule(appwrapper=APPWRAPPERS)
     def an_appwrapper_is_over(self, appwrapper: str) -> None:
@@ -132,7 +133,7 @@ class LedgerAgainstDefinition(RuleBasedStateMachine):
         pods = self.pods.values()
         snapshot = self.ledger.snapshot()
         for view in VIEWS:
-            free = account(self.nodes.values(), pods, self.reservations, view)
+            free = account(self.nodes.values(), pods, self.reservations, view, self.growth)
             assert self.ledger.free(view) == snapshot.free_for(view) == free
             assert self.ledger.total(view) == account(self.nodes.values(), [], {}, view)
 
@@ -174,7 +175,8 @@ class LedgerAgainstDefinition(RuleBasedStateMachine):
     def gated_pods_are_listed_by_age_and_name(self) -> None:
         with_gated = set()
         for appwrapper in ("a", "b"):
-            pods = [pod for pod in self.pods.values() if pod.owner == appwrapper and pod.live and pod.gate]
+            own = [pod for pod in self.pods.values() if (pod.owner or pod.claim) == appwrapper]
+            pods = [pod for pod in own if pod.live and pod.gate]
             found = self.ledger.gated(appwrapper)
             assert {each.uid: each.requests for each in found} == {pod.uid: pod.requests for pod in pods}
             assert found == sorted(found, key=lambda each: (each.created_at, each.name))

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
+from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Gate, Pod, PodPhase
 from dispatcher.core.scheduling.fit import fit
 
 NODE_NAMES = st.sampled_from(["n1", "n2", "n3"])
@@ -52,6 +52,7 @@ class NodesUnderEvents(RuleBasedStateMachine):
         self.nodes: dict[str, Node] = {}
         self.active: dict[str, Gang] = {}
         self.bound: dict[str, Pod] = {}
+        self.grown: dict[str, Counter[Resources]] = {}
         self.made = 0
 
     @rule(node=NODES)
@@ -81,10 +82,27 @@ class NodesUnderEvents(RuleBasedStateMachine):
             self.active[uid] = gang
             self.ledger.reserve(uid, gang)
 
+    @rule(uid=APPWRAPPERS, data=st.data(), is_admitted=st.booleans())
+    def a_growth_of_one_pod_is_granted(self, uid: str, data: st.DataObject, is_admitted: bool) -> None:
+        """The pod is gated or admitted, and has no node yet."""
+        if uid in self.active and uid not in self.grown:
+            requests = data.draw(st.sampled_from(self.active[uid].pod_sets)).requests
+            self.grown[uid] = Counter([requests])
+            gate = None if is_admitted else Gate("team-a", f"g{uid}", "")
+            self.ledger.reserve(uid, self.active[uid], grown=requests)
+            self.ledger.set_pod(Pod(f"g{uid}", requests, owner=uid, gate=gate, can_be_gated=True))
+
+    @rule(uid=APPWRAPPERS)
+    def a_granted_pod_is_gone_and_its_growth_too(self, uid: str) -> None:
+        if self.grown.pop(uid, None) is not None:
+            self.ledger.remove_pod(f"g{uid}")
+            self.ledger.reserve(uid, self.active[uid])
+
     @rule(uid=APPWRAPPERS, name=NODE_NAMES, data=st.data())
     def a_pod_of_a_gang_is_bound_anywhere(self, uid: str, name: str, data: st.DataObject) -> None:
         if uid in self.active:
-            missing = [each for each in self.active[uid].pod_sets if self.unbound(uid)[each.requests]]
+            left = self.unbound(uid) - self.grown.get(uid, Counter())
+            missing = [each for each in self.active[uid].pod_sets if left[each.requests]]
             if missing:
                 requests = data.draw(st.sampled_from(missing)).requests
                 self.bind(Pod(f"p{self.made}", requests, name, PodPhase.RUNNING, owner=uid))
@@ -98,6 +116,7 @@ class NodesUnderEvents(RuleBasedStateMachine):
 
     @rule(uid=APPWRAPPERS)
     def a_gang_is_over(self, uid: str) -> None:
+        self.a_granted_pod_is_gone_and_its_growth_too(uid)
         self.active.pop(uid, None)
         self.ledger.release(uid)
         for each in [pod for pod in self.bound.values() if pod.owner == uid]:
@@ -113,7 +132,7 @@ class NodesUnderEvents(RuleBasedStateMachine):
         """The unbound pods of an active AppWrapper by their requests."""
         left = Counter({each.requests: each.count for each in self.active[uid].pod_sets})
         left.subtract(pod.requests for pod in self.bound.values() if pod.owner == uid)
-        return left
+        return left + self.grown.get(uid, Counter())
 
     @invariant()
     def every_unbound_pod_has_a_place_or_is_charged_to_the_cluster(self) -> None:
