@@ -16,7 +16,7 @@ from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.quantity import QuantityError, amount
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity import Pod, PodPhase, PodReason, Unscheduled
+from dispatcher.core.scheduling.capacity import Gate, Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.kube.client import Json
 from dispatcher.kube.owner_resolver import controller_ref
 from dispatcher.text import name_of, one_line
@@ -83,11 +83,21 @@ def decode_pod(raw: Json) -> PodView:
             exit_codes=_exit_codes(status) if phase is PodPhase.FAILED else (),
             unscheduled=unscheduled,
             never_ends=_never_ends(metadata),
+            gate=_gate(metadata, spec),
+            can_be_gated=names.GROWTH_ANNOTATION in (metadata.get("annotations") or {}),
         ),
         claimed_by=claimed_by and intern(claimed_by),
         controller=_controller(metadata),
         names_appwrapper=claimed_by is None and names.MCAD_NAME_LABEL in labels,
     )
+
+
+def _gate(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> Gate | None:
+    """The dispatcher's gate, if it stops the pod; gates of others do not count."""
+    if all(each.get("name") != names.GROWTH_GATE for each in spec.get("schedulingGates") or ()):
+        return None
+    created_at = name_of(metadata.get("creationTimestamp"))
+    return Gate(intern(name_of(metadata["namespace"])), name_of(metadata["name"]), created_at)
 
 
 def _never_ends(metadata: Mapping[str, Any]) -> bool:

@@ -6,6 +6,8 @@ templates the item's index. Annotations: the hub's id and the item's index. The 
 and in a member cluster a ConfigMap for each attempt, its anchor. Anybody can write labels, so they prove nothing:
 `whose` uses the owner reference, and the labels only for the attempt.
 
+Templates of groups that can grow get the dispatcher's scheduling gate (`with_gates`).
+
 Fields of the API server and finalizers are dropped: see `core.kinds.server_fields`. Labels, tolerations and the like
 from a quota manager (`TemplatePodSet.info`) are added to the pod templates. Malformed parts of a template stay, for the
 API server to refuse.
@@ -23,6 +25,7 @@ from typing import Any, Final
 from dispatcher.api import names
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.syntax import LONGEST_LABEL, is_qualified_name
+from dispatcher.core.kinds.podsets import Kind, growing_templates
 from dispatcher.core.kinds.server_fields import STATUS, is_pod_template, without_server_fields
 from dispatcher.core.model.record import ObjectRef
 
@@ -177,6 +180,15 @@ def with_infos(wrapped: WrappedObject) -> WrappedObject:
     return replace(wrapped, template=_with_pods_marked(wrapped.template, _ROOT, _PodMarks({}, infos, {})))
 
 
+def with_gates(kind: Kind, wrapped: WrappedObject) -> WrappedObject:
+    """The wrapped object with the dispatcher's scheduling gate in the pod templates of groups that can grow."""
+    paths = growing_templates(kind, wrapped.template)
+    if not paths:
+        return wrapped
+    gates = _Gates(frozenset(f"{_ROOT}.{each}" for each in paths))
+    return replace(wrapped, template=_with_pods_marked(wrapped.template, _ROOT, gates))
+
+
 def adoption(found: Mapping[str, Any], wrapped: WrappedObject, owner: Owner) -> Json | None:
     """The merge patch that adds our marks to an object of ours; None if it has them."""
     metadata = found.get("metadata") or {}
@@ -294,7 +306,25 @@ class _PodMarks:
         return {**{key: value for key, value in informed.items() if key != STATUS}, "metadata": metadata}
 
 
-def _with_pods_marked(value: Any, path: str, marks: _PodMarks) -> Any:  # noqa: ANN401  # any JSON
+@dataclass(frozen=True, slots=True)
+class _Gates:
+    """The dispatcher's scheduling gate, beside those of the user, for the pod templates at these paths."""
+
+    paths: frozenset[str]
+
+    def put_on(self, template: Json, path: str) -> Json:
+        metadata = template.get("metadata") or {}
+        annotations = metadata.get("annotations") or {}
+        if path not in self.paths or not isinstance(annotations, dict):
+            return template
+        metadata = {**metadata, "annotations": {**annotations, names.GROWTH_ANNOTATION: "gated"}}
+        spec, ours = dict(template["spec"]), {"name": names.GROWTH_GATE}
+        if ours not in (spec.get("schedulingGates") or []):
+            _append(spec, "schedulingGates", [ours])
+        return {**template, "metadata": metadata, "spec": spec}
+
+
+def _with_pods_marked(value: Any, path: str, marks: _PodMarks | _Gates) -> Any:  # noqa: ANN401  # any JSON
     """`value` with `marks` on every pod template in it, at any path."""
     if isinstance(value, list):
         return [_with_pods_marked(entry, f"{path}[{index}]", marks) for index, entry in enumerate(value)]

@@ -34,6 +34,10 @@ def _always(_: Field) -> bool:
     return True
 
 
+def _never(_: Field, __: Field) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class PodRule:
     """Where a kind has pod templates of one sort.
@@ -41,7 +45,8 @@ class PodRule:
     Every object at `groups` (`*` for every element) has a pod template at `template` below it, or else the template
     that `otherwise` returns; `count` returns the number of its pods. At least one group is required unless the rule is
     `optional` or does not apply (`applies`). Pods that are no `members` need room, but start too late for the gang to
-    wait for them. By the `labels` that the operator adds, pods may repel or attract each other.
+    wait for them. By the `labels` that the operator adds, pods may repel or attract each other. `grows` is true of a
+    group, given the whole object, whose operator makes more pods than `count` by itself.
     """
 
     groups: str
@@ -53,6 +58,7 @@ class PodRule:
     optional: bool = False
     members: bool = True
     labels: Labels = _no_labels
+    grows: Callable[[Field, Field], bool] = _never
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +161,21 @@ def is_template_of(kind: Kind, wrapped: Mapping[str, Any], path: str) -> bool:
         return False
 
 
+def growing_templates(kind: Kind, wrapped: Mapping[str, Any]) -> frozenset[str]:
+    """The paths, inside the object, of the pod templates of groups that can grow; none if a field is malformed."""
+    root = Field(wrapped)
+    try:
+        return frozenset(
+            group.at(rule.template).path
+            for rule in kind.rules
+            if rule.applies(root)
+            for group in root.each(rule.groups)
+            if rule.grows(group, root)
+        )
+    except TemplateError:
+        return frozenset()
+
+
 def pod_set_at(wrapped: Mapping[str, Any], path: str, count: int) -> PodSet:
     """The pod set of `count` pods of the template at this path; raises `TemplateError` if there is none."""
     template = template_at(wrapped, path)
@@ -253,6 +274,17 @@ def _ray_workers(group: Field) -> int:
     highest = group.at("maxReplicas").integer(default=LARGEST_COUNT)
     replicas = group.at("replicas").integer(default=0)
     return min(max(replicas, lowest), highest) * group.at("numOfHosts").integer(default=1)
+
+
+def _ray_autoscales(cluster: str) -> Callable[[Field, Field], bool]:
+    """True of a worker group that Ray's autoscaler may enlarge, in a Ray cluster whose spec is at this path."""
+
+    def grows(group: Field, root: Field) -> bool:
+        highest = group.at("maxReplicas").integer(default=LARGEST_COUNT)
+        is_open = highest > group.at("minReplicas").integer(default=0)
+        return is_open and root.at(cluster).at("enableInTreeAutoscaling").flag()
+
+    return grows
 
 
 def _job_set_pods(replicated: Field) -> int:
@@ -392,6 +424,7 @@ def _ray_cluster(
             applies=applies,
             optional=True,
             labels=_labels_of_ray("worker"),
+            grows=_ray_autoscales(spec),
         ),
     )
 

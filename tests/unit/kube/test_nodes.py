@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from dispatcher.api.names import UID_LABEL
+from dispatcher.api.names import GROWTH_ANNOTATION, GROWTH_GATE, UID_LABEL
 from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity import Pod, PodPhase, PodReason, Unscheduled
+from dispatcher.core.scheduling.capacity import Gate, Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.kube.nodes import LONGEST_MESSAGE, PodView, decode_node, decode_pod
 from tests.builders import make_node, make_pod
 
@@ -280,3 +280,27 @@ def test_pod_that_mcad_dispatched_names_an_appwrapper(
     raw = make_pod()
     raw["metadata"]["labels"] = labels
     assert decode_pod(raw).names_appwrapper is names_appwrapper
+
+
+@pytest.mark.parametrize(
+    ("gates", "annotations", "is_gated", "can_be_gated"),
+    [
+        pytest.param([], {}, False, False, id="without"),
+        pytest.param([{"name": "theirs"}], {}, False, False, id="gate-of-another"),
+        pytest.param(
+            [{"name": "theirs"}, {"name": GROWTH_GATE}], {GROWTH_ANNOTATION: "gated"}, True, True, id="ours"
+        ),
+        pytest.param([], {GROWTH_ANNOTATION: "gated"}, False, True, id="admitted"),
+    ],
+)
+def test_pod_with_our_gate_is_where_it_is_and_as_old_as_it_is(
+    gates: list[dict[str, str]], annotations: dict[str, str], is_gated: bool, can_be_gated: bool
+) -> None:
+    raw = make_pod("w", node="", phase="Pending", annotations=annotations)
+    raw["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    raw["spec"]["schedulingGates"] = gates
+
+    pod = decode_pod(raw).pod
+
+    expected = Gate(raw["metadata"]["namespace"], "w", "2026-01-01T00:00:00Z") if is_gated else None
+    assert (pod.gate, pod.can_be_gated) == (expected, can_be_gated)
