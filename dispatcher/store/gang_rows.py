@@ -15,6 +15,7 @@ from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.model.document import Entry
 from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
+from dispatcher.core.model.growth import GrowthRequest
 from dispatcher.core.model.nodes import (
     LabelOperator,
     LabelRequirement,
@@ -48,6 +49,7 @@ def queued_or_running_of(row: Mapping[Any, Any]) -> Record:
             assignment=assignment_of(row["assignment"]),
             growth=growth_of(row["growth"]),
             provisioning=provisioning_of(row["provisioning"]),
+            growth_request=growth_request_of(row["growth_request"]),
         )
     return Record(
         **{name: row[name] for name in _DECIDING},
@@ -115,6 +117,14 @@ def growth_of(steps: Sequence[Mapping[str, Any]] | None) -> tuple[Growth, ...]:
     """The latest growths of an attempt, the latest last."""
     latest = (steps or ())[-MOST_GROWTHS_KEPT:]
     return tuple(Growth(datetime.fromisoformat(each["at"]), Resources(each["amounts"])) for each in latest)
+
+
+def growth_request_of(value: Mapping[str, Any] | None) -> GrowthRequest | None:
+    """The growth of an attempt that waits for a grant; None if none waits."""
+    if value is None:
+        return None
+    converted = {"amounts": Resources(value["amounts"]), "since": datetime.fromisoformat(value["since"])}
+    return GrowthRequest(**{**value, **converted})
 
 
 def class_of(value: Mapping[str, Any]) -> ProvisioningClass:

@@ -19,6 +19,7 @@ import orjson
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.submitter import submitter
 from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.growth import GrowthRequest
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import (
     Attempt,
@@ -41,6 +42,7 @@ from dispatcher.store.gang_rows import (
     assignment_of,
     gang_of,
     growth_of,
+    growth_request_of,
     provisioning_of,
     requirements_of,
 )
@@ -116,9 +118,9 @@ def _prefixed(prefix: str) -> Fields:
 _RENAMED: Final = {"api_group": "group", "user_name": "user", "user_groups": "groups"}
 _NEW: Final = Fields(same(filter(IDENTITY.__contains__, NEW_COLUMNS), Record) | _RENAMED)
 _STATE: Final = Fields(same((name for name in STATE_COLUMNS if name != "attempt"), Record))
-_ATTEMPT: Final = Fields(
-    same((name for name in ATTEMPT_COLUMNS if name not in ("assignment", "growth", "provisioning")), Attempt)
-)
+_OWN_FORM: Final = frozenset({"assignment", "growth", "provisioning", "growth_request"})
+"""Columns of an attempt whose values have another form than the fields of the same name."""
+_ATTEMPT: Final = Fields(same((name for name in ATTEMPT_COLUMNS if name not in _OWN_FORM), Attempt))
 _OBJECT: Final = Fields(
     same((name for name in OBJECT_COLUMNS if name != "uid"), ObjectRef) | {"object_uid": "uid"}
 )
@@ -184,6 +186,7 @@ def attempt_rows(change: Change) -> list[Row]:
             "queues": change.after.leaves,
             "growth": _new_growth(old, new),
             "provisioning": _provisioning_row(new.provisioning),
+            "growth_request": _growth_request_row(new.growth_request),
         }
     ]
 
@@ -198,6 +201,19 @@ def _provisioning_row(provisioning: Provisioning | None) -> Row | None:
         "message": provisioning.message,
         "noted_at": provisioning.noted_at,
         "provisioned_at": provisioning.provisioned_at,
+    }
+
+
+def _growth_request_row(request: GrowthRequest | None) -> Row | None:
+    """The growth that waits for a grant, as JSON: `growth_request_of` reads it."""
+    if request is None:
+        return None
+    return {
+        "pods": request.pods,
+        "amounts": dict(request.amounts),
+        "since": request.since,
+        "reason": request.reason,
+        "message": request.message,
     }
 
 
@@ -374,6 +390,7 @@ def attempt_of(row: Mapping[Any, Any], objects: Iterable[ObjectRef]) -> Attempt:
         assignment=assignment_of(row["assignment"]),
         growth=growth_of(row["growth"]),
         provisioning=provisioning_of(row["provisioning"]),
+        growth_request=growth_request_of(row["growth_request"]),
     )
 
 

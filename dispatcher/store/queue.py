@@ -307,7 +307,9 @@ _ATTEMPTS: Final = text(
     "SELECT :epoch, coalesce((SELECT m.cluster_uid FROM member_cluster m WHERE m.name = t.cluster), ''), "
     f"{listed(mapping.ATTEMPT_COLUMNS)} FROM {recordset(mapping.ATTEMPT_COLUMNS)} "
     "ON CONFLICT (uid, number) DO UPDATE SET "
-    + _replaced(("created_at", "started_at", "ended_at", "outcome", "reason", "preempted_by", "provisioning"))
+    + _replaced(("created_at", "started_at", "ended_at", "outcome", "reason", "preempted_by"))
+    + ", "
+    + _replaced(("provisioning", "growth_request"))
     # Those of its dispatch stay; an attempt of an earlier release has none, and its AppWrapper is where it was charged.
     + ", queues = coalesce(attempt.queues, excluded.queues)"
     ", growth = CASE WHEN excluded.growth IS NULL THEN attempt.growth "

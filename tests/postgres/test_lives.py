@@ -106,6 +106,8 @@ OF_PROVISIONING = {
     Cause.PROVISIONING_REFUSED,
 }
 """What happens to one whose capacity is requested: test_provisioning.py has these."""
+OF_GROWTH = {Cause.GRANTED, Cause.GROWTH_WAITS}
+"""What the scheduler decides about growth: test_growth_requests.py has these."""
 AWAITED = pending_without(["budget"])
 LUCK = st.sampled_from([*Luck, Luck.GOOD])
 
@@ -427,5 +429,5 @@ def test_lives_in_any_order_are_the_same_in_memory_database_and_history(
             runner.run(database.close())
     if settings.default is not None and settings.default.derandomize:  # what is drawn by chance may miss some
         assert seen == Seen(
-            set(Cause) - OF_MEMBERS - OF_OTHER_PARTS - OF_RESTORED - OF_PROVISIONING, AILMENTS
+            set(Cause) - OF_MEMBERS - OF_OTHER_PARTS - OF_RESTORED - OF_PROVISIONING - OF_GROWTH, AILMENTS
         ), "these lives leave something out"

@@ -18,7 +18,7 @@ from dispatcher.api.conditions import ConditionType
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.lifecycle.condition_updates import with_false, with_true
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
-from dispatcher.core.model.record import Attempt, Change, Condition, Event, Phase, Record
+from dispatcher.core.model.record import ACTIVE, Attempt, Change, Condition, Event, Phase, Record
 from dispatcher.errors import IllegalTransition
 
 P = ParamSpec("P")
@@ -92,6 +92,9 @@ def change_by(
         fields["is_preempting"] = False
     if record.phase is Phase.DISPATCHING and target is not Phase.DISPATCHING:
         fields.setdefault("pending", None)  # it waits no more for the capacity that it requested
+    attempt_after = fields.get("attempt", record.attempt)
+    if target not in ACTIVE and attempt_after is not None and attempt_after.growth_request is not None:
+        fields["attempt"] = replace(attempt_after, growth_request=None)  # its pods leave
     after = replace(record, phase=target, version=record.version + 1, last_event_at=now, **fields)
     attempt = after.attempt if record.holds_capacity or after.holds_capacity else None
     event = Event(

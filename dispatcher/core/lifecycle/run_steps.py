@@ -21,6 +21,7 @@ from dispatcher.core.lifecycle.record_change import (
     with_finished,
 )
 from dispatcher.core.lifecycle.transitions import Cause
+from dispatcher.core.model.growth import GrowthRequest
 from dispatcher.core.model.preemption import MOST_REMEMBERED, Reason
 from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Attempt, Change, Growth, NotedIssue, Record
 from dispatcher.core.model.resources import Resources
@@ -57,6 +58,48 @@ def note_growth(record: Record, bound: Resources, now: datetime) -> Change:
     growth = (*attempt.growth, Growth(now, amounts))[-MOST_GROWTHS_KEPT:]
     note = in_words_of(record.placed_gang.demand, attempt.grown, amounts)
     return change_by(record, cause, now, note=note, attempt=replace(attempt, growth=growth))
+
+
+@at_latest_time
+def grant(record: Record, amounts: Resources, left: GrowthRequest | None, note: str, now: datetime) -> Change:
+    """Charges the gang for `amounts` beyond its demand from now on, before the pods start that request them.
+
+    `amounts` is the whole growth, not the part that is new. `left` is the growth that still waits for a grant.
+    """
+    attempt = live_attempt(record)
+    growth = (*attempt.growth, Growth(now, amounts))[-MOST_GROWTHS_KEPT:]
+    granted = replace(attempt, growth=growth, growth_request=_noted(attempt, left))
+    return change_by(
+        record,
+        Cause.GRANTED,
+        now,
+        event_reason=left.reason if left else "",
+        note=one_line(note),
+        attempt=granted,
+    )
+
+
+@at_latest_time
+def note_growth_request(record: Record, request: GrowthRequest | None, now: datetime) -> Change:
+    """Notes the growth that waits for a grant, and what for; None if no growth waits any more."""
+    attempt = live_attempt(record)
+    noted = _noted(attempt, request)
+    return change_by(
+        record,
+        Cause.GROWTH_WAITS,
+        now,
+        event_reason=noted.reason if noted else "",
+        note=noted.message if noted else "no pod waits for a grant any more",
+        attempt=replace(attempt, growth_request=noted),
+    )
+
+
+def _noted(attempt: Attempt, request: GrowthRequest | None) -> GrowthRequest | None:
+    """The request in one line; it waits since the first request without a pause between them."""
+    known = attempt.growth_request
+    if request is None:
+        return None
+    return replace(request, message=one_line(request.message), since=known.since if known else request.since)
 
 
 @at_latest_time

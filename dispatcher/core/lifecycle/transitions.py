@@ -44,6 +44,8 @@ class Cause(StrEnum):
     RECOVERED = "recovered"
     GREW = "grew"
     SHRANK = "shrank"
+    GRANTED = "granted"
+    GROWTH_WAITS = "growth-waits"
     ITEMS_DONE = "items-done"
     SOME_COMPLETED = "some-completed"
     COMPLETED = "completed"
@@ -173,6 +175,10 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     *_from_active(Cause.GREW, None, "its pods hold more than before, and more than its demand"),
     *_from_active(
         Cause.SHRANK, None, "its pods hold less than before; it is charged for its demand at least"
+    ),
+    *_from_active(Cause.GRANTED, None, "it may grow: it is charged for more pods before they start"),
+    *_from_active(
+        Cause.GROWTH_WAITS, None, "more of its pods wait for a grant, for another reason, or not any more"
     ),
     *_from_active(Cause.ITEMS_DONE, None, "all objects that end are done; its pods are checked next"),
     *_from_active(Cause.SOME_COMPLETED, _HOLD, "some of its wrapped objects are done"),

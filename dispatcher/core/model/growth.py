@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
 from dispatcher.core.model.resources import Resources
 
@@ -20,6 +21,20 @@ class GatedPod:
     uid: str
     requests: Resources
     created_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthRequest:
+    """The growth that a gang asks for and does not have: `pods` gated pods that request `amounts` in all.
+
+    `since` is when it was first noted that the gang waits, `reason` and `message` say what for.
+    """
+
+    pods: int
+    amounts: Resources
+    since: datetime
+    reason: str
+    message: str
 
 
 def by_age(pods: Iterable[GatedPod]) -> list[GatedPod]:

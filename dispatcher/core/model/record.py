@@ -15,6 +15,7 @@ from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ComponentsCondition, ConditionType
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
+from dispatcher.core.model.growth import GrowthRequest
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection
 from dispatcher.core.model.resources import NOTHING, Resources
@@ -189,9 +190,9 @@ class ObjectRef:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A change of an attempt's growth: from `at` on, its bound pods request `amounts` beyond its demand.
+    """A change of an attempt's growth: from `at` on, it holds `amounts` beyond its demand.
 
-    The amounts are positive. They are empty if the pods request no more than the demand.
+    The amounts are positive. They are empty if it holds no more than the demand.
     """
 
     at: datetime
@@ -208,7 +209,8 @@ class Attempt:
 
     `assignment` is where its pods had places at the dispatch. `preempted_by` is the uid of the AppWrapper that it was
     preempted for; empty if it was not. `growth` are its latest growths, the latest last; it is charged for the last
-    one beside its demand. `provisioning` is its request for capacity, if it needed one.
+    one beside its demand. `provisioning` is its request for capacity, if it needed one. `growth_request` is the growth
+    that waits for a grant, while there is any; only an active gang has one.
     """
 
     number: int
@@ -223,6 +225,7 @@ class Attempt:
     preempted_by: str = ""
     growth: tuple[Growth, ...] = ()
     provisioning: Provisioning | None = None
+    growth_request: GrowthRequest | None = None
 
     @property
     def awaits_capacity(self) -> bool:
@@ -328,6 +331,11 @@ class Record:
     def placed_gang(self) -> Gang:
         """The gang as its pods are made in the cluster of its attempt, where it may request less than in others."""
         return self.gang.in_cluster(self.attempt.cluster) if self.attempt is not None else self.gang
+
+    @property
+    def growth_request(self) -> GrowthRequest | None:
+        """The growth that waits for a grant; None if there is none."""
+        return self.attempt.growth_request if self.attempt is not None else None
 
     @property
     def held(self) -> Resources:

@@ -511,6 +511,8 @@ def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
         Cause.PREEMPTED,
         Cause.WARNED,
         Cause.DISPATCHED,
+        Cause.GRANTED,
+        Cause.GROWTH_WAITS,
         Cause.FOUND_ENDED,
         Cause.FOUND_RUNNING,
     }

@@ -24,6 +24,7 @@ from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.lifecycle.decision import retry_pause
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS
+from dispatcher.core.model.growth import GrowthRequest
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import ACTIVE, HOLDING, Change, Condition, ObjectRef, Pending, Phase, Record
 from dispatcher.core.scheduling.ordering import is_eligible
@@ -173,6 +174,24 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
         demand = self.record.gang.demand
         self.commit(run_steps.note_growth(self.record, demand * pods, self.later()))
         assert self.record.charge == demand * max(1, pods)
+
+    @may_only(*ACTIVE)
+    @rule(pods=st.sampled_from([0, 1, 3]))
+    def asks_for_growth_or_not_any_more(self, pods: int) -> None:
+        now = self.later()
+        request = GrowthRequest(pods, self.record.gang.demand * pods, now, "InsufficientQuota", "no quota")
+        self.commit(run_steps.note_growth_request(self.record, request if pods else None, now))
+
+    @may_only(*ACTIVE)
+    @rule(pods=st.sampled_from([1, 2]))
+    def may_grow(self, pods: int) -> None:
+        demand = self.record.gang.demand
+        self.commit(run_steps.grant(self.record, demand * pods, None, "more pods", self.later()))
+        assert self.record.charge == demand * (1 + pods)
+
+    @invariant()
+    def growth_waits_only_while_it_is_active(self) -> None:
+        assert self.record.growth_request is None or self.record.phase in ACTIVE
 
     @may_only(*ACTIVE)
     @rule(done=st.sampled_from([{0}, {1}, {0, 1}]))

@@ -24,6 +24,7 @@ from dispatcher.core.lifecycle import (
 )
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause, Transition
+from dispatcher.core.model.growth import GrowthRequest
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import (
@@ -102,6 +103,10 @@ STEPS_AT: dict[Cause, Callable[[Record, datetime], Change | None]] = {
     Cause.RECOVERED: lambda record, now: run_steps.recover(record, now),
     Cause.GREW: lambda record, now: run_steps.note_growth(record, record.gang.demand * 3, now),
     Cause.SHRANK: lambda record, now: run_steps.note_growth(record, NOTHING, now),
+    Cause.GRANTED: lambda record, now: run_steps.grant(record, record.gang.demand, None, "2 more pods", now),
+    Cause.GROWTH_WAITS: lambda record, now: run_steps.note_growth_request(
+        record, GrowthRequest(2, record.gang.demand, now, "InsufficientQuota", "no quota"), now
+    ),
     Cause.ITEMS_DONE: lambda record, now: run_steps.note_done(record, (0,), now),
     Cause.SOME_COMPLETED: lambda record, now: run_steps.complete_some(record, (0,), now),
     Cause.COMPLETED: lambda record, now: run_steps.complete(record, (0,), at(100), now),

@@ -1,0 +1,74 @@
+"""Growth that waits for a grant is read back as it was written, and is lost in the revision before."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.model.growth import GrowthRequest
+from dispatcher.core.model.record import Change, Record
+from dispatcher.core.model.resources import Resources
+from dispatcher.store import migrate
+from dispatcher.store.queue import QueueStore
+from tests.builders import at, make_ref
+from tests.postgres.changes import forget_replay, loaded, make_submit, rows_of
+
+ONE = Resources({"cpu": 500, "nvidia.com/gpu": 1})
+WAITS = GrowthRequest(2, ONE * 2, at(40), "InsufficientQuota", "2 more pods wait: quota of team")
+
+
+async def take(queue: QueueStore, database_url: str, change: Change) -> Record:
+    """The record after a committed step, which the database has as it is."""
+    (record,) = (await queue.commit([change])).accepted
+    assert await loaded(database_url) == [record]
+    return record
+
+
+async def running(queue: QueueStore, database_url: str) -> Record:
+    """A gang that runs."""
+    record = await take(queue, database_url, make_submit())
+    record = await take(queue, database_url, queue_steps.dispatch(record, "hub", at(10)))
+    record = await take(queue, database_url, creation_steps.created(record, (make_ref(),), at(20)))
+    return await take(queue, database_url, run_steps.mark_running(record, at(30)))
+
+
+async def test_life_with_growth_that_waits_is_stored_step_by_step(
+    database_url: str, queue: QueueStore
+) -> None:
+    record = await running(queue, database_url)
+    record = await take(queue, database_url, run_steps.note_growth_request(record, WAITS, at(40)))
+    left = replace(WAITS, pods=1, amounts=ONE)
+    granted = run_steps.grant(record, ONE, left, "1 more pod: 0.5 cpu, 1 gpu", at(50))
+    record = await take(queue, database_url, granted)
+    assert record.growth_request == left
+    record = await take(queue, database_url, run_steps.grant(record, ONE * 2, None, "1 more pod", at(60)))
+    assert record.growth_request is None
+    record = await take(queue, database_url, run_steps.note_growth_request(record, WAITS, at(70)))
+    await take(queue, database_url, removal_steps.delete(record, at(80)))
+    told = rows_of(
+        database_url, "SELECT cause, reason, message FROM event WHERE cause ~ 'grant|growth' ORDER BY id"
+    )
+    assert told == [
+        ("growth-waits", "InsufficientQuota", WAITS.message),
+        ("granted", "InsufficientQuota", "1 more pod: 0.5 cpu, 1 gpu"),
+        ("granted", "", "1 more pod"),
+        ("growth-waits", "InsufficientQuota", WAITS.message),
+    ]
+
+
+async def test_waiting_growth_is_lost_in_the_revision_before(database_url: str, queue: QueueStore) -> None:
+    forget_replay(database_url)
+    record = await running(queue, database_url)
+    record = await take(queue, database_url, run_steps.note_growth_request(record, WAITS, at(40)))
+    shown = "SELECT viewname, definition FROM pg_views WHERE schemaname = 'scheduling' ORDER BY 1"
+    newest = rows_of(database_url, shown)
+    await asyncio.to_thread(migrate.downgrade, database_url, "0024")
+    assert rows_of(database_url, shown) != newest
+    await asyncio.to_thread(migrate.migrate, database_url)
+    await asyncio.to_thread(migrate.check, database_url)
+    assert rows_of(database_url, shown) == newest
+    assert record.attempt is not None
+    assert await loaded(database_url) == [
+        replace(record, attempt=replace(record.attempt, growth_request=None))
+    ]
