@@ -20,7 +20,7 @@ from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.resources import is_device
 from dispatcher.core.queues.declared_queues import DeclaredQueues, read_dispatch_queue
 from dispatcher.core.queues.forest import Forest, Place
-from dispatcher.core.queues.queue import Queue, Sharing, StopPolicy
+from dispatcher.core.queues.queue import Elastic, Queue, Sharing, StopPolicy
 
 if TYPE_CHECKING:
     from dispatcher.core.status.queue_status import QueueGangs
@@ -301,6 +301,7 @@ def settings_of(queues: QueueList, name: str) -> list[Setting]:
             "approvals", path, lambda each: each.approvals, lambda names: ", ".join(names) or "none", "none"
         ),
         _inherited("provisioning", path, lambda each: each.provisioning, lambda asked: asked.name, "none"),
+        _inherited("elastic", path, lambda each: each.elastic, str, Elastic.LAST.value),
         _inherited("preemptibleBelow", path, lambda each: each.preemptible_below, str, "every priority"),
         *_selectors("clusterSelector", place.cluster_selectors, "every cluster", name),
         *_selectors("namespaceSelector", place.namespace_selectors, "every namespace", name),

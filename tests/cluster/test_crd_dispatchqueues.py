@@ -85,6 +85,7 @@ EVERY_FIELD: Json = {
     "namespaceSelector": "tier in (gold, silver)",
     "stopPolicy": "HoldAndDrain",
     "approvals": ["example.com/budget", "data-staged"],
+    "elastic": "First",
 }
 
 
@@ -213,6 +214,11 @@ async def test_queue_needs_no_spec(api: Api) -> None:
             {"queueingStrategy": "FIFO"},
             'spec.queueingStrategy: Unsupported value: "FIFO": supported values: "BestEffortFIFO", "StrictFIFO"',
             id="no-such-strategy",
+        ),
+        pytest.param(
+            {"elastic": "Always"},
+            'spec.elastic: Unsupported value: "Always": supported values: "First", "Last"',
+            id="no-such-turn-of-growth",
         ),
         pytest.param(
             {"order": "Age"},

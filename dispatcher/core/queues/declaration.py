@@ -28,6 +28,7 @@ from dispatcher.core.model.document import LARGEST_INTEGER, Entry
 from dispatcher.core.model.quantity import QuantityError, check_resource_name
 from dispatcher.core.queues.queue import (
     MOST_RESOURCES,
+    Elastic,
     Order,
     Preemption,
     Queue,
@@ -58,6 +59,7 @@ FIELDS: Final = (
     "stopPolicy",
     "approvals",
     "provisioning",
+    "elastic",
 )
 """The fields of a DispatchQueue's spec."""
 
@@ -160,7 +162,7 @@ def _queue(name: str, spec: Entry, resources: Sequence[str]) -> Queue:
         parent.fail("a queue cannot be its own parent")
     sharing = spec.child("sharing")
     strategy, approvals = spec.child("queueingStrategy"), spec.child("approvals")
-    provisioning = spec.child("provisioning")
+    provisioning, elastic = spec.child("provisioning"), spec.child("elastic")
     return Queue(
         name=name,
         parent=None if parent.value is None else parent.name(),
@@ -182,6 +184,7 @@ def _queue(name: str, spec: Entry, resources: Sequence[str]) -> Queue:
         stop_policy=StopPolicy(spec.child("stopPolicy").one_of(list(StopPolicy), StopPolicy.NONE)),
         approvals=None if approvals.value is None else read_approvals(approvals),
         provisioning=None if provisioning.value is None else read_provisioning(provisioning),
+        elastic=None if elastic.value is None else Elastic(elastic.one_of(list(Elastic))),
     )
 
 
@@ -278,6 +281,7 @@ def write_queue(queue: Queue) -> dict[str, Any]:
         "stopPolicy": queue.stop_policy,
         "approvals": None if queue.approvals is None else list(queue.approvals),
         "provisioning": None if queue.provisioning is None else write_provisioning(queue.provisioning),
+        "elastic": queue.elastic,
     }
 
 

@@ -15,7 +15,7 @@ from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.selector import EVERYTHING, Selector
 from dispatcher.core.model.gang import Gang
-from dispatcher.core.queues.queue import Queue, QueueingStrategy, Sharing, StopPolicy, WhileBorrowing
+from dispatcher.core.queues.queue import Elastic, Queue, QueueingStrategy, Sharing, StopPolicy, WhileBorrowing
 
 PARENT_NOT_FOUND: Final = "ParentNotFound"
 CIRCLE: Final = "Circle"
@@ -57,6 +57,7 @@ class Place:
     stopped_by: str = ""
     approvals: tuple[str, ...] = ()
     provisioning: ProvisioningClass | None = None
+    elastic: Elastic = Elastic.LAST
 
     @property
     def name(self) -> str:
@@ -216,6 +217,7 @@ def _placed(
         stopped_by=stopped_by,
         approvals=_first(queue.approvals, inherited.approvals),
         provisioning=queue.provisioning or (above.provisioning if above else None),
+        elastic=queue.elastic or (above.elastic if above else Elastic.LAST),
     )
 
 

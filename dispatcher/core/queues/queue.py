@@ -47,6 +47,15 @@ class Order(StrEnum):
     """The namespace with the lower recent use first, then by priority."""
 
 
+class Elastic(StrEnum):
+    """Whether running gangs of a queue grow before or after the gangs that wait in it."""
+
+    FIRST = "First"
+    """Growth is granted before each cycle."""
+    LAST = "Last"
+    """Growth is granted after each cycle, and waits for the gangs that were queued before it."""
+
+
 class WithinQueue(StrEnum):
     """The gangs of its own queue that a gang may preempt."""
 
@@ -112,7 +121,7 @@ class Queue:
     `parent` is None for a root. `priority` is that of the queue among its siblings. `max_preemptions` counts within 24
     hours, 0 means no bound. A gang with a priority of `preemptible_below` or more is never preempted and never borrows.
     `approvals` are those that its gangs await beside their own. `provisioning` is the class from which their capacity
-    is requested, in clusters that have it.
+    is requested, in clusters that have it. `elastic` is None if it is inherited; at the root it is `Last`.
     """
 
     name: str
@@ -133,3 +142,4 @@ class Queue:
     stop_policy: StopPolicy = StopPolicy.NONE
     approvals: tuple[str, ...] | None = None
     provisioning: ProvisioningClass | None = None
+    elastic: Elastic | None = None

@@ -16,6 +16,7 @@ from dispatcher.core.model.document import DocumentError, Entry
 from dispatcher.core.queues.declaration import parse_dispatch_queue, read_queue
 from dispatcher.core.queues.queue import (
     MOST_RESOURCES,
+    Elastic,
     Order,
     Preemption,
     Queue,
@@ -60,6 +61,7 @@ EVERY_FIELD: Json = {
         "parameters": {"maxRunDurationSeconds": "3600"},
         "retry": {"limit": 2, "baseSeconds": 30, "maxSeconds": 90},
     },
+    "elastic": "First",
 }
 READ = Queue(
     name="a",
@@ -87,6 +89,7 @@ READ = Queue(
         (("maxRunDurationSeconds", "3600"),),
         RetryRule(2, timedelta(seconds=30), timedelta(seconds=90)),
     ),
+    elastic=Elastic.FIRST,
 )
 
 

@@ -24,6 +24,7 @@ from dispatcher.core.queues.declaration import (
 )
 from dispatcher.core.queues.queue import (
     MOST_RESOURCES,
+    Elastic,
     Order,
     Queue,
     QueueingStrategy,
@@ -156,6 +157,7 @@ def test_enums_of_the_schema_are_those_of_the_values() -> None:
         "spec.preemption.withinQueue": list(WithinQueue),
         "spec.preemption.reclaim": list(Reclaim),
         "spec.stopPolicy": list(StopPolicy),
+        "spec.elastic": list(Elastic),
     }
 
 

@@ -13,6 +13,7 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.accounts import Account, TreeQuota
 from dispatcher.core.queues.forest import CIRCLE, PARENT_NOT_FOUND, Defaults, Forest, Tree
 from dispatcher.core.queues.queue import (
+    Elastic,
     Preemption,
     Queue,
     QueueingStrategy,
@@ -57,10 +58,11 @@ def test_the_nearest_queue_above_with_a_setting_decides() -> None:
                 min_runtime=seconds(2),
                 max_preemptions=3,
                 preemptible_below=4,
+                elastic=Elastic.FIRST,
             ),
             Queue("team", "org", min_runtime=seconds(0), max_preemptions=0, preemptible_below=-1),
             Queue("a", "team", strategy=BEST_EFFORT, starvation_bound=seconds(0)),
-            Queue("b", "team"),
+            Queue("b", "team", elastic=Elastic.LAST),
             Queue("c", "org"),
             Queue("other"),
         ],
@@ -73,16 +75,17 @@ def test_the_nearest_queue_above_with_a_setting_decides() -> None:
             each.min_runtime.total_seconds(),
             each.max_preemptions,
             each.preemptible_below,
+            each.elastic.value,
         )
         for name, each in forest.places.items()
         if each.is_leaf
     }
     assert found == {
-        "a": (BEST_EFFORT, 0, 0, 0, -1),
-        "b": (STRICT, 1, 0, 0, -1),
-        "c": (STRICT, 1, 2, 3, 4),
-        "other": (BEST_EFFORT, 600, 7, 5, None),
-        "default": (BEST_EFFORT, 600, 7, 5, None),
+        "a": (BEST_EFFORT, 0, 0, 0, -1, "First"),
+        "b": (STRICT, 1, 0, 0, -1, "Last"),
+        "c": (STRICT, 1, 2, 3, 4, "First"),
+        "other": (BEST_EFFORT, 600, 7, 5, None, "Last"),
+        "default": (BEST_EFFORT, 600, 7, 5, None, "Last"),
     }
 
 
