@@ -132,20 +132,9 @@ class Refusals:
         `rejections` and `shortages` are those of other clusters.
         """
         record, demand = gang.record, gang.record.gang.demand
-        for place in self.forest.places_of(gang.leaves):
-            account = self.ledger.accounts[place.root]
-            if not place.is_preemptible(record.priority):
-                over = account.beyond_nominal(place.name, demand)
-                if over:
-                    why = f"quota of {place.name}: {over[0]}: gangs that may not be preempted use all of it"
-                    return Waiting(record, self._short_of(OVER_NOMINAL_QUOTA, why, place, over[0]))
-        for place in self.forest.places_of(gang.leaves):
-            lacking = self.ledger.lacking(place.name, demand, record.priority, but_for_holds=True)
-            if lacking:
-                why = self._quota_message(place, lacking, demand)
-                free = {name: self._available(place, name) or 0 for name in lacking}
-                shortest = _shortest(demand, free)
-                return Waiting(record, self._short_of(INSUFFICIENT_QUOTA, why, place, shortest))
+        lacking = self.lacking_quota(gang.leaves, demand, record.priority)
+        if lacking is not None:
+            return Waiting(record, lacking)
         found = [*shortages]
         for room in sites:
             fit = room.fit(record.gang)
@@ -158,6 +147,24 @@ class Refusals:
         if kept is not None and not kept.keeper:
             pending = self._held_back(gang, pending)
         return Waiting(record, pending)
+
+    def lacking_quota(self, leaves: Sequence[str], demand: Resources, priority: int) -> Pending | None:
+        """Why the queues have no quota for one more demand; None if they have it, or it is held back for others."""
+        for place in self.forest.places_of(leaves):
+            account = self.ledger.accounts[place.root]
+            if not place.is_preemptible(priority):
+                over = account.beyond_nominal(place.name, demand)
+                if over:
+                    why = f"quota of {place.name}: {over[0]}: gangs that may not be preempted use all of it"
+                    return self._short_of(OVER_NOMINAL_QUOTA, why, place, over[0])
+        for place in self.forest.places_of(leaves):
+            lacking = self.ledger.lacking(place.name, demand, priority, but_for_holds=True)
+            if lacking:
+                why = self._quota_message(place, lacking, demand)
+                free = {name: self._available(place, name) or 0 for name in lacking}
+                shortest = _shortest(demand, free)
+                return self._short_of(INSUFFICIENT_QUOTA, why, place, shortest)
+        return None
 
     def _held_back(self, gang: PendingGang, pending: Pending) -> Pending:
         """The answer with the quota that is held back from the gang for gangs that go first, if there is any."""

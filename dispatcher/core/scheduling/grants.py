@@ -1,0 +1,389 @@
+"""Grants: which running gangs may hold more than they do, before the pods start that ask for it.
+
+A growth request is the pods with the dispatcher's gate beyond what their gang holds. Each pod is decided by itself, in
+the order of the gangs' effective priority, then by the age of the pods. It is granted if it has quota and room in the
+cluster of its gang, as a gang of that one pod would have them that preempts nobody. It waits
+
+- while its cluster or its queue takes nothing new,
+- while a gang of its queue waits for quota, or for room in its cluster, that was queued before the pod was created,
+  unless its queue says `elastic: First`,
+- while what is free is promised to another gang, or kept for one past the starvation bound.
+
+The decision is a function of values; nothing is preempted for growth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from dispatcher.core.lifecycle.growth import admissible, growth_of, requested
+from dispatcher.core.model.gang import Assignment, Gang, PodSet
+from dispatcher.core.model.growth import GatedPod, GrowthRequest
+from dispatcher.core.model.incremental import Steps
+from dispatcher.core.model.quantity import in_words
+from dispatcher.core.model.record import ACTIVE, Record
+from dispatcher.core.model.resources import NOTHING, Resources, sum_of
+from dispatcher.core.queues.accounts import tree_quotas
+from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.queue import Elastic, Reclaim, StopPolicy
+from dispatcher.core.scheduling.backfill import Reservation
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, has_members, rejection, required
+from dispatcher.core.scheduling.cluster_room import ClusterRoom
+from dispatcher.core.scheduling.explain import (
+    INSUFFICIENT,
+    LARGER_THAN_CLUSTER,
+    RESERVED,
+    Shortage,
+    rejection_of,
+)
+from dispatcher.core.scheduling.fit import Shortfall, fits_in_empty, shortfall_in_empty
+from dispatcher.core.scheduling.ordering import effective_priority
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang
+from dispatcher.core.scheduling.sharing.quota_ledger import Hold, QuotaLedger, alike
+from dispatcher.core.scheduling.sharing.refusals import (
+    INSUFFICIENT_QUOTA,
+    QUEUE_NOT_FOUND,
+    QUEUE_NOT_LEAF,
+    QUEUE_STOPPED,
+    Refusals,
+)
+from dispatcher.core.scheduling.waiting_gangs import ONE_QUEUE, WaitingGangs
+
+GROWTH_BEHIND_GANG: Final = "GrowthBehindGang"
+"""A gang of the same queue was queued before the pods were created, and waits for quota or room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growing:
+    """A gang with gated pods, or with a request of before. `admitted` are the requests of its pods without the gate.
+
+    `gated` are the gated pods, the oldest first.
+    """
+
+    record: Record
+    admitted: Resources
+    gated: Sequence[GatedPod]
+
+    @property
+    def requested(self) -> list[GatedPod]:
+        """The growth request: the gated pods beyond what the gang holds, the oldest first."""
+        return requested(self.record.held, self.admitted, self.gated)
+
+
+@dataclass(frozen=True, slots=True)
+class GrantFacts:
+    """The facts of a pass besides the clusters.
+
+    `forest` is None without declared queues. `active` are all gangs that hold capacity. `reservations` are the backfill
+    reservations by uid of a hub without declared queues.
+    """
+
+    forest: Forest | None
+    active: Sequence[ActiveGang]
+    waiting: WaitingGangs
+    now: datetime
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The decision about the growth of one gang: the pods that are granted now, and the request that is left.
+
+    `amounts` is the whole growth of the gang with the grant. `request` is None if no growth waits.
+    """
+
+    record: Record
+    pods: tuple[GatedPod, ...] = ()
+    amounts: Resources = NOTHING
+    request: GrowthRequest | None = None
+
+    @property
+    def note(self) -> str:
+        """A sentence about the pods that are granted."""
+        return f"{_count(len(self.pods), 'pod')} may start: {_in_words(sum_of(each.requests for each in self.pods))}"
+
+
+class _Refusal(NamedTuple):
+    reason: str
+    message: str
+
+
+def goes_first(record: Record, forest: Forest | None) -> bool:
+    """True if the growth of a gang is decided before the gangs that wait in its queue."""
+    place = forest.places.get(record.queue) if forest is not None else None
+    return place is not None and place.elastic is Elastic.FIRST
+
+
+def decide_in_steps(
+    growing: Iterable[Growing], facts: GrantFacts, snapshots: Mapping[str, ClusterSnapshot]
+) -> Steps[list[Grant]]:
+    """The decisions about all growth of active gangs in clusters that are known; takes grants from `snapshots`."""
+    gangs = [
+        _Growth(each)
+        for each in growing
+        if each.record.phase in ACTIVE and each.record.attempt and each.record.attempt.cluster in snapshots
+    ]
+    turns = [(each, pod) for each in gangs for pod in each.waiting]
+    if turns:
+        grants = _Pass(facts, snapshots)
+        turns.sort(key=lambda turn: _turn(turn[0], turn[1], facts.now))
+        for growth, pod in turns:
+            grants.decide(growth, pod)
+            yield
+    return [each.decision(facts.now) for each in gangs]
+
+
+def _turn(growth: _Growth, pod: GatedPod, now: datetime) -> tuple[float, str, str, str]:
+    return -effective_priority(growth.record, now), pod.created_at, pod.namespace, pod.name
+
+
+class _Growth:
+    """The growth of one gang while it is decided."""
+
+    def __init__(self, growing: Growing) -> None:
+        self.record = growing.record
+        self.waiting = growing.requested
+        self.granted: list[GatedPod] = []
+        self.refused: dict[Resources, _Refusal] = {}
+        """By the requests of a pod: a younger pod with the same requests fares no better in the same pass."""
+        within = admissible(self.record.held, growing.admitted, growing.gated)
+        self._taken = growing.admitted + sum_of(each.requests for each in within)
+
+    def held_with(self, pod: GatedPod | None = None) -> Resources:
+        """The amounts that the gang holds with what is granted, and with one more pod."""
+        more = sum_of(each.requests for each in self.granted) + (pod.requests if pod else NOTHING)
+        return self.record.held.highest(self._taken + more) if self.granted or pod else self.record.held
+
+    def increase(self, pod: GatedPod) -> Resources:
+        """The amounts that its queues are charged with beyond the present charge, with one more pod."""
+        demand = self.record.gang.demand
+        return demand.highest(self.held_with(pod)) - demand.highest(self.held_with())
+
+    def decision(self, now: datetime) -> Grant:
+        """The decision, once each pod is granted or refused."""
+        amounts = growth_of(self.record.placed_gang.demand, self.held_with())
+        return Grant(self.record, tuple(self.granted), amounts, self._request(now))
+
+    def _request(self, now: datetime) -> GrowthRequest | None:
+        left = [each for each in self.waiting if each not in self.granted]
+        if not left:
+            return None
+        amounts, refusal = sum_of(each.requests for each in left), self.refused[left[0].requests]
+        wait = f"{_count(len(left), 'more pod')} wait{'s' * (len(left) == 1)}"
+        message = f"{wait} ({_in_words(amounts)}): {refusal.message}"
+        return GrowthRequest(len(left), amounts, now, refusal.reason, message)
+
+
+class _Pass:
+    """One pass: the room of each cluster and the accounts of all queues, less what earlier grants take."""
+
+    def __init__(self, facts: GrantFacts, snapshots: Mapping[str, ClusterSnapshot]) -> None:
+        self._facts = facts
+        self._snapshots = snapshots
+        leaving: dict[str, list[tuple[str, Resources]]] = {}
+        for gang in facts.active:
+            if gang.is_leaving and not gang.awaits_capacity:
+                leaving.setdefault(gang.cluster, []).append((gang.uid, gang.demand))
+        # Growth needs room that is there: no request for capacity covers it.
+        self._rooms = {
+            name: ClusterRoom(
+                replace(each, capacity=each.capacity.provided_by(None)),
+                leaving.get(name, ()) if facts.forest is not None else (),
+            )
+            for name, each in sorted(snapshots.items())
+        }
+        self._quota = None if facts.forest is None else _Quota(facts.forest, facts)
+        self._keep()
+        self._promise()
+
+    def decide(self, growth: _Growth, pod: GatedPod) -> None:
+        """Grant one pod, or note why it waits."""
+        if pod.requests in growth.refused:
+            return
+        attempt = growth.record.attempt
+        if attempt is None:
+            raise AssertionError(f"{growth.record.uid} grows without an attempt")
+        room = self._rooms[attempt.cluster]
+        refusal = self._closed(growth.record, room) or self._behind(growth.record, pod, room)
+        if refusal is None and self._quota is not None:
+            refusal = self._quota.refusal(growth.record, growth.increase(pod))
+        placed = self._place(growth.record, pod, room) if refusal is None else refusal
+        if isinstance(placed, _Refusal):
+            growth.refused[pod.requests] = placed
+            return
+        gang, assignment = placed
+        room.dispatch(gang, assignment)
+        if self._quota is not None:
+            self._quota.charge(growth.record, growth.increase(pod))
+        growth.granted.append(pod)
+
+    def _keep(self) -> None:
+        """Keep one cluster for each starved gang, as the cycle does."""
+        for record in self._facts.waiting.starved:
+            reservation = self._facts.reservations.get(record.uid)
+            if reservation is not None:
+                kept = self._rooms.get(reservation.cluster)
+                if kept is not None and kept.keeper is None:
+                    kept.keep(record, reservation.assignment)
+                continue
+            if record.pending is None or record.pending.reason not in {INSUFFICIENT, RESERVED}:
+                continue
+            free = (each for each in self._rooms.values() if each.keeper is None)
+            room = next((each for each in free if self._may_take(record, each)), None)
+            if room is not None:
+                room.keep(record)
+
+    def _promise(self) -> None:
+        """Take what is promised to gangs that wait for others to leave."""
+        for record in self._facts.waiting.promised:
+            room = self._rooms.get(record.pending.cluster) if record.pending else None
+            if room is None:
+                continue
+            found = room.fit_later(record.gang)
+            if isinstance(found, Assignment):
+                room.promise(record.gang, found)
+
+    def _may_take(self, record: Record, room: ClusterRoom) -> bool:
+        """True if a cluster accepts a waiting gang and would have room for it if it were empty."""
+        forest = self._facts.forest
+        if forest is not None and has_members(self._snapshots):
+            selector = forest.clusters_of(record.leaves)
+            if not selector.matches(room.snapshot.labels):
+                return False
+        return self._accepts(record, room) and fits_in_empty(record.gang, room.snapshot.capacity)
+
+    def _accepts(self, record: Record, room: ClusterRoom) -> bool:
+        return rejection(required(record.requirements, self._snapshots), room.snapshot) is None
+
+    def _closed(self, record: Record, room: ClusterRoom) -> _Refusal | None:
+        """Why nothing of the gang's cluster or queues is granted now."""
+        closed = room.snapshot.closed
+        if closed is not None:
+            return _Refusal(closed.reason, f"cluster {room.name}: {closed.message}")
+        forest = self._facts.forest
+        for leaf in record.leaves if forest is not None else ():
+            place = forest.places.get(leaf) if forest is not None else None
+            if place is None:
+                return _Refusal(QUEUE_NOT_FOUND, f"there is no valid queue {leaf}")
+            if place.stop_policy is not StopPolicy.NONE:
+                return _Refusal(QUEUE_STOPPED, f"queue {place.stopped_by} is stopped: {place.stop_policy}")
+            if not place.is_leaf:
+                return _Refusal(QUEUE_NOT_LEAF, f"queue {leaf} has children")
+        return None
+
+    def _behind(self, record: Record, pod: GatedPod, room: ClusterRoom) -> _Refusal | None:
+        """The gang of its queue that growth may not pass."""
+        if goes_first(record, self._facts.forest):
+            return None
+        queue = record.queue if self._facts.forest is not None else ONE_QUEUE
+        created = datetime.fromisoformat(pod.created_at)
+        before = [
+            each
+            for (waits_for_quota, _), each in self._facts.waiting.oldest.get(queue, {}).items()
+            if each.created_at <= created and (waits_for_quota or self._accepts(each, room))
+        ]
+        if not before:
+            return None
+        first = min(before, key=lambda each: (each.created_at, each.enqueue_seq))
+        where = f" in queue {queue}" if queue else ""
+        return _Refusal(GROWTH_BEHIND_GANG, f"{first.key} was queued before{where}, and waits")
+
+    def _place(self, record: Record, pod: GatedPod, room: ClusterRoom) -> tuple[Gang, Assignment] | _Refusal:
+        """The place of a pod in the cluster: one that takes it whichever template it may be made from."""
+        placed: tuple[Gang, Assignment] | None = None
+        for gang in gangs_of(record, pod):
+            found = room.fit(gang)
+            if isinstance(found, Shortfall):
+                why = rejection_of(gang, _shortage(gang, room, found))
+                return _Refusal(why.reason, f"cluster {room.name}: {why.message}")
+            placed = placed or (gang, found)
+        if placed is None:
+            raise AssertionError("a pod is made from some template")
+        return placed
+
+
+class _Quota:
+    """The accounts of all queues now, and later, once those that leave are gone and promises are kept."""
+
+    def __init__(self, forest: Forest, facts: GrantFacts) -> None:
+        self._forest = forest
+        quotas = tree_quotas(forest)
+        self._now, self._later = QuotaLedger(forest, quotas), QuotaLedger(forest, quotas)
+        staying = alike(each for each in facts.active if not each.is_leaving)
+        for ledger in (self._now, self._later):
+            ledger.charge_all(staying)
+        self._now.charge_all(alike(each for each in facts.active if each.is_leaving))
+        for record in facts.waiting.promised:
+            self._later.charge(record.leaves, record.gang.demand, record.priority)
+        self._hold(facts)
+        self._answers = Refusals(forest, self._now, {}, {}, has_members=False)
+
+    def refusal(self, record: Record, increase: Resources) -> _Refusal | None:
+        """Why the queues of a gang have no quota for that much more."""
+        lacking = self._answers.lacking_quota(record.leaves, increase, record.priority)
+        if lacking is not None:
+            return _Refusal(lacking.reason, lacking.message)
+        for ledger in (self._now, self._later):
+            if not ledger.has_quota(record.leaves, increase, record.priority):
+                queues = ", ".join(record.leaves)
+                return _Refusal(RESERVED, f"quota of {queues}: what is left is kept for gangs that go first")
+        return None
+
+    def charge(self, record: Record, increase: Resources) -> None:
+        """Charge a grant."""
+        for ledger in (self._now, self._later):
+            ledger.charge(record.leaves, increase, record.priority)
+
+    def _hold(self, facts: GrantFacts) -> None:
+        """Hold back quota for heads and starved gangs, as the cycle does."""
+        starved = {each.uid: each for each in facts.waiting.starved}
+        holding = {(name, each.uid): each for name, each in facts.waiting.heads.items()}
+        for uid, record in starved.items():
+            holding |= {(place.name, uid): record for place in self._forest.places_of(record.leaves)}
+        for (name, uid), record in holding.items():
+            place = self._forest.places[name]
+            if record.pending is None or record.pending.reason != INSUFFICIENT_QUOTA:
+                continue
+            if uid in starved or place.queue.preemption.reclaim is not Reclaim.ANY:
+                hold = Hold(name, record.gang.demand, uid in starved)
+                self._now.hold(hold)
+                self._later.hold(hold)
+
+
+def gangs_of(record: Record, pod: GatedPod) -> list[Gang]:
+    """A gang of one pod for each template that the pod may be made from, which differ in the nodes that they may use.
+
+    The template has the requests of the pod, and of several the last has, where the ledger of nodes holds its place;
+    if none has, as where a sidecar was injected, it may be any.
+    """
+    pod_sets = record.placed_gang.pod_sets
+    alike = [each for each in pod_sets if each.requests == pod.requests][-1:]
+    constraints = dict.fromkeys(each.constraint for each in alike or pod_sets)
+    made = [
+        PodSet(1, pod.requests, tolerations=tolerations, nodes=nodes) for tolerations, nodes in constraints
+    ]
+    return [Gang(pod.requests, 1, (each,)) for each in made] or [Gang(pod.requests, 1)]
+
+
+def _shortage(gang: Gang, room: ClusterRoom, short: Shortfall) -> Shortage:
+    """Why a pod does not fit a cluster: its size, its free capacity, or that what is free is not for it."""
+    capacity = room.snapshot.capacity
+    traits = None if capacity.nodes is None else capacity.nodes.traits
+    in_empty = shortfall_in_empty(gang, capacity)
+    if in_empty is not None:
+        return Shortage(room.name, LARGER_THAN_CLUSTER, in_empty, capacity.permanent_for(gang), traits=traits)
+    free = room.fit_but_for_others(gang)
+    if not isinstance(free, Shortfall):
+        return Shortage(room.name, RESERVED, short, keeper=room.keeper.key if room.keeper else "")
+    return Shortage(room.name, INSUFFICIENT, free, traits=traits)
+
+
+def _in_words(amounts: Resources) -> str:
+    return ", ".join(f"{name} {in_words(name, amounts[name])}" for name in sorted(amounts))
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"

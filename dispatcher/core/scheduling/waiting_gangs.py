@@ -1,0 +1,98 @@
+"""The gangs that wait for room or quota, as far as growth of running gangs has to leave them what is theirs.
+
+It is made from the records after a cycle, which say what the cycle decided: the gangs that growth may not pass, the
+heads that quota is held back for, the gangs that capacity is promised to, and the starved gangs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from dispatcher.core.lifecycle.queue_steps import AWAITING_RELEASE
+from dispatcher.core.model.incremental import Steps, in_parts
+from dispatcher.core.model.record import Record
+from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.scheduling.backfill import Reservation
+from dispatcher.core.scheduling.explain import INSUFFICIENT, NO_CLUSTER, NOT_EVALUATED, RESERVED
+from dispatcher.core.scheduling.ordering import is_eligible, rank
+from dispatcher.core.scheduling.sharing.refusals import (
+    INSUFFICIENT_QUOTA,
+    OVER_NOMINAL_QUOTA,
+    PREEMPTED_TOO_OFTEN,
+)
+
+_QUOTA: Final = frozenset({INSUFFICIENT_QUOTA, OVER_NOMINAL_QUOTA, PREEMPTED_TOO_OFTEN})
+_ROOM: Final = frozenset({INSUFFICIENT, RESERVED, NOT_EVALUATED, AWAITING_RELEASE})
+_HEADS: Final = frozenset(
+    {INSUFFICIENT_QUOTA, OVER_NOMINAL_QUOTA, INSUFFICIENT, RESERVED, AWAITING_RELEASE, NO_CLUSTER}
+)
+
+ONE_QUEUE: Final = ""
+"""The queue of all gangs of a hub without declared queues."""
+
+_Kind = tuple[bool, ClusterRequirements]
+"""Whether a gang waits for quota, and the clusters that it may go to."""
+
+
+@dataclass(slots=True)
+class WaitingGangs:
+    """The waiting gangs of one moment.
+
+    `oldest` has, by queue, the oldest gang of each kind: of those that wait for quota and those that wait for room,
+    for each requirements on clusters. `heads` are the first waiting gangs of each queue. `promised` are the gangs that
+    wait for the capacity of gangs that leave, `starved` those past the starvation bound; both in queue order.
+    """
+
+    oldest: dict[str, dict[_Kind, Record]] = field(default_factory=dict)
+    heads: dict[str, Record] = field(default_factory=dict)
+    promised: list[Record] = field(default_factory=list)
+    starved: list[Record] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        records: Iterable[Record],
+        forest: Forest | None,
+        now: datetime,
+        reservations: Mapping[str, Reservation] | None = None,
+    ) -> Steps[WaitingGangs]:
+        """The waiting gangs among queued records; without declared queues `reservations` name the starved, by uid."""
+        found, kept_for = cls(), reservations or {}
+        for part in in_parts(records):
+            for record in part:
+                if is_eligible(record, now):
+                    found._add(record, forest, now)
+                if forest is None and record.uid in kept_for:
+                    found.starved.append(record)
+            yield
+        found.promised.sort(key=lambda each: rank(each, now))
+        found.starved.sort(key=lambda each: rank(each, now))
+        return found
+
+    def _add(self, record: Record, forest: Forest | None, now: datetime) -> None:
+        reason = record.pending.reason if record.pending else NOT_EVALUATED
+        if reason in _QUOTA or reason in _ROOM:
+            kind = reason in _QUOTA, record.requirements
+            for queue in record.leaves if forest is not None else (ONE_QUEUE,):
+                known = self.oldest.setdefault(queue, {})
+                if kind not in known or record.created_at < known[kind].created_at:
+                    known[kind] = record
+        if forest is None:
+            return
+        if reason in _HEADS:
+            for place in forest.places_of(record.leaves):
+                head = self.heads.get(place.name)
+                if head is None or rank(record, now) < rank(head, now):
+                    self.heads[place.name] = record
+        if reason == AWAITING_RELEASE:
+            self.promised.append(record)
+        first = forest.places.get(record.queue)
+        if first is None or record.blocked_since is None or first.strategy is QueueingStrategy.STRICT_FIFO:
+            return
+        if now - record.blocked_since >= first.starvation_bound:
+            self.starved.append(record)

@@ -1,0 +1,351 @@
+"""Which running gangs may grow: by quota, room and the order of their queue, and never at the expense of a gang."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from dispatcher.api.provisioning import ProvisioningClass
+from dispatcher.core.lifecycle import run_steps
+from dispatcher.core.model import incremental
+from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.growth import GrowthRequest
+from dispatcher.core.model.nodes import LabelOperator, LabelRequirement, Node, NodeRequirements, NodeTerm
+from dispatcher.core.model.record import Pending, Phase, Record
+from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.resources import NOTHING, Resources, sum_of
+from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.queue import Elastic, Queue, Quota, Sharing, StopPolicy
+from dispatcher.core.scheduling.backfill import Reservation
+from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Gate, Pod
+from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
+from dispatcher.core.scheduling.grants import Grant, GrantFacts, Growing, decide_in_steps, goes_first
+from dispatcher.core.scheduling.sharing.gangs import active_gang
+from dispatcher.core.scheduling.waiting_gangs import WaitingGangs
+from tests.builders import at, make_gang, make_record
+
+ASKED_AT = 100
+"""Seconds after which the pods of the growth are created."""
+CPU = Resources({"cpu": 1000})
+
+
+def ray(name: str = "ray", cpu: int = 2, phase: Phase = Phase.RUNNING, **fields: Any) -> Record:  # noqa: ANN401
+    """A running gang of one pod, with the cpus that it asks for."""
+    return make_record(phase, name, gang=make_gang(cpu=1000 * cpu), **fields)
+
+
+def waiting(reason: str | None, *, cpu: int = 4, seconds: float = 50, **fields: Any) -> Record:  # noqa: ANN401
+    """A gang that waits for this reason since before the growth was asked for; None if no cycle has decided on it."""
+    pending = None if reason is None else Pending(reason, "it waits", "cpu", "hub")
+    record = make_record(Phase.QUEUED, "large", gang=make_gang(cpu=1000 * cpu), pending=pending)
+    return replace(record, **{"created_at": at(seconds).replace(microsecond=0), **fields})
+
+
+@dataclass
+class Hub:
+    """A hub of nodes with 4 cpus each, where gangs run and ask for more pods of one cpu each."""
+
+    nodes: int = 2
+    queues: Sequence[Queue] | None = None
+    mode: FitMode = FitMode.NODE
+    seconds: float = 200
+    closed: Closed | None = None
+    provides: ProvisioningClass | None = None
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    has_member: bool = False
+
+    def decide(
+        self,
+        asks: Mapping[Record, int | Sequence[tuple[float, int]]],
+        queued: Iterable[Record] = (),
+        others: Iterable[Record] = (),
+    ) -> list[Grant]:
+        """The decisions; each gang asks for so many pods of one cpu, or for pods by age and cpus."""
+        ledger = CapacityLedger(self.mode, "hub")
+        for number in range(self.nodes):
+            ledger.set_node(Node(f"n{number}", Resources({"cpu": 4000, "gpu": 1}), labels=self.labels))
+        holders = [*asks, *others]
+        growing = []
+        for record in holders:
+            assert record.attempt is not None
+            ledger.reserve(record.uid, record.gang, record.attempt.assignment, record.grown)
+            base = Pod(f"{record.name}-0", record.gang.demand, owner=record.uid, can_be_gated=True)
+            ledger.set_pod(base)
+        for record, asked in asks.items():
+            pods = [(ASKED_AT, 1)] * asked if isinstance(asked, int) else asked
+            for number, (seconds, cpu) in enumerate(pods):
+                gate = Gate("team-a", f"{record.name}-{number + 1}", f"{at(seconds):%Y-%m-%dT%H:%M:%SZ}")
+                uid = f"{record.name}-{number + 1}"
+                ledger.set_pod(Pod(uid, CPU * cpu, owner=record.uid, gate=gate, can_be_gated=True))
+            growing.append(Growing(record, ledger.admitted(record.uid), ledger.gated(record.uid)))
+        forest = None if self.queues is None else Forest.of(self.queues)
+        active = [found for each in holders if (found := active_gang(each, is_silent=False)) is not None]
+        known = incremental.run(WaitingGangs.of(list(queued), forest, at(self.seconds), self.reservations))
+        facts = GrantFacts(forest, active, known, at(self.seconds), self.reservations)
+        capacity = ledger.snapshot().provided_by(self.provides)
+        snapshots = {"hub": ClusterSnapshot("hub", capacity, closed=self.closed)}
+        if self.has_member:
+            snapshots["east"] = ClusterSnapshot("east", CapacityLedger(self.mode, "east").snapshot())
+        return incremental.run(decide_in_steps(growing, facts, snapshots))
+
+
+def told(grants: Iterable[Grant]) -> dict[str, tuple[int, str]]:
+    """How many pods each gang is granted, and why the others wait."""
+    return {
+        each.record.name: (len(each.pods), each.request.reason if each.request else "") for each in grants
+    }
+
+
+@pytest.mark.parametrize("mode", FitMode)
+def test_growth_is_granted_as_far_as_there_is_room(mode: FitMode) -> None:
+    gang = ray()
+    (grant,) = Hub(mode=mode).decide({gang: 8})
+    assert [each.name for each in grant.pods] == [f"ray-{number}" for number in range(1, 7)]
+    assert grant.amounts == CPU * 6
+    assert grant.note == "6 pods may start: cpu 6"
+    assert grant.request is not None
+    assert grant.request == GrowthRequest(
+        2,
+        CPU * 2,
+        at(200),
+        "InsufficientResources",
+        "2 more pods wait (cpu 2): cluster hub: cpu: needs 1, 0 free",
+    )
+
+
+def test_pods_within_what_the_gang_holds_are_no_request() -> None:
+    grown = run_steps.grant(ray(), CPU * 2, None, "2 pods", at(90)).after
+    (grant,) = Hub().decide({grown: 3})
+    assert (len(grant.pods), grant.amounts) == (1, CPU * 3)
+    assert told(Hub().decide({grown: 2})) == {"ray": (0, "")}
+
+
+def test_gang_without_gated_pods_asks_for_nothing_any_more() -> None:
+    (grant,) = Hub().decide({ray(): 0})
+    assert grant == Grant(ray(), amounts=NOTHING)
+
+
+def test_two_gangs_share_what_is_free_by_priority_then_by_the_age_of_their_pods() -> None:
+    low, high = ray("low", 1), ray("high", 1, priority=5)
+    assert told(Hub(nodes=1).decide({low: 2, high: 2})) == {
+        "low": (0, "InsufficientResources"),
+        "high": (2, ""),
+    }
+    first, second = ray("first", 1), ray("second", 1)
+    asks: dict[Record, int | Sequence[tuple[float, int]]] = {
+        first: [(110, 1), (130, 1)],
+        second: [(100, 1), (120, 1)],
+    }
+    granted = {each.record.name: [pod.name for pod in each.pods] for each in Hub(nodes=1).decide(asks)}
+    assert granted == {"first": ["first-1"], "second": ["second-1"]}
+
+
+def test_large_pod_that_waits_does_not_stop_a_small_one() -> None:
+    (grant,) = Hub().decide({ray(): [(100, 5), (101, 1)]})
+    assert [each.name for each in grant.pods] == ["ray-2"]
+    assert grant.request is not None
+    assert grant.request.reason == "LargerThanCluster"
+    assert grant.request.pods == 1
+
+
+QUOTA = (Queue("a", None, {"cpu": Quota(4000)}), Queue("b", None, {"cpu": Quota(4000)}))
+
+
+@pytest.mark.parametrize("sharing", Sharing)
+def test_growth_needs_quota_of_its_queue(sharing: Sharing) -> None:
+    tree = (
+        Queue("org", sharing=sharing),
+        Queue("a", "org", {"cpu": Quota(4000, 0)}),
+        Queue("b", "org", {"cpu": Quota(4000)}),
+    )
+    (grant,) = Hub(queues=tree).decide({ray(queue="a"): 3})
+    assert (len(grant.pods), grant.amounts) == (2, CPU * 2)
+    assert grant.request is not None
+    assert grant.request.message == (
+        "1 more pod waits (cpu 1): quota of a: cpu: needs 1, 0 available; nominal 4, 4 used"
+    )
+
+
+def test_growth_may_borrow_but_takes_no_quota_that_a_head_waits_for() -> None:
+    tree = (Queue("org"), Queue("a", "org", {"cpu": Quota(4000)}), Queue("b", "org", {"cpu": Quota(4000)}))
+    grows = ray(cpu=4, queue="a")
+    assert told(Hub(queues=tree).decide({grows: 2})) == {"ray": (2, "")}
+    head = waiting("InsufficientQuota", cpu=6, queue="b")
+    assert told(Hub(queues=tree).decide({grows: 2}, [head])) == {"ray": (0, "ReservedForAnother")}
+
+
+def test_growth_of_a_gang_that_may_not_be_preempted_does_not_borrow() -> None:
+    tree = (
+        Queue("org"),
+        Queue("a", "org", {"cpu": Quota(2000)}, preemptible_below=5),
+        Queue("b", "org", {"cpu": Quota(4000)}),
+    )
+    assert told(Hub(queues=tree).decide({ray(queue="a", priority=5): 1})) == {"ray": (0, "OverNominalQuota")}
+    assert told(Hub(queues=tree).decide({ray(queue="a", priority=4): 1})) == {"ray": (1, "")}
+
+
+REST = ("LargerThanCluster", "LargerThanQuota", "QueueStopped", "ClusterUnreachable")
+
+
+@pytest.mark.parametrize(
+    ("record", "is_behind"),
+    [
+        *((pytest.param(waiting(each), False, id=each)) for each in REST),
+        pytest.param(waiting("InsufficientResources"), True, id="waits-for-room"),
+        pytest.param(waiting("InsufficientQuota"), True, id="waits-for-quota"),
+        pytest.param(waiting("AwaitingHeadOfLine"), True, id="behind-a-strict-head"),
+        pytest.param(waiting(None), True, id="not-decided-yet"),
+        pytest.param(waiting("InsufficientResources", seconds=101), False, id="younger-than-the-pod"),
+        pytest.param(waiting("InsufficientResources", seconds=100), True, id="of-the-same-second"),
+        pytest.param(waiting("InsufficientResources", queue="b"), False, id="of-another-queue"),
+        pytest.param(waiting("InsufficientResources", eligible_at=at(300)), False, id="in-a-pause"),
+        pytest.param(waiting("AwaitingApproval"), False, id="lacks-approvals"),
+        pytest.param(
+            waiting(
+                "InsufficientResources",
+                requirements=ClusterRequirements(ruled_out=frozenset({("hub", "its name is taken")})),
+            ),
+            False,
+            id="waits-for-room-elsewhere",
+        ),
+        pytest.param(
+            waiting(
+                "InsufficientQuota",
+                requirements=ClusterRequirements(ruled_out=frozenset({("hub", "its name is taken")})),
+            ),
+            True,
+            id="waits-for-quota-elsewhere",
+        ),
+    ],
+)
+def test_growth_waits_for_the_gangs_of_its_queue_that_were_queued_before(
+    record: Record, is_behind: bool
+) -> None:
+    gang = ray(queue="a")
+    record = replace(record, queue=record.queue if record.queue == "b" else "a")
+    hub = Hub(queues=QUOTA, has_member=True)
+    expected = (0, "GrowthBehindGang") if is_behind else (1, "")
+    assert told(hub.decide({gang: 1}, [record])) == {"ray": expected}
+    first = tuple(replace(each, elastic=Elastic.FIRST) for each in QUOTA)
+    assert told(Hub(queues=first).decide({gang: 1}, [record])) == {"ray": (1, "")}
+
+
+def test_growth_names_the_oldest_gang_before_it() -> None:
+    older = replace(waiting("InsufficientResources", seconds=40, queue="a"), uid="u-old", name="old")
+    (grant,) = Hub(queues=QUOTA).decide(
+        {ray(queue="a"): 2}, [waiting("InsufficientResources", queue="a"), older]
+    )
+    assert grant.request is not None
+    assert grant.request.message == (
+        "2 more pods wait (cpu 2): default/old was queued before in queue a, and waits"
+    )
+
+
+def test_without_queues_growth_waits_for_every_gang_before_it() -> None:
+    (grant,) = Hub().decide({ray(): 1}, [waiting("InsufficientResources", queue="other")])
+    assert grant.request is not None
+    assert grant.request.message == "1 more pod waits (cpu 1): default/large was queued before, and waits"
+
+
+def test_only_growth_of_queues_that_say_so_goes_first() -> None:
+    first = Forest.of([Queue("a", elastic=Elastic.FIRST), Queue("b")])
+    assert goes_first(ray(queue="a"), first)
+    assert not goes_first(ray(queue="b"), first)
+    assert not goes_first(ray(queue="gone"), first)
+    assert not goes_first(ray(queue="a"), None)
+
+
+def test_growth_takes_no_capacity_of_a_backfill_reservation() -> None:
+    starved = waiting("InsufficientResources", cpu=6, seconds=150, blocked_since=at(160))
+    kept = Reservation("hub", at(160), at(900), at(160))
+    asks = {ray(): 1}
+    assert told(Hub(reservations={starved.uid: kept}).decide(asks, [starved])) == {
+        "ray": (0, "ReservedForAnother")
+    }
+    assert told(Hub().decide(asks, [starved])) == {"ray": (1, "")}
+    resting = replace(kept, cluster="")
+    assert told(Hub(reservations={starved.uid: resting}).decide(asks, [starved])) == {"ray": (1, "")}
+
+
+def test_growth_takes_no_cluster_that_is_kept_for_a_starved_gang_of_another_queue() -> None:
+    queues = tuple(replace(each, starvation_bound=timedelta(seconds=30)) for each in QUOTA)
+    starved = waiting("InsufficientResources", cpu=3, queue="b", blocked_since=at(160))
+    asks = {ray(queue="a"): 2}
+    assert told(Hub(1, queues).decide(asks, [starved])) == {"ray": (0, "ReservedForAnother")}
+    assert told(Hub(1, queues, seconds=180).decide(asks, [starved])) == {"ray": (2, "")}
+
+
+def test_growth_takes_no_capacity_that_is_promised() -> None:
+    promised = waiting("AwaitingRelease", gang=make_gang(2, cpu=4000), queue="b", seconds=150)
+    leaving = ray("leaving", 2, phase=Phase.REQUEUEING, queue="b")
+    queues = (Queue("a"), Queue("b"))
+    grants = Hub(4, queues).decide({ray(queue="a"): 6}, [promised], [leaving])
+    # Of the twelve cpus that are free, those of two nodes are promised.
+    assert told(grants) == {"ray": (4, "ReservedForAnother")}
+
+
+def test_gang_that_leaves_grows_no_more() -> None:
+    for phase in (Phase.REQUEUEING, Phase.SUSPENDING, Phase.DELETING, Phase.DISPATCHING):
+        assert Hub().decide({ray(phase=phase): 1}) == []
+
+
+def test_nothing_is_granted_in_a_cluster_that_takes_no_gangs() -> None:
+    closed = Closed("ClusterDraining", "an operator drains it")
+    (grant,) = Hub(closed=closed).decide({ray(): 1})
+    assert grant.request is not None
+    assert grant.request.reason == "ClusterDraining"
+    assert grant.request.message == "1 more pod waits (cpu 1): cluster hub: an operator drains it"
+
+
+@pytest.mark.parametrize(
+    ("queues", "reason"),
+    [
+        pytest.param([Queue("a", stop_policy=StopPolicy.HOLD)], "QueueStopped", id="held"),
+        pytest.param([Queue("b")], "QueueNotFound", id="gone"),
+        pytest.param([Queue("a"), Queue("c", "a")], "QueueNotLeaf", id="has-children"),
+    ],
+)
+def test_nothing_is_granted_in_a_queue_that_dispatches_nothing(queues: list[Queue], reason: str) -> None:
+    assert told(Hub(queues=queues).decide({ray(queue="a"): 1})) == {"ray": (0, reason)}
+
+
+def test_growth_needs_room_that_is_there_where_capacity_is_requested() -> None:
+    provides = ProvisioningClass("queued-provisioning.gke.io", frozenset({"cpu"}))
+    assert told(Hub(provides=provides, nodes=1).decide({ray(cpu=3): 2})) == {
+        "ray": (1, "InsufficientResources")
+    }
+
+
+def test_growth_counts_the_other_grants_of_the_same_pass_in_the_quota() -> None:
+    one, two = ray("one", 1, queue="a"), ray("two", 1, queue="a")
+    assert told(Hub(queues=QUOTA).decide({one: 2, two: 2})) == {
+        "one": (2, ""),
+        "two": (0, "InsufficientQuota"),
+    }
+
+
+ZONE = NodeRequirements((), (NodeTerm((LabelRequirement("zone", LabelOperator.IN, ("east",)),), ()),))
+
+
+@pytest.mark.parametrize(
+    ("templates", "labels", "granted"),
+    [
+        pytest.param([(1, ZONE)], {}, 0, id="its-template-needs-other-nodes"),
+        pytest.param([(1, ZONE)], {"zone": "east"}, 1, id="its-template-needs-these-nodes"),
+        pytest.param([(2, ZONE), (1, NodeRequirements())], {}, 1, id="the-head-needs-other-nodes"),
+        pytest.param([(2, ZONE), (3, NodeRequirements())], {}, 0, id="it-may-be-of-either-template"),
+    ],
+)
+def test_pod_goes_where_its_template_may_go(
+    templates: list[tuple[int, NodeRequirements]], labels: Mapping[str, str], granted: int
+) -> None:
+    sets = tuple(PodSet(1, CPU * cpu, nodes=nodes) for cpu, nodes in templates)
+    gang = Gang(sum_of(each.total for each in sets), len(sets), sets)
+    record = make_record(Phase.RUNNING, "ray", gang=gang)
+    (grant,) = Hub(nodes=4, labels=labels).decide({record: 1})
+    assert len(grant.pods) == granted
