@@ -6,6 +6,7 @@ The commands parse and then call the modules that do the work.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import gc
 import os
 import sys
@@ -205,6 +206,8 @@ def complete_kubectl_plugin() -> None:
 
 
 def _run(program: typer.Typer, name: str) -> None:
+    # The process ends: to look through all imported objects for garbage once more takes a sixth of its time.
+    atexit.register(gc.freeze)
     # Amounts are integers, and numpy multiplies no matrices here: starting threads for that costs 0.06 s of a start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Pydantic reads the metadata of every installed package to look for plugins, and there are none.

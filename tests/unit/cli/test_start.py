@@ -107,3 +107,19 @@ def test_help_imports_none_of_them() -> None:
 
 def test_dispatcher_that_runs_does_not_import_what_migrates() -> None:
     assert imported("import dispatcher.app") == set(LIBRARIES) - {"alembic", "mako"}
+
+
+ENDED = """
+import atexit, gc
+before = gc.get_freeze_count()
+atexit.register(lambda: print(gc.get_freeze_count() > before))
+"""
+"""The function that is registered first is called last."""
+
+
+@pytest.mark.parametrize("entry", ["main", "kubectl_plugin"])
+def test_no_garbage_is_collected_when_a_command_has_ended(entry: str) -> None:
+    statement = f"{ENDED}\nfrom dispatcher.__main__ import {entry}\n{entry}()"
+    command = [sys.executable, "-c", statement, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)  # noqa: S603  # our own
+    assert done.stdout.splitlines()[-1] == "True"
