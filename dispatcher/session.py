@@ -180,6 +180,7 @@ class Session:
         self._declarations = DeclarationKeeper(
             self._queues, QueueDeclarationStore(process.database, self._lease), now
         )
+        self._pod_defaults = PodDefaultsOfClusters(self._cluster, self._fleet.clusters_for, time.monotonic)
         self._usage = UsageKeeper(self._queues, RecentUseStore(process.database), now, time.monotonic)
         self._queue_statuses = QueueStatusWriter(
             self._queues,
@@ -302,7 +303,7 @@ class Session:
             believes_stamps=settings.submitter == "annotation",
             denied_namespaces=denied_namespaces(settings),
             takes_secrets=settings.wrapped_secrets == "stored",
-            pod_defaults=PodDefaultsOfClusters(self._cluster, self._fleet.clusters_for, time.monotonic).read,
+            pod_defaults=self._pod_defaults.read,
         )
         return Intake(
             self._attempts,
@@ -391,6 +392,7 @@ class Session:
             self._scheduling_rules,
             process.clock.now,
             timedelta(seconds=period),
+            lambda: self._pod_defaults.surveys,
         )
 
     def _make_loop_report(self) -> LoopReport:
@@ -432,6 +434,7 @@ class Session:
         tasks.create_task(self._housekeeping.run(), name="housekeeping")
         tasks.create_task(self._housekeeping.run_readers(), name="readers")
         tasks.create_task(self._make_sampler().run(), name="sampler")
+        tasks.create_task(self._pod_defaults.run(), name="pod-defaults")
         tasks.create_task(self._make_snapshot_keeper().run(), name="snapshot")
         tasks.create_task(self._outlooks.run(), name="outlooks")
         tasks.create_task(self._queue_statuses.run(), name="queue-status")

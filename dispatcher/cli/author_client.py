@@ -14,14 +14,15 @@ from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.names import PLURALS
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.api.submitter import Submitter
-from dispatcher.cli.author_facts import AuthorFacts
+from dispatcher.cli.author_facts import HubFacts
 from dispatcher.core.intake.authorization import Access, WrappedKind, wrapped_kinds
 from dispatcher.core.intake.proposal import Proposal
+from dispatcher.core.kinds.cluster_defaults import MOST_CLASSES
 from dispatcher.core.kinds.pod_defaults import PodDefaults, runtime_classes
 from dispatcher.kube.access_reviews import am_i_allowed
 from dispatcher.kube.api_calls import ApiCalls
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.pod_defaults import MOST_CLASSES, read_default_requests, read_overhead
+from dispatcher.kube.pod_defaults import read_default_requests, read_overhead
 
 YOU: Final = Submitter("you")
 
@@ -34,7 +35,7 @@ class AuthorClient:
     discovery: Discovery
     _allowed: dict[Access, bool] = field(default_factory=dict)
 
-    async def facts_of(self, proposal: Proposal) -> AuthorFacts:
+    async def facts_of(self, proposal: Proposal) -> HubFacts:
         """The facts about an AppWrapper. Raises `ClusterError` if the hub does not answer."""
         record, spec = proposal.record, proposal.spec
         denied, unknown = list[str](), list[str]()
@@ -52,8 +53,9 @@ class AuthorClient:
                 unknown.append(f"the hub does not serve {kind.kind} in version {kind.api_version}")
             elif not await self._is_allowed(asked):
                 denied.append(asked.denial())
-        defaults = await self._defaults(spec, record.namespace, unknown)
-        return AuthorFacts(tuple(denied), defaults, tuple(unknown))
+        unread = list[str]()
+        defaults = await self._defaults(spec, record.namespace, unread)
+        return HubFacts(tuple(denied), tuple(unknown), None if unread else defaults, tuple(unread))
 
     async def _access(self, kind: WrappedKind, namespace: str) -> Access | None:
         try:
@@ -67,16 +69,16 @@ class AuthorClient:
             self._allowed[access] = await am_i_allowed(self.client, access)
         return self._allowed[access]
 
-    async def _defaults(self, spec: AppWrapperSpec, namespace: str, unknown: list[str]) -> PodDefaults:
+    async def _defaults(self, spec: AppWrapperSpec, namespace: str, unread: list[str]) -> PodDefaults:
         requests: dict[str, object] = {}
         try:
             requests = await read_default_requests(self.client, namespace)
         except errors.Refused:
-            unknown.append(f"you may not read the LimitRanges of namespace {namespace}")
+            unread.append(f"you may not read the LimitRanges of namespace {namespace}")
         overheads: dict[str, dict[str, object]] = {}
         for name in sorted(runtime_classes(spec))[:MOST_CLASSES]:
             try:
                 overheads[name] = await read_overhead(self.client, name)
             except errors.Refused:
-                unknown.append(f"you may not read RuntimeClass {name}")
+                unread.append(f"you may not read RuntimeClass {name}")
         return PodDefaults(requests, {name: each for name, each in overheads.items() if each})

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.cli.appwrapper_names import NameIfAny, check_one_of, find_appwrappers, name_in_database
 from dispatcher.cli.options import DOCUMENTS, Format, Output, is_given, namespace_option
 from dispatcher.cli.output import put, shown_as, terminal_width
@@ -28,7 +27,7 @@ from dispatcher.errors import ClusterError, CommandFailed, InvalidFile, Settings
 from dispatcher.text import one_line
 
 if TYPE_CHECKING:
-    from dispatcher.cli.author_facts import AuthorFacts
+    from dispatcher.cli.author_facts import AuthorFacts, HubFacts
     from dispatcher.cli.explanation_report import Report
     from dispatcher.core.intake.proposal import Proposal
     from dispatcher.core.model.record import Record
@@ -207,7 +206,7 @@ def would(
     """Say what would happen if the AppWrappers of a file were submitted now: nothing is submitted.
 
     The AppWrappers of the file are decided together, in their order. With a kubeconfig of the hub, its user is the
-    author: the answer says what the author may not create, and counts the defaults of pods that the hub adds. The
+    author: the answer says what the author may not create. It counts the defaults of pods that each cluster adds. The
     priority ceiling of the namespace and the namespace's bound on queued AppWrappers are not checked.
     """
     if not database_url:
@@ -221,9 +220,8 @@ def would(
     written = [(name, raw) for name, content in files for raw in objects_in(name, content)]
     hub = Hub(kubeconfig, context)
     snapshot = _read(database_url)
-    proposed, facts = _with_facts(
-        snapshot, _proposals(snapshot, written, namespace or _namespace_of(hub)), hub
-    )
+    read = _proposals(snapshot, written, namespace or _namespace_of(hub))
+    proposed, facts = _with_facts(snapshot, read, hub, without or ())
     proposals = [each.record for each in proposed]
     queued = [each for each in proposals if each.phase is Phase.QUEUED]
     world = snapshot.world.with_pending(queued)
@@ -252,40 +250,47 @@ def _namespace_of(hub: Hub) -> str:
 
 
 def _with_facts(
-    snapshot: Snapshot, proposals: list[Proposal], hub: Hub
+    snapshot: Snapshot, proposals: list[Proposal], hub: Hub, without: Collection[str]
 ) -> tuple[list[Proposal], dict[str, AuthorFacts]]:
-    """The proposals with the defaults of their pods, and what the hub says about each, by uid."""
-    from dispatcher.core.intake.proposal import with_pod_defaults
-    from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS
+    """The proposals with the defaults of their pods in each cluster, and the facts about each, by uid."""
+    from dispatcher.cli.author_facts import AuthorFacts, HubFacts
+    from dispatcher.core.intake.proposal import known_defaults, with_pod_defaults
 
-    found = _ask_hub(proposals, hub)
-    changed, facts = [], {}
+    asked = _ask_hub(proposals, hub)
+    clusters = [each for each in snapshot.world.clusters if each.name not in without]
+    not_asked = HubFacts(defaults=None, unread=("the defaults of pods on the hub are not known",))
+    changed, facts, unknown = [], {}, dict[str, None]()
     for proposal in proposals:
         uid = proposal.record.uid
-        if uid in found:
-            facts[uid] = found[uid]
-            defaulted = with_pod_defaults(proposal, found[uid].defaults, snapshot.rules)
-            if defaulted is proposal:
-                facts[uid] = replace(found[uid], defaults=NO_DEFAULTS)
-            changed.append(defaulted)
-        else:
-            changed.append(proposal)
-    unknown = list(dict.fromkeys(sentence for each in facts.values() for sentence in each.unknown))
-    if facts and any(each.name != HUB_CLUSTER for each in snapshot.world.clusters):
-        unknown.append("the defaults of pods in member clusters are not known here")
+        of_hub = asked.get(uid, not_asked)
+        known = known_defaults(proposal, clusters, snapshot.surveys, of_hub.defaults)
+        defaulted = with_pod_defaults(proposal, known.defaults, snapshot.rules)
+        changed.append(defaulted)
+        denied = of_hub.denied if uid in asked else None
+        if defaulted is not proposal:
+            own = {name: known.defaults.own[name] for name, _ in defaulted.record.gang.smaller}
+            facts[uid] = AuthorFacts(denied, known.defaults.largest, own)
+        elif denied is not None:
+            facts[uid] = AuthorFacts(denied)
+        unknown |= dict.fromkeys(of_hub.unknown)
+        unknown |= dict.fromkeys(
+            f"the defaults of pods in cluster {each} are not known" for each in known.unknown
+        )
+        if known.lacks_hub:
+            unknown |= dict.fromkeys(of_hub.unread)
     for sentence in unknown:
         note(f"{sentence[0].upper()}{sentence[1:]}: this does not count.")
     return changed, facts
 
 
-def _ask_hub(proposals: list[Proposal], hub: Hub) -> dict[str, AuthorFacts]:
+def _ask_hub(proposals: list[Proposal], hub: Hub) -> dict[str, HubFacts]:
     """The facts of each proposal, by uid; empty, with a note, if no hub is named or the hub does not answer."""
     from dispatcher.cli.author_client import AuthorClient
     from dispatcher.kube.discovery import Discovery
     from dispatcher.kube.user_client import AsyncUserClient, UserClient
     from dispatcher.kube.user_kubeconfig import access_of
 
-    async def ask() -> dict[str, AuthorFacts]:
+    async def ask() -> dict[str, HubFacts]:
         with UserClient(access_of(hub.kubeconfig, hub.context)) as client:
             calls = AsyncUserClient(client)
             async with asyncio.timeout(HUB_SECONDS):
@@ -293,13 +298,13 @@ def _ask_hub(proposals: list[Proposal], hub: Hub) -> dict[str, AuthorFacts]:
                 return {each.record.uid: await author.facts_of(each) for each in proposals}
 
     if not hub.kubeconfig:
-        note("Without --kubeconfig or KUBECONFIG, rights and the defaults of pods do not count.")
+        note("Without --kubeconfig or KUBECONFIG, rights of the author do not count.")
         return {}
     try:
         return asyncio.run(ask())
     except (ClusterError, SettingsError, TimeoutError) as error:
         why = one_line(str(error)) or "no answer in time"
-        note(f"The hub does not say it, so rights and the defaults of pods do not count: {why}")
+        note(f"The hub does not say it, so rights of the author do not count: {why}")
         return {}
 
 

@@ -5,15 +5,10 @@ Commands use it with a client of their own, so this module imports none.
 
 from __future__ import annotations
 
-from typing import Final
-
 from dispatcher import errors
 from dispatcher.core.kinds.pod_defaults import default_requests, overhead
 from dispatcher.kube import paths
 from dispatcher.kube.api_calls import ApiCalls
-
-MOST_CLASSES: Final = 16
-"""RuntimeClasses of one AppWrapper that are read; more than any cluster has."""
 
 
 async def read_default_requests(client: ApiCalls, namespace: str) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """Reads a cluster's additions to pods at their creation: LimitRanges of a namespace, and RuntimeClasses by name.
 
 Each answer is kept for a minute, so a burst of AppWrappers costs one read for each namespace. The log names the first
-refusal.
+refusal. `survey` reads the additions to all pods of the cluster, for the snapshot of the leader.
 """
 
 from __future__ import annotations
@@ -11,9 +11,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Generic, TypeVar
 
 from dispatcher import errors, log
-from dispatcher.core.kinds.pod_defaults import PodDefaults
+from dispatcher.core.kinds.cluster_defaults import (
+    MOST_CLASSES,
+    MOST_NAMESPACES,
+    MOST_SURVEYED_CLASSES,
+    DefaultsSurvey,
+    Quantities,
+)
+from dispatcher.core.kinds.pod_defaults import PodDefaults, add_requests, overheads_by_class
+from dispatcher.kube import paths
 from dispatcher.kube.client import ClusterClient
-from dispatcher.kube.pod_defaults import MOST_CLASSES, read_default_requests, read_overhead
+from dispatcher.kube.paging import pages
+from dispatcher.kube.pod_defaults import read_default_requests, read_overhead
 
 KEPT_SECONDS: Final = 60.0
 MOST_KEPT: Final = 10_000
@@ -33,6 +42,7 @@ class PodDefaultsReader:
         self._manifest = manifest
         self._requests = _TimedCache(self._read_requests, monotonic)
         self._overheads = _TimedCache(self._read_overhead, monotonic)
+        self._surveys = _TimedCache(self._survey, monotonic)
         self._has_warned = False
 
     async def read(self, namespace: str, classes: frozenset[str]) -> PodDefaults | None:
@@ -45,6 +55,40 @@ class PodDefaultsReader:
         if requests is None or None in overheads.values():
             return None
         return PodDefaults(requests, {name: each for name, each in overheads.items() if each})
+
+    async def survey(self) -> DefaultsSurvey:
+        """The defaults of pods in all namespaces and with all RuntimeClasses. Raises `Unavailable`."""
+        return await self._surveys.get("")
+
+    async def _survey(self, _name: str) -> DefaultsSurvey:
+        found: dict[str, dict[str, object]] = {}
+        has_more = False
+        try:
+            async for page in pages(self._client, paths.collection("v1", "limitranges", ""), {}):
+                add_requests(found, page.items)
+                if len(found) > MOST_NAMESPACES:
+                    has_more = True
+                    found.popitem()  # the next page may have more of that namespace
+                    break
+        except errors.Refused as error:
+            self._warn_once(error)
+            return DefaultsSurvey(None, await self._all_overheads())
+        requests = {name: found[name] for name in list(found)[:MOST_NAMESPACES]}
+        return DefaultsSurvey(requests, await self._all_overheads(), has_more)
+
+    async def _all_overheads(self) -> Mapping[str, Quantities] | None:
+        found: dict[str, Quantities] = {}
+        try:
+            async for page in pages(
+                self._client, paths.collection("node.k8s.io/v1", "runtimeclasses", ""), {}
+            ):
+                found.update(overheads_by_class(page.items))
+                if len(found) > MOST_SURVEYED_CLASSES:
+                    return None
+        except errors.Refused as error:
+            self._warn_once(error)
+            return None
+        return found
 
     async def _read_requests(self, namespace: str) -> Mapping[str, object] | None:
         try:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import orjson
 
 from dispatcher.core.kinds.charge_rule import Rule
+from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
 from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
 from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.model.incremental import Steps, in_parts
@@ -69,6 +70,7 @@ def lines_of(facts: ClusterFacts) -> Steps[list[bytes]]:
             "provisioning": write_provisioning(cluster.provisioning) if cluster.provisioning else None,
         },
         "reservations": facts.reservations,
+        "defaults": _written_survey(facts.defaults),
     }
     lines = [_dumped(header)]
     for nodes in in_parts(cluster.nodes, _AT_ONCE):
@@ -105,9 +107,33 @@ def facts_of(document: bytes, taken_at: datetime) -> ClusterFacts:
             rules=_rules_of(header["rules"]),
             reservations={uid: _reservation_of(each) for uid, each in header["reservations"].items()},
             taken_at=taken_at,
+            defaults=_survey_of(header.get("defaults")),
         )
     except (zlib.error, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise StoreError(f"the snapshot cannot be read: {type(error).__name__}") from error
+
+
+def _written_survey(survey: DefaultsSurvey | None) -> object:
+    """The survey, with one list of namespaces for equal default requests: few differ among many namespaces."""
+    if survey is None:
+        return None
+    found: dict[bytes, tuple[object, list[str]]] = {}
+    for namespace, requests in (survey.requests or {}).items():
+        found.setdefault(orjson.dumps(requests), (requests, []))[1].append(namespace)
+    return {
+        "requests": None if survey.requests is None else list(found.values()),
+        "overheads": survey.overheads,
+        "has_more": survey.has_more,
+    }
+
+
+def _survey_of(value: Mapping[str, Any] | None) -> DefaultsSurvey | None:
+    """The survey of a document; None in a document of an earlier release, too."""
+    if value is None:
+        return None
+    listed = value["requests"]
+    requests = None if listed is None else {name: each for each, names in listed for name in names}
+    return DefaultsSurvey(requests, value["overheads"], value["has_more"])
 
 
 def _resources_of(value: Mapping[str, int | str]) -> Resources:

@@ -6,12 +6,13 @@ Reads are unfenced and read-only, and need only the role `dispatcher_reader`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from psycopg.rows import dict_row
 
+from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules, world_of
 from dispatcher.core.scheduling.world import World
@@ -25,7 +26,8 @@ class Snapshot:
     """The facts of the next cycle.
 
     `taken_at` is the time of the oldest facts about a cluster; None if no leader has written a snapshot. `has_leader`
-    is false if no dispatcher leads now, so that nothing is decided.
+    is false if no dispatcher leads now, so that nothing is decided. `surveys` are the defaults of pods in each cluster
+    by name; None where the snapshot has none.
     """
 
     world: World
@@ -33,6 +35,7 @@ class Snapshot:
     rules: SchedulingRules
     taken_at: datetime | None
     has_leader: bool
+    surveys: Mapping[str, DefaultsSurvey | None] = field(default_factory=dict)
 
 
 async def read_snapshot(url: str, timeout: timedelta) -> Snapshot:
@@ -68,6 +71,7 @@ def _snapshot(clusters: list[dict[str, Any]], rows: list[dict[str, Any]], now: d
         rules=facts[0].rules if facts else SchedulingRules(),
         taken_at=min((each.taken_at for each in facts if each.taken_at), default=None),
         has_leader=any(each["has_leader"] for each in clusters),
+        surveys={each.cluster.name: each.defaults for each in facts},
     )
 
 

@@ -149,7 +149,7 @@ async def test_would_names_missing_rights_and_counts_defaults_of_pods(world: Wor
     assert (ran.code, ran.err) == (0, "")
     (said,) = json.loads(ran.out)
     assert said["denied"] == [f"you may not create jobs.batch in namespace {world.namespace}"]
-    assert said["podDefaults"] == {"requests": {"cpu": "9"}, "overheads": {}}
+    assert said["podDefaults"] == {"requests": {"cpu": "9"}, "overheads": {}, "clusters": {}}
     assert (said["verdict"], said["reason"]) == ("DoesNotFit", "LargerThanCluster")
     assert await world.names("AppWrapper") == set()
 

@@ -12,6 +12,7 @@ import pytest
 from dispatcher.api.selector import parse_selector
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.upkeep.snapshot_keeper import SnapshotKeeper
+from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
 from dispatcher.core.lifecycle import queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
@@ -85,6 +86,7 @@ class Bench:
         self.clusters = Clusters({name: CapacityLedger(FitMode.NODE) for name in ("east", "west")})
         for ledger in self.clusters.ledgers.values():
             ledger.set_node(Node("n", Resources({"cpu": 4000, "nvidia.com/gpu": 2}), labels={"zone": "a"}))
+        self.surveys: dict[str, DefaultsSurvey] = {}
         self.lease = leadership.lease
         self.cache = Cache(self.clusters.ledgers)
         self.queue = QueueStore(database, lambda: leadership.lease)
@@ -93,7 +95,15 @@ class Bench:
     def make_keeper(self, database: Database) -> SnapshotKeeper:
         """The keeper of this leader, or of one after it."""
         store = SnapshotStore(database, lambda: self.lease)
-        return SnapshotKeeper(self.cache, self.clusters, store, lambda: RULES, lambda: self.now, TIMEOUT)
+        return SnapshotKeeper(
+            self.cache,
+            self.clusters,
+            store,
+            lambda: RULES,
+            lambda: self.now,
+            TIMEOUT,
+            lambda: self.surveys,
+        )
 
     async def commit(self, change: Change) -> Record:
         """Commit a change, and remember it as the leader does."""
@@ -140,7 +150,7 @@ async def test_a_cluster_is_written_once_until_it_changes(bench: Bench, database
     assert written(database_url) == [("east", AT), ("west", NEXT)]
 
 
-@pytest.mark.parametrize("change", ["reserve", "node", "closed", "gang"])
+@pytest.mark.parametrize("change", ["reserve", "node", "closed", "gang", "defaults"])
 async def test_every_change_is_written(bench: Bench, database_url: str, change: str) -> None:
     await bench.keeper.write()
     bench.now = NEXT
@@ -154,7 +164,13 @@ async def test_every_change_is_written(bench: Bench, database_url: str, change: 
             bench.clusters.closed["east"] = Closed("ClusterUnreachable", "timed out")
         case "gang":
             await bench.running("aw", "east", ("n", 2))
+        case "defaults":
+            bench.surveys["east"] = DefaultsSurvey({"team": {"cpu": "1"}}, {})
     await bench.keeper.write()
+    assert (await read_snapshot(database_url, TIMEOUT)).surveys == {
+        "east": bench.surveys.get("east"),
+        "west": None,
+    }
     assert written(database_url) == [("east", NEXT), ("west", AT)]
 
 

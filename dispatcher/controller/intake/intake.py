@@ -32,9 +32,9 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.core.intake.authorization import check_namespace
 from dispatcher.core.intake.scheduling_fields import expected_seconds, limit_seconds, requirements_of
-from dispatcher.core.kinds.demand import Charge
+from dispatcher.core.kinds.cluster_defaults import ClusterDefaults, charge_in_clusters
 from dispatcher.core.kinds.manifest import reference
-from dispatcher.core.kinds.pod_defaults import ClusterDefaults, runtime_classes, with_defaults
+from dispatcher.core.kinds.pod_defaults import runtime_classes
 from dispatcher.core.lifecycle import first_steps
 from dispatcher.core.lifecycle.first_steps import KeptObjects, Submission
 from dispatcher.core.model.gang import Gang
@@ -449,7 +449,9 @@ class Intake:
         spec = await self._specs.parse(view.spec, view.spec_hash, view.namespace)
         requirements = requirements_of(view.cluster_annotations, view.namespace, spec)
         defaults = await self._read_defaults(view, spec, requirements)
-        charge = await run_in_thread_if_large(len(view.spec), self._charge, spec, defaults)
+        charge = await run_in_thread_if_large(
+            len(view.spec), charge_in_clusters, spec, defaults, self._limits.charge
+        )
         submission = self._submission(view, spec, requirements)
         return spec, self._limits.apply(view, submission, charge), charge.gang
 
@@ -462,20 +464,6 @@ class Intake:
         # Few templates name a RuntimeClass, and a search of all of them takes long.
         classes = runtime_classes(spec) if b"runtimeClassName" in view.spec else frozenset[str]()
         return await self._pod_defaults(requirements, classes)
-
-    def _charge(self, spec: AppWrapperSpec, defaults: ClusterDefaults) -> Charge:
-        """The charge with the largest defaults; its gang has its demand in clusters with smaller ones, too."""
-        try:
-            charge = self._limits.charge(with_defaults(spec, defaults.largest))
-            gangs = [
-                (self._limits.charge(with_defaults(spec, each)).gang, names)
-                for each, names in defaults.smaller()
-            ]
-        except SpecError:
-            # Defaults of a cluster make no AppWrapper invalid: without them only its own errors are raised.
-            return self._limits.charge(spec)
-        smaller = {name: gang for gang, names in gangs for name in names}
-        return replace(charge, gang=charge.gang.with_smaller(smaller)) if smaller else charge
 
     def _may_be_dispatched(self, view: AppWrapperView, submission: Submission, spec: AppWrapperSpec) -> bool:
         """True if the author may create the wrapped objects, False while that is not known; raises `SpecError` if not.

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import Slices
+from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.backfill import Reservation
@@ -25,6 +26,8 @@ from dispatcher.core.scheduling.leader_snapshot import (
 )
 from dispatcher.core.scheduling.node_snapshot import Use
 from dispatcher.core.scheduling.world import Cluster
+
+NO_SURVEYS: Final[Mapping[str, DefaultsSurvey]] = {}
 
 
 class Clusters(Protocol):
@@ -45,17 +48,24 @@ class Clusters(Protocol):
 class ClusterState:
     """The facts of a cluster at one moment, to be compared with those of another moment.
 
-    `uses` differ where a pod was bound as planned, which frees nothing.
+    `uses` differ where a pod was bound as planned, which frees nothing. `defaults` are those of pods, None where they
+    were not surveyed.
     """
 
     snapshot: ClusterSnapshot
     reservations: Mapping[str, Reservation]
     uses: Mapping[str, Use]
     rules: SchedulingRules
+    defaults: DefaultsSurvey | None = None
 
 
-def states_of(cache: Cache, clusters: Clusters, rules: SchedulingRules) -> dict[str, ClusterState]:
-    """The state of each cluster now, by name."""
+def states_of(
+    cache: Cache,
+    clusters: Clusters,
+    rules: SchedulingRules,
+    surveys: Mapping[str, DefaultsSurvey] = NO_SURVEYS,
+) -> dict[str, ClusterState]:
+    """The state of each cluster now, by name; `surveys` are the defaults of pods there."""
     pending = cache.pending_queue
     snapshots = clusters.snapshots(pending.requirements())
     by_cluster: dict[str, dict[str, Reservation]] = {name: {} for name in snapshots}
@@ -63,7 +73,11 @@ def states_of(cache: Cache, clusters: Clusters, rules: SchedulingRules) -> dict[
         by_cluster.get(reservation.cluster, {})[uid] = reservation
     return {
         name: ClusterState(
-            each, by_cluster[name], each.capacity.nodes.uses if each.capacity.nodes else {}, rules
+            each,
+            by_cluster[name],
+            each.capacity.nodes.uses if each.capacity.nodes else {},
+            rules,
+            surveys.get(name),
         )
         for name, each in snapshots.items()
     }
@@ -78,4 +92,4 @@ async def facts_of(state: ClusterState, clusters: Clusters, now: datetime, slice
     else:
         cluster = Cluster.of(snapshot, ledger.nodes(), clusters.reserve_of(snapshot.name))
         pods = await slices.run(count_pods_by_place(ledger.pods()))
-    return ClusterFacts(cluster, pods, state.rules, state.reservations, now)
+    return ClusterFacts(cluster, pods, state.rules, state.reservations, now, state.defaults)

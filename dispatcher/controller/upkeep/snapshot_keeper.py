@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
 from dispatcher import errors, log
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import Slices
-from dispatcher.controller.upkeep.cluster_facts import Clusters, ClusterState, facts_of, states_of
+from dispatcher.controller.upkeep.cluster_facts import NO_SURVEYS, Clusters, ClusterState, facts_of, states_of
+from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 from dispatcher.store import snapshot_document
 from dispatcher.store.snapshots import SnapshotStore
@@ -23,7 +24,7 @@ _log = log.get("snapshot")
 
 
 class SnapshotKeeper:
-    """Writes the snapshot while `run` runs."""
+    """Writes the snapshot while `run` runs; `surveys` are the defaults of pods in connected clusters."""
 
     def __init__(
         self,
@@ -33,6 +34,7 @@ class SnapshotKeeper:
         rules: Callable[[], SchedulingRules],
         now: Callable[[], datetime],
         period: timedelta,
+        surveys: Callable[[], Mapping[str, DefaultsSurvey]] = lambda: NO_SURVEYS,
     ) -> None:
         self._cache = cache
         self._clusters = clusters
@@ -40,6 +42,7 @@ class SnapshotKeeper:
         self._rules = rules
         self._now = now
         self._period = period
+        self._surveys = surveys
         self._written: dict[str, ClusterState] | None = None
 
     async def run(self) -> None:
@@ -59,7 +62,7 @@ class SnapshotKeeper:
 
     async def write(self) -> None:
         """Write the clusters that have changed since the last call, and delete those that are gone."""
-        found, now = states_of(self._cache, self._clusters, self._rules()), self._now()
+        found, now = self._states(), self._now()
         if found == self._written:
             return
         written = self._written or {}
@@ -69,6 +72,9 @@ class SnapshotKeeper:
             documents[name] = await self._document(each, now)
         await self._store.write(documents, found.keys(), now)
         self._written = found
+
+    def _states(self) -> dict[str, ClusterState]:
+        return states_of(self._cache, self._clusters, self._rules(), self._surveys())
 
     async def _document(self, state: ClusterState, now: datetime) -> bytes:
         slices = Slices(time.monotonic)

@@ -1,29 +1,38 @@
 """An AppWrapper that was not submitted, as the record that intake would make of it: for the question what would happen.
 
-The rights of the author and the defaults of pods are facts of the hub, and are given by the caller. Priority ceilings,
+The rights of the author and the defaults of pods are facts of clusters, and are given by the caller. Priority ceilings,
 priority classes and the bound on the queue of a namespace are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
-from dispatcher.api.names import APPROVALS, APPWRAPPER_KIND, APPWRAPPER_VERSION, PLURALS
+from dispatcher.api.names import APPROVALS, APPWRAPPER_KIND, APPWRAPPER_VERSION, HUB_CLUSTER, PLURALS
 from dispatcher.api.spec_errors import SpecError, joined, quoted
 from dispatcher.core.intake.queue_labels import kept_labels, queues_of
 from dispatcher.core.intake.scheduling_fields import expected_seconds, limit_seconds, requirements_of
 from dispatcher.core.kinds.breakdown import is_appwrapper, object_of
+from dispatcher.core.kinds.cluster_defaults import (
+    MOST_CLASSES,
+    ClusterDefaults,
+    DefaultsSurvey,
+    charge_in_clusters,
+)
 from dispatcher.core.kinds.demand import charge_of
-from dispatcher.core.kinds.pod_defaults import PodDefaults, with_defaults
+from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, PodDefaults, runtime_classes
 from dispatcher.core.lifecycle import approvals, first_steps
 from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.core.model.record import Record
 from dispatcher.core.queues.forest import Forest
+from dispatcher.core.scheduling.cluster_filters import has_members
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
+from dispatcher.core.scheduling.world import Cluster
 
 LAST: Final = 2**62
 """The `enqueue_seq` of proposals: behind every AppWrapper that was submitted at the same time."""
@@ -76,15 +85,57 @@ def propose(
     return Proposal(replace(submitted, enqueue_seq=LAST + number), parsed)
 
 
-def with_pod_defaults(proposal: Proposal, defaults: PodDefaults, rules: SchedulingRules) -> Proposal:
-    """The proposal with the demand of its pods after these defaults; the same value if they change nothing.
+@dataclass(frozen=True, slots=True)
+class KnownDefaults:
+    """The defaults of pods as the leader would count them, and the names of clusters whose defaults are not known.
 
-    Raises `SpecError` if the demand with them is not valid.
+    `lacks_hub` is true if the defaults of the hub would count, and are not known.
     """
-    defaulted = with_defaults(proposal.spec, defaults)
-    if defaulted is proposal.spec or defaulted == proposal.spec:
+
+    defaults: ClusterDefaults
+    unknown: tuple[str, ...] = ()
+    lacks_hub: bool = False
+
+
+def known_defaults(
+    proposal: Proposal,
+    clusters: Sequence[Cluster],
+    surveys: Mapping[str, DefaultsSurvey | None],
+    of_hub: PodDefaults | None,
+) -> KnownDefaults:
+    """The defaults of pods in the clusters that the selector of a proposal allows, as intake joins them.
+
+    `surveys` are those of the leader's snapshot, by cluster. `of_hub` are those of the hub, None if they are not known.
+    """
+    record = proposal.record
+    classes = sorted(runtime_classes(proposal.spec))[:MOST_CLASSES]
+
+    def read(survey: DefaultsSurvey | None) -> PodDefaults | None:
+        return None if survey is None else survey.read(record.namespace, classes)
+
+    if not has_members([each.name for each in clusters]):
+        found = read(surveys.get(HUB_CLUSTER)) if of_hub is None else of_hub
+        return KnownDefaults(ClusterDefaults.of({HUB_CLUSTER: found or NO_DEFAULTS}), lacks_hub=found is None)
+    selector = record.requirements.selector
+    # The leader leaves out a member that is not connected; its survey is None, and no gang can go there.
+    counted = [
+        each.name
+        for each in clusters
+        if selector.matches(each.labels) and (surveys.get(each.name) is not None or each.closed is None)
+    ]
+    own = {name: defaults for name in counted if (defaults := read(surveys.get(name))) is not None}
+    if own and len(own) == len(counted):
+        return KnownDefaults(ClusterDefaults.of(own))
+    unknown = tuple(name for name in counted if name not in own)
+    return KnownDefaults(ClusterDefaults.of(own, of_hub), unknown, lacks_hub=of_hub is None)
+
+
+def with_pod_defaults(proposal: Proposal, defaults: ClusterDefaults, rules: SchedulingRules) -> Proposal:
+    """The proposal with the demand of its pods in each cluster; the same value if the defaults change nothing."""
+    charge = partial(charge_of, rule=rules.declared_demand, kinds=rules.kinds)
+    gang = charge_in_clusters(proposal.spec, defaults, charge).gang
+    if gang == proposal.record.gang:
         return proposal
-    gang = charge_of(defaulted, rules.declared_demand, rules.kinds).gang
     return replace(proposal, record=replace(proposal.record, gang=gang))
 
 

@@ -35,33 +35,27 @@ class PodDefaults:
 NO_DEFAULTS: Final = PodDefaults()
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterDefaults:
-    """The defaults of pods in the clusters that a gang may go to.
-
-    `largest` has the largest of each resource. `own` are the defaults of each cluster by name, where they are known.
-    """
-
-    largest: PodDefaults = NO_DEFAULTS
-    own: Mapping[str, PodDefaults] = field(default_factory=dict)
-
-    def smaller(self) -> list[tuple[PodDefaults, list[str]]]:
-        """The different defaults that are not the largest, each with its clusters; at most `MOST_SMALLER`."""
-        found: list[tuple[PodDefaults, list[str]]] = []
-        for name in sorted(self.own):
-            defaults = self.own[name]
-            names = next((names for known, names in found if known == defaults), None)
-            if names is not None:
-                names.append(name)
-            elif defaults != self.largest and len(found) < MOST_SMALLER:
-                found.append((defaults, [name]))
-        return found
-
-
-MOST_SMALLER: Final = 8
-"""Different defaults of clusters for which a demand is derived; in clusters with others the largest counts."""
 MOST_RESOURCES: Final = 32
 """Resources of one LimitRange or RuntimeClass that count; more than any cluster has."""
+
+
+def add_requests(found: dict[str, dict[str, object]], limit_ranges: Iterable[object]) -> None:
+    """Add the default requests of these LimitRanges to those `found` in each namespace; the largest count."""
+    for limit_range in limit_ranges:
+        namespace = (_object(limit_range, "metadata") or {}).get("namespace")
+        requests = default_requests([limit_range])
+        if isinstance(namespace, str) and requests:
+            _raise(found.setdefault(namespace, {}), requests)
+
+
+def overheads_by_class(runtime_classes: Iterable[object]) -> dict[str, dict[str, object]]:
+    """The overheads of these RuntimeClasses, by name; without the classes that have none."""
+    found: dict[str, dict[str, object]] = {}
+    for each in _objects(list(runtime_classes)):
+        name, of_class = (_object(each, "metadata") or {}).get("name"), overhead(each)
+        if isinstance(name, str) and of_class:
+            found[name] = of_class
+    return found
 
 
 def default_requests(limit_ranges: Iterable[object]) -> dict[str, object]:

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from dispatcher.core.kinds.charge_rule import Rule
+from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.record import Attempt, Phase, Record
@@ -65,7 +66,8 @@ class OwnedPods(NamedTuple):
 class ClusterFacts:
     """The leader's facts about one cluster at `taken_at`: `cluster` is without pods, which are in `pods`.
 
-    `reservations` are the backfill reservations on this cluster, by the uid of the gang.
+    `reservations` are the backfill reservations on this cluster, by the uid of the gang. `defaults` are those of pods;
+    None for a cluster that is not connected, and in a snapshot of an earlier release.
     """
 
     cluster: Cluster
@@ -73,6 +75,7 @@ class ClusterFacts:
     rules: SchedulingRules = field(default_factory=SchedulingRules)
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
     taken_at: datetime | None = None
+    defaults: DefaultsSurvey | None = None
 
 
 def count_pods_by_place(pods: Iterable[Pod]) -> Steps[tuple[OwnedPods, ...]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model import incremental
@@ -43,6 +44,8 @@ WEST: Final = Cluster("west", (Node("n1", EIGHT),), closed=Closed("ClusterCordon
 
 
 RULES: Final = SchedulingRules()
+NOTHING_ADDED: Final = DefaultsSurvey({}, {})
+"""Clusters without LimitRanges and without overheads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,9 @@ async def snap(
     store = SnapshotStore(database, lambda: leadership.lease)
     documents = {}
     for each in clusters:
-        facts = ClusterFacts(each, pods if each.name == "east" else (), rules, taken_at=taken_at)
+        facts = ClusterFacts(
+            each, pods if each.name == "east" else (), rules, taken_at=taken_at, defaults=NOTHING_ADDED
+        )
         documents[each.name] = compressed(incremental.run(lines_of(facts)))
     await store.write(documents, documents.keys(), taken_at)
 

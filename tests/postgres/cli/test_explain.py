@@ -397,7 +397,7 @@ def manifest(name: str = "a", cpu: str = "4", **spec: object) -> Json:
 
 
 SUSPENDED = "default/s is suspended: it would not be queued before it is resumed.\n"
-NO_HUB = "Without --kubeconfig or KUBECONFIG, rights and the defaults of pods do not count.\n"
+NO_HUB = "Without --kubeconfig or KUBECONFIG, rights of the author do not count.\n"
 
 
 async def test_appwrappers_of_a_file_are_decided_together(run: Run, queues: Queues) -> None:
@@ -478,7 +478,7 @@ async def test_without_an_answer_of_the_hub_it_says_so_and_answers(run: Run, que
     asked = ["would", "-f", "-", "--kubeconfig", "/nowhere"]
     ran = await run(*asked, stdin=yaml.safe_dump(manifest()))
     assert ran.out.startswith("default/a fits")
-    assert ran.err.startswith("The hub does not say it, so rights and the defaults of pods do not count: ")
+    assert ran.err.startswith("The hub does not say it, so rights of the author do not count: ")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from dispatcher import errors
 from dispatcher.cli.author_client import AuthorClient
-from dispatcher.cli.author_facts import AuthorFacts
+from dispatcher.cli.author_facts import AuthorFacts, HubFacts
 from dispatcher.core.intake.proposal import Proposal, propose
 from dispatcher.core.kinds.pod_defaults import PodDefaults
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
@@ -53,7 +53,7 @@ def allow(server: FakeApiServer, *resources: str) -> None:
 
 
 async def test_author_who_may_do_everything_has_no_facts(hub: AuthorClient, server: FakeApiServer) -> None:
-    assert await hub.facts_of(proposal()) == AuthorFacts()
+    assert await hub.facts_of(proposal()) == HubFacts()
     assert {each.path for each in server.requests("POST")} == {SELF_PATH}  # which stores nothing
 
 
@@ -70,7 +70,7 @@ async def test_missing_rights_are_named(
     allow(server, *allowed)
     facts = await hub.facts_of(proposal())
     assert list(facts.denied) == denied
-    assert [*facts.lines()] == [
+    assert [*AuthorFacts(facts.denied).lines()] == [
         f"  {denied[0]}: where the rights of authors are checked, the AppWrapper is refused"
     ]
 
@@ -96,15 +96,41 @@ async def test_defaults_of_the_namespace_and_of_a_runtime_class_are_read(
     heavy = make_template()
     heavy["spec"]["runtimeClassName"] = "kata"
     facts = await hub.facts_of(proposal(heavy))
-    assert facts == AuthorFacts(defaults=PodDefaults({"memory": "1Gi"}, {"kata": {"cpu": "250m"}}))
+    assert facts == HubFacts(defaults=PodDefaults({"memory": "1Gi"}, {"kata": {"cpu": "250m"}}))
+
+
+def test_defaults_are_shown_with_those_of_clusters_that_add_less() -> None:
+    largest = PodDefaults({"memory": "1Gi"}, {"kata": {"cpu": "250m"}, "runc": {"cpu": "1m"}})
+    smaller = {
+        "east": PodDefaults({"memory": "1Mi"}, {"kata": {"cpu": "50m"}, "runc": {"cpu": "1m"}}),
+        "west": PodDefaults({}, {"kata": {"cpu": "250m"}}),
+    }
+    facts = AuthorFacts((), largest, smaller)
     assert [*facts.lines()] == [
         "  with the LimitRange of its namespace, containers request memory 1Gi",
         "  with RuntimeClass kata, each pod requests cpu 250m more",
+        "  with RuntimeClass runc, each pod requests cpu 1m more",
+        "  in cluster east, containers request memory 1Mi and RuntimeClass kata adds cpu 50m",
+        "  in cluster west, containers request nothing and RuntimeClass runc adds nothing",
     ]
     assert facts.as_value() == {
         "denied": [],
-        "podDefaults": {"requests": {"memory": "1Gi"}, "overheads": {"kata": {"cpu": "250m"}}},
+        "podDefaults": {
+            "requests": {"memory": "1Gi"},
+            "overheads": {"kata": {"cpu": "250m"}, "runc": {"cpu": "1m"}},
+            "clusters": {
+                "east": {
+                    "requests": {"memory": "1Mi"},
+                    "overheads": {"kata": {"cpu": "50m"}, "runc": {"cpu": "1m"}},
+                },
+                "west": {"requests": {}, "overheads": {"kata": {"cpu": "250m"}}},
+            },
+        },
     }
+
+
+def test_facts_without_the_hub_do_not_say_what_is_denied() -> None:
+    assert set(AuthorFacts().as_value()) == {"podDefaults"}
 
 
 async def test_defaults_that_the_author_may_not_read_are_named(
@@ -115,7 +141,8 @@ async def test_defaults_that_the_author_may_not_read_are_named(
     heavy = make_template()
     heavy["spec"]["runtimeClassName"] = "kata"
     facts = await hub.facts_of(proposal(heavy))
-    assert facts.unknown == (
+    assert facts.defaults is None
+    assert facts.unread == (
         "you may not read the LimitRanges of namespace default",
         "you may not read RuntimeClass kata",
     )

@@ -29,7 +29,7 @@ from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.ceilings import NO_CEILING, Ceiling
 from dispatcher.core.intake.priority_classes import PriorityClasses
-from dispatcher.core.kinds.pod_defaults import ClusterDefaults
+from dispatcher.core.kinds.cluster_defaults import ClusterDefaults
 from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dispatcher.core.kinds.charge_rule import Rule
+from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
 from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model import incremental
@@ -86,6 +87,12 @@ CLUSTERS = st.builds(
     closed_namespaces=st.frozensets(texts, max_size=2),
     errors=small,
 )
+QUANTITIES = st.dictionaries(texts, texts | small, max_size=2)
+SURVEYS = st.builds(
+    DefaultsSurvey,
+    *[st.none() | st.dictionaries(texts, QUANTITIES, max_size=3) for _ in range(2)],
+    has_more=st.booleans(),
+)
 FACTS = st.builds(
     ClusterFacts,
     CLUSTERS,
@@ -93,6 +100,7 @@ FACTS = st.builds(
     RULES,
     st.dictionaries(texts, RESERVATIONS, max_size=2),
     moments,
+    st.none() | SURVEYS,
 )
 
 
@@ -140,6 +148,11 @@ def test_leader_of_an_earlier_release_declares_neither_kinds_nor_trees() -> None
     del rules["declared_kinds"], rules["trees"]
     found = facts_of(with_header(rules=rules), NOW).rules
     assert (found.kinds, found.trees) == (BUILT_IN, ())
+
+
+def test_leader_of_an_earlier_release_says_nothing_about_defaults_of_pods() -> None:
+    header = {name: each for name, each in orjson.loads(HEADER).items() if name != "defaults"}
+    assert facts_of(compressed([orjson.dumps(header), *REST]), NOW).defaults is None
 
 
 @pytest.mark.parametrize("version", [0, VERSION + 1, "1", None])

@@ -19,6 +19,7 @@ from dispatcher.api.names import (
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.intake.proposal import LAST, propose, with_pod_defaults
 from dispatcher.core.kinds.charge_rule import Rule
+from dispatcher.core.kinds.cluster_defaults import ClusterDefaults
 from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
 from dispatcher.core.kinds.pod_defaults import PodDefaults
 from dispatcher.core.kinds.registry import Kinds
@@ -53,10 +54,10 @@ def proposed(
 def test_defaults_of_pods_raise_the_demand_where_a_container_requests_nothing() -> None:
     proposal = propose(manifest(), "default", DEFAULT, NOW)
     defaults = PodDefaults({"memory": "1Gi", "cpu": "7"}, {"kata": {"cpu": "1"}})
-    changed = with_pod_defaults(proposal, defaults, DEFAULT)
+    changed = with_pod_defaults(proposal, ClusterDefaults(defaults), DEFAULT)
     assert changed.record.gang.demand == Resources({"cpu": 1000, "memory": 2**30})
     assert replace(changed.record, gang=proposal.record.gang) == proposal.record
-    assert with_pod_defaults(proposal, PodDefaults({"cpu": "7"}), DEFAULT) is proposal
+    assert with_pod_defaults(proposal, ClusterDefaults(PodDefaults({"cpu": "7"})), DEFAULT) is proposal
 
 
 def test_a_proposal_is_queued_now_behind_all_that_was_submitted() -> None:
