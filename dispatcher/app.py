@@ -13,11 +13,14 @@ from datetime import UTC, datetime, timedelta
 
 from dispatcher import errors, log
 from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.api.potential import PotentialNodes
+from dispatcher.api.potential_schema import parse_potential
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.provisioning_schema import parse_provisioning
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.clock import Clock
+from dispatcher.core.model.potential import pools_of
 from dispatcher.election import RETRY_SECONDS, Candidate, WriteFence
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import cluster_uid
@@ -58,6 +61,7 @@ class Application:
         self._settings = settings
         self._kinds = kinds
         self._provisioning = _read_provisioning(settings.provisioning)
+        self._potential = _read_potential(settings.potential)
         self._health = Health()
         self._metrics = Metrics()
         self._metrics.is_ready = lambda: self._health.verdict()[0]
@@ -137,6 +141,7 @@ class Application:
             self._fence.is_open,
             self._kinds,
             self._provisioning,
+            self._potential,
         )
         return Session(process, await identify(process, await self._recognise_hub()))
 
@@ -153,3 +158,12 @@ def _read_provisioning(text: str) -> ProvisioningClass | None:
         return parse_provisioning(text)
     except ValueError as error:
         raise errors.SettingsError(f"provisioning: {one_line(str(error))}") from error
+
+
+def _read_potential(text: str) -> PotentialNodes:
+    try:
+        potential = parse_potential(text)
+        pools_of(potential)
+    except ValueError as error:
+        raise errors.SettingsError(f"potential: {one_line(str(error))}") from error
+    return potential

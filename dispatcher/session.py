@@ -16,6 +16,7 @@ from typing import Any
 
 from dispatcher import log
 from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.api.potential import NO_POTENTIAL, PotentialNodes
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.intake.attempts import Attempts, Members
@@ -113,6 +114,7 @@ class Process:
     may_write: Callable[[], bool]
     kinds: Kinds = BUILT_IN
     provisioning: ProvisioningClass | None = None
+    potential: PotentialNodes = NO_POTENTIAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +274,7 @@ class Session:
             now=process.clock.now,
             pace=Pace(settings.probe_seconds, settings.unreachable_seconds, settings.unlisted_seconds),
             provisioning=process.provisioning,
+            potential=process.potential,
         )
         callbacks = FleetCallbacks(self._wake_scheduler, self._member_changed)
         return Fleet(self._cluster, hub_uid, means, callbacks, self._count_running)

@@ -78,6 +78,11 @@ class Settings(BaseModel):
     declares none, as JSON: `{"className": "queued-provisioning.gke.io", "managedResources": ["nvidia.com/gpu"]}`
     (docs/provisioning.md). Empty: gangs fit what is there, which suits clusters of a fixed size."""
 
+    potential: str = ""
+    """The pools of the hub's own cluster that grow for pending pods, as JSON with `pools`, `onPotential` and
+    `bindWithinSeconds` (docs/provisioning.md); pools of the MemberCluster `hub` count instead of them. Empty: gangs fit
+    what is there, which suits a cluster without an autoscaler."""
+
     max_priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
     """The highest priority that counts, in namespaces whose annotation `dispatcher.codeflare.dev/max-priority` says
     nothing else. No bound, as in MCAD: which priorities are in use is not ours to know."""

@@ -17,6 +17,8 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
 from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.api.potential import NO_POTENTIAL, OnPotential, PotentialNodes
+from dispatcher.api.potential_schema import BindWithin, Pools, potential_nodes
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.provisioning_schema import WrittenProvisioning, provisioning_class
 from dispatcher.api.schema import Count, ResourceList, Written
@@ -58,6 +60,8 @@ class MemberCluster:
     grace: timedelta = timedelta(seconds=DEFAULT_GRACE_SECONDS)
     provisioning: ProvisioningClass | None = None
     """The class that provides capacity on request there; None if the cluster declares none."""
+    potential: PotentialNodes = NO_POTENTIAL
+    """The pools there that grow for pending pods."""
 
 
 def _check_subdomain(value: str) -> str:
@@ -97,6 +101,9 @@ class WrittenMemberCluster(Written):
     reserve: ResourceList = Field(default_factory=dict)
     on_lost: WrittenLoss = Field(WrittenLoss.model_construct(), alias="onClusterLost")
     provisioning: WrittenProvisioning | None = None
+    potential: Pools = Field(default_factory=list)
+    on_potential: OnPotential = Field(OnPotential.DISPATCH, alias="onPotential", strict=False)
+    bind_within: BindWithin = Field(900, alias="bindWithinSeconds")
 
 
 def parse_member_cluster(raw: Mapping[str, Any]) -> MemberCluster:
@@ -117,6 +124,7 @@ def parse_member_cluster(raw: Mapping[str, Any]) -> MemberCluster:
         on_lost=written.on_lost.policy,
         grace=timedelta(seconds=written.on_lost.grace),
         provisioning=provisioning_class(written.provisioning) if written.provisioning else None,
+        potential=potential_nodes(written.potential, written.on_potential, written.bind_within),
     )
 
 
@@ -150,6 +158,8 @@ def _explained(error: ErrorDetails) -> SpecError:
     match error["type"]:
         case "missing":
             return SpecError(path, "is missing", "Add it")
+        case "too_short":
+            return SpecError(path, "must not be empty", "Add an entry")
         case "resource_name":
             return SpecError(path.removesuffix(".[key]"), error["msg"], "Correct the name")
         case "model_type" | "dict_type":

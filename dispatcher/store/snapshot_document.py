@@ -15,12 +15,14 @@ from typing import Any, Final
 
 import orjson
 
+from dispatcher.api.potential import OnPotential
 from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
 from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
 from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.nodes import Node, Taint
+from dispatcher.core.model.potential import FULL_TRUST, PotentialPool, Trust
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 from dispatcher.core.queues.declaration import parse_dispatch_queue, write_provisioning, write_queue
 from dispatcher.core.queues.queue import QueueingStrategy
@@ -68,6 +70,8 @@ def lines_of(facts: ClusterFacts) -> Steps[list[bytes]]:
             "closed_namespaces": cluster.closed_namespaces,
             "errors": cluster.errors,
             "provisioning": write_provisioning(cluster.provisioning) if cluster.provisioning else None,
+            "pools": cluster.pools,
+            "trust": cluster.trust,
         },
         "reservations": facts.reservations,
         "defaults": _written_survey(facts.defaults),
@@ -200,7 +204,18 @@ def _cluster_of(value: Mapping[str, Any]) -> Cluster:
         errors=value["errors"],
         # A leader of an earlier release writes none.
         provisioning=class_of(value["provisioning"]) if value.get("provisioning") else None,
+        pools=tuple(_pool_of(each) for each in value.get("pools", ())),
+        trust=_trust_of(value["trust"]) if "trust" in value else FULL_TRUST,
     )
+
+
+def _pool_of(value: Mapping[str, Any]) -> PotentialPool:
+    return PotentialPool(value["name"], _node_of(value["shape"]), value["most"])
+
+
+def _trust_of(value: Mapping[str, Any]) -> Trust:
+    distrusted = ((pool, datetime.fromisoformat(until)) for pool, until in value["distrusted"])
+    return Trust(OnPotential(value["policy"]), tuple(distrusted))
 
 
 def _node_of(value: Mapping[str, Any]) -> Node:

@@ -21,6 +21,7 @@ from dispatcher.core.kinds.manifest import NodeHint, Owner
 from dispatcher.core.kinds.provisioning_request import pod_annotations
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.lifecycle.policy import KEPT, LifecyclePolicy, policy_of
+from dispatcher.core.model.potential import is_potential
 from dispatcher.core.model.record import Record
 from dispatcher.kube.appwrappers import AppWrapperView
 from dispatcher.kube.time_slices import TimeSlice, run_in_thread_if_large
@@ -142,7 +143,8 @@ def _hints(record: Record) -> tuple[NodeHint, ...]:
         return ()
     places = zip(record.gang.pod_sets, record.attempt.assignment.places, strict=False)
     return tuple(
-        NodeHint(pod_set.item, pod_set.path, tuple(node for node, _ in each)) for pod_set, each in places
+        NodeHint(pod_set.item, pod_set.path, tuple(node for node, _ in each if not is_potential(node)))
+        for pod_set, each in places
     )
 
 

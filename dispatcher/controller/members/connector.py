@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from dispatcher import errors, log
 from dispatcher.api.membercluster import SecretKey
+from dispatcher.api.potential import NO_POTENTIAL, PotentialNodes
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.member import CONNECTING, AnotherCluster, Member, Unlisted, closed_for
@@ -79,7 +80,8 @@ class ClusterRecords(Protocol):
 class Means:
     """The dependencies of connections: the hub's client, the namespace of kubeconfigs, factories and the clock.
 
-    `provisioning` is the class that provides capacity on request in clusters that declare none.
+    `provisioning` is the class that provides capacity on request in clusters that declare none. `potential` are the
+    pools of the hub that grow, unless the MemberCluster `hub` declares others.
     """
 
     hub: ClusterClient
@@ -90,6 +92,7 @@ class Means:
     now: Callable[[], datetime]
     pace: Pace
     provisioning: ProvisioningClass | None = None
+    potential: PotentialNodes = NO_POTENTIAL
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from dispatcher import errors, log
 from dispatcher.api.clusterpolicies import NamespacePolicy, OnClusterLost
 from dispatcher.api.membercluster import MemberCluster, parse_member_cluster
 from dispatcher.api.names import HUB_CLUSTER, MEMBERS_PATH
+from dispatcher.api.potential import NO_POTENTIAL, PotentialNodes
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.selector import Selector
 from dispatcher.api.spec_errors import SpecError
@@ -26,6 +27,8 @@ from dispatcher.controller.members.member import Member, closed_by_operator, req
 from dispatcher.controller.members.membership import MEMBERS_UNKNOWN, Membership
 from dispatcher.core.lifecycle.decision import Loss
 from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.potential import PotentialPool, Trust, pools_of
+from dispatcher.core.model.quantity import QuantityError
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling import cluster_filters
@@ -98,6 +101,8 @@ class Fleet:
         self._now = means.now
         self._pace = means.pace
         self._provisioning = means.provisioning
+        self._potential = means.potential
+        hub.ledger.set_pools(_pools_of(self._potential))
         self._unreachable_since: dict[str, datetime] = {}
         self._recorded: set[str] = set()
         self._states_changed = asyncio.Event()
@@ -200,18 +205,28 @@ class Fleet:
         if not self.has_members:
             closed = None if self._membership.is_known else MEMBERS_UNKNOWN
             capacity = self._hub.ledger.snapshot().provided_by(self._provisioning)
+            capacity = capacity.trusting(self._trust_in(HUB_CLUSTER))
             hub = ClusterSnapshot(HUB_CLUSTER, capacity, closed=closed)
             return {HUB_CLUSTER: hub} if self._hub.is_ready else {}
         distinct, now = set(requirements), self._now()
         kinds, namespaces = required_kinds(distinct), frozenset(each.namespace for each in distinct)
         snapshots = {
-            name: member.snapshot(kinds, namespaces, now, self._provisioning)
+            name: member.snapshot(kinds, namespaces, now, self._provisioning, self._trust_in(name))
             for name, member in self._members.items()
         }
         for name, invalid in self._invalid.items():
             closed = Closed(cluster_filters.NOT_REPORTED, invalid.message)
             snapshots[name] = ClusterSnapshot(name, CapacityLedger().snapshot(), closed=closed)
         return snapshots
+
+    def potential_of(self, cluster: str) -> PotentialNodes:
+        """The declared pools of a cluster that grow for pending pods; without pools if it declares none."""
+        member = self._members.get(cluster)
+        declared = NO_POTENTIAL if member is None else member.declared.potential
+        return self._potential if cluster == HUB_CLUSTER and not declared.pools else declared
+
+    def _trust_in(self, cluster: str) -> Trust:
+        return Trust(self.potential_of(cluster).on_potential)
 
     def reserve_of(self, cluster: str) -> Resources:
         """The reserve that the declaration of a member keeps free; none for other clusters."""
@@ -364,7 +379,8 @@ class Fleet:
             self._apply_policy(member.cluster, declared)
 
     def _apply_policy(self, cluster: Cluster, declared: MemberCluster) -> None:
-        """Apply the declared namespace policy, cordon and drain to a connected cluster."""
+        """Apply the declared namespace policy, pools, cordon and drain to a connected cluster."""
+        cluster.ledger.set_pools(_pools_of(self.potential_of(cluster.name)))
         cluster.may_create_namespaces = declared.namespace_policy is NamespacePolicy.CREATE
         closed, drained = closed_by_operator(declared), cluster.draining
         cluster.draining = f"cluster {cluster.name}: {closed.message}" if declared.drain and closed else ""
@@ -379,6 +395,7 @@ class Fleet:
             member.task.cancel()
         if member.cluster is not None:
             member.cluster.draining = ""
+            member.cluster.ledger.set_pools(_pools_of(self.potential_of(name)))
         self._disconnected(member)
         self._callbacks.on_member(name)
 
@@ -471,6 +488,13 @@ class Fleet:
     ) -> None:
         if old != new:  # a change of its status, which we write, does not count
             self._declarations_changed.set()
+
+
+def _pools_of(declared: PotentialNodes) -> tuple[PotentialPool, ...]:
+    try:
+        return pools_of(declared)
+    except QuantityError:
+        return ()  # the API server has checked it
 
 
 def _seconds() -> float:

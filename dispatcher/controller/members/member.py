@@ -14,6 +14,7 @@ from dispatcher.api.membercluster import MemberCluster
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.lifecycle.decision import Loss
+from dispatcher.core.model.potential import FULL_TRUST, Trust
 from dispatcher.core.model.quantity import QuantityError, resource_amounts
 from dispatcher.core.model.requirements import ClusterRequirements, Kind
 from dispatcher.core.model.resources import NOTHING, Resources
@@ -97,18 +98,21 @@ class Member:
         namespaces: frozenset[str],
         now: datetime,
         provisioning: ProvisioningClass | None = None,
+        trust: Trust = FULL_TRUST,
     ) -> ClusterSnapshot:
         """The cluster snapshot for a scheduling cycle over gangs that require `kinds` and `namespaces`.
 
-        `provisioning` is the class that provides capacity there if the MemberCluster declares none.
+        `provisioning` is the class that provides capacity there if the MemberCluster declares none. `trust` is that in
+        its pools.
         """
         declared, cluster = self.declared, self.cluster
         closed = self.closed or closed_by_operator(declared)
         if cluster is None or not cluster.is_ready:
             return ClusterSnapshot(self.name, CapacityLedger().snapshot(), declared.labels, closed or LISTING)
+        capacity = self._snapshot(cluster).provided_by(self.declared.provisioning or provisioning)
         return ClusterSnapshot(
             name=self.name,
-            capacity=self._snapshot(cluster).provided_by(self.declared.provisioning or provisioning),
+            capacity=capacity.trusting(trust) if capacity.pools else capacity,
             labels=declared.labels,
             closed=closed,
             missing_kinds=cluster.missing_kinds(kinds),

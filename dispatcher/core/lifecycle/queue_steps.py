@@ -24,6 +24,7 @@ from dispatcher.core.lifecycle.condition_updates import (
 from dispatcher.core.lifecycle.record_change import at_latest_time, change_by, live_attempt, with_finished
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
+from dispatcher.core.model.potential import in_words
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import Attempt, Change, Condition, ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
@@ -241,10 +242,12 @@ def dispatch(
 ) -> Change:
     """Dispatches the gang to `cluster`, which is charged with its demand from now on; `why` explains the choice.
 
-    `assignment` is where its pods have places there.
+    `assignment` is where its pods have places there; the event names the pools that it trusts.
     The change lists no objects: `spec_hash` names what will be created, item by item.
     """
     number = record.attempts + 1
+    if trusted := assignment.trusted:
+        why = "; ".join(filter(None, (f"trusts {in_words(trusted)} in cluster {cluster} to come", why)))
     return begin_attempt(record, Cause.DISPATCHED, cluster, number, record.conditions, now, why, assignment)
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model.nodes import ANY_NODE, Node, NodeRequirements, Taint, Toleration
+from dispatcher.core.model.potential import Trusted, trusted_of
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 
 Constraint = tuple[tuple[Toleration, ...], NodeRequirements]
@@ -160,7 +161,8 @@ Places = tuple[tuple[str, int], ...]
 class Assignment:
     """Where the pods of a gang go: for each pod set, in the order of the gang's, its places; empty if unknown.
 
-    With `provisioning` they have no places yet: their capacity is to be requested from that class.
+    With `provisioning` they have no places yet: their capacity is to be requested from that class. Places on potential
+    nodes say which pools the gang trusts.
     """
 
     places: tuple[Places, ...] = ()
@@ -170,6 +172,11 @@ class Assignment:
     def nodes(self) -> frozenset[str]:
         """The names of the nodes."""
         return frozenset(node for each in self.places for node, _ in each)
+
+    @property
+    def trusted(self) -> Trusted:
+        """The pools whose potential nodes it needs, with how many of each."""
+        return trusted_of(self.nodes)
 
     def requests(self, gang: Gang) -> Resources:
         """The requests of all pods that have a place."""

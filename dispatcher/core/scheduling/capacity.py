@@ -37,7 +37,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.lifecycle.growth import admissible
@@ -45,6 +45,7 @@ from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.growth import GatedPod, by_age
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.potential import FULL_TRUST, MOST_NODES, PotentialPool, Trust, is_potential
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.scheduling.node_ledger import NO_LOAD, Load, NodeLedger
 from dispatcher.core.scheduling.node_snapshot import NodeSnapshot, use_of
@@ -195,12 +196,16 @@ class FitMode(StrEnum):
     """The demand must fit the sums over the nodes, as in MCAD."""
 
 
+NO_POOLS: Final[tuple[tuple[PotentialPool, ...], Trust]] = (), FULL_TRUST
+
+
 class CapacitySnapshot:
     """The capacity of a cluster at one moment; a cycle takes the demand of placed gangs from it.
 
     `cluster` is its name: a gang may request less there than in others. `nodes` has the free amounts of each node; None
     where gangs fit by sums. `beyond` is what the bound pods of a gang (by uid) request beyond its demand.
-    `provisioning` is the class that provides more capacity here on request.
+    `provisioning` is the class that provides more capacity here on request. `pools` may grow for pending pods; their
+    potential nodes count only in a snapshot that is `including` them, and `trust` says for which gangs are dispatched.
     """
 
     __slots__ = (
@@ -212,7 +217,9 @@ class CapacitySnapshot:
         "_views",
         "cluster",
         "nodes",
+        "pools",
         "provisioning",
+        "trust",
     )
 
     def __init__(
@@ -224,8 +231,10 @@ class CapacitySnapshot:
         beyond: Mapping[str, Resources] | None = None,
         provisioning: ProvisioningClass | None = None,
         cluster: str = "",
+        potential: tuple[tuple[PotentialPool, ...], Trust] = NO_POOLS,
     ) -> None:
         self.nodes = nodes
+        self.pools, self.trust = potential
         self.provisioning = provisioning
         self.cluster = cluster
         self._beyond = beyond or {}
@@ -240,7 +249,7 @@ class CapacitySnapshot:
         """True if both give every gang the same capacity."""
         if not isinstance(other, CapacitySnapshot):
             return NotImplemented
-        if self.provisioning != other.provisioning:
+        if (self.provisioning, self.pools, self.trust) != (other.provisioning, other.pools, other.trust):
             return False
         if self.nodes is not None or other.nodes is not None:
             return self.nodes == other.nodes
@@ -315,7 +324,8 @@ class CapacitySnapshot:
     @property
     def taints(self) -> frozenset[tuple[Taint, ...]]:
         """The scheduling taints of its nodes: tolerations can distinguish nothing else here."""
-        return frozenset(pool.taints for pool in self._pools)
+        found = frozenset(pool.taints for pool in self._pools)
+        return found.union(_scheduling_taints(each.shape) for each in self.pools) if self.pools else found
 
     def copy(self) -> CapacitySnapshot:
         """A copy; taking from it does not change this snapshot."""
@@ -326,6 +336,31 @@ class CapacitySnapshot:
         """A copy that shares its nodes with this one, and to which that class adds capacity on request."""
         found = self._like(self._reserve, self.nodes)
         found.provisioning = provisioning
+        return found
+
+    def trusting(self, trust: Trust) -> CapacitySnapshot:
+        """A copy that shares its nodes with this one, with that trust in its pools."""
+        found = self._like(self._reserve, self.nodes)
+        found.trust = trust
+        return found
+
+    def potential_for(self, gang: Gang, *, is_empty: bool = False) -> dict[str, tuple[int, ...]]:
+        """The rows of the potential nodes that can matter to `gang`, by pool, if the cluster were empty or as it is.
+
+        Each pod needs at most one node without places of others, so a pool gives no more of them than it has pods; all
+        of them where the sums are less than what the nodes have, or the demand is more than its pods request.
+        """
+        if not self.pools or self.nodes is None or not gang.pod_sets:
+            return {}
+        is_sum = self.nodes.beyond or gang.demand != sum_of(each.total for each in gang.pod_sets)
+        most = MOST_NODES if is_sum else sum(each.count for each in gang.pod_sets)
+        return self.nodes.offered(most, is_empty=is_empty)
+
+    def including(self, rows: Iterable[int]) -> CapacitySnapshot:
+        """The capacity with the potential nodes in these rows beside the others; not to be changed."""
+        nodes = None if self.nodes is None else self.nodes.including(tuple(rows))
+        found = self._like(self._reserve, nodes)
+        found.pools = ()
         return found
 
     def without(self, reserve: Resources) -> CapacitySnapshot:
@@ -340,7 +375,14 @@ class CapacitySnapshot:
 
     def _like(self, reserve: Resources, nodes: NodeSnapshot | None) -> CapacitySnapshot:
         return CapacitySnapshot(
-            self._pools, self._reservations, reserve, nodes, self._beyond, self.provisioning, self.cluster
+            self._pools,
+            self._reservations,
+            reserve,
+            nodes,
+            self._beyond,
+            self.provisioning,
+            self.cluster,
+            (self.pools, self.trust),
         )
 
     def _view(self, gang: Gang | None, tolerations: Tolerations) -> _View:
@@ -375,12 +417,28 @@ class CapacityLedger:
         self._beyond: dict[str, Resources] = {}
         self._reserved = NOTHING
         self._with_gated: set[str] = set()
+        self._growing: tuple[PotentialPool, ...] = ()
+
+    def set_pools(self, pools: tuple[PotentialPool, ...]) -> None:
+        """Declare the pools that may grow for pending pods, in place of those declared before."""
+        self._growing = pools
+        if self._by_node is not None:
+            self._by_node.set_pools(pools)
+
+    @property
+    def pools(self) -> tuple[PotentialPool, ...]:
+        """The pools that may grow for pending pods."""
+        return self._growing
+
+    def nodes_of(self, pool: PotentialPool) -> int:
+        """How many nodes of a pool are there."""
+        return sum(map(pool.has, self._nodes.values()))
 
     def set_node(self, node: Node) -> None:
         """Adds a node or replaces its last state."""
         known = self._nodes.get(node.name)
-        if known == node:
-            return
+        if known == node or is_potential(node.name):
+            return  # no API server allows such a name
         if known is not None:
             self._count_node(known, -1)
         self._nodes[node.name] = node
@@ -463,6 +521,7 @@ class CapacityLedger:
             nodes=nodes,
             beyond=dict(self._beyond),
             cluster=self._cluster,
+            potential=(self._growing, FULL_TRUST) if self._growing else NO_POOLS,
         )
 
     def pods(self) -> list[Pod]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from dispatcher.api import names
-from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Kind, Rejection
 from dispatcher.core.model.resources import Resources, is_device
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
@@ -168,14 +168,21 @@ class Score(NamedTuple):
 
 
 def score(
-    gang: Gang, requirements: ClusterRequirements, snapshot: ClusterSnapshot, available: Resources
+    gang: Gang,
+    requirements: ClusterRequirements,
+    snapshot: ClusterSnapshot,
+    available: Resources,
+    assignment: Assignment = ASSIGNED_NOWHERE,
 ) -> Score:
-    """The score of a cluster with `available` capacity for the gang, in which the gang fits.
+    """The score of a cluster with `available` capacity for the gang, in which the gang fits by `assignment`.
 
-    A cluster where its capacity must be requested comes after all that have it.
+    A cluster where its capacity must be requested comes after all that have it, and one where the gang needs potential
+    nodes, which nobody has promised, comes last.
     """
     if snapshot.capacity.provisioning_of(gang) is not None:
         return score_of_request(requirements, snapshot)
+    if assignment.trusted:
+        return score_of_request(requirements, snapshot)._replace(tenths=TENTHS + 2)
     gang = gang.in_cluster(snapshot.name)
     left = _left(gang.demand, available, snapshot.capacity.total_for(gang))
     scarcest = left[0] if any(map(is_device, gang.demand)) else left[1]

@@ -245,7 +245,11 @@ class CycleState:
         best = min(
             (snapshot for snapshot in allowed.snapshots if snapshot.name in fitting),
             key=lambda snapshot: score(
-                gang, record.requirements, snapshot, self._available(snapshot).free_for(gang)
+                gang,
+                record.requirements,
+                snapshot,
+                self._available(snapshot).free_for(gang),
+                fitting[snapshot.name],
             ),
         )
         message = why_no_other(gang, best.name, fitting, allowed.rejections, shortages)

@@ -12,7 +12,10 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from dispatcher.api.potential import OnPotential
+from dispatcher.core.model import potential
 from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.potential import FULL_TRUST, Trust, Trusted
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import Rejection
@@ -30,6 +33,8 @@ RESERVED: Final = "ReservedForAnother"
 """The gang would fit the free capacity, but that is reserved for a gang past the starvation bound."""
 LARGER_THAN_CLUSTER: Final = "LargerThanCluster"
 """The gang would not fit the cluster even after all pods that end there have ended."""
+NEEDS_POTENTIAL: Final = "NeedsPotentialNodes"
+"""The gang would fit with potential nodes, of pools that are not trusted now or for which no gang is dispatched."""
 NO_CLUSTER: Final = "NoCluster"
 """No cluster has reported its capacity yet."""
 NOT_EVALUATED: Final = "AwaitingHeadOfLine"
@@ -50,7 +55,8 @@ class Shortage:
 
     For LARGER_THAN_CLUSTER, that is of the capacity without pods that end, and `permanent` are the requests of the
     other pods. For RESERVED, `keeper` is the gang that the capacity is kept for; empty if it is promised to gangs that
-    go first. `traits` are the nodes, where gangs are placed on nodes.
+    go first. `traits` are the nodes, where gangs are placed on nodes. For NEEDS_POTENTIAL, `trust` is that in the
+    pools of the cluster, and `lacks_nodes` is true if the gang would not fit the nodes that are there, even empty.
     """
 
     cluster: str
@@ -59,6 +65,13 @@ class Shortage:
     permanent: Resources = NOTHING
     keeper: str = ""
     traits: Traits | None = None
+    trust: Trust = FULL_TRUST
+    lacks_nodes: bool = False
+
+    @property
+    def may_fit_later(self) -> bool:
+        """True if the gang may fit once other gangs end; False if only more nodes help."""
+        return self.reason != LARGER_THAN_CLUSTER and not self.lacks_nodes
 
     def resource(self, gang: Gang) -> str:
         """The scarcest resource; empty if the capacity is only kept for another."""
@@ -83,7 +96,18 @@ def shortage(
         if not isinstance(without_keeper, Shortfall):
             return Shortage(cluster, RESERVED, shortfall, keeper=keeper.key)
         shortfall = without_keeper
-    return Shortage(cluster, INSUFFICIENT, shortfall, traits=traits)
+    return short_of_room(cluster, gang, capacity, shortfall)
+
+
+def short_of_room(cluster: str, gang: Gang, capacity: CapacitySnapshot, shortfall: Shortfall) -> Shortage:
+    """The shortage of a gang that does not fit the free capacity of a cluster, and would fit the empty one."""
+    traits = None if capacity.nodes is None else capacity.nodes.traits
+    if not shortfall.needs:
+        return Shortage(cluster, INSUFFICIENT, shortfall, traits=traits)
+    lacks_nodes = shortfall_in_empty(gang, capacity.including(())) is not None
+    return Shortage(
+        cluster, NEEDS_POTENTIAL, shortfall, traits=traits, trust=capacity.trust, lacks_nodes=lacks_nodes
+    )
 
 
 class Nearest(NamedTuple):
@@ -124,7 +148,7 @@ class Refused:
         self.reservation: Reservation | None = None
         """The backfill reservation of the gang; None if a class shares the refusal."""
         has_clusters = rejections or shortages  # each cluster has one or the other
-        self.may_fit_later = not has_clusters or any(each.reason != LARGER_THAN_CLUSTER for each in shortages)
+        self.may_fit_later = not has_clusters or any(each.may_fit_later for each in shortages)
         """True if the gang would fit a cluster once all pods that end there have ended, or if there is no cluster."""
         self.nearest = self._find_nearest()
 
@@ -206,10 +230,26 @@ def rejection_of(gang: Gang, short: Shortage) -> Rejection:
         message = f"what is free there is kept for {short.keeper}, which has waited too long"
         return Rejection(short.cluster, RESERVED, message)
     gang = gang.in_cluster(short.cluster)
+    if short.reason == NEEDS_POTENTIAL:
+        message = one_line(_needed(short.shortfall.needs, short.trust))
+        return Rejection(short.cluster, NEEDS_POTENTIAL, message, short.resource(gang))
     parts = _missing(gang, short) if short.shortfall.missing else [_fragmented(gang, short)]
     subject = gang.pod_sets if short.shortfall.pod_set is None else (gang.pod_sets[short.shortfall.pod_set],)
     message = "; ".join([*parts, *_exclusions(subject, short.traits)])
     return Rejection(short.cluster, short.reason, message, short.resource(gang))
+
+
+def _needed(needs: Trusted, trust: Trust) -> str:
+    """The sentence about a gang that would fit with potential nodes."""
+    asked = f"it needs {potential.in_words(needs)} to come"
+    if trust.policy is OnPotential.WAIT:
+        return f"{asked}, and onPotential is Wait: it is dispatched once they are there"
+    until = [
+        f"pool {pool} is not trusted until {end:%Y-%m-%d %H:%M:%S} UTC, because its nodes did not come"
+        for pool, end in trust.distrusted
+        if pool in dict(needs)
+    ]
+    return "; ".join((asked, *until))
 
 
 def _missing(gang: Gang, short: Shortage) -> list[str]:

@@ -5,19 +5,24 @@ pod has a node. Placing, explaining, reserving and every "what if" ask this ques
 counts as its pods would be made in that cluster.
 
 Where a class provides capacity on request, a gang that it manages fits without room: the request is the question.
+
+Nodes that are there come first. A gang that does not fit them is compared with nodes and potential nodes together,
+first those of trusted pools; with others, it does not fit, and its shortfall says which it needs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
+from dispatcher.core.model.potential import Trusted
 from dispatcher.core.model.resources import NOTHING, PODS, Resources, is_device
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
 from dispatcher.core.scheduling.node_room import NodeGroups, Places
 from dispatcher.core.scheduling.node_snapshot import NodeCapacity
 from dispatcher.core.scheduling.placement import Unplaceable
+from dispatcher.core.scheduling.potential_fit import Offered, any_of, fewest
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ class Shortfall:
     fitting: int = 0
     groups: NodeGroups | None = field(default=None, compare=False, repr=False)
     available: Resources = field(default=NOTHING, compare=False)
+    needs: Trusted = ()
 
     def scarcest(self, gang: Gang) -> tuple[str, int]:
         """The scarcest resource; for a shortfall on nodes, also the largest amount on one of `groups`.
@@ -72,9 +78,11 @@ def fit(gang: Gang, capacity: CapacitySnapshot) -> Fit:
     """The assignment of a gang that fits the free capacity, or its shortfall."""
     if (asked := capacity.provisioning_of(gang)) is not None:
         return Assignment(provisioning=asked)
-    nodes = None if capacity.nodes is None else capacity.nodes.free
     gang = gang.in_cluster(capacity.cluster)
-    return _fit(gang, capacity.free_for(gang), nodes, NodeCapacity.assign)
+    found = _fit_free(gang, capacity)
+    if isinstance(found, Assignment) or not capacity.pools:
+        return found
+    return _fit_on_trust(gang, capacity, found, lambda rows: _fit_free(gang, capacity.including(rows)))
 
 
 def fit_in_both(gang: Gang, one: CapacitySnapshot, other: CapacitySnapshot) -> Fit:
@@ -85,12 +93,12 @@ def fit_in_both(gang: Gang, one: CapacitySnapshot, other: CapacitySnapshot) -> F
     if (asked := one.provisioning_of(gang)) is not None:
         return Assignment(provisioning=asked)
     gang = gang.in_cluster(one.cluster)
-    mine, theirs = one.free_for(gang), other.free_for(gang)
-    available = Resources({name: min(mine[name], theirs[name]) for name in {*mine, *theirs}})
-    nodes = None
-    if one.nodes is not None and other.nodes is not None:
-        nodes = one.nodes.free.lowest(other.nodes.free)
-    return _fit(gang, available, nodes, NodeCapacity.assign)
+    found = _fit_free_in_both(gang, one, other)
+    if isinstance(found, Assignment) or not one.pools:
+        return found
+    return _fit_on_trust(
+        gang, one, found, lambda rows: _fit_free_in_both(gang, one.including(rows), other.including(rows))
+    )
 
 
 def shortfall_in_empty(gang: Gang, capacity: CapacitySnapshot) -> Shortfall | None:
@@ -110,11 +118,13 @@ def fits(gang: Gang, capacity: CapacitySnapshot) -> bool:
     if capacity.provisioning_of(gang) is not None:
         return True
     gang = gang.in_cluster(capacity.cluster)
-    if not gang.demand.fits_in(capacity.free_for(gang)):
-        return False
-    if capacity.nodes is None or not gang.pod_sets:
+    if _takes(gang, capacity):
         return True
-    return capacity.nodes.free.takes(gang)
+    if not capacity.pools:
+        return False
+    offered = _trusted(capacity, capacity.potential_for(gang))
+    on_trust = any_of(gang, offered, lambda rows: _assigned(_fit_free(gang, capacity.including(rows))))
+    return on_trust is not None
 
 
 def fits_in_empty(gang: Gang, capacity: CapacitySnapshot) -> bool:
@@ -129,8 +139,68 @@ _Assign = Callable[[NodeCapacity, Gang], Assignment | Unplaceable | None]
 def _fit_in_empty(gang: Gang, capacity: CapacitySnapshot, assign: _Assign) -> Fit:
     if (asked := capacity.provisioning_of(gang)) is not None:
         return Assignment(provisioning=asked)
-    nodes = None if capacity.nodes is None else capacity.nodes.empty
     gang = gang.in_cluster(capacity.cluster)
+    found = _fit_empty(gang, capacity, assign)
+    if isinstance(found, Assignment) or not capacity.pools:
+        return found
+    offered = capacity.potential_for(gang, is_empty=True)
+    with_potential = any_of(
+        gang, offered, lambda rows: _assigned(_fit_empty(gang, capacity.including(rows), assign))
+    )
+    if with_potential is not None or not offered:
+        return with_potential or found
+    everything = capacity.including(row for rows in offered.values() for row in rows)
+    return _fit_empty(gang, everything, assign)
+
+
+def _fit_on_trust(
+    gang: Gang,
+    capacity: CapacitySnapshot,
+    found: Shortfall,
+    attempt: Callable[[tuple[int, ...]], Fit],
+) -> Fit:
+    """The assignment of a gang with potential nodes of trusted pools; else `found`, with the nodes that it needs."""
+    offered = capacity.potential_for(gang)
+    trusted = _trusted(capacity, offered)
+    on_trust = fewest(gang, trusted, lambda rows: _assigned(attempt(rows)))
+    if on_trust is not None or trusted == offered:
+        return on_trust or found
+    needing = fewest(gang, offered, lambda rows: _assigned(attempt(rows)))
+    return found if needing is None else replace(found, needs=needing.trusted)
+
+
+def _trusted(capacity: CapacitySnapshot, offered: Offered) -> Offered:
+    return {pool: rows for pool, rows in offered.items() if capacity.trust.has(pool)}
+
+
+def _assigned(found: Fit) -> Assignment | None:
+    return found if isinstance(found, Assignment) else None
+
+
+def _takes(gang: Gang, capacity: CapacitySnapshot) -> bool:
+    if not gang.demand.fits_in(capacity.free_for(gang)):
+        return False
+    if capacity.nodes is None or not gang.pod_sets:
+        return True
+    return capacity.nodes.free.takes(gang)
+
+
+def _fit_free(gang: Gang, capacity: CapacitySnapshot) -> Fit:
+    nodes = None if capacity.nodes is None else capacity.nodes.free
+    return _fit(gang, capacity.free_for(gang), nodes, NodeCapacity.assign)
+
+
+def _fit_free_in_both(gang: Gang, one: CapacitySnapshot, other: CapacitySnapshot) -> Fit:
+    mine, theirs = one.free_for(gang), other.free_for(gang)
+    available = Resources({name: min(mine[name], theirs[name]) for name in {*mine, *theirs}})
+    nodes = None
+    if one.nodes is not None and other.nodes is not None:
+        nodes = one.nodes.free.lowest(other.nodes.free)
+    return _fit(gang, available, nodes, NodeCapacity.assign)
+
+
+def _fit_empty(gang: Gang, capacity: CapacitySnapshot, assign: _Assign) -> Fit:
+    nodes = None if capacity.nodes is None else capacity.nodes.empty
     return _fit(gang, capacity.attainable_for(gang), nodes, assign)
 
 

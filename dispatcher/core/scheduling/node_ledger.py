@@ -7,21 +7,28 @@ else on other nodes; among them are the pods of a granted growth. Demand without
 or because the AppWrapper declares more than its pods request, is charged to every view of the cluster, like all
 reservations are where gangs fit by sums.
 
+Potential nodes (`core.model.potential`) have rows beside the nodes, in traits of their own: only a gang on trust has
+places there. Once a node of their pool comes, these places move to it. A potential node without places disappears
+before one with places.
+
 Growth: an event costs O(resources); a change of a node's labels or taints O(distinct constraints of pods); a snapshot
 costs one copy of the arrays, and O(pod sets x nodes) for each AppWrapper whose pods have lost their places.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from dispatcher.core.model import potential
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.nodes import UNLIMITED_PODS, Node
+from dispatcher.core.model.potential import PotentialPool, is_potential
 from dispatcher.core.model.resources import NOTHING, PODS, Resources, sum_of
 from dispatcher.core.scheduling.node_room import LARGEST, Room
 from dispatcher.core.scheduling.node_snapshot import NodeCapacity, NodeSnapshot, Place, Use
@@ -89,11 +96,26 @@ class _OnNode:
         return self.node.pod_limit - self.load.pods - self.held_pods
 
 
+@dataclass(slots=True)
+class _PoolState:
+    """A pool, the names of its nodes, and the numbers of its potential nodes."""
+
+    pool: PotentialPool
+    nodes: dict[str, None] = field(default_factory=dict)
+    numbers: set[int] = field(default_factory=set)
+
+
 class NodeLedger:
     """The capacity of each node, kept current by events; `CapacityLedger` gives the load of each node."""
 
     def __init__(self) -> None:
         self._traits = Traits()
+        self._all_traits = self._traits
+        """The traits with potential nodes; the same ones while no pool is declared."""
+        self._pools: dict[str, _PoolState] = {}
+        self._pools_changed = False
+        self._on_trust: dict[str, None] = {}
+        """The active AppWrappers with places planned on potential nodes."""
         self._columns: dict[str, int] = {}
         self._on_nodes: dict[str, _OnNode] = {}
         self._rows: dict[str, int] = {}
@@ -115,8 +137,24 @@ class NodeLedger:
 
     # --- events ------------------------------------------------------------------------------------------------
 
+    def set_pools(self, pools: tuple[PotentialPool, ...]) -> None:
+        """Declare the pools that may grow, in place of those declared before."""
+        if pools == tuple(each.pool for each in self._pools.values()):
+            return
+        for each in self._pools.values():
+            for number in each.numbers:
+                self.remove_node(each.pool.node(number).name)
+        there = [each.node for name, each in self._on_nodes.items() if not is_potential(name)]
+        self._pools = {
+            pool.name: _PoolState(pool, {node.name: None for node in there if pool.has(node)})
+            for pool in pools
+        }
+        self._note_pools_changed()
+
     def set_node(self, node: Node, load: Load) -> None:
         """Add a node or replace its last state; `load` is the load of its pods."""
+        if self._pools and not is_potential(node.name):
+            self._count_in_pools(node)
         for name in node.allocatable:
             self._columns.setdefault(name, len(self._columns))
         known = self._on_nodes.get(node.name)
@@ -134,6 +172,9 @@ class NodeLedger:
         """Remove a node; the pods that hold a place there get another one."""
         if self._on_nodes.pop(name, None) is None:
             return
+        for each in self._pools.values():
+            if each.nodes.pop(name, name) is None:
+                self._note_pools_changed()
         row = self._rows.pop(name)
         self._vacant.append(row)
         self._retraited[row] = None
@@ -167,6 +208,10 @@ class NodeLedger:
         share = self._shares.setdefault(appwrapper, _Share())
         share.gang, share.assignment = gang, assignment
         self._unsettle(appwrapper)
+        if assignment.trusted:
+            self._on_trust[appwrapper] = None
+        else:
+            self._on_trust.pop(appwrapper, None)
 
     def hold_growth(self, appwrapper: str, growth: Resources, starting: Counter[Resources]) -> None:
         """Charge an active AppWrapper for this growth beside its demand, and hold places for its `starting` pods.
@@ -186,16 +231,21 @@ class NodeLedger:
             share.growth, share.starting = NOTHING, Counter()
             self._unplaced.pop(appwrapper, None)
             self._unsettle(appwrapper)
+            self._on_trust.pop(appwrapper, None)
 
     # --- the snapshot ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> NodeSnapshot:
         """The capacity at this moment, of the generation of the last one if nothing differs."""
         if self._last is None or self._has_changed:
-            if self._retraited:
-                self._traits = self._traits.changed(self._retraited)
-                self._retraited = {}
+            if self._pools_changed:
+                self._grow_pools()
+            self._retrait()
             self._settle()
+            if self._pools_changed:
+                self._shrink_pools()
+                self._retrait()
+                self._settle()
             self._write()
             self._last = self._following(self._last)
             self._has_changed = False
@@ -203,7 +253,9 @@ class NodeLedger:
 
     def _following(self, last: NodeSnapshot | None) -> NodeSnapshot:
         size, tables = len(self._traits.nodes), (self._free, self._allocatable, self._lasting)
-        nodes = [NodeCapacity(table.room(self._columns, size), self._traits) for table in tables]
+        nodes = [
+            NodeCapacity(table.room(self._columns, size), self._traits, self._all_traits) for table in tables
+        ]
         generation = object()
         if last is not None:
             # The last ones as long as they are the same, because they remember sums, groups and refusals.
@@ -212,13 +264,88 @@ class NodeLedger:
             if nodes == before and self._beyond == last.beyond:
                 generation = last.generation
         free, allocatable, empty = nodes
-        return NodeSnapshot(free, allocatable, empty, self._beyond, dict(self._uses), generation=generation)
+        uses = dict(self._uses)
+        rows = {
+            name: tuple(self._rows[each.pool.node(number).name] for number in sorted(each.numbers))
+            for name, each in self._pools.items()
+        }
+        if rows != (last.potential if last is not None else {}):
+            generation = object()
+        return NodeSnapshot(
+            free, allocatable, empty, self._beyond, uses, generation=generation, potential=rows
+        )
+
+    # --- potential nodes ---------------------------------------------------------------------------------------
+
+    def _count_in_pools(self, node: Node) -> None:
+        """Note of which pools a node is. A node that comes, or becomes usable, may take the places held for it."""
+        known = self._on_nodes.get(node.name)
+        for each in self._pools.values():
+            was_there, is_there = node.name in each.nodes, each.pool.has(node)
+            if is_there:
+                each.nodes[node.name] = None
+            else:
+                each.nodes.pop(node.name, None)
+            if was_there is not is_there or (is_there and known is not None and known.node != node):
+                self._note_pools_changed()
+
+    def _note_pools_changed(self) -> None:
+        self._pools_changed = self._has_changed = True
+        for uid in self._on_trust:
+            self._unsettle(uid)
+
+    def _grow_pools(self) -> None:
+        for each in self._pools.values():
+            free = (number for number in itertools.count() if number not in each.numbers)
+            for number in itertools.islice(
+                free, max(0, each.pool.count(len(each.nodes)) - len(each.numbers))
+            ):
+                each.numbers.add(number)
+                self.set_node(each.pool.node(number), NO_LOAD)
+
+    def _shrink_pools(self) -> None:
+        """Remove the potential nodes for which nodes came; those with places only if the pool has no others.
+
+        A node that is not usable yet takes no place, so a place that is held for it stays where it is.
+        """
+        self._pools_changed = False
+        for each in self._pools.values():
+            held = {number for number in each.numbers if self._holders.get(each.pool.node(number).name)}
+            usable = sum(self._on_nodes[name].node.usable for name in each.nodes)
+            kept = max(each.pool.count(len(each.nodes)), min(len(held), each.pool.count(usable)))
+            order = sorted(each.numbers, key=lambda number: (number in held, number))
+            surplus = [*sorted(each.numbers - held, reverse=True), *sorted(held, reverse=True)]
+            for number in surplus[: len(order) - kept]:
+                each.numbers.discard(number)
+                self.remove_node(each.pool.node(number).name)
+
+    def _retrait(self) -> None:
+        if not self._retraited:
+            return
+        changes, self._retraited = self._retraited, {}
+        has_potential = self._all_traits is not self._traits
+        if not has_potential and not any(node and is_potential(node.name) for node in changes.values()):
+            self._traits = self._all_traits = self._traits.changed(changes)
+            return
+        self._all_traits = self._all_traits.changed(changes)
+        there = {row: None if node and is_potential(node.name) else node for row, node in changes.items()}
+        self._traits = self._traits.changed(there)
+
+    def _homes(self, name: str) -> Iterator[str]:
+        """The nodes for places planned on a node, the best first: for a potential one, first the nodes of its pool."""
+        each = self._pools.get(potential.pool_of(name))
+        if each is None:
+            yield name
+            return
+        yield from sorted(each.nodes)
+        yield name
 
     # --- places ------------------------------------------------------------------------------------------------
 
     def _unsettle(self, appwrapper: str) -> None:
         self._unsettled[appwrapper] = None
         self._has_changed = True
+        self._pools_changed = self._pools_changed or appwrapper in self._on_trust  # its potential nodes may be idle
 
     def _settle(self) -> None:
         """Give the unbound pods their places: planned ones first, then, where these do not fit, any."""
@@ -246,6 +373,9 @@ class NodeLedger:
     def _hold_planned(self, uid: str, gang: Gang) -> _Rest:
         """Hold the planned places that are there; return the pods of each pod set that have none."""
         rest = _unbound(gang, self._shares[uid])
+        if uid in self._on_trust:
+            self._hold_on_trust(uid, gang, rest)
+            return rest
         for index, (pod_set, plan) in enumerate(zip(gang.pod_sets, rest.planned, strict=True)):
             for node, pods in plan.items():
                 found = self._fitting(node, pod_set.requests, pods)
@@ -255,10 +385,57 @@ class NodeLedger:
                     rest.present[index][node] += found
         return rest
 
+    def _hold_on_trust(self, uid: str, gang: Gang, rest: _Rest) -> None:
+        """Hold the planned places of a gang on trust; those on a potential node may be on a node that came for it.
+
+        Pods with rules about each other stay together on one node, without others of their gang.
+        """
+        has_rules = any(pod_set.has_rules for pod_set in gang.pod_sets)
+        parts: dict[str, Counter[int]] = {}
+        for index, plan in enumerate(rest.planned):
+            for node, pods in plan.items():
+                parts.setdefault(node, Counter())[index] += pods
+        taken = {node for each in rest.present for node in each} if has_rules else set[str]()
+        for node in sorted(parts, key=lambda name: (is_potential(name), name)):
+            part = parts[node]
+            for home in self._homes(node):
+                if has_rules and (home in taken or not self._takes_all(home, gang, part)):
+                    continue
+                self._hold_there(uid, gang, rest, home, part)
+                if has_rules:
+                    taken.add(home)
+                if not part.total():
+                    break
+
+    def _hold_there(self, uid: str, gang: Gang, rest: _Rest, node: str, part: Counter[int]) -> None:
+        """Hold as many places of a part of a gang (pods by pod set) on one node as fit there."""
+        for index, pods in part.items():
+            requests = gang.pod_sets[index].requests
+            found = self._fitting(node, requests, pods)
+            if found:
+                self._hold(uid, Place(node, requests, found))
+                part[index] -= found
+                rest.missing[index] -= found
+                rest.present[index][node] += found
+
+    def _takes_all(self, node: str, gang: Gang, part: Mapping[int, int]) -> bool:
+        """True if a node takes a whole part of a gang (pods by pod set)."""
+        requests = sum_of(gang.pod_sets[index].requests * pods for index, pods in part.items())
+        known = self._on_nodes.get(node)
+        return (
+            known is not None
+            and known.free_slots >= sum(part.values())
+            and self._fitting(node, requests, 1) == 1
+        )
+
     def _hold_elsewhere(self, uid: str, rest: _Rest) -> None:
-        """Hold places on any nodes for the pods without a planned one, if they all fit."""
+        """Hold places on any nodes, on trust also on potential ones, for the pods without a planned one, if all fit."""
         gang = self._shares[uid].gang
-        others = self._anywhere(gang, rest) if gang is not None and any(rest.missing) else []
+        others: list[Place] = []
+        if gang is not None and any(rest.missing):
+            others = self._anywhere(gang, rest, self._traits)
+            if not others and uid in self._on_trust:
+                others = self._anywhere(gang, rest, self._all_traits)
         for each in others:
             self._hold(uid, each)
         if any(rest.missing) and not others:
@@ -275,19 +452,19 @@ class NodeLedger:
         most = [free[name] // amount for name, amount in requests.items() if amount > 0 and name != PODS]
         return max(0, min(pods, known.free_slots, *most))
 
-    def _anywhere(self, gang: Gang, rest: _Rest) -> list[Place]:
+    def _anywhere(self, gang: Gang, rest: _Rest, traits: Traits) -> list[Place]:
         """Places for the pods that are missing; none if they do not all fit."""
         self._write()
         room, rows = self._free.room(self._columns, len(self._traits.nodes)), self._rows
         present = [{rows[node]: pods for node, pods in each.items() if node in rows} for each in rest.present]
-        found = place(gang.pod_sets, room, self._traits, Rest(rest.missing, present))
+        found = place(gang.pod_sets, room, traits, Rest(rest.missing, present))
         if isinstance(found, Unplaceable):
             return []
         return [
             Place(node.name, pod_set.requests, int(pods[row]))
             for pod_set, pods in zip(gang.pod_sets, found, strict=True)
             for row in np.flatnonzero(pods)
-            if (node := self._traits.nodes[row]) is not None
+            if (node := traits.nodes[row]) is not None
         ]
 
     def _hold(self, uid: str, each: Place) -> None:

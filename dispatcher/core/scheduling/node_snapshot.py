@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import islice
 from operator import or_
 from typing import Final, NamedTuple
 
@@ -47,6 +48,10 @@ class Use(NamedTuple):
     beyond: Resources = NOTHING
 
 
+PotentialRows = Mapping[str, tuple[int, ...]]
+"""The rows of potential nodes by pool, in the order of their numbers."""
+
+
 class NodeCapacity:
     """The amounts of each node that are free now, or allocatable, or free once all pods that end have ended.
 
@@ -54,8 +59,10 @@ class NodeCapacity:
     made after `_QUESTIONS` questions, or as soon as one needs them.
     """
 
-    def __init__(self, room: Room, traits: Traits) -> None:
+    def __init__(self, room: Room, traits: Traits, all_traits: Traits | None = None) -> None:
         self.traits = traits
+        self._all_traits = traits if all_traits is None else all_traits
+        """The traits with potential nodes, which `traits` lack."""
         self._room = room
         self._groups: dict[Constraint, NodeGroups] = {}
         self._sums: dict[tuple[frozenset[Constraint] | None, Resources], Resources] = {}
@@ -64,15 +71,26 @@ class NodeCapacity:
 
     def equals(self, other: NodeCapacity) -> bool:
         """True if both have the same amounts on the same nodes."""
-        return self.traits is other.traits and self._room.equals(other._room)
+        is_of_same_nodes = self.traits is other.traits and self._all_traits is other._all_traits
+        return is_of_same_nodes and self._room.equals(other._room)
 
     def copy(self) -> NodeCapacity:
         """A copy; taking from it does not change this capacity."""
-        return NodeCapacity(self._room.copy(), self.traits)
+        return NodeCapacity(self._room.copy(), self.traits, self._all_traits)
+
+    def including(self, rows: tuple[int, ...]) -> NodeCapacity:
+        """The same amounts with the potential nodes in these rows; not to be changed."""
+        return NodeCapacity(self._room, self.traits.including(rows, self._all_traits), self._all_traits)
+
+    def in_use(self, rows: tuple[int, ...], empty: NodeCapacity) -> frozenset[int]:
+        """The rows of these where the amounts are not those of `empty`."""
+        mine, theirs, at = self._room, empty._room, list(rows)
+        differs = (mine.free[:, at] != theirs.free[:, at]).any(axis=0) | (mine.slots[at] != theirs.slots[at])
+        return frozenset(row for row, is_used in zip(rows, differs, strict=True) if is_used)
 
     def take(self, node: str, requests: Resources, pods: int) -> None:
-        """Take pods with these requests from a node, if it is there; negative pods give back."""
-        row = self.traits.rows.get(node)
+        """Take pods with these requests from a node, also a potential one, if it is there; negative pods give back."""
+        row = self._all_traits.rows.get(node)
         if row is None:
             return
         self._room.take(requests, pods, row)
@@ -82,7 +100,7 @@ class NodeCapacity:
 
     def lowest(self, other: NodeCapacity) -> NodeCapacity:
         """For each node the lower of the two amounts; both have the same nodes and resources."""
-        return NodeCapacity(self._room.lowest(other._room), self.traits)
+        return NodeCapacity(self._room.lowest(other._room), self.traits, self._all_traits)
 
     def sum_for(self, gang: Gang | None, less: Resources) -> Resources:
         """The amounts of all nodes that some pod of `gang` may use (None: of every usable node), less `less`.
@@ -205,6 +223,8 @@ class NodeSnapshot:
 
     `beyond` is not free either, for any gang: the demand without a place, and `reserve`, which the totals do not have.
     `uses` is by the uid of the AppWrapper. Snapshots of one `generation` and reserve have the same capacity.
+    `potential` has the rows of the potential nodes of each pool, which count only in a snapshot that is `including`
+    them.
     """
 
     free: NodeCapacity
@@ -214,6 +234,7 @@ class NodeSnapshot:
     uses: Mapping[str, Use] = field(default_factory=dict)
     reserve: Resources = NOTHING
     generation: object = field(default_factory=object)
+    potential: PotentialRows = field(default_factory=dict)
 
     def __eq__(self, other: object) -> bool:
         """True if both are of one generation, so that they give every gang the same capacity."""
@@ -231,6 +252,23 @@ class NodeSnapshot:
     def copy(self) -> NodeSnapshot:
         """A copy; taking from it does not change this snapshot."""
         return replace(self, free=self.free.copy())
+
+    def including(self, rows: tuple[int, ...]) -> NodeSnapshot:
+        """The same capacity with the potential nodes in these rows; not to be changed."""
+        views = {name: getattr(self, name).including(rows) for name in ("free", "allocatable", "empty")}
+        return replace(self, **views)
+
+    def offered(self, most: int, *, is_empty: bool) -> dict[str, tuple[int, ...]]:
+        """The rows of potential nodes by pool: those with places of gangs, and `most` others of each pool.
+
+        If the cluster `is_empty`, no potential node has places.
+        """
+        found = {}
+        for pool, rows in self.potential.items():
+            used = frozenset[int]() if is_empty or not rows else self.free.in_use(rows, self.empty)
+            others = (row for row in rows if row not in used)
+            found[pool] = (*(row for row in rows if row in used), *islice(others, most))
+        return {pool: rows for pool, rows in found.items() if rows}
 
     def without(self, reserve: Resources) -> NodeSnapshot:
         """A copy in which `reserve` is neither free nor part of the total, for any gang."""

@@ -31,6 +31,9 @@ Mask = NDArray[np.bool_]
 _MOST_MASKS: Final = 2000
 """Nodes that are compared with constraints at once after a change; beyond that, all nodes are, on the next question."""
 
+_MOST_INCLUDING: Final = 64
+"""Traits with different potential nodes that are kept."""
+
 PLAIN: Final = PodSet(1, NOTHING)
 """Pods without constraints: they stand for the pods of a gang without pod sets."""
 
@@ -59,6 +62,17 @@ class Traits:
         self._order: Amounts | None = None
         self._exclusions: dict[frozenset[Constraint], Counter[str]] = {}
         self._taints: _Taints | None = None
+        self._including: dict[tuple[int, ...], Traits] = {}
+
+    def including(self, rows: tuple[int, ...], others: Traits) -> Traits:
+        """The traits with the nodes that `others` has in these rows; kept, because many gangs ask for the same."""
+        known = self._including.get(rows)
+        if known is None:
+            if len(self._including) >= _MOST_INCLUDING:
+                self._including.clear()
+            known = self.changed({row: others.nodes[row] for row in rows}) if rows else self
+            self._including[rows] = known
+        return known
 
     def changed(self, changes: Mapping[int, Node | None]) -> Traits:
         """The traits with other nodes in these rows."""

@@ -23,6 +23,7 @@ from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.potential import FULL_TRUST, PotentialPool, Trust
 from dispatcher.core.model.record import RESERVATION, Record
 from dispatcher.core.model.requirements import Kind
 from dispatcher.core.model.resources import NOTHING, Resources
@@ -69,6 +70,8 @@ class Cluster:
     closed_namespaces: frozenset[str] = frozenset()
     errors: int = 0
     provisioning: ProvisioningClass | None = None
+    pools: tuple[PotentialPool, ...] = ()
+    trust: Trust = FULL_TRUST
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot, nodes: Iterable[Node], reserve: Resources) -> Self:
@@ -85,13 +88,15 @@ class Cluster:
             closed_namespaces=snapshot.closed_namespaces,
             errors=snapshot.errors,
             provisioning=snapshot.capacity.provisioning,
+            pools=snapshot.capacity.pools,
+            trust=snapshot.capacity.trust,
         )
 
     def snapshot(self, capacity: CapacitySnapshot) -> ClusterSnapshot:
         """The snapshot of the cluster with this capacity, of which the reserve is still a part."""
         return ClusterSnapshot(
             name=self.name,
-            capacity=capacity.without(self.reserve).provided_by(self.provisioning),
+            capacity=capacity.without(self.reserve).provided_by(self.provisioning).trusting(self.trust),
             labels=self.labels,
             closed=self.closed,
             missing_kinds=self.missing_kinds,
@@ -371,6 +376,7 @@ class _FilledCluster:
         """The snapshot of the cluster with these gangs. Raises `NoNode`, and then keeps the last ones."""
         pods = self._pods_of(cluster, gangs)
         if cluster is not self._cluster:
+            self._ledger.set_pools(cluster.pools)
             self._set_nodes({each.name: each for each in cluster.nodes})
         self._set_pods(pods)
         self._set_gangs({gang.name: gang for _, gang in gangs})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 
 from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
 from dispatcher.api.membercluster import MemberCluster, SecretKey, WrittenMemberCluster, parse_member_cluster
+from dispatcher.api.potential import NodePool, OnPotential, PotentialNodes
+from dispatcher.api.potential_schema import parse_potential
 from dispatcher.api.spec_errors import SpecError
 from tests.crds import load_crds
 
@@ -19,6 +22,19 @@ VERSION = CRD["spec"]["versions"][0]
 SCHEMA = VERSION["schema"]["openAPIV3Schema"]
 MODEL = WrittenMemberCluster.model_json_schema()
 SECRET = {"kubeconfigSecretRef": {"name": "east"}}
+
+POOL = {
+    "name": "l4",
+    "node": {
+        "allocatable": {"cpu": 8, "nvidia.com/gpu": "1"},
+        "labels": {"pool": "l4"},
+        "taints": [{"key": "gpu", "effect": "NoSchedule"}],
+    },
+    "max": 10,
+}
+READ_POOL = NodePool(
+    "l4", {"cpu": 8, "nvidia.com/gpu": "1"}, {"pool": "l4"}, (("gpu", "", "NoSchedule"),), 10
+)
 
 
 def parsed(spec: object, name: str = "east", **metadata: object) -> MemberCluster:
@@ -41,6 +57,9 @@ def parsed(spec: object, name: str = "east", **metadata: object) -> MemberCluste
                 "acceptedNamespaces": "All",
                 "reserve": {"cpu": 2, "memory": "1.5Gi", "nvidia.com/gpu": "1"},
                 "onClusterLost": {"policy": "requeue", "graceSeconds": 0},
+                "potential": [POOL],
+                "onPotential": "Wait",
+                "bindWithinSeconds": 10,
             },
             MemberCluster(
                 "east",
@@ -54,6 +73,7 @@ def parsed(spec: object, name: str = "east", **metadata: object) -> MemberCluste
                 reserve={"cpu": 2, "memory": "1.5Gi", "nvidia.com/gpu": "1"},
                 on_lost=OnClusterLost.REQUEUE,
                 grace=timedelta(0),
+                potential=PotentialNodes((READ_POOL,), OnPotential.WAIT, timedelta(seconds=10)),
             ),
             id="everything",
         ),
@@ -161,12 +181,41 @@ def test_labels_are_those_of_the_object() -> None:
             f'spec.cordonReason: must have at most 1024 characters, not "{"x" * 76}.... Change the value.',
             id="novel",
         ),
+        pytest.param(
+            {**SECRET, "potential": [POOL, POOL]},
+            "spec.potential: must have unique names, not a list. Change the value.",
+            id="twin-pools",
+        ),
+        pytest.param(
+            {**SECRET, "potential": [{**POOL, "max": 10**10}]},
+            "spec.potential[0].max: must be less than or equal to 2147483647, not 10000000000. Change the value.",
+            id="huge-pool",
+        ),
+        pytest.param(
+            {**SECRET, "potential": [{**POOL, "node": {"allocatable": {"cpu": 8}, "labels": {}}}]},
+            "spec.potential[0].node.labels: must not be empty. Add an entry.",
+            id="pool-without-labels",
+        ),
+        pytest.param(
+            {**SECRET, "potential": [{"name": "l4", "max": 10}]},
+            "spec.potential[0].node: is missing. Add it.",
+            id="pool-without-a-node",
+        ),
     ],
 )
 def test_mistake_is_told_with_its_place_and_its_remedy(spec: object, message: str) -> None:
     with pytest.raises(SpecError) as caught:
         parsed(spec)
     assert str(caught.value) == message
+
+
+def test_setting_of_the_hub_has_the_same_fields() -> None:
+    text = json.dumps({"pools": [POOL], "onPotential": "Wait", "bindWithinSeconds": 10})
+    assert parse_potential(text) == PotentialNodes((READ_POOL,), OnPotential.WAIT, timedelta(seconds=10))
+    assert parse_potential("") == parse_potential('{"pools": []}') == PotentialNodes()
+    for wrong, where in (("{", "the value"), ("{}", "pools"), ('{"pools": [{}]}', "pools.0.name")):
+        with pytest.raises(ValueError, match=f"^{where}: "):
+            parse_potential(wrong)
 
 
 def test_hub_is_not_reached_by_a_kubeconfig() -> None:
@@ -229,6 +278,8 @@ def test_defaults_of_the_schema_are_those_of_the_models() -> None:
         "spec.provisioning.retry.limit": 3,
         "spec.provisioning.retry.baseSeconds": 60,
         "spec.provisioning.retry.maxSeconds": 1800,
+        "spec.onPotential": "Dispatch",
+        "spec.bindWithinSeconds": 900,
     }
     assert defaults == {path: READ[path]["default"] for path in defaults}
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dispatcher.api.potential import OnPotential
 from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
 from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
@@ -17,6 +18,7 @@ from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.nodes import Node, Taint
+from dispatcher.core.model.potential import PotentialPool, Trust
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill import Reservation
@@ -86,6 +88,12 @@ CLUSTERS = st.builds(
     creates_namespaces=st.booleans(),
     closed_namespaces=st.frozensets(texts, max_size=2),
     errors=small,
+    pools=st.lists(st.builds(PotentialPool, texts, NODES, small), max_size=2).map(tuple),
+    trust=st.builds(
+        Trust,
+        st.sampled_from(OnPotential),
+        st.lists(st.tuples(texts, moments), max_size=2).map(tuple),
+    ),
 )
 QUANTITIES = st.dictionaries(texts, texts | small, max_size=2)
 SURVEYS = st.builds(

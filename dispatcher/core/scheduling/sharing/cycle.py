@@ -436,16 +436,16 @@ class QueueCycle:
         self._later.charge(gang.leaves, gang.record.gang.demand, gang.record.priority)
         self._changed(gang.leaves)
 
-    def _best(self, gang: PendingGang, names: Iterable[str], *, is_later: bool) -> ClusterRoom:
+    def _best(self, gang: PendingGang, fitting: Mapping[str, Assignment], *, is_later: bool) -> ClusterRoom:
         record = gang.record
 
         def scored(room: ClusterRoom) -> object:
             if gang.asked is not None:
                 return score_of_request(record.requirements, room.snapshot)
             available = room.available_later(record.gang) if is_later else room.available(record.gang)
-            return score(record.gang, record.requirements, room.snapshot, available)
+            return score(record.gang, record.requirements, room.snapshot, available, fitting[room.name])
 
-        return min((self._rooms[name] for name in names), key=scored)  # type: ignore[arg-type]
+        return min((self._rooms[name] for name in fitting), key=scored)  # type: ignore[arg-type]
 
     def _preempt(self, gang: PendingGang, victims: Victims) -> Preempting:
         self._leave(victims.gangs)

@@ -15,7 +15,7 @@ from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import QueueingStrategy, Sharing, StopPolicy
 from dispatcher.core.scheduling.cluster_room import ClusterRoom
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Waiting, not_evaluated
-from dispatcher.core.scheduling.explain import INSUFFICIENT, RESERVED, Refused, Shortage
+from dispatcher.core.scheduling.explain import RESERVED, Refused, Shortage, short_of_room
 from dispatcher.core.scheduling.fit import Shortfall
 from dispatcher.core.scheduling.sharing.gangs import PendingGang
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
@@ -238,6 +238,4 @@ def shortage(gang: PendingGang, room: ClusterRoom, short: Shortfall | None) -> S
     if not isinstance(free, Shortfall):
         keeper = room.keeper.key if room.keeper is not None else ""
         return Shortage(room.name, RESERVED, short or Shortfall(), keeper=keeper)
-    capacity = room.snapshot.capacity
-    traits = None if capacity.nodes is None else capacity.nodes.traits
-    return Shortage(room.name, INSUFFICIENT, free, traits=traits)
+    return short_of_room(room.name, gang.record.gang, room.snapshot.capacity, free)

@@ -1,0 +1,58 @@
+"""Pools that grow for pending pods: a test adds their nodes as an autoscaler would, on a real API server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from testbed import nodes
+from testbed.nodes import Shape
+from tests.cluster.manifests import appwrapper, item, job
+from tests.cluster.outcomes import delete_all
+from tests.cluster.world import World
+
+Json = dict[str, Any]
+
+NEW_NODE = 91
+LABELS = {"pool": "large"}
+POOL = {"name": "large", "node": {"allocatable": {"cpu": "16", "memory": "61Gi"}, "labels": LABELS}, "max": 2}
+
+
+def setting(**fields: object) -> str:
+    return json.dumps({"pools": [POOL], **fields})
+
+
+@asynccontextmanager
+async def node_of_the_pool(world: World) -> AsyncIterator[str]:
+    """A node of the pool that has come; its pods are deleted before it goes."""
+    await nodes.add(world.plane.client, Shape(cpu="16", memory="61Gi", labels=LABELS), [NEW_NODE])
+    try:
+        yield nodes.name_of(NEW_NODE)
+    finally:
+        await delete_all(world)
+        await nodes.remove(world.plane.client, nodes.name_of(NEW_NODE))
+
+
+async def until_unschedulable(world: World, name: str) -> None:
+    """Return once the status of an AppWrapper lists a pod without a node."""
+
+    async def look() -> bool:
+        status: Json = ((await world.get("AppWrapper", name)) or {}).get("status") or {}
+        return bool(status.get("pendingpodconditions"))
+
+    await world.until(look, f"{name} has pods without nodes")
+
+
+async def test_gang_on_trust_runs_once_its_nodes_have_come(world: World) -> None:
+    await world.start_dispatcher(potential=setting())
+    await world.create(appwrapper("large", item(job("large", cpu="12"))))
+    await world.create(appwrapper("larger", item(job("larger", 3, cpu="12"))))
+    await until_unschedulable(world, "large")
+    assert (await world.until_state("larger", "Backoff"))["waiting"]["reason"] == "LargerThanCluster"
+    assert "trusts 1 node of pool large in cluster hub to come" in await world.messages("large")
+    async with node_of_the_pool(world) as node:
+        await world.until_state("large", "Running")
+        pods = [each for each in await world.every("Pod") if each["metadata"]["name"].startswith("large-")]
+        assert [each["spec"]["nodeName"] for each in pods] == [node]

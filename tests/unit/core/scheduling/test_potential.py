@@ -1,0 +1,288 @@
+"""Pools that grow for pending pods: which gangs fit with their potential nodes, and where their places go."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from dispatcher.api.potential import OnPotential
+from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet, Spread
+from dispatcher.core.model.nodes import HOSTNAME, Node, Taint, Toleration
+from dispatcher.core.model.potential import MOST_NODES, PotentialPool, Trust, in_words
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot, FitMode, Pod, PodPhase
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
+from dispatcher.core.scheduling.explain import LARGER_THAN_CLUSTER, NEEDS_POTENTIAL
+from dispatcher.core.scheduling.fit import Shortfall, fit, fit_in_both, fits, shortfall_in_empty
+from tests.builders import make_record
+
+GPU = "nvidia.com/gpu"
+LABELS = {"pool": "l4"}
+TAINT = Taint("gpu", "", "NoSchedule")
+SHAPE = Node("", Resources({"cpu": 8000, GPU: 8}), labels=LABELS)
+L4 = PotentialPool("l4", SHAPE, 10)
+CPU = PotentialPool("cpu", Node("", Resources({"cpu": 4000}), labels={"pool": "cpu"}), 10)
+LATER = datetime(2026, 11, 23, 12, tzinfo=UTC)
+
+
+def gang(pods: int = 1, gpus: int = 8, cpu: int = 1000, **fields: object) -> Gang:
+    requests = Resources({"cpu": cpu} | ({GPU: gpus} if gpus else {}))
+    return Gang(requests * pods, pods, (PodSet(pods, requests, **fields),))  # type: ignore[arg-type]
+
+
+def ledger(*pools: PotentialPool, nodes: int = 0) -> CapacityLedger:
+    """A cluster with nodes of the pool l4."""
+    found = CapacityLedger(FitMode.NODE)
+    found.set_pools(pools)
+    for number in range(nodes):
+        found.set_node(real(number))
+    return found
+
+
+def real(number: int, *, usable: bool = True) -> Node:
+    return Node(f"n{number}", SHAPE.allocatable, labels=LABELS, usable=usable, ready=usable)
+
+
+def held(there: CapacityLedger, uid: str) -> dict[str, int]:
+    """The pods of a gang that hold places, by node."""
+    nodes = there.snapshot().nodes
+    assert nodes is not None
+    return {place.node: place.pods for place in nodes.uses[uid].held}
+
+
+def assigned(wanted: Gang, there: CapacitySnapshot) -> Assignment:
+    found = fit(wanted, there)
+    assert isinstance(found, Assignment)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("wanted", "nodes", "trusted"),
+    [
+        pytest.param(gang(2), 2, (), id="nodes-that-are-there-suffice"),
+        pytest.param(gang(2), 1, (("l4", 1),), id="one-is-missing"),
+        pytest.param(gang(10), 0, (("l4", 10),), id="all-are-missing"),
+        pytest.param(gang(16, gpus=1), 0, (("l4", 2),), id="few-nodes-for-many-pods"),
+        pytest.param(gang(3, gpus=0), 0, (("l4", 1),), id="the-first-pool-counts-first"),
+        pytest.param(gang(3, apart=(HOSTNAME,)), 1, (("l4", 2),), id="pods-apart"),
+        pytest.param(gang(3, gpus=1, spread=(Spread(HOSTNAME),)), 0, (("l4", 1),), id="pods-spread"),
+    ],
+)
+def test_gang_trusts_as_few_potential_nodes_as_it_needs(
+    wanted: Gang, nodes: int, trusted: tuple[tuple[str, int], ...]
+) -> None:
+    there = ledger(L4, CPU, nodes=nodes).snapshot()
+    assert assigned(wanted, there).trusted == trusted
+    assert fits(wanted, there)
+    assert shortfall_in_empty(wanted, there) is None
+    assert fit_in_both(wanted, there, there.copy()) == fit(wanted, there)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        pytest.param(gang(11), id="more-than-the-maximum"),
+        pytest.param(gang(1, gpus=9), id="no-node-is-so-large"),
+        pytest.param(Gang(Resources({GPU: 8}), 1), id="pods-that-are-not-known"),
+    ],
+)
+def test_gang_that_potential_nodes_do_not_take_is_too_large(wanted: Gang) -> None:
+    there = ledger(L4, nodes=0).snapshot()
+    assert isinstance(fit(wanted, there), Shortfall)
+    assert not fits(wanted, there)
+    assert shortfall_in_empty(wanted, there) is not None
+
+
+def test_taints_of_a_pool_count() -> None:
+    tainted = PotentialPool("l4", Node("", SHAPE.allocatable, taints=(TAINT,), labels=LABELS), 1)
+    there = ledger(tainted).snapshot()
+    assert isinstance(fit(gang(), there), Shortfall)
+    assert assigned(gang(tolerations=(Toleration("gpu", "Exists"),)), there).trusted == (("l4", 1),)
+    assert (TAINT,) in there.taints
+
+
+def test_reports_count_nodes_that_are_there() -> None:
+    there = ledger(L4, nodes=1)
+    there.reserve("a", gang(4), assigned(gang(4), there.snapshot()))
+    assert there.snapshot().total_for(None) == there.total() == SHAPE.allocatable
+    assert there.free(None)[GPU] == 0
+    assert [node.name for node in there.nodes()] == ["n0"]
+
+
+def test_potential_nodes_of_one_gang_are_not_anothers() -> None:
+    there = ledger(L4)
+    there.reserve("a", gang(6), assigned(gang(6), there.snapshot()))
+    assert isinstance(fit(gang(5), there.snapshot()), Shortfall)
+    second = assigned(gang(4), there.snapshot())
+    there.reserve("b", gang(4), second)
+    assert held(there, "a").keys().isdisjoint(held(there, "b"))
+    assert isinstance(fit(gang(1), there.snapshot()), Shortfall)
+
+
+def test_places_in_one_cycle_are_not_given_twice() -> None:
+    there = ledger(L4).snapshot()
+    for _ in range(10):
+        there.take(gang(), assigned(gang(), there))
+    assert isinstance(fit(gang(), there), Shortfall)
+
+
+def test_gang_on_trust_takes_nothing_of_the_nodes_that_are_there() -> None:
+    there = ledger(L4, nodes=1)
+    there.reserve("a", gang(3, gpus=8), assigned(gang(3), there.snapshot()))
+    free = ledger(L4, nodes=2)
+    free.reserve("a", gang(3, gpus=8), assigned(gang(3), free.snapshot()))
+    assert there.free(None)[GPU] == free.free(None)[GPU] == 0
+    there.set_node(Node("other", Resources({"cpu": 8000})))
+    assert there.free(None)["cpu"] == 8000 + 7000
+
+
+def test_places_move_to_the_nodes_that_come() -> None:
+    there = ledger(L4)
+    there.reserve("a", gang(2), assigned(gang(2), there.snapshot()))
+    there.set_node(real(1, usable=False))
+    assert held(there, "a") == {"potential/l4/0": 1, "potential/l4/1": 1}
+    there.set_node(real(1))
+    assert held(there, "a") == {"n1": 1, "potential/l4/1": 1}
+    there.set_pod(Pod("p", gang().demand, "n1", PodPhase.RUNNING, owner="a"))
+    assert held(there, "a") == {"potential/l4/0": 1}
+    there.set_node(real(2))
+    assert held(there, "a") == {"n2": 1}
+    assert isinstance(fit(gang(9), there.snapshot()), Shortfall)
+    assert assigned(gang(8), there.snapshot()).trusted == (("l4", 8),)
+
+
+def test_place_is_kept_until_the_last_node_of_a_pool_can_be_used() -> None:
+    there = ledger(PotentialPool("l4", SHAPE, 1))
+    there.reserve("a", gang(), assigned(gang(), there.snapshot()))
+    there.set_node(real(1, usable=False))
+    assert held(there, "a") == {"potential/l4/0": 1}
+    there.set_node(real(1))
+    assert held(there, "a") == {"n1": 1}
+    assert isinstance(fit(gang(), there.snapshot()), Shortfall)
+
+
+def test_pods_apart_move_to_nodes_without_others_of_their_gang() -> None:
+    there = ledger(L4)
+    wanted = gang(2, gpus=1, apart=(HOSTNAME,))
+    there.reserve("a", wanted, assigned(wanted, there.snapshot()))
+    there.set_node(real(1))
+    assert sorted(held(there, "a").values()) == [1, 1]
+    assert "n1" in held(there, "a")
+
+
+def test_next_leader_holds_the_same_places_in_any_order_of_events() -> None:
+    places = Assignment(((("potential/l4/7", 1), ("potential/l4/8", 1)),))
+    there = CapacityLedger(FitMode.NODE)
+    there.reserve("a", gang(2), places)
+    there.reserve("b", gang(1), Assignment(((("potential/l4/7", 1),),)))
+    assert held(there, "a") == {}
+    there.set_node(real(1))
+    there.set_pools((PotentialPool("l4", SHAPE, 3),))
+    nodes = {**held(there, "a"), **held(there, "b")}
+    assert nodes == {"n1": 1, "potential/l4/0": 1, "potential/l4/1": 1}
+    assert isinstance(fit(gang(1), there.snapshot()), Shortfall)
+
+
+def test_gang_that_trusts_nothing_gets_no_potential_place() -> None:
+    there = ledger(L4, nodes=1)
+    there.reserve("a", gang(1), ASSIGNED_NOWHERE)
+    there.remove_node("n0")
+    assert held(there, "a") == {}  # its demand is charged to the sums, as without pools
+    assert assigned(gang(9), there.snapshot()).trusted == (("l4", 9),)
+
+
+def test_pool_that_is_declared_no_more_gives_nothing() -> None:
+    there = ledger(L4)
+    before = there.snapshot()
+    there.set_pools(())
+    assert there.snapshot() != before
+    assert isinstance(fit(gang(), there.snapshot()), Shortfall)
+
+
+def test_huge_maximum_counts_as_the_bound() -> None:
+    there = ledger(PotentialPool("l4", SHAPE, 10**9))
+    nodes = there.snapshot().nodes
+    assert nodes is not None
+    assert [len(rows) for rows in nodes.potential.values()] == [MOST_NODES]
+    assert assigned(gang(MOST_NODES), there.snapshot()).trusted == (("l4", MOST_NODES),)
+    assert isinstance(fit(gang(MOST_NODES + 1), there.snapshot()), Shortfall)
+
+
+def test_pool_that_no_pod_fits_holds_up_nobody() -> None:
+    tiny = PotentialPool("tiny", Node("", Resources({"cpu": 1}), labels={"pool": "tiny"}), 10**9)
+    there = ledger(tiny, L4).snapshot()
+    assert assigned(gang(2), there).trusted == (("l4", 2),)
+
+
+# --- policies and trust --------------------------------------------------------------------------------------------
+
+
+def decide(wanted: Gang, trust: Trust, there: CapacityLedger) -> Outcome:
+    snapshot = ClusterSnapshot("hub", there.snapshot().trusting(trust))
+    (outcome,) = plan([make_record(gang=wanted)], {"hub": snapshot})
+    return outcome
+
+
+WAIT = Trust(OnPotential.WAIT)
+FAILED = Trust(distrusted=(("l4", LATER),))
+
+
+@pytest.mark.parametrize(
+    ("trust", "message"),
+    [
+        pytest.param(
+            WAIT,
+            "cluster hub: it needs 2 nodes of pool l4 to come, and onPotential is Wait: it is dispatched once they are "
+            "there",
+            id="wait",
+        ),
+        pytest.param(
+            FAILED,
+            "cluster hub: it needs 2 nodes of pool l4 to come; pool l4 is not trusted until 2026-11-23 12:00:00 UTC, "
+            "because its nodes did not come",
+            id="distrusted",
+        ),
+    ],
+)
+def test_gang_that_may_not_trust_a_pool_is_told_which_nodes_it_needs(trust: Trust, message: str) -> None:
+    outcome = decide(gang(3), trust, ledger(L4, nodes=1))
+    assert isinstance(outcome, Impossible)  # never the head: only nodes that come help
+    assert (outcome.pending.reason, outcome.pending.message) == (NEEDS_POTENTIAL, message)
+
+
+def test_gang_that_others_keep_from_the_nodes_waits_for_either() -> None:
+    there = ledger(L4, nodes=1)
+    there.set_pod(Pod("p", Resources({GPU: 1}), "n0", PodPhase.RUNNING))
+    outcome = decide(gang(1), WAIT, there)
+    assert isinstance(outcome, Waiting)
+    assert outcome.pending.reason == NEEDS_POTENTIAL
+
+
+def test_gang_beyond_nodes_and_potential_nodes_is_larger_than_the_cluster() -> None:
+    for trust in (Trust(), WAIT, FAILED):
+        assert decide(gang(12), trust, ledger(L4, nodes=1)).pending.reason == LARGER_THAN_CLUSTER  # type: ignore[union-attr]
+
+
+def test_trusted_pool_is_used_while_another_is_not() -> None:
+    outcome = decide(gang(1, gpus=0), FAILED, ledger(L4, CPU))
+    assert isinstance(outcome, Placed)
+    assert outcome.assignment.trusted == (("cpu", 1),)
+
+
+def test_cluster_with_room_is_preferred() -> None:
+    snapshots = {
+        "growing": ClusterSnapshot("growing", ledger(L4).snapshot()),
+        "has-room": ClusterSnapshot("has-room", ledger(nodes=5).snapshot()),
+    }
+    (outcome,) = plan([make_record(gang=gang(1))], snapshots)
+    assert isinstance(outcome, Placed)
+    assert outcome.cluster == "has-room"
+
+
+def test_words() -> None:
+    assert (
+        in_words((("a", 1), ("b", 2), ("c", 3)))
+        == "1 node of pool a, 2 nodes of pool b and 3 nodes of pool c"
+    )
