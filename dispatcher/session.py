@@ -346,6 +346,7 @@ class Session:
             self._members,
             self._orphan_collector.removes,
             denied_namespaces(self._process.settings),
+            gates_growth=self._process.settings.growth == "grant",
         )
         results = Results(
             self._committer,
@@ -367,7 +368,7 @@ class Session:
             self._queue_statuses.beyond_quota_of,
             self._limits.names_approvals,
         )
-        acts = Acts(self._attempts, self._intake, creator, self._limits, self._pacing)
+        acts = Acts(self._attempts, self._intake, creator, self._limits, self._pacing, self._recorder.offer)
         return Reconciler(
             self._observer, acts, results, status_writer, self._queue, self._first_policies.is_unread
         )

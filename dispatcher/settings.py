@@ -64,6 +64,12 @@ class Settings(BaseModel):
     each resource, or what is declared alone, as MCAD did. The larger, so that no gang gets more than it is charged for,
     and a kind that makes no pods holds nothing."""
 
+    growth: Literal["grant", "charge"] = "grant"
+    """How a gang grows whose kind has an autoscaler (Ray's): with `grant`, each pod beyond the demand has a scheduling
+    gate until the scheduler has granted it; with `charge`, pods start by themselves and are charged once they have
+    nodes. It counts for gangs that are dispatched from now on. Grants, so that no growth exceeds a quota or takes the
+    room of a gang that has waited for it."""
+
     kinds_file: str = ""
     """Path of a YAML file that declares further kinds of wrapped objects: where their pod templates are and what ends
     them (docs/kinds.md). It is read once, at the start. Empty: only the built-in kinds are known, which suits a cluster

@@ -73,17 +73,18 @@ def decode_pod(raw: Json) -> PodView:
     node = intern(name_of(spec.get("nodeName")))
     phase = PodPhase(status.get("phase") or PodPhase.PENDING)
     unscheduled = _unscheduled(metadata["name"], status) if phase is PodPhase.PENDING and not node else None
+    gate = _gate(metadata, spec)
     return PodView(
         pod=Pod(
             uid=metadata["uid"],
             requests=live_pod_requests(spec, status),
             node=node,
             phase=phase,
-            reason=PodReason.UNSCHEDULABLE if unscheduled else _pod_reason(raw, status, phase, node),
+            reason=PodReason.UNSCHEDULABLE if unscheduled else _pod_reason(raw, status, phase, node, gate),
             exit_codes=_exit_codes(status) if phase is PodPhase.FAILED else (),
             unscheduled=unscheduled,
             never_ends=_never_ends(metadata),
-            gate=_gate(metadata, spec),
+            gate=gate,
             can_be_gated=names.GROWTH_ANNOTATION in (metadata.get("annotations") or {}),
         ),
         claimed_by=claimed_by and intern(claimed_by),
@@ -113,9 +114,13 @@ def _never_ends(metadata: Mapping[str, Any]) -> bool:
     return is_of_daemon_set or _MIRROR in (metadata.get("annotations") or {})
 
 
-def _pod_reason(raw: Json, status: Mapping[str, Any], phase: PodPhase, node: str) -> PodReason:
+def _pod_reason(
+    raw: Json, status: Mapping[str, Any], phase: PodPhase, node: str, gate: Gate | None
+) -> PodReason:
     if phase is PodPhase.PENDING and node:
         return PodReason.STUCK if _is_stuck(status) else PodReason.STARTING
+    if phase is PodPhase.PENDING and gate is not None:
+        return PodReason.GATED
     if phase is PodPhase.FAILED and BUILT_IN.state_of("", "Pod", raw).end is End.EVICTED:
         return PodReason.EVICTED
     return PodReason.NONE

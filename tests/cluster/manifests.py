@@ -167,3 +167,15 @@ def raycluster(name: str, cpu: str = "100m", workers: int = 1, **lives: str) -> 
             "workerGroupSpecs": [{**group, "rayStartParams": {}, "template": pod_template(cpu, **lives)}],
         },
     }
+
+
+def autoscaling(name: str, cpu: str = "100m", gpu: str = "0", most: int = 3) -> Json:
+    """A RayCluster of one head and one worker; Ray's autoscaler may have more workers, each with that many GPUs."""
+    wrapped = changed(raycluster(name, cpu), "spec.workerGroupSpecs.0.maxReplicas", most)
+    wrapped["spec"] |= {
+        "enableInTreeAutoscaling": True,
+        "autoscalerOptions": {"resources": {"requests": {"cpu": cpu}, "limits": {"cpu": cpu}}},
+    }
+    amounts = {"cpu": cpu, "nvidia.com/gpu": gpu}
+    resources = {"requests": amounts, "limits": amounts}
+    return changed(wrapped, "spec.workerGroupSpecs.0.template.spec.containers.0.resources", resources)

@@ -205,7 +205,7 @@ class Leader:
         wish = self.wishes[record.uid]
         self._show(record, sight)
         there = self.there.get(record.uid)
-        sight = replace(sight, bound=there.taken if there else NOTHING)
+        sight = replace(sight, taken=there.taken if there else NOTHING)
         seen = ObservedState(
             record,
             wish.wanted,
@@ -269,7 +269,7 @@ class Leader:
     def _act(self, record: Record, wish: Wish, decision: Decision, luck: Luck) -> Change | None:
         now, terms = self.now, wish.terms
         match decision.step:
-            case Step.NOOP | Step.TAKE_IN | Step.REMOVE_FINALIZER:
+            case Step.NOOP | Step.TAKE_IN | Step.REMOVE_FINALIZER | Step.ADMIT_PODS:
                 return None
             case Step.DELETE:
                 return removal_steps.delete(record, now)

@@ -24,6 +24,7 @@ from dispatcher.kube.anchors import Anchors
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.drift_checker import DriftChecker
+from dispatcher.kube.growth_gates import GrowthGates
 from dispatcher.kube.live_pod_lister import LivePodLister
 from dispatcher.kube.nodes import NODES_PATH, PODS_PATH, PodView, decode_node, decode_pod
 from dispatcher.kube.object_client import ObjectClient
@@ -87,6 +88,7 @@ class Cluster:
         self.discovery = Discovery(client)
         self.object_client = ObjectClient(client, self.discovery, kinds, field_validation)
         self.anchors = Anchors(client, self._anchor_found)
+        self.growth_gates = GrowthGates(client)
         manifest = "manifests/overlays/member/member.yaml" if self.is_member else "manifests/base/hub.yaml"
         self.pod_defaults = PodDefaultsReader(client, name, manifest, monotonic)
         self.may_create_namespaces = False

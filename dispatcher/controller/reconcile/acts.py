@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import assert_never
 
@@ -11,6 +12,7 @@ from dispatcher.controller.intake.intake import Intake
 from dispatcher.controller.intake.limits import Limits
 from dispatcher.controller.reconcile.creation import Creator
 from dispatcher.controller.reconcile.pacing import Pacing, Withdrawals
+from dispatcher.controller.reconcile.pod_admission import PodAdmitter
 from dispatcher.controller.reconcile.remediation import Remediator
 from dispatcher.controller.reconcile.removal import Remover
 from dispatcher.controller.reconcile.result import NOTHING, Result, poll
@@ -22,14 +24,25 @@ from dispatcher.core.lifecycle import (
     run_steps,
 )
 from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step, asked_requirements
+from dispatcher.core.lifecycle.growth import taken_soon
 from dispatcher.core.model.record import Change, Record
+from dispatcher.kube.events import EventAbout
 
 
 class Acts:
-    """One act for each step. Every act may be repeated: a crash before the commit leads to the same act again."""
+    """One act for each step. Every act may be repeated: a crash before the commit leads to the same act again.
+
+    `offer` takes Events that no committed step has.
+    """
 
     def __init__(
-        self, attempts: Attempts, intake: Intake, creator: Creator, limits: Limits, pacing: Pacing
+        self,
+        attempts: Attempts,
+        intake: Intake,
+        creator: Creator,
+        limits: Limits,
+        pacing: Pacing,
+        offer: Callable[[EventAbout], None],
     ) -> None:
         self._attempts = attempts
         self._informer = attempts.informer
@@ -37,6 +50,7 @@ class Acts:
         self._creator = creator
         self._remover = Remover(attempts)
         self._remediator = Remediator(attempts)
+        self._admitter = PodAdmitter(attempts, offer)
         self._limits = limits
         self._pacing = pacing
         self._withdrawals = Withdrawals()
@@ -84,6 +98,8 @@ class Acts:
                 return Result(run_steps.recover(record, now))
             case Step.NOTE_GROWTH:
                 return _note_growth(record, observed, now)
+            case Step.ADMIT_PODS:
+                return await self._admitter.admit(record, decision.pods, _rest(observed, decision))
             case Step.NOTE_DONE:
                 return Result(run_steps.note_done(record, decision.done, now))
             case Step.NOTE_PROGRESS:
@@ -169,10 +185,11 @@ class Acts:
 
 def _note_growth(record: Record, observed: ObservedState, now: datetime) -> Result:
     """Charges a gang for what its pods hold; less may let other gangs go."""
-    bound = observed.objects.bound
-    if bound is None:
+    objects = observed.objects
+    if objects.taken is None:
         return NOTHING
-    return Result(run_steps.note_growth(record, bound, now), wakes_scheduler=True)
+    taken = taken_soon(record.held, objects.taken, objects.gated)
+    return Result(run_steps.note_growth(record, taken, now), wakes_scheduler=True)
 
 
 def _rest(observed: ObservedState, decision: Decision) -> Result:

@@ -8,13 +8,14 @@ from datetime import timedelta
 from typing import Final
 
 from dispatcher import errors, log
+from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.controller.intake.attempts import Attempts, Members
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.reconcile.result import NOTHING, Result, poll
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.intake.authorization import check_namespace
-from dispatcher.core.kinds.manifest import Anchor, Owner
+from dispatcher.core.kinds.manifest import Anchor, Owner, with_gates
 from dispatcher.core.kinds.provisioning_request import API_VERSION as PROVISIONING_API_VERSION
 from dispatcher.core.kinds.provisioning_request import KIND as PROVISIONING_KIND
 from dispatcher.core.kinds.provisioning_request import ProvisioningError, objects_of
@@ -44,7 +45,7 @@ class Creator:
 
     `failures_of` is the number of failures in a row of an AppWrapper, by uid. `removes` is true of an attempt, given
     by the uid of its AppWrapper and its number, whose objects are being removed. Nothing is created in
-    `denied_namespaces`.
+    `denied_namespaces`. With `gates_growth`, pods of groups that can grow get the dispatcher's scheduling gate.
     """
 
     def __init__(
@@ -55,6 +56,8 @@ class Creator:
         members: Members | None = None,
         removes: Callable[[str, int], bool] = _keeps,
         denied_namespaces: frozenset[str] = frozenset(),
+        *,
+        gates_growth: bool = True,
     ) -> None:
         self._attempts = attempts
         self._cache = cache
@@ -62,6 +65,7 @@ class Creator:
         self._members = members or Members()
         self._removes = removes
         self._denied_namespaces = denied_namespaces
+        self._gates_growth = gates_growth
 
     async def create(self, record: Record) -> Result:
         """Creates every wrapped object that does not exist yet; the result commits the outcome."""
@@ -138,7 +142,7 @@ class Creator:
                 continue
             if not self._attempts.is_wanted(record):
                 return Result(after=0)  # an object created after the deletion would outlive the AppWrapper
-            outcome = await cluster.object_client.create(wrapped, owner)
+            outcome = await cluster.object_client.create(self._gated(wrapped, cluster), owner)
             if not isinstance(outcome, Created):
                 return self._give_up(record, _with_finished(made, finished), outcome)
             # The watch may well show its pods before the commit.
@@ -146,6 +150,11 @@ class Creator:
             made.append(outcome.ref)
             warnings += (f"{outcome.ref.kind} {outcome.ref.name}: {each}" for each in outcome.warnings)
         return Result(creation_steps.created(record, tuple(made), self._attempts.now(), warnings))
+
+    def _gated(self, wrapped: WrappedObject, cluster: Cluster) -> WrappedObject:
+        """The object to create, whose additional pods wait for a grant if it can grow."""
+        kind = cluster.kinds.row(wrapped.group, wrapped.kind).pods
+        return with_gates(kind, wrapped) if self._gates_growth and kind is not None else wrapped
 
     async def _bring_about_owner(self, record: Record, cluster: Cluster) -> Owner | Result:
         """The owner of the objects in that cluster, or the result of an attempt that can have none now.

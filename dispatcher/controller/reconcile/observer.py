@@ -164,5 +164,6 @@ def _objects_of(record: Record, policy: LifecyclePolicy, cluster: Cluster, drift
         states=tuple(map(cluster.objects.state, refs)),
         absent=tuple(filter(cluster.objects.is_absent, refs)),
         drift=drift,
-        bound=cluster.ledger.bound(record.uid) if cluster.is_ready else None,
+        taken=cluster.ledger.taken(record.uid) if cluster.is_ready else None,
+        gated=tuple(cluster.ledger.gated(record.uid)),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, assert_never
@@ -16,10 +16,11 @@ from dispatcher.core.kinds.completion import Progress, progress
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle import health, provisioning
 from dispatcher.core.lifecycle.condition_updates import noted_warning
-from dispatcher.core.lifecycle.growth import growth_due
+from dispatcher.core.lifecycle.growth import admissible, growth_due, taken_soon
 from dispatcher.core.lifecycle.health import HealthIssue, ObservedObjects, Remedy
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.provisioning import Answer
+from dispatcher.core.model.growth import GatedPod
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ACTIVE, Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
@@ -109,6 +110,8 @@ class Step(StrEnum):
     """Commit that its health issue is over."""
     NOTE_GROWTH = "note-growth"
     """Commit that its pods hold more than its demand, or less than before."""
+    ADMIT_PODS = "admit-pods"
+    """Remove the dispatcher's scheduling gate from pods that it holds capacity for."""
     NOTE_PROGRESS = "note-progress"
     """Commit that some of its wrapped objects are done."""
     NOTE_DONE = "note-done"
@@ -138,8 +141,8 @@ class Decision:
     """The next step, with its arguments.
 
     `reason` and `message` are the cause, `detail` an addition that MCAD's message does not have. `done` are the items
-    known to be done; if the gang leaves its cluster, the items that the next attempt does not repeat. `until` is the
-    time of the next look without an event, None for never.
+    known to be done; if the gang leaves its cluster, the items that the next attempt does not repeat. `pods` are those
+    to admit. `until` is the time of the next look without an event, None for never.
     """
 
     step: Step
@@ -147,6 +150,7 @@ class Decision:
     message: str = ""
     detail: str = ""
     done: frozenset[int] = frozenset()
+    pods: tuple[GatedPod, ...] = ()
     until: datetime | None = None
 
 
@@ -188,7 +192,7 @@ def _go_on(record: Record, seen: ObservedState) -> Decision:
     if record.phase is Phase.DELETING:
         return Decision(Step.CONFIRM_GONE)
     if record.phase in ACTIVE:
-        return NOOP if seen.unreachable else _note_growth(record, seen, _watch_over(record, seen))
+        return NOOP if seen.unreachable else _let_grow(record, seen, _watch_over(record, seen))
     return _decide_inactive(record, seen)
 
 
@@ -373,14 +377,17 @@ def _watch_over(record: Record, seen: ObservedState) -> Decision:
     return _note(record, issues, seen.objects.drift)
 
 
-def _note_growth(record: Record, seen: ObservedState, next_step: Decision) -> Decision:
-    """Notes what its pods hold beyond its demand, once there is nothing else to do."""
-    due = growth_due(record, seen.objects.bound) if next_step.step is Step.NOOP else None
-    if due is None:
+def _let_grow(record: Record, seen: ObservedState, next_step: Decision) -> Decision:
+    """Notes what its pods hold beyond its demand, and admits pods within that, once there is nothing else to do."""
+    taken, gated = seen.objects.taken, seen.objects.gated
+    if next_step.step is not Step.NOOP or taken is None:
         return next_step
-    if due <= seen.now:
+    due = growth_due(record, taken_soon(record.held, taken, gated))
+    if due is not None and due <= seen.now:
         return Decision(Step.NOTE_GROWTH)
-    return replace(next_step, until=min(due, next_step.until or due))
+    until = min(filter(None, (due, next_step.until)), default=None)
+    pods = tuple(admissible(record.held, taken, gated))
+    return Decision(Step.ADMIT_PODS if pods else Step.NOOP, pods=pods, until=until)
 
 
 def _is_news(record: Record, done: frozenset[int]) -> bool:

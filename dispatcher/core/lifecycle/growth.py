@@ -1,13 +1,19 @@
 """Growth: the resources that a running gang holds beyond its demand.
 
-An autoscaler, or a user who scales a Deployment, makes more pods than the demand has. A gang holds, per resource, the
-larger of its demand and the requests of its own live pods that have nodes:
+An autoscaler, or a user who scales a Deployment, makes more pods than the demand has. A gang holds
 
-    held = max(demand, requests of its own bound live pods) = demand + growth
+    held = demand + growth
 
-Its cluster is charged with this sum (`core.scheduling.capacity`), so that quota, usage and capacity agree. A pod
-without a node does not count, because it takes no room from other gangs. A pod that is being deleted counts until it
-has ended.
+Its cluster is charged with this sum (`core.scheduling.capacity`), so that quota, usage and capacity agree. A pod that
+is being deleted counts until it has ended. A gang grows in one of two ways:
+
+- **By grants**, if its pod templates have the dispatcher's scheduling gate (`core.kinds.manifest.with_gates`). The
+  scheduler commits a growth before the pods start. The reconciler then admits gated pods, which means that it removes
+  their gates, as long as the requests of all admitted live pods stay within `held`: the base gang within the demand,
+  more pods within the grants. Pods beyond that are the growth request. A growth whose pods are gone shrinks again.
+- **By its pods**, if not. Their growth is charged once it has happened: per resource, `held` is the larger of the
+  demand and the requests of the bound live pods. A pod without a node does not count, because it takes no room from
+  other gangs.
 
 The growth follows the pods while the gang is active. While its objects are removed the last growth stays charged, like
 the demand, until its pods are confirmed gone.
@@ -22,7 +28,7 @@ from typing import Final
 from dispatcher.core.model.growth import GatedPod
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Record
-from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
+from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources, sum_of
 
 GROWTH_PAUSE: Final = timedelta(seconds=5)
 """The pause after a change of a gang's growth: changes within it are committed as one."""
@@ -34,16 +40,24 @@ _AT_FULL_PACE: Final = 4
 """Changes within an hour after which the pause doubles with each."""
 
 
-def growth_of(demand: Resources, bound: Resources) -> Resources:
-    """The amounts of `bound`, the requests of all bound pods, beyond the demand; each at most `LARGEST_AMOUNT`."""
-    beyond = (bound - demand).positive_part()
+def growth_of(demand: Resources, taken: Resources) -> Resources:
+    """The amounts of `taken`, the requests of all pods that count, beyond the demand; each at most `LARGEST_AMOUNT`."""
+    beyond = (taken - demand).positive_part()
     return Resources({name: min(amount, LARGEST_AMOUNT) for name, amount in beyond.items()})
 
 
-def growth_due(record: Record, bound: Resources | None) -> datetime | None:
+def taken_soon(held: Resources, taken: Resources, gated: Sequence[GatedPod]) -> Resources:
+    """The requests of all pods that count, and of the gated ones that are about to be admitted.
+
+    So a grant stays until its pods are admitted, however long that takes.
+    """
+    return taken + sum_of(pod.requests for pod in admissible(held, taken, gated))
+
+
+def growth_due(record: Record, taken: Resources | None) -> datetime | None:
     """When the growth of an active gang is to be committed; None if the record has it, or nothing is known."""
     attempt = record.attempt
-    if attempt is None or bound is None or growth_of(record.placed_gang.demand, bound) == attempt.grown:
+    if attempt is None or taken is None or growth_of(record.placed_gang.demand, taken) == attempt.grown:
         return None
     if not attempt.growth:
         return attempt.decided_at

@@ -18,6 +18,7 @@ from dispatcher.api import conditions as words
 from dispatcher.core.kinds.completion import pods_of
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
+from dispatcher.core.model.growth import GatedPod
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ObjectRef, Phase, Record
 from dispatcher.core.model.resources import Resources
@@ -56,15 +57,17 @@ class ObservedObjects:
     """The pods of a dispatched gang, and the states of its wrapped objects in the order of the attempt.
 
     A state is None where it is unknown; `absent` are objects that a complete watch does not have. `drift` names the
-    changed fields; empty if there are none. `bound` are the requests of its bound live pods; None if not
-    known.
+    changed fields; empty if there are none. `taken` are the requests of the live pods that it is charged for, which are
+    the bound ones, or the admitted ones if its templates have the dispatcher's gate; None if not known. `gated` are its
+    pods with that gate, the oldest first.
     """
 
     pods: PodCounts = field(default_factory=PodCounts)
     states: tuple[ObjectState | None, ...] = ()
     absent: tuple[ObjectRef, ...] = ()
     drift: str = ""
-    bound: Resources | None = None
+    taken: Resources | None = None
+    gated: tuple[GatedPod, ...] = ()
 
 
 def failures(record: Record, states: Sequence[ObjectState | None]) -> Iterator[HealthIssue]:
@@ -179,7 +182,8 @@ def _lacks_only_nodes(record: Record, policy: LifecyclePolicy, pods: PodCounts) 
 
 
 def _is_unhealthy(record: Record, policy: LifecyclePolicy, pods: PodCounts) -> bool:
-    """True if the pods that do not run are neither starting nor scaled down."""
+    """True if the pods that do not run are neither starting nor scaled down, nor a growth that waits for a grant."""
+    pods = replace(pods, pending=pods.pending - pods.gated)
     if policy.has_components:
         return not _has_run(record) or bool(pods.pending or pods.failed or pods.lost)
     failed = pods.failed > 0 and policy.counts_failed_pods

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class PodCounts:
     """The pods of one AppWrapper by phase; every live pod that does not run is pending.
 
-    `starting` and `unschedulable` count pending pods, `evicted` counts failed pods, and `lost` counts live pods on
+    `starting`, `unschedulable` and `gated` count pending pods; the dispatcher's own scheduling gate stops gated ones.
+    `evicted` counts failed pods, and `lost` counts live pods on
     nodes that are not Ready. `exit_codes` are those of all failed pods.
     """
 
@@ -19,6 +20,7 @@ class PodCounts:
     failed: int = 0
     starting: int = 0
     unschedulable: int = 0
+    gated: int = 0
     lost: int = 0
     evicted: int = 0
     exit_codes: frozenset[int] = frozenset()

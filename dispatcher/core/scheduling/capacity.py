@@ -72,6 +72,8 @@ class PodReason(StrEnum):
     """Pending on a node, and a container cannot start because of its image, its configuration or its crashes."""
     UNSCHEDULABLE = "unschedulable"
     """Pending, because the scheduler found no node for it."""
+    GATED = "gated"
+    """Pending, because the dispatcher has not admitted it yet."""
     EVICTED = "evicted"
     """Failed, because its node evicted it or went away."""
 
@@ -558,6 +560,16 @@ class CapacityLedger:
         share = self._shares.get(appwrapper)
         return NOTHING if share is None else share.admitted
 
+    def taken(self, appwrapper: str) -> Resources:
+        """The requests of the live pods for which an AppWrapper (by uid) is charged.
+
+        They are its admitted pods if the templates have the dispatcher's gate, else its bound ones.
+        """
+        share = self._shares.get(appwrapper)
+        if share is None:
+            return NOTHING
+        return share.admitted if share.of_gated_templates else share.bound
+
     def gated(self, appwrapper: str) -> list[GatedPod]:
         """The live pods of an AppWrapper (by uid) with the dispatcher's gate, by age and name; claims as in `bound`."""
         share = self._shares.get(appwrapper)
@@ -716,6 +728,7 @@ class _Tally:
             failed=self.phases[PodPhase.FAILED],
             starting=self.reasons[PodReason.STARTING],
             unschedulable=self.reasons[PodReason.UNSCHEDULABLE],
+            gated=self.reasons[PodReason.GATED],
             lost=lost,
             evicted=self.reasons[PodReason.EVICTED],
             exit_codes=frozenset(self.exit_codes),

@@ -1,9 +1,9 @@
 """The steps that have a Kubernetes Event: few, because each Event is a write to the API server.
 
 Dispatched, Running, Completed, Failed, Requeued, Suspended, Preempted, Preempting, the first pending reason, adjusted
-specs, and warnings of API servers; also a preemption that closes a circle, and a gang that grows beyond the quota of
-its queue. Other steps are in the status and in history. A preempted gang has its Event when its removal begins, because
-its pods go then, and none when its objects are removed.
+specs, and warnings of API servers; also a preemption that closes a circle, a gang that grows beyond the quota of its
+queue, and pods that an API server does not let the dispatcher admit. Other steps are in the status and in history. A
+preempted gang has its Event when its removal begins, because its pods go then, and none when its objects are removed.
 """
 
 from __future__ import annotations
@@ -84,6 +84,12 @@ def warnings_event_of(change: Change) -> UserEvent | None:
 def grew_beyond_quota(message: str) -> UserEvent:
     """The Event of a gang that grew beyond the quota of its queue."""
     return UserEvent("GrewBeyondQuota", message, warning=True)
+
+
+def pods_not_admitted(cluster: str, refusal: str) -> UserEvent:
+    """The Event of a gang whose pods keep the dispatcher's scheduling gate, because an API server refuses the patch."""
+    message = f"cluster {cluster} does not let the dispatcher start pods that it has granted: {refusal}"
+    return UserEvent("PodsNotAdmitted", message, warning=True)
 
 
 MOST_IN_LOOP: Final = 10

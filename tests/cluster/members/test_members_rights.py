@@ -22,13 +22,13 @@ from tests.cluster.definitions import install, optional_definitions, uninstall
 from tests.cluster.dispatch_queues import declaring
 from tests.cluster.manifests import (
     appwrapper,
+    autoscaling,
     bent,
     config_map,
     deployment,
     item,
     job,
     pod,
-    raycluster,
     rayservice,
     service,
     statefulset,
@@ -91,7 +91,7 @@ EVERY_KIND: tuple[Json, ...] = (
     deployment("all"),
     statefulset("all"),
     job("all"),
-    raycluster("all"),
+    autoscaling("all"),
 )
 SECRET: Json = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "all"}}
 """Nothing on the hub is given the right to read all of them."""

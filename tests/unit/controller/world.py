@@ -39,6 +39,7 @@ from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.core.status.outlook import Outlook
 from dispatcher.kube.appwrappers import AppWrapperView, decode
 from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.events import EventAbout
 from tests.builders import at, make_core_node
 from tests.fakes import FakeApiServer, answer
 from tests.unit import workers
@@ -101,6 +102,7 @@ class World:
         self.woken: list[str] = []
         self.taken_in: list[str] = []
         self.failed: list[str] = []
+        self.offered: list[EventAbout] = []
         self.intake = self.make_intake()
         self.outlooks: dict[str, Outlook] = {}
         self.beyond_quota: dict[str, str] = {}
@@ -161,7 +163,7 @@ class World:
         attempts = replace(self.attempts, specs=specs or self.specs)
         creator = Creator(attempts, self.cache, self.queue.failures)
         observer = self.make_observer(attempts, is_in_doubt)
-        acts = Acts(attempts, self.intake, creator, self.limits, self.pacing)
+        acts = Acts(attempts, self.intake, creator, self.limits, self.pacing, self.offered.append)
         return Reconciler(observer, acts, self.results, self.status_writer, self.queue, has_policy_unread)
 
     def make_observer(

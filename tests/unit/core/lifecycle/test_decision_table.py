@@ -32,9 +32,10 @@ from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
+from dispatcher.core.model.growth import GatedPod
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ACTIVE, Change, NotedIssue, Pending, Phase, Record
-from dispatcher.core.model.resources import Resources
+from dispatcher.core.model.resources import NOTHING, Resources
 from tests.builders import (
     at,
     make_awaiting,
@@ -80,6 +81,7 @@ MADE_BY: dict[Step, tuple[Cause, ...]] = {
     Step.NOTE_HEALTH_ISSUE: (Cause.UNHEALTHY,),
     Step.NOTE_RECOVERY: (Cause.RECOVERED,),
     Step.NOTE_GROWTH: (Cause.GREW, Cause.SHRANK),
+    Step.ADMIT_PODS: (),
     Step.NOTE_PROGRESS: (Cause.SOME_COMPLETED,),
     Step.COMPLETE: (Cause.COMPLETED,),
     Step.NOTE_DONE: (Cause.ITEMS_DONE,),
@@ -159,6 +161,7 @@ AILMENTS = {
 }
 DRIFT = "Job default/job-0: spec.y was changed"
 GROWN = Resources({"cpu": 5000})
+GATED = GatedPod("default", "worker", "uid-of-worker", Resources({"cpu": 1000}), "2026-01-01T00:00:00Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +177,8 @@ class World:
     drift: str = ""
     loss: Loss | None = None
     queues: tuple[str, ...] = ()
-    bound: Resources | None = None
+    taken: Resources | None = None
+    gated: tuple[GatedPod, ...] = ()
     request: ObjectState | None = None
     request_is_absent: bool = False
     awaits: Pending | None = None
@@ -182,7 +186,7 @@ class World:
     def show(self, record: Record, now: datetime) -> ObservedState:
         objects = record.attempt.objects if record.attempt else ()
         gone = tuple(ref for ref in objects if ref.item in self.absent)
-        observed = ObservedObjects(self.pods, self.states, gone, self.drift, self.bound)
+        observed = ObservedObjects(self.pods, self.states, gone, self.drift, self.taken, self.gated)
         unreachable = self.loss.message if self.loss else ""
         return ObservedState(
             record,
@@ -299,7 +303,8 @@ def active_worlds(policy: str) -> Iterator[World]:
             yield World(policy=limited, pods=pods, states=states, absent=(1,))
         if limit == "no-limit":
             yield World(policy=limited, pods=pods, states=states, drift=DRIFT)
-            yield World(policy=limited, pods=pods, states=states, bound=GROWN)
+            yield World(policy=limited, pods=pods, states=states, taken=GROWN)
+            yield World(policy=limited, pods=pods, states=states, taken=NOTHING, gated=(GATED,))
             yield World(policy=limited, pods=pods, states=states, request=REQUESTS[-1])
 
 
@@ -355,8 +360,8 @@ def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[C
         case Step.NOTE_RECOVERY:
             return [run_steps.recover(record, now)]
         case Step.NOTE_GROWTH:
-            assert seen.objects.bound is not None
-            return [run_steps.note_growth(record, seen.objects.bound, now)]
+            assert seen.objects.taken is not None
+            return [run_steps.note_growth(record, seen.objects.taken, now)]
         case Step.NOTE_DONE:
             return [run_steps.note_done(record, decision.done, now)]
         case Step.NOTE_PROGRESS:
@@ -383,6 +388,8 @@ def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[C
             return [removal_steps.abandon(record, decision.message, now)]
         case Step.LOSE:
             return [removal_steps.lose(record, decision.message, now)]
+        case Step.ADMIT_PODS:
+            return []
         case Step.TAKE_IN | Step.REMOVE_FINALIZER:
             raise AssertionError("an AppWrapper with a record is queued already")
         case _:
@@ -391,7 +398,8 @@ def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[C
 
 def check(record: Record, seen: ObservedState, decision: Decision, changes: list[Change]) -> None:
     """Each change is a row of the table that this step may make; why it was taken back or failed is said."""
-    assert bool(changes) is (decision.step is not Step.NOOP)
+    commits_nothing = decision.step in {Step.NOOP, Step.ADMIT_PODS}
+    assert bool(changes) is not commits_nothing
     for change in changes:
         (event,) = change.events
         assert event.cause in MADE_BY[decision.step]
@@ -399,8 +407,8 @@ def check(record: Record, seen: ObservedState, decision: Decision, changes: list
     if decision.step in {Step.REQUEUE, Step.FAIL, Step.NOTE_HEALTH_ISSUE}:
         assert decision.reason
         assert decision.message
-    assert decision.until is None or (decision.step is Step.NOOP and decision.until > seen.now)
-    if decision.step is Step.NOOP and record.phase in ACTIVE:
+    assert decision.until is None or (commits_nothing and decision.until > seen.now)
+    if commits_nothing and record.phase in ACTIVE:
         assert may_rest(seen, decision.until), (seen, decision.until)
 
 

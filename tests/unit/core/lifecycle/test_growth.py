@@ -17,11 +17,18 @@ from dispatcher.core.lifecycle.growth import (
     in_words_of,
     requested,
 )
+from dispatcher.core.lifecycle.health import shortage
 from dispatcher.core.model.growth import GatedPod
 from dispatcher.core.model.pod_counts import PodCounts
-from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Growth, Phase, Record
+from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Attempt, Growth, Phase, Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources
 from tests.builders import at, make_gang, make_objects, make_observation, make_policy, make_record
+
+
+def live(record: Record) -> Attempt:
+    assert record.attempt is not None
+    return record.attempt
+
 
 ONE = Resources({"cpu": 1000, "nvidia.com/gpu": 1})
 """The demand of a gang of one pod, and the requests of each of its pods."""
@@ -36,7 +43,7 @@ def grown(record: Record, pods: int, seconds: float = 10) -> Record:
 
 
 def decided(record: Record, bound: Resources | None, seconds: float = 10) -> Decision:
-    objects = replace(make_objects(), bound=bound)
+    objects = replace(make_objects(), taken=bound)
     return decide(make_observation(record, seconds, objects=objects))
 
 
@@ -149,12 +156,12 @@ def test_growth_is_noted_when_it_is_due(
 
 def test_the_steps_of_its_life_come_first() -> None:
     record = gang(Phase.DISPATCHED)
-    objects = replace(make_objects(PodCounts(running=3)), bound=ONE * 3)
+    objects = replace(make_objects(PodCounts(running=3)), taken=ONE * 3)
     assert decide(make_observation(record, objects=objects)).step is Step.MARK_RUNNING
 
 
 def test_a_deadline_is_not_missed_while_a_change_waits_for_its_turn() -> None:
-    objects = replace(make_objects(), bound=ONE)
+    objects = replace(make_objects(), taken=ONE)
     policy = make_policy(limit=timedelta(seconds=12))
     seen = make_observation(grown(gang(), 3), 12, objects=objects, policy=policy)
     assert decide(replace(seen, policy=make_policy())).until == at(15)
@@ -190,3 +197,58 @@ def test_the_next_attempt_begins_with_the_demand() -> None:
     evicted = run_steps.preempt(grown(gang(), 3), "FairShare", "for another", at(20)).after  # type: ignore[arg-type]
     queued = removal_steps.removed(evicted, at(30)).after
     assert (evicted.charge, queued.charge) == (ONE * 3, ONE)
+
+
+GRANTED = replace(gang(), attempt=replace(live(gang()), growth=(Growth(at(0), ONE),)))
+
+
+@pytest.mark.parametrize(
+    ("record", "taken", "pods", "expected"),
+    [
+        pytest.param(gang(), NOTHING, "a", Decision(Step.ADMIT_PODS, pods=(gated("a"),)), id="base-gang"),
+        pytest.param(gang(), ONE, "a", Decision(Step.NOOP), id="growth-request"),
+        pytest.param(gang(), None, "a", Decision(Step.NOOP), id="its-pods-are-not-known"),
+        pytest.param(GRANTED, ONE, "ab", Decision(Step.ADMIT_PODS, pods=(gated("a"),)), id="granted"),
+        pytest.param(GRANTED, ONE * 2, "b", Decision(Step.NOOP), id="admitted"),
+        pytest.param(GRANTED, ONE, "", Decision(Step.NOTE_GROWTH), id="granted-pods-are-gone"),
+        pytest.param(GRANTED, ONE * 3, "b", Decision(Step.NOTE_GROWTH), id="others-grew-without-the-gate"),
+    ],
+)
+def test_pods_are_admitted_within_what_the_gang_holds_and_a_grant_stays_until_then(
+    record: Record, taken: Resources | None, pods: str, expected: Decision
+) -> None:
+    objects = replace(make_objects(), taken=taken, gated=tuple(map(gated, pods)))
+
+    assert decide(make_observation(record, 99, objects=objects)) == expected
+
+
+def test_admission_comes_after_every_other_step_of_the_gang() -> None:
+    objects = replace(make_objects(), taken=NOTHING, gated=(gated("a"),))
+    seen = make_observation(gang(Phase.DISPATCHED), objects=objects)
+
+    assert decide(seen).step is Step.MARK_RUNNING
+    assert decide(replace(seen, record=gang(), draining="it is drained")).step is Step.REQUEUE
+    assert decide(replace(seen, record=gang(), unreachable="silence")).step is not Step.ADMIT_PODS
+
+
+def test_deadline_is_looked_at_in_time_while_pods_are_admitted() -> None:
+    objects = replace(make_objects(), taken=NOTHING, gated=(gated("a"),))
+    policy = make_policy(limit=timedelta(minutes=1))
+    decision = decide(make_observation(gang(), objects=objects, policy=policy))
+
+    assert decision.step is Step.ADMIT_PODS
+    assert decision.until is not None
+
+
+@pytest.mark.parametrize("has_components", [False, True])
+def test_pods_that_wait_for_a_grant_are_no_health_issue_of_a_gang_that_was_scaled_down(
+    has_components: bool,
+) -> None:
+    policy = make_policy(has_components=has_components)
+    record = replace(gang(), gang=make_gang(2, cpu=1000, gpu=1))
+
+    def issue(pods: PodCounts) -> bool:
+        return shortage(record, policy, pods) is not None
+
+    assert not issue(PodCounts(pending=1, running=1, gated=1))
+    assert issue(PodCounts(pending=2, running=1, gated=1))

@@ -69,6 +69,7 @@ def counts(pods: Collection[Pod], down: Collection[str]) -> PodCounts:
         failed=phases.count(PodPhase.FAILED),
         starting=reasons.count(PodReason.STARTING),
         unschedulable=reasons.count(PodReason.UNSCHEDULABLE),
+        gated=reasons.count(PodReason.GATED),
         lost=sum(pod.live and pod.node in down for pod in pods),
         evicted=reasons.count(PodReason.EVICTED),
         exit_codes=frozenset(code for pod in pods for code in pod.exit_codes),

@@ -1,0 +1,59 @@
+"""Removes the dispatcher's scheduling gate from pods, and no gate of anybody else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from dispatcher import errors, log
+from dispatcher.api.names import GROWTH_GATE
+from dispatcher.core.model.growth import GatedPod
+from dispatcher.kube import paths
+from dispatcher.kube.client import METADATA, ClusterClient, Json
+from dispatcher.kube.media_types import STRATEGIC_MERGE_PATCH
+
+AT_ONCE: Final = 8
+"""Pods of one gang that are patched at the same time."""
+
+_log = log.get("growth_gates")
+
+
+class GrowthGates:
+    """The gates in one cluster. A removal may be repeated: without the gate it changes nothing."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
+
+    async def remove_from(self, pods: Sequence[GatedPod]) -> None:
+        """Remove the gate from pods, some at a time; raises the first `ClusterError` once all were tried.
+
+        A pod that is gone or was replaced is left out: the watch will show it.
+        """
+        failed: list[errors.ClusterError] = []
+        for first in range(0, len(pods), AT_ONCE):
+            outcomes = await asyncio.gather(*map(self._try_to_remove, pods[first : first + AT_ONCE]))
+            failed += filter(None, outcomes)
+        if failed:
+            raise failed[0]
+
+    async def _try_to_remove(self, pod: GatedPod) -> errors.ClusterError | None:
+        try:
+            await self._client.retry_forbidden(lambda: self._remove(pod))
+        except (errors.NotFound, errors.Conflict, errors.Invalid) as error:
+            _log.info("not_admitted", pod=f"{pod.namespace}/{pod.name}", error=str(error))
+        except errors.ClusterError as error:
+            return error
+        return None
+
+    async def _remove(self, pod: GatedPod) -> Json:
+        """Remove the gate by its name: the API server leaves the other gates, in whatever order they are.
+
+        The uid makes the API server refuse the patch of another pod with the name.
+        Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-scheduling-readiness/ and
+        https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/
+        """
+        gates = [{"$patch": "delete", "name": GROWTH_GATE}]
+        patch = {"metadata": {"uid": pod.uid}, "spec": {"schedulingGates": gates}}
+        path = paths.item("v1", "pods", pod.namespace, pod.name)
+        return await self._client.patch(path, patch, STRATEGIC_MERGE_PATCH, accept=METADATA)

@@ -1,0 +1,65 @@
+"""Gangs that grow by grants: the base gang starts by itself, and a growth that no quota has room for does not."""
+
+from __future__ import annotations
+
+from dispatcher.api.names import GROWTH_GATE
+from testbed.proxy import Exchange
+from tests.cluster.dispatch_queues import Declare
+from tests.cluster.growing import is_gated, scale, until_gated, workers
+from tests.cluster.manifests import appwrapper, autoscaling, item
+from tests.cluster.mortal import Mortal, When
+from tests.cluster.wires import wires_of
+from tests.cluster.world import World
+
+GPU = "nvidia.com/gpu"
+
+
+def admits(exchange: Exchange) -> bool:
+    """True for the removal of the dispatcher's gate from a pod."""
+    return exchange.is_write and "/pods/" in exchange.path and GROWTH_GATE in str(exchange.document)
+
+
+async def test_base_gang_starts_and_a_growth_beyond_the_quota_neither_starts_nor_is_charged(
+    world: World, declare: Declare
+) -> None:
+    await declare("default", resources={GPU: {"nominalQuota": 1}})
+    await world.start_dispatcher()
+    await world.create(appwrapper("ray", item(autoscaling("ray", gpu="1"))))
+    await world.until_state("ray", "Running")
+
+    await scale(world, "ray", 3)
+
+    await until_gated(world, "ray", running=1, gated=2)
+    status = ((await world.get("AppWrapper", "ray")) or {})["status"]
+    assert "held" not in status
+    assert not {"grew", "unhealthy", "granted"} & set(await world.causes("ray"))
+
+    await scale(world, "ray", 1)
+    await until_gated(world, "ray", running=1, gated=0)
+
+
+async def test_pods_start_by_themselves_where_growth_is_charged_once_it_has_happened(world: World) -> None:
+    await world.start_dispatcher(growth="charge")
+    await world.create(appwrapper("ray", item(autoscaling("ray"))))
+    await world.until_state("ray", "Running")
+
+    await scale(world, "ray", 2)
+
+    await until_gated(world, "ray", running=2, gated=0)
+    assert "grew" in await world.until_history("ray", "grew")
+
+
+async def test_pod_is_admitted_by_the_dispatcher_after_the_one_that_was_killed_before_it_could(
+    world: World,
+) -> None:
+    async with wires_of(world) as wires:
+        mortal = Mortal(wires)
+        await mortal.start()
+        strike = mortal.at(wires.api.rules, admits, When.BEFORE)
+        await world.create(appwrapper("ray", item(autoscaling("ray"))))
+        await strike.done.wait()
+
+        await world.until_state("ray", "Running")
+        (worker,) = await workers(world, "ray")
+        assert not is_gated(worker)
+        mortal.spare()
