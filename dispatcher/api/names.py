@@ -35,7 +35,8 @@ GROWTH_GATE: Final = f"{PREFIX}/growth"
 """The scheduling gate in the pod templates of a group that can grow: the dispatcher removes it from admitted pods."""
 
 GROWTH_ANNOTATION: Final = GROWTH_GATE
-"""Beside `GROWTH_GATE`, and on the pods for good: their template has the gate."""
+"""Beside `GROWTH_GATE`, and on the pods for good: how many pods of the template the base gang has, and a name of the
+template."""
 
 MCAD_NAME_LABEL: Final = "appwrapper.mcad.ibm.com"
 """MCAD's own label: the AppWrapper's name, on wrapped objects and their pods."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from sys import intern
@@ -19,7 +20,7 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity import Gate, Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.kube.client import Json
 from dispatcher.kube.owner_resolver import controller_ref
-from dispatcher.text import name_of, one_line
+from dispatcher.text import name_of, one_line, text_of
 
 NODES_PATH = "/api/v1/nodes"
 PODS_PATH = "/api/v1/pods"
@@ -74,6 +75,8 @@ def decode_pod(raw: Json) -> PodView:
     phase = PodPhase(status.get("phase") or PodPhase.PENDING)
     unscheduled = _unscheduled(metadata["name"], status) if phase is PodPhase.PENDING and not node else None
     gate = _gate(metadata, spec)
+    annotations = metadata.get("annotations") or {}
+    base_pods, _, template = text_of(annotations.get(names.GROWTH_ANNOTATION)).partition(" ")
     return PodView(
         pod=Pod(
             uid=metadata["uid"],
@@ -85,12 +88,17 @@ def decode_pod(raw: Json) -> PodView:
             unscheduled=unscheduled,
             never_ends=_never_ends(metadata),
             gate=gate,
-            can_be_gated=names.GROWTH_ANNOTATION in (metadata.get("annotations") or {}),
+            can_be_gated=names.GROWTH_ANNOTATION in annotations,
+            template=intern(template),
+            base_pods=int(base_pods) if _COUNT.fullmatch(base_pods) else 0,
         ),
         claimed_by=claimed_by and intern(claimed_by),
         controller=_controller(metadata),
         names_appwrapper=claimed_by is None and names.MCAD_NAME_LABEL in labels,
     )
+
+
+_COUNT: Final = re.compile("[0-9]{1,9}")
 
 
 def _gate(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> Gate | None:

@@ -182,10 +182,10 @@ def with_infos(wrapped: WrappedObject) -> WrappedObject:
 
 def with_gates(kind: Kind, wrapped: WrappedObject) -> WrappedObject:
     """The wrapped object with the dispatcher's scheduling gate in the pod templates of groups that can grow."""
-    paths = growing_templates(kind, wrapped.template)
-    if not paths:
+    growing = growing_templates(kind, wrapped.template)
+    if not growing:
         return wrapped
-    gates = _Gates(frozenset(f"{_ROOT}.{each}" for each in paths))
+    gates = _Gates({f"{_ROOT}.{path}": f"{pods} {wrapped.index}.{path}" for path, pods in growing.items()})
     return replace(wrapped, template=_with_pods_marked(wrapped.template, _ROOT, gates))
 
 
@@ -308,16 +308,16 @@ class _PodMarks:
 
 @dataclass(frozen=True, slots=True)
 class _Gates:
-    """The dispatcher's scheduling gate, beside those of the user, for the pod templates at these paths."""
+    """The dispatcher's scheduling gate, beside those of the user, and the value of its annotation by path."""
 
-    paths: frozenset[str]
+    values: Mapping[str, str]
 
     def put_on(self, template: Json, path: str) -> Json:
         metadata = template.get("metadata") or {}
         annotations = metadata.get("annotations") or {}
-        if path not in self.paths or not isinstance(annotations, dict):
+        if path not in self.values or not isinstance(annotations, dict):
             return template
-        metadata = {**metadata, "annotations": {**annotations, names.GROWTH_ANNOTATION: "gated"}}
+        metadata = {**metadata, "annotations": {**annotations, names.GROWTH_ANNOTATION: self.values[path]}}
         spec, ours = dict(template["spec"]), {"name": names.GROWTH_GATE}
         if ours not in (spec.get("schedulingGates") or []):
             _append(spec, "schedulingGates", [ours])

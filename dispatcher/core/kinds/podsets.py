@@ -161,19 +161,22 @@ def is_template_of(kind: Kind, wrapped: Mapping[str, Any], path: str) -> bool:
         return False
 
 
-def growing_templates(kind: Kind, wrapped: Mapping[str, Any]) -> frozenset[str]:
-    """The paths, inside the object, of the pod templates of groups that can grow; none if a field is malformed."""
+def growing_templates(kind: Kind, wrapped: Mapping[str, Any]) -> Mapping[str, int]:
+    """The pod templates of groups that can grow, by their paths inside the object, with the pods before any growth.
+
+    None if a field is malformed.
+    """
     root = Field(wrapped)
     try:
-        return frozenset(
-            group.at(rule.template).path
+        return {
+            group.at(rule.template).path: rule.count(group)
             for rule in kind.rules
             if rule.applies(root)
             for group in root.each(rule.groups)
             if rule.grows(group, root)
-        )
+        }
     except TemplateError:
-        return frozenset()
+        return {}
 
 
 def pod_set_at(wrapped: Mapping[str, Any], path: str, count: int) -> PodSet:

@@ -9,8 +9,9 @@ is being deleted counts until it has ended. A gang grows in one of two ways:
 
 - **By grants**, if its pod templates have the dispatcher's scheduling gate (`core.kinds.manifest.with_gates`). The
   scheduler commits a growth before the pods start. The reconciler then admits gated pods, which means that it removes
-  their gates, as long as the requests of all admitted live pods stay within `held`: the base gang within the demand,
-  more pods within the grants. Pods beyond that are the growth request. A growth whose pods are gone shrinks again.
+  their gates: those of the base gang, which has as many pods of each template as the gang was dispatched with, and
+  further ones as long as the requests of all admitted live pods stay within `held`. The others are the growth request.
+  A growth whose pods are gone shrinks again.
 - **By its pods**, if not. Their growth is charged once it has happened: per resource, `held` is the larger of the
   demand and the requests of the bound live pods. A pod without a node does not count, because it takes no room from
   other gangs.
@@ -67,15 +68,18 @@ def growth_due(record: Record, taken: Resources | None) -> datetime | None:
 
 
 def admissible(held: Resources, admitted: Resources, gated: Sequence[GatedPod]) -> list[GatedPod]:
-    """The gated pods that a gang may start within the amounts that it holds, the oldest first.
+    """The gated pods that a gang may start: those of the base gang, then the oldest within the amounts that it holds.
 
-    `admitted` are the requests of its live pods without the gate. A pod that does not fit is skipped, so that an older
-    pod of the growth does not stop a younger pod of the base gang with other requests.
+    `admitted` are the requests of its live pods without the gate. A pod of the base gang may start although it requests
+    more than its template, for example because a webhook added a container: it is charged for that as a growth. A pod
+    that does not fit is skipped, because a younger one may have other requests.
     """
-    found = []
+    found = [pod for pod in gated if pod.is_base]
+    admitted += sum_of(pod.requests for pod in found)
     for pod in gated:
         with_it = admitted + pod.requests
-        if (with_it - held).positive_part().fits_in((admitted - held).positive_part()):
+        is_within = (with_it - held).positive_part().fits_in((admitted - held).positive_part())
+        if is_within and not pod.is_base:
             admitted = with_it
             found.append(pod)
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,6 +13,7 @@ class GatedPod:
     """A live pod with the dispatcher's gate, of an AppWrapper; it has no node.
 
     `created_at` is its creationTimestamp as the API server wrote it: in UTC and of fixed width, so it sorts by age.
+    A pod `is_base` if it belongs to the gang as it was dispatched, and not to a growth.
     """
 
     namespace: str
@@ -21,6 +21,7 @@ class GatedPod:
     uid: str
     requests: Resources
     created_at: str
+    is_base: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,3 @@ class GrowthRequest:
     since: datetime
     reason: str
     message: str
-
-
-def by_age(pods: Iterable[GatedPod]) -> list[GatedPod]:
-    """The pods, the oldest first, then by name."""
-    return sorted(pods, key=lambda each: (each.created_at, each.name))

@@ -42,7 +42,7 @@ from typing import Final, NamedTuple, TypeVar
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.lifecycle.growth import admissible
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
-from dispatcher.core.model.growth import GatedPod, by_age
+from dispatcher.core.model.growth import GatedPod
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.potential import FULL_TRUST, MOST_NODES, PotentialPool, Trust, is_potential
@@ -105,7 +105,8 @@ class Pod:
     Failed pod's containers, ascending. `unscheduled` comes with the reason UNSCHEDULABLE. `never_ends` is true for a
     pod of a DaemonSet and for a static pod: it stays as long as its node, or returns there. `gate` is the dispatcher's
     gate; None once the pod is admitted, and for a pod that never had it. `can_be_gated` is true for a pod whose
-    template has that gate, also once the pod is admitted.
+    template has that gate, also once the pod is admitted; `template` names the template, and the base gang has
+    `base_pods` of its pods.
     """
 
     uid: str
@@ -120,6 +121,8 @@ class Pod:
     never_ends: bool = False
     gate: Gate | None = None
     can_be_gated: bool = False
+    template: str = ""
+    base_pods: int = 0
 
     @property
     def live(self) -> bool:
@@ -419,6 +422,8 @@ class CapacityLedger:
         self._beyond: dict[str, Resources] = {}
         self._reserved = NOTHING
         self._with_gated: set[str] = set()
+        self._unheld: dict[str, None] = {}
+        """AppWrappers that changed since the last snapshot: the places for their growth may be others."""
         self._growing: tuple[PotentialPool, ...] = ()
 
     def set_pools(self, pools: tuple[PotentialPool, ...]) -> None:
@@ -516,7 +521,7 @@ class CapacityLedger:
 
     def snapshot(self) -> CapacitySnapshot:
         """The capacity at this moment; costs O(node pools), and with nodes a copy of their arrays."""
-        nodes = None if self._by_node is None else self._by_node.snapshot()
+        nodes = None if self._by_node is None else self._snapshot_nodes(self._by_node)
         return CapacitySnapshot(
             self._pools.values(),
             self._reserved,
@@ -525,6 +530,15 @@ class CapacityLedger:
             cluster=self._cluster,
             potential=(self._growing, FULL_TRUST) if self._growing else NO_POOLS,
         )
+
+    def _snapshot_nodes(self, nodes: NodeLedger) -> NodeSnapshot:
+        """The snapshot of the nodes, with places for the growth of the AppWrappers that changed since the last one."""
+        changed, self._unheld = self._unheld, {}
+        for uid in changed:
+            share = self._shares.get(uid)
+            if share is not None and share.demand is not None:
+                nodes.hold_growth(uid, (share.target - share.demand).positive_part(), share.starting())
+        return nodes.snapshot()
 
     def pods(self) -> list[Pod]:
         """Every pod that is known at this moment, in no order."""
@@ -573,9 +587,7 @@ class CapacityLedger:
     def gated(self, appwrapper: str) -> list[GatedPod]:
         """The live pods of an AppWrapper (by uid) with the dispatcher's gate, by age and name; claims as in `bound`."""
         share = self._shares.get(appwrapper)
-        if share is None:
-            return []
-        return by_age(share.gated.values())
+        return [] if share is None else share.gated_by_age()
 
     def with_gated(self) -> frozenset[str]:
         """The uids of the AppWrappers with live pods that have the dispatcher's gate; claims count as in `bound`."""
@@ -658,8 +670,8 @@ class CapacityLedger:
         """Recomputes the reservation of a changed share; drops the share if it is empty."""
         target = share.target
         reservation = NOTHING if share.demand is None else (target - share.bound).positive_part()
-        if self._by_node is not None and share.demand is not None:
-            self._by_node.hold_growth(appwrapper, (target - share.demand).positive_part(), share.starting())
+        if self._by_node is not None:
+            self._unheld[appwrapper] = None
         if reservation != share.reservation:
             self._reserved += reservation - share.reservation
             share.reservation = reservation
@@ -739,8 +751,9 @@ class _Tally:
 class _Share:
     """One AppWrapper's demand while it is active, its confirmed pods, and the requests of all pods that claim it.
 
-    `grown` is its growth in the record. `unbound` are the admitted pods without a node, by their requests. Without pods
-    `of_gated_templates` its growth is that of its bound pods, and unbound pods beyond the demand do not count.
+    `grown` is its growth in the record. `unbound` are the admitted pods without a node, by their requests;
+    `admitted_of` counts the admitted pods by template. Without pods `of_gated_templates` its growth is that of its
+    bound pods, and unbound pods beyond the demand do not count.
     """
 
     demand: Resources | None = None
@@ -750,7 +763,8 @@ class _Share:
     lost: int = 0
     tally: _Tally = field(default_factory=_Tally)
     unscheduled: dict[str, Unscheduled] = field(default_factory=dict)
-    gated: dict[str, GatedPod] = field(default_factory=dict)
+    gated: dict[str, Pod] = field(default_factory=dict)
+    admitted_of: Counter[str] = field(default_factory=Counter)
     grown: Resources = NOTHING
     unbound: Counter[Resources] = field(default_factory=Counter)
     of_gated_templates: int = 0
@@ -767,12 +781,26 @@ class _Share:
         self.of_gated_templates += sign * (pod.can_be_gated or pod.gate is not None)
         if pod.is_admitted:
             self.admitted += pod.requests * sign
+            if pod.template:
+                _add(self.admitted_of, pod.template, sign)
             if not pod.node:
                 _add(self.unbound, pod.requests, sign)
         elif sign < 0:
             self.gated.pop(pod.uid, None)
-        elif (gate := pod.gate) is not None:
-            self.gated[pod.uid] = GatedPod(gate.namespace, gate.name, pod.uid, pod.requests, gate.created_at)
+        else:
+            self.gated[pod.uid] = pod
+
+    def gated_by_age(self) -> list[GatedPod]:
+        """The gated pods, the oldest first; of each template, those that the base gang lacks belong to it."""
+        found, counted = [], self.admitted_of.copy()
+        gates = [(each.gate, each) for each in self.gated.values() if each.gate is not None]
+        for gate, pod in sorted(gates, key=lambda each: (each[0].created_at, each[0].name)):
+            is_base = bool(pod.template) and counted[pod.template] < pod.base_pods
+            counted[pod.template] += 1
+            found.append(
+                GatedPod(gate.namespace, gate.name, pod.uid, pod.requests, gate.created_at, is_base=is_base)
+            )
+        return found
 
     @property
     def claims_any(self) -> bool:
@@ -789,7 +817,7 @@ class _Share:
         """The admitted pods without a node, and the gated ones that may be admitted, by their requests."""
         if self.demand is None or not self.of_gated_templates:
             return Counter()
-        within = admissible(self.demand + self.grown, self.admitted, by_age(self.gated.values()))
+        within = admissible(self.demand + self.grown, self.admitted, self.gated_by_age())
         return self.unbound + Counter(each.requests for each in within)
 
 

@@ -345,7 +345,9 @@ class NodeLedger:
     def _unsettle(self, appwrapper: str) -> None:
         self._unsettled[appwrapper] = None
         self._has_changed = True
-        self._pools_changed = self._pools_changed or appwrapper in self._on_trust  # its potential nodes may be idle
+        self._pools_changed = (
+            self._pools_changed or appwrapper in self._on_trust
+        )  # its potential nodes may be idle
 
     def _settle(self) -> None:
         """Give the unbound pods their places: planned ones first, then, where these do not fit, any."""

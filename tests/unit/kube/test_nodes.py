@@ -304,3 +304,21 @@ def test_pod_with_our_gate_is_where_it_is_and_as_old_as_it_is(
 
     expected = Gate(raw["metadata"]["namespace"], "w", "2026-01-01T00:00:00Z") if is_gated else None
     assert (pod.gate, pod.can_be_gated) == (expected, can_be_gated)
+
+
+@pytest.mark.parametrize(
+    ("written", "template", "base_pods"),
+    [
+        ("2 0.spec.template", "0.spec.template", 2),
+        ("-1 0.spec.template", "0.spec.template", 0),
+        ("12345678901 x", "x", 0),
+        ("", "", 0),
+        (5, "", 0),
+    ],
+)
+def test_pod_of_a_template_with_our_gate_names_it_and_its_pods_in_the_base_gang(
+    written: object, template: str, base_pods: int
+) -> None:
+    pod = decode_pod(make_pod(annotations={GROWTH_ANNOTATION: written})).pod
+
+    assert (pod.can_be_gated, pod.template, pod.base_pods) == (True, template, base_pods)

@@ -19,6 +19,7 @@ Json = dict[str, Any]
 
 GROUP = ray.group(ray.WORKER, minReplicas=1, maxReplicas=3)
 OPEN = ray.group(ray.WORKER, minReplicas=1)
+WORKERS = "spec.workerGroupSpecs[0].template"
 FIXED = ray.group(ray.WORKER, minReplicas=2, maxReplicas=2)
 
 
@@ -29,16 +30,19 @@ def scaling(*groups: Mapping[str, Any]) -> Json:
 @pytest.mark.parametrize(
     ("wrapped", "paths"),
     [
-        pytest.param(ray.ray_cluster(ray.HEAD, GROUP), set(), id="no-autoscaler"),
-        pytest.param({"spec": scaling(GROUP)}, {"spec.workerGroupSpecs[0].template"}, id="cluster"),
-        pytest.param({"spec": scaling(FIXED)}, set(), id="fixed-size"),
-        pytest.param({"spec": scaling(FIXED, OPEN)}, {"spec.workerGroupSpecs[1].template"}, id="no-maximum"),
-        pytest.param({"spec": scaling()}, set(), id="no-workers"),
-        pytest.param({"spec": {**scaling(GROUP), "enableInTreeAutoscaling": 1}}, set(), id="malformed-flag"),
-        pytest.param({"spec": scaling({**GROUP, "maxReplicas": "3"})}, set(), id="malformed-maximum"),
+        pytest.param(ray.ray_cluster(ray.HEAD, GROUP), {}, id="no-autoscaler"),
+        pytest.param({"spec": scaling(GROUP)}, {WORKERS: 1}, id="cluster"),
+        pytest.param({"spec": scaling({**GROUP, "replicas": 2, "numOfHosts": 2})}, {WORKERS: 4}, id="hosts"),
+        pytest.param({"spec": scaling(FIXED)}, {}, id="fixed-size"),
+        pytest.param(
+            {"spec": scaling(FIXED, OPEN)}, {"spec.workerGroupSpecs[1].template": 1}, id="no-maximum"
+        ),
+        pytest.param({"spec": scaling()}, {}, id="no-workers"),
+        pytest.param({"spec": {**scaling(GROUP), "enableInTreeAutoscaling": 1}}, {}, id="malformed-flag"),
+        pytest.param({"spec": scaling({**GROUP, "maxReplicas": "3"})}, {}, id="malformed-maximum"),
     ],
 )
-def test_groups_that_the_autoscaler_may_enlarge_can_grow(wrapped: Json, paths: set[str]) -> None:
+def test_groups_that_the_autoscaler_may_enlarge_can_grow(wrapped: Json, paths: dict[str, int]) -> None:
     assert growing_templates(kind_of("RayCluster"), wrapped) == paths
 
 
@@ -51,7 +55,7 @@ def test_groups_that_the_autoscaler_may_enlarge_can_grow(wrapped: Json, paths: s
     ],
 )
 def test_kinds_of_ray_can_grow(kind: str, wrapped: Json, path: str) -> None:
-    assert growing_templates(kind_of(kind), wrapped) == {path}
+    assert growing_templates(kind_of(kind), wrapped) == {path: 1}
 
 
 def test_ray_job_without_a_cluster_of_its_own_cannot_grow() -> None:
@@ -71,7 +75,7 @@ def test_gate_and_annotation_are_in_growing_templates_only_and_the_users_own_sta
     growing, fixed = gated(wrapped.template)["workerGroupSpecs"]
 
     assert growing["template"]["spec"]["schedulingGates"] == [{"name": "theirs"}, {"name": GROWTH_GATE}]
-    assert growing["template"]["metadata"]["annotations"] == {"a": "b", GROWTH_ANNOTATION: "gated"}
+    assert growing["template"]["metadata"]["annotations"] == {"a": "b", GROWTH_ANNOTATION: f"1 0.{WORKERS}"}
     assert fixed == FIXED
     assert gated(wrapped.template)["headGroupSpec"] == {"template": ray.HEAD}
     assert wrapped.template["spec"]["workerGroupSpecs"][0]["template"] == template

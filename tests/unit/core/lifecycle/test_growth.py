@@ -66,8 +66,8 @@ def test_growth_is_what_bound_pods_request_beyond_the_demand(bound: Resources, g
     assert growth_of(ONE, bound) == growth
 
 
-def gated(name: str, requests: Resources = ONE) -> GatedPod:
-    return GatedPod("team-a", name, name, requests, "2026-01-01T00:00:00Z")
+def gated(name: str, requests: Resources = ONE, *, is_base: bool = False) -> GatedPod:
+    return GatedPod("team-a", name, name, requests, "2026-01-01T00:00:00Z", is_base=is_base)
 
 
 CPU, MEMORY = Resources({"cpu": 1000}), Resources({"memory": 5})
@@ -86,6 +86,10 @@ CPU, MEMORY = Resources({"cpu": 1000}), Resources({"memory": 5})
         pytest.param(CPU * 2, CPU * 3, [gated("a", CPU)], "", id="more-admitted-than-held"),
         pytest.param(NOTHING, NOTHING, [gated("a", NOTHING)], "a", id="pod-without-requests"),
         pytest.param(ONE, NOTHING, [], "", id="no-pods"),
+        pytest.param(ONE, NOTHING, [gated("a", ONE * 2, is_base=True)], "a", id="base-pod-with-a-side-car"),
+        pytest.param(
+            ONE * 2, ONE, [gated("a"), gated("b", is_base=True)], "b", id="base-gang-before-older-growth"
+        ),
     ],
 )
 def test_gated_pods_are_admitted_within_what_the_gang_holds(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 
 from hypothesis import settings
@@ -56,6 +57,8 @@ PODS = st.builds(
     unscheduled=st.none() | st.builds(Unscheduled, pod=POD_UIDS),
     gate=st.none() | st.builds(Gate, st.just("ns"), st.sampled_from(["x", "y"]), st.sampled_from(["1", "2"])),
     can_be_gated=st.booleans(),
+    template=st.sampled_from(["", "t", "u"]),
+    base_pods=st.integers(0, 2),
 )
 
 
@@ -181,6 +184,11 @@ class LedgerAgainstDefinition(RuleBasedStateMachine):
             found = self.ledger.gated(appwrapper)
             assert {each.uid: each.requests for each in found} == {pod.uid: pod.requests for pod in pods}
             assert found == sorted(found, key=lambda each: (each.created_at, each.name))
+            admitted = Counter(pod.template for pod in own if pod.live and not pod.gate)
+            for each in found:
+                pod = self.pods[each.uid]
+                assert each.is_base is bool(pod.template and admitted[pod.template] < pod.base_pods)
+                admitted[pod.template] += 1
             with_gated |= {appwrapper} if found else set()
         assert self.ledger.with_gated() == with_gated
 
