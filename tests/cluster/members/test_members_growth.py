@@ -1,0 +1,43 @@
+"""Gangs in a member grow by grants as those on the hub do: the dispatcher removes its gate there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from testbed.plane import Plane
+from testbed.processes import Supervisor
+from tests.cluster.conftest import CHECKOUT
+from tests.cluster.dispatch_queues import Declare
+from tests.cluster.growing import scale, until_gated
+from tests.cluster.manifests import appwrapper, autoscaling, item
+from tests.cluster.members.fleet import Fleet
+
+
+@pytest.fixture(scope="module", autouse=True)
+def operator(supervisor: Supervisor, planes: dict[str, Plane]) -> Iterator[None]:
+    """Somebody makes pods of RayClusters in west."""
+    command = [sys.executable, "-m", "testbed.kuberay", "--kubeconfig", str(planes["west"].kubeconfig)]
+    process = supervisor.start("kuberay-stand-in-west", command, cwd=CHECKOUT)
+    yield
+    supervisor.stop(process)
+
+
+async def test_base_gang_starts_in_a_member_and_a_growth_beyond_the_quota_neither_starts_nor_is_charged(
+    fleet: Fleet, declare: Declare
+) -> None:
+    west = fleet.members["west"]
+    await declare("default", resources={"cpu": {"nominalQuota": "500m"}})
+    await fleet.declare("west")
+    await fleet.start_dispatcher()
+    await fleet.hub.create(appwrapper("ray", item(autoscaling("ray"))))
+    assert (await fleet.hub.until_state("ray", "Running"))["cluster"] == "west"
+
+    await scale(west, "ray", 3)
+
+    await until_gated(west, "ray", running=1, gated=2)
+    status = ((await fleet.hub.get("AppWrapper", "ray")) or {})["status"]
+    assert "held" not in status
+    assert not {"grew", "unhealthy", "granted"} & set(await fleet.hub.causes("ray"))
