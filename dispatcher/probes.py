@@ -134,6 +134,12 @@ class Metrics(Collector):
             registry=self.registry,
             buckets=(1, 5, 15, 60, 120, 300, 600, 1800, 3600, 4 * 3600, 24 * 3600),
         )
+        self.growth_grant_seconds = Histogram(
+            "dispatcher_growth_grant_seconds",
+            "From the creation of a pod beyond what its gang holds to the decision that it may start",
+            registry=self.registry,
+            buckets=(0.5, 1, 2, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600),
+        )
         self.preemptions = Counter(
             "dispatcher_preemptions",
             "Gangs that were preempted, by why they gave way",

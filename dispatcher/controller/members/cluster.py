@@ -290,7 +290,7 @@ class Cluster:
         else:
             self._count(uid, new)
         freed = old is not None and old.pod.occupies_node and (new is None or not new.pod.occupies_node)
-        if freed:
+        if freed or _asks_anew(old, new):
             self._on_capacity()
         for owner in {self._appwrapper_to_wake(view) for view in (old, new) if view is not None}:
             if owner is not None:
@@ -355,6 +355,12 @@ class Cluster:
         """Treat an anchor as the controller of pods: a wrapped Pod has no other."""
         self.owners.learn(uid, appwrapper)
         self._owner_resolved(uid)
+
+
+def _asks_anew(old: PodView | None, new: PodView | None) -> bool:
+    """True if a pod with the dispatcher's gate has come or gone: another growth may be asked for."""
+    is_gated, was_gated = (each is not None and each.pod.gate is not None for each in (new, old))
+    return is_gated and not was_gated if new is not None else was_gated
 
 
 def _claim(view: PodView) -> tuple[str | None, ObjectRef | None]:

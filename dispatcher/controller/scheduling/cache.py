@@ -12,10 +12,11 @@ from typing import Final
 
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.model.incremental import Steps, in_parts
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.record import ACTIVE, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.backfill import Backfill, Bounds, Running
 from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.grants import Growing
 from dispatcher.core.scheduling.pending_queue import PendingQueue
 
 _UNDISPATCHED: Final = frozenset({Phase.QUEUED, Phase.SUSPENDED})
@@ -49,6 +50,7 @@ class Cache:
         self._undispatched: dict[str, dict[str, None]] = {}
         self._on_left = on_left
         self._by_cluster: dict[str, dict[str, None]] = {}
+        self._requesting: set[str] = set()
 
     def load(self, records: Iterable[Record]) -> None:
         """Put the records that the database held at takeover."""
@@ -64,6 +66,7 @@ class Cache:
         self._enqueue(record)
         self._charge(record)
         self._note_undispatched(before, record)
+        (self._requesting.discard if record.growth_request is None else self._requesting.add)(record.uid)
 
     def withhold(self, uids: Collection[str]) -> Steps[None]:
         """Keep these AppWrappers, and no others, out of the pending queue: they may run already in an unknown cluster.
@@ -88,6 +91,20 @@ class Cache:
     def note_sent(self, uid: str) -> None:
         """Note that the cluster may have objects of the current attempt from now on."""
         self._unsent.pop(uid, None)
+
+    def growing(self) -> list[Growing]:
+        """The gangs with pods that wait for a grant, or whose records say so; O(gangs with gated pods)."""
+        found = []
+        with_gated = (uid for ledger in self._ledgers.values() for uid in ledger.with_gated())
+        for uid in sorted({*self._requesting, *with_gated}):
+            record = self._records.get(uid)
+            ledger = self._ledgers.get(record.attempt.cluster) if record and record.attempt else None
+            if record is None or ledger is None or record.phase not in ACTIVE:
+                continue
+            growing = Growing(record, ledger.admitted(uid), ledger.gated(uid))
+            if record.growth_request is not None or growing.requested:
+                found.append(growing)
+        return found
 
     def cluster_of(self, uid: str) -> str:
         """The name of the cluster that has, or will have, objects of an AppWrapper; the hub's if no cluster does."""

@@ -6,7 +6,7 @@ they give way to, which is committed whole or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -58,6 +58,11 @@ class QueueCycles:
             tuple(each for each in news if isinstance(each, Preempting | Drained)),
             tuple(each for each in news if not isinstance(each, Preempting | Drained)),
         )
+
+    def active_in_steps(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[Sequence[ActiveGang]]:
+        """Every gang that holds capacity, as queues see it; the oldest dispatch first."""
+        yield from self._update_active(snapshots)
+        return self._active
 
     def _update_active(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[None]:
         """Make the list of active gangs anew if one of them, or which clusters answer, has changed."""

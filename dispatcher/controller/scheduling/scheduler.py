@@ -21,6 +21,7 @@ from dispatcher import errors, log
 from dispatcher.controller.scheduling import queue_cycles
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import LARGEST_BATCH, Committer
+from dispatcher.controller.scheduling.growth_granter import GrowthGranter
 from dispatcher.controller.scheduling.queue_cycles import QueueCycles
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.core.lifecycle import queue_steps
@@ -103,6 +104,7 @@ class Scheduler:
         self._queues = queues
         self._finished_items = finished_items
         self._queue_cycles = QueueCycles(cache)
+        self._growth = GrowthGranter(cache, committer, self._queue_cycles, on_decided, metrics)
         self._is_next_due = False
         self._wake = asyncio.Event()
         self._planned_at: datetime | None = None
@@ -144,32 +146,55 @@ class Scheduler:
         return max(0.0, min(self._rules.most, seconds))
 
     async def cycle(self) -> None:
-        """Run one scheduling cycle over the pending queue."""
+        """Run one scheduling cycle over the pending queue, with growth before or after it as its queue says."""
         with self._metrics.cycle_seconds.time():
-            pending = self._cache.pending_queue
-            await self._known.get_ready(pending.requirements())
-            now = self._now()  # a gang that arrived while the cycle waited must not be dispatched before that
-            begun, slices = self._monotonic(), Slices(self._monotonic)
-            snapshots = self._known.snapshots(pending.requirements())
-            # The plan takes from the snapshots.
-            before = {name: replace(each, capacity=each.capacity.copy()) for name, each in snapshots.items()}
-            # No name for the news: the last reference to a decision is in its batch.
-            batches = await slices.run(_in_batches(await self._plan(snapshots, now, slices), len(snapshots)))
-            self._planned_at = now
-            # A cycle that plans for seconds also commits pending reasons for as long, or none would ever be committed.
-            enough = self._monotonic() + min(self._monotonic() - begun, MOST_TELLING) * bool(slices.pauses)
-            while batches:
-                batch = batches.popleft()
-                await self._decide(batch, before, now, slices)
-                is_news = self._wake.is_set() and self._monotonic() >= enough
-                if is_news and not any(isinstance(each, Placed) for each in batch):
-                    break  # a new cycle is due, and commits the pending reasons that are left
-            while batches:  # freeing all batches at once takes long
-                batches.popleft()
-                await slices.give_way()
-            if self._is_next_due:
-                self._is_next_due = False
-                self.wake()
+            await self._grant_growth_safely(before_the_cycle=True)
+            await self._decide_on_queue()
+            await self._grant_growth_safely(before_the_cycle=False)
+
+    async def _grant_growth_safely(self, *, before_the_cycle: bool) -> None:
+        """Decide about growth; an internal error there must not delay the gangs that wait (logged)."""
+        try:
+            await self._grant_growth(before_the_cycle=before_the_cycle)
+        except errors.StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the edge of the pass
+            log.internal_error("growth", error)
+
+    async def _grant_growth(self, *, before_the_cycle: bool) -> None:
+        queues = self._queues()
+        forest = None if queues is None else queues.forest
+        growing = self._growth.growing(forest, before_the_cycle=before_the_cycle)
+        if growing:
+            snapshots = self._known.snapshots(self._cache.pending_queue.requirements())
+            slices = Slices(self._monotonic)
+            await self._growth.decide(growing, forest, snapshots, self._now(), slices)
+
+    async def _decide_on_queue(self) -> None:
+        pending = self._cache.pending_queue
+        await self._known.get_ready(pending.requirements())
+        now = self._now()  # a gang that arrived while the cycle waited must not be dispatched before that
+        begun, slices = self._monotonic(), Slices(self._monotonic)
+        snapshots = self._known.snapshots(pending.requirements())
+        # The plan takes from the snapshots.
+        before = {name: replace(each, capacity=each.capacity.copy()) for name, each in snapshots.items()}
+        # No name for the news: the last reference to a decision is in its batch.
+        batches = await slices.run(_in_batches(await self._plan(snapshots, now, slices), len(snapshots)))
+        self._planned_at = now
+        # A cycle that plans for seconds also commits pending reasons for as long, or none would ever be committed.
+        enough = self._monotonic() + min(self._monotonic() - begun, MOST_TELLING) * bool(slices.pauses)
+        while batches:
+            batch = batches.popleft()
+            await self._decide(batch, before, now, slices)
+            is_news = self._wake.is_set() and self._monotonic() >= enough
+            if is_news and not any(isinstance(each, Placed) for each in batch):
+                break  # a new cycle is due, and commits the pending reasons that are left
+        while batches:  # freeing all batches at once takes long
+            batches.popleft()
+            await slices.give_way()
+        if self._is_next_due:
+            self._is_next_due = False
+            self.wake()
 
     async def _plan(
         self, snapshots: Mapping[str, ClusterSnapshot], now: datetime, slices: Slices

@@ -16,15 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
+from dispatcher.api.spec_errors import one_line
+from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.lifecycle.growth import admissible, growth_of, requested
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.growth import GatedPod, GrowthRequest
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.quantity import in_words
-from dispatcher.core.model.record import ACTIVE, Record
+from dispatcher.core.model.record import ACTIVE, Change, Record
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.queues.accounts import tree_quotas
 from dispatcher.core.queues.forest import Forest
@@ -109,6 +111,30 @@ class Grant:
 class _Refusal(NamedTuple):
     reason: str
     message: str
+
+
+LEAST_BETWEEN_MESSAGES: Final = timedelta(minutes=1)
+"""The least time between two events of which only the message differs: amounts change with every other gang."""
+
+
+def change_of(grant: Grant, now: datetime) -> Change | None:
+    """The change that a decision makes; None if the record says the same already."""
+    record, request = grant.record, grant.request
+    if grant.pods:
+        return run_steps.grant(record, grant.amounts, request, grant.note, now)
+    known = record.growth_request
+    if request is None:
+        return None if known is None else run_steps.note_growth_request(record, None, now)
+    if known is not None and (known.pods, known.amounts, known.reason) == (
+        request.pods,
+        request.amounts,
+        request.reason,
+    ):
+        noted_at = record.last_event_at
+        is_recent = noted_at is not None and now - noted_at < LEAST_BETWEEN_MESSAGES
+        if one_line(request.message) == known.message or is_recent:
+            return None
+    return run_steps.note_growth_request(record, request, now)
 
 
 def goes_first(record: Record, forest: Forest | None) -> bool:

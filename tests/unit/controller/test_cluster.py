@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.api.names import ITEM_ANNOTATION, UID_LABEL
+from dispatcher.api.names import GROWTH_GATE, ITEM_ANNOTATION, UID_LABEL
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps
@@ -139,6 +139,33 @@ async def test_ended_pod_frees_capacity_and_wakes_the_scheduler_and_a_heartbeat_
         await until(lambda: it.ledger.free()["cpu"] == 8000)
         await asyncio.sleep(1)  # virtual
         assert it.capacity_changes == 2  # the node came, the pod ended
+
+
+def gated(name: str, *, has_gate: bool = True) -> Json:
+    """A pod of the RayCluster without a node, with the dispatcher's gate or admitted."""
+    pod = make_pod(name, node="", phase="Pending", of=AW, controller=RAY)
+    pod["spec"]["schedulingGates"] = [{"name": GROWTH_GATE}] if has_gate else []
+    return pod
+
+
+async def test_pod_that_waits_for_a_grant_wakes_the_scheduler_when_it_comes_and_goes(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    has(server, "nodes", make_node())
+    events = [
+        event("ADDED", gated("a"), 11),
+        event("MODIFIED", gated("a"), 12),
+        event("ADDED", gated("b"), 13),
+        event("MODIFIED", gated("b", has_gate=False), 14),
+        event("DELETED", gated("a"), 15),
+    ]
+    has(server, "pods", then=events)
+    dispatching = queue_steps.dispatch(make_record(), "hub", at(1)).after
+    record = creation_steps.created(dispatching, (make_ref(name="ray", uid="uid-of-ray"),), at(2)).after
+    async with running(client) as it:
+        it.cluster.track(record)
+        await until(lambda: len(it.pods_of) == 5)
+        assert it.capacity_changes == 4  # the node, two pods that come, one that goes
 
 
 async def test_removed_node_has_no_capacity(server: FakeApiServer, client: ClusterClient) -> None:

@@ -1,0 +1,101 @@
+"""Grants growth of running gangs: gathers the facts, lets the core decide, and commits.
+
+A pass costs nothing while no gang has pods that wait for a grant. The grants of one gang are one commit. The reconciler
+removes the gates of granted pods, so it is told of each record that was committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from dispatcher import log
+from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.controller.scheduling.committer import Committer
+from dispatcher.controller.scheduling.slices import Slices
+from dispatcher.core.model.incremental import Steps
+from dispatcher.core.model.record import Change
+from dispatcher.core.queues.forest import Forest
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.grants import (
+    Grant,
+    GrantFacts,
+    Growing,
+    change_of,
+    decide_in_steps,
+    goes_first,
+)
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang
+from dispatcher.core.scheduling.waiting_gangs import WaitingGangs
+from dispatcher.probes import Metrics
+
+
+class ActiveGangs(Protocol):
+    """Where a pass gets the gangs that hold capacity."""
+
+    def active_in_steps(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[Sequence[ActiveGang]]:
+        """Every gang that holds capacity, as queues see it."""
+
+
+class GrowthGranter:
+    """Runs passes over the growth requests; `on_decided` is called with the uid of each record that it committed."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        committer: Committer,
+        active: ActiveGangs,
+        on_decided: Callable[[str], None],
+        metrics: Metrics,
+    ) -> None:
+        self._cache = cache
+        self._committer = committer
+        self._active = active
+        self._on_decided = on_decided
+        self._metrics = metrics
+
+    def growing(self, forest: Forest | None, *, before_the_cycle: bool) -> list[Growing]:
+        """The gangs whose growth is to be decided: before the cycle only those of queues whose growth goes first."""
+        found = self._cache.growing()
+        if not before_the_cycle:
+            return found
+        return [each for each in found if goes_first(each.record, forest)]
+
+    async def decide(
+        self,
+        growing: Sequence[Growing],
+        forest: Forest | None,
+        snapshots: Mapping[str, ClusterSnapshot],
+        now: datetime,
+        slices: Slices,
+    ) -> None:
+        """Decide about these gangs, and commit what is new. Grants are taken from the snapshots."""
+        pending = self._cache.pending_queue
+        active: Sequence[ActiveGang] = ()
+        reservations = dict(pending.reservations) if forest is None else {}
+        if forest is not None:
+            active = await slices.run(self._active.active_in_steps(snapshots))
+        waiting = await slices.run(WaitingGangs.of(list(pending), forest, now, reservations))
+        facts = GrantFacts(forest, active, waiting, now, reservations)
+        grants = await slices.run(decide_in_steps(growing, facts, snapshots))
+        changes = {each.record.uid: change for each in grants if (change := _change_safely(each, now))}
+        committed = {record.uid for record in await self._committer.commit_all(list(changes.values()))}
+        for uid in committed:
+            self._on_decided(uid)
+        self._observe((each for each in grants if each.record.uid in committed), now)
+
+    def _observe(self, grants: Iterable[Grant], now: datetime) -> None:
+        for grant in grants:
+            for pod in grant.pods:
+                waited = now - datetime.fromisoformat(pod.created_at)
+                self._metrics.growth_grant_seconds.observe(max(0.0, waited.total_seconds()))
+
+
+def _change_safely(grant: Grant, now: datetime) -> Change | None:
+    """The change of one decision; None if nothing is new, or if it raises, which must not end the others (logged)."""
+    try:
+        return change_of(grant, now)
+    except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the pass of the others
+        log.internal_error("scheduler", error, appwrapper=grant.record.uid)
+        return None

@@ -1,0 +1,143 @@
+"""Growth of running gangs in the scheduler: decided after the cycle or before it, and committed only if it is news."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.queue import Elastic, Queue, Quota
+from dispatcher.core.scheduling.capacity import Gate, Pod, PodPhase
+from dispatcher.probes import Metrics
+from tests.builders import at
+from tests.unit.controller.test_scheduler import dispatch_of
+from tests.unit.controller.test_scheduler_queues import START, is_woken, put, scheduler_of
+from tests.unit.controller.world import World
+
+CPU = Resources({"cpu": 1000})
+
+
+def ray(world: World, cpu: int = 2, queue: str = "default", **fields: object) -> Record:
+    """A running gang with its pod on the hub's node of 8 cpus."""
+    record = put(world, "ray", cpu, queue, Phase.RUNNING, **fields)
+    pod = Pod("ray-0", record.gang.demand, "n1", PodPhase.RUNNING, owner=record.uid, can_be_gated=True)
+    world.ledger.set_pod(pod)
+    return record
+
+
+def ask(world: World, record: Record, pods: int, seconds: float = START) -> None:
+    """The gang gets more pods of one cpu each, which the dispatcher's gate stops."""
+    for number in range(pods):
+        gate = Gate("default", f"ray-{number + 1}", f"{at(seconds):%Y-%m-%dT%H:%M:%SZ}")
+        name = f"ray-{number + 1}"
+        world.ledger.set_pod(Pod(name, CPU, owner=record.uid, gate=gate, can_be_gated=True))
+
+
+def message_of(world: World, record: Record) -> str:
+    request = world.record(record.uid).growth_request
+    return request.message if request else ""
+
+
+async def test_growth_that_fits_is_granted_in_one_commit_and_its_room_is_taken(world: World) -> None:
+    record = ray(world)
+    ask(world, record, 3)
+    metrics = Metrics()
+    scheduler = dispatch_of(world)
+    scheduler._growth._metrics = metrics  # noqa: SLF001  # to read them
+    await scheduler.cycle()
+
+    assert world.store.batches == [[("ray", "granted")]]
+    assert world.taken_in == [record.uid]  # the reconciler admits the pods
+    assert world.record(record.uid).held == CPU * 5
+    assert world.ledger.free()["cpu"] == 3000  # before any of them is admitted
+    assert metrics.registry.get_sample_value("dispatcher_growth_grant_seconds_count") == 3
+    await scheduler.cycle()
+    assert len(world.store.batches) == 1
+
+
+async def test_growth_that_waits_is_noted_once_and_again_once_more_pods_wait(world: World) -> None:
+    record = ray(world, 8)
+    ask(world, record, 1)
+    scheduler = dispatch_of(world)
+    await scheduler.cycle()
+    await scheduler.cycle()
+    assert world.store.batches == [[("ray", "growth-waits")]]
+    assert message_of(world, record) == "1 more pod waits (cpu 1): cluster hub: cpu: needs 1, 0 free"
+    ask(world, record, 2)
+    await scheduler.cycle()
+    assert len(world.store.batches) == 2
+    for name in ("ray-1", "ray-2"):
+        world.ledger.remove_pod(name)
+    await scheduler.cycle()
+    assert world.record(record.uid).growth_request is None
+    await scheduler.cycle()
+    assert len(world.store.batches) == 3
+
+
+async def test_changed_message_alone_is_committed_at_most_once_a_minute(world: World) -> None:
+    record = ray(world, 6)
+    ask(world, record, 1)
+    world.ledger.set_pod(Pod("foreign", CPU * 2, "n1", PodPhase.RUNNING))
+    scheduler = dispatch_of(world)
+    await scheduler.cycle()
+    world.ledger.set_pod(Pod("more", CPU, "n1", PodPhase.RUNNING))
+    await scheduler.cycle()
+    assert message_of(world, record).endswith("cpu: needs 1, 0 free")
+    known = world.record(record.uid)
+    world.cache.put(replace(known, last_event_at=at(-100)))
+    await scheduler.cycle()
+    assert message_of(world, record).endswith("cpu: needs 1, -1 free")
+
+
+@pytest.mark.parametrize(
+    ("elastic", "phase", "granted"),
+    [
+        pytest.param(Elastic.LAST, Phase.DISPATCHING, 0, id="the-gang-that-waited-goes-first"),
+        pytest.param(Elastic.FIRST, Phase.QUEUED, 2, id="growth-goes-first"),
+    ],
+)
+async def test_queue_says_whether_growth_goes_before_the_gangs_that_wait(
+    world: World, elastic: Elastic, phase: Phase, granted: int
+) -> None:
+    queues = (Queue("a", None, {"cpu": Quota(8000)}, elastic=elastic),)
+    record = ray(world, 2, "a")
+    waits = put(world, "waits", 6, "a", created_at=at(0))
+    ask(world, record, 2)
+    await scheduler_of(world, queues).cycle()
+    assert world.record(waits.uid).phase is phase
+    assert world.record(record.uid).grown == CPU * granted
+
+
+async def test_growth_waits_behind_a_gang_of_its_queue_and_goes_once_that_is_dispatched(world: World) -> None:
+    queues = (Queue("a", None, {"cpu": Quota(8000)}),)
+    record = ray(world, 2, "a")
+    waits = put(world, "waits", 6, "a", created_at=at(0))
+    ask(world, record, 1)
+    world.ledger.set_pod(Pod("foreign", CPU * 2, "n1", PodPhase.RUNNING))
+    scheduler = scheduler_of(world, queues)
+    await scheduler.cycle()
+    assert message_of(world, record) == (
+        "1 more pod waits (cpu 1): default/waits was queued before in queue a, and waits"
+    )
+    world.cache.put(replace(world.record(waits.uid), phase=Phase.SUSPENDED))
+    await scheduler.cycle()
+    assert world.record(record.uid).grown == CPU
+    assert message_of(world, record) == ""
+
+
+async def test_internal_error_about_growth_delays_no_gang(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(world, ray(world), 1)
+    waits = put(world, "waits", 2, "default")
+    scheduler = dispatch_of(world)
+
+    def fail(**_arguments: object) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(scheduler, "_grant_growth", fail)
+    await scheduler._cycle_safely()  # noqa: SLF001  # as its loop does
+    assert world.record(waits.uid).phase is Phase.DISPATCHING
+    assert not is_woken(scheduler)
