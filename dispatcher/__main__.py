@@ -5,7 +5,6 @@ The commands parse and then call the modules that do the work.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import gc
 import os
@@ -182,6 +181,8 @@ def run(
 
     kinds = read_kinds(settings.kinds_file)
     gc.disable()  # imported objects live on: looking at them for garbage takes a tenth of the start
+    import asyncio
+
     from dispatcher import app  # as in `migrate`
 
     gc.freeze()  # else the first collection looks at all of them

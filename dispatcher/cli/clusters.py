@@ -6,7 +6,6 @@ subcommand the database describes the clusters, and nothing is imported that onl
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +16,7 @@ import typer
 from dispatcher import errors
 from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
 from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.cli import coroutines
 from dispatcher.cli.examples import examples
 from dispatcher.cli.listing import CLUSTERS, CLUSTERS_WIDE, NO_CLUSTERS, as_json, as_table, as_wide_table
 from dispatcher.cli.live_capacity import with_age
@@ -281,7 +281,7 @@ def _members(hub: Hub) -> Json:
         return HubClient(api, DEFAULT_NAMESPACE).members()
 
     try:
-        return asyncio.run(on_hub(hub, members, HUB_SECONDS))
+        return coroutines.run(on_hub(hub, members, HUB_SECONDS))
     except errors.DispatcherError as error:
         if not isinstance(error.__cause__, errors.NotFound):  # then the hub has no members
             note(f"The free capacity is that of the last sample: {error}")
@@ -305,7 +305,7 @@ def own_namespace(pod_namespace: Path = POD_NAMESPACE) -> str:
 def _on_hub(hub: Hub, namespace: str, act: Callable[[HubClient], Awaitable[None]]) -> None:
     from dispatcher.cli.hub_client import HubClient, on_hub
 
-    asyncio.run(on_hub(hub, lambda api: act(HubClient(api, namespace))))
+    coroutines.run(on_hub(hub, lambda api: act(HubClient(api, namespace))))
 
 
 def _shown(listed: Json, output: Output | None) -> str:

@@ -6,7 +6,6 @@ Both read the queue and the leader's last snapshot from the database, and decide
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from dispatcher.cli import coroutines
 from dispatcher.cli.appwrapper_names import NameIfAny, check_one_of, find_appwrappers, name_in_database
 from dispatcher.cli.options import DOCUMENTS, Format, Output, is_given, namespace_option
 from dispatcher.cli.output import put, shown_as, terminal_width
@@ -22,7 +22,6 @@ from dispatcher.cli.sources import DatabaseUrl as DatabaseUrlOrHub
 from dispatcher.cli.sources import Namespace as NamespaceOfSource
 from dispatcher.cli.sources import needs_database, reading_hub, reads_database
 from dispatcher.cli.user_options import AllNamespaces, Context, Hub, Kubeconfig, Selector
-from dispatcher.core.model.record import Phase
 from dispatcher.errors import ClusterError, CommandFailed, InvalidFile, SettingsError
 from dispatcher.text import one_line
 
@@ -215,6 +214,7 @@ def would(
         raise typer.BadParameter("--context is one of a kubeconfig: give --kubeconfig or KUBECONFIG, too")
     from dispatcher.cli.documents import LARGEST_FILE
     from dispatcher.cli.manifests import objects_in
+    from dispatcher.core.model.record import Phase
 
     files = [(getattr(each, "name", "<stdin>"), each.read(LARGEST_FILE + 1)) for each in filename]
     written = [(name, raw) for name, content in files for raw in objects_in(name, content)]
@@ -285,6 +285,8 @@ def _with_facts(
 
 def _ask_hub(proposals: list[Proposal], hub: Hub) -> dict[str, HubFacts]:
     """The facts of each proposal, by uid; empty, with a note, if no hub is named or the hub does not answer."""
+    import asyncio
+
     from dispatcher.cli.author_client import AuthorClient
     from dispatcher.kube.discovery import Discovery
     from dispatcher.kube.user_client import AsyncUserClient, UserClient
@@ -301,7 +303,7 @@ def _ask_hub(proposals: list[Proposal], hub: Hub) -> dict[str, HubFacts]:
         note("Without --kubeconfig or KUBECONFIG, rights of the author do not count.")
         return {}
     try:
-        return asyncio.run(ask())
+        return coroutines.run(ask())
     except (ClusterError, SettingsError, TimeoutError) as error:
         why = one_line(str(error)) or "no answer in time"
         note(f"The hub does not say it, so rights of the author do not count: {why}")
@@ -328,7 +330,7 @@ def _read(database_url: str) -> Snapshot:
 
     check_way(database_url)
     with patience():
-        snapshot = asyncio.run(read_snapshot(database_url, TIMEOUT))
+        snapshot = coroutines.run(read_snapshot(database_url, TIMEOUT))
     if snapshot.taken_at is None:
         raise CommandFailed(_NO_SNAPSHOT)
     if not snapshot.has_leader:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Final
 
-from dispatcher.core.model.record import Phase
-from dispatcher.core.status.phases import phase_in
 from dispatcher.text import one_line, text_of
 
 Json = dict[str, Any]
@@ -45,6 +43,10 @@ def wait_for(appwrapper: Json, goal: Goal) -> Wait:
 
 def progress(appwrapper: Json) -> str:
     """The state in one line, with the cluster of a gang that has one and the reason of a gang that waits or failed."""
+    # Imported here, because all commands import this module, and few ask for a phase.
+    from dispatcher.core.model.record import Phase
+    from dispatcher.core.status.phases import phase_in
+
     status = appwrapper.get("status") or {}
     if appwrapper["metadata"].get("deletionTimestamp"):
         return "is being deleted"

@@ -6,7 +6,6 @@ database `queue` and `show` read the statuses of AppWrappers.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from dispatcher.cli import coroutines
 from dispatcher.cli.appwrapper_names import NameIfAny, check_one_of, find_appwrappers, name_in_database
 from dispatcher.cli.describe import as_text, as_value
 from dispatcher.cli.durations import duration
@@ -61,7 +61,6 @@ from dispatcher.cli.sources import needs_database, reading_hub, reads_database
 from dispatcher.cli.tables import Heading
 from dispatcher.cli.user_options import ALL_NAMESPACES, AllNamespaces, Context, Kubeconfig, Selector
 from dispatcher.cli.watching import Every, Watch, is_watched, watch
-from dispatcher.core.model.record import Phase
 from dispatcher.errors import CommandFailed
 from dispatcher.store.reports import COLUMN_OF, Description, Filter, GroupBy, Period, Report, Row, Window
 
@@ -155,14 +154,20 @@ class Outcome(StrEnum):
 
 def _states(incomplete: str) -> list[str]:
     """The states that begin so, in any case, for completion."""
+    from dispatcher.core.model.record import Phase
+
     return [each for each in Phase if each.lower().startswith(incomplete.lower())]
 
 
 def _checked_state(written: str) -> str:
-    """The state as all screens spell it; raises `BadParameter` for another word."""
+    """The state as all screens spell it, or nothing; raises `BadParameter` for another word."""
+    if not written:
+        return ""
+    from dispatcher.core.model.record import Phase
+
     for each in Phase:
-        if written.lower() in ("", each.lower()):
-            return each if written else ""
+        if written.lower() == each.lower():
+            return each
     raise typer.BadParameter(f"{written!r} is not one of {', '.join(map(repr, map(str, Phase)))}")
 
 
@@ -454,7 +459,7 @@ def sql(
     check_way(database_url)
     most = limit or (ROWS_ON_TERMINAL if sys.stdout.isatty() else None)
     with patience():
-        found = asyncio.run(answer(database_url, query, duration(timeout), most))
+        found = coroutines.run(answer(database_url, query, duration(timeout), most))
     if found.asked_as:
         note(
             f"There is no role {READER} that {found.asked_as} may use: asked with the rights of {found.asked_as}."

@@ -5,12 +5,12 @@ The snapshot and the functions that estimate take long to import, so they are im
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from dispatcher.cli import coroutines
 from dispatcher.cli.query import check_way
 from dispatcher.errors import StoreError
 from dispatcher.store.reports import Description, Report, Row
@@ -80,7 +80,7 @@ def starts_of(uids: Collection[str], database_url: str) -> Mapping[str, Start]:
 
     check_way(database_url)
     try:
-        snapshot = asyncio.run(read_snapshot(database_url, TIMEOUT))
+        snapshot = coroutines.run(read_snapshot(database_url, TIMEOUT))
     except StoreError as error:
         reason = f"the leader's snapshot cannot be read: {one_line(str(error))}"
         return dict.fromkeys(uids, Start(unknown=reason))

@@ -6,7 +6,6 @@ answer in time.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from typing import Annotated, Final, TypeVar
 import typer
 
 from dispatcher.api.spec_errors import one_line
+from dispatcher.cli import coroutines
 from dispatcher.cli.durations import NotWritten, duration, moment
 from dispatcher.cli.examples import examples
 from dispatcher.cli.options import namespace_option
@@ -161,7 +161,7 @@ def ask(url: str, question: Callable[[Reports], Awaitable[Found]]) -> Found:
             return await question(there)
 
     with patience():
-        return asyncio.run(asked())
+        return coroutines.run(asked())
 
 
 def since_until(since: str, until: str) -> Window:

@@ -6,7 +6,6 @@ gangs of one queue come from the database. Every command is safe to repeat.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
@@ -15,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from dispatcher import errors
+from dispatcher.cli import coroutines
 from dispatcher.cli.examples import examples
 from dispatcher.cli.options import DOCUMENTS, Format, Output, as_typed, check_no_options
 from dispatcher.cli.output import (
@@ -242,7 +242,7 @@ def _on_hub(hub: Hub, act: Callable[[QueueClient], Awaitable[_Answer]]) -> _Answ
     from dispatcher.cli.hub_client import on_hub
     from dispatcher.cli.queue_client import QueueClient
 
-    return asyncio.run(on_hub(hub, lambda api: act(QueueClient(api))))
+    return coroutines.run(on_hub(hub, lambda api: act(QueueClient(api))))
 
 
 def _patiently(look: Callable[[], str]) -> str:
@@ -276,7 +276,7 @@ def _holders(database_url: str) -> QueueGangs | None:
 
     check_way(database_url)
     with patience():
-        snapshot = asyncio.run(read_snapshot(database_url, TIMEOUT))
+        snapshot = coroutines.run(read_snapshot(database_url, TIMEOUT))
     if not snapshot.rules.has_queues:
         return None
     active = [each.active for each in snapshot.world.running if each.active is not None]

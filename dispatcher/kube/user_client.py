@@ -6,7 +6,6 @@ the standard library. A client is for one thread. Errors are those of `dispatche
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -253,4 +252,6 @@ class AsyncUserClient:
 
 
 async def _in_thread(call: Callable[[], _Answer]) -> _Answer:
+    import asyncio  # most commands call a `UserClient` itself, and need no event loop
+
     return await asyncio.to_thread(call)

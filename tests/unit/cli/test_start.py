@@ -25,7 +25,7 @@ TYPER = {"pydantic"}
 SHOW = """
 import sys
 {statement}
-print(" ".join(sorted({{name.partition(".")[0] for name in sys.modules}})))
+print(" ".join(sys.modules))
 """
 PARSED = """
 sys.argv = ["dispatcher", {words}]
@@ -40,9 +40,14 @@ NOWHERE = "postgresql://nobody@localhost:1/nothing"
 
 def imported(statement: str) -> set[str]:
     """The libraries that a statement imports in a process of its own."""
+    return {name.partition(".")[0] for name in modules(statement)}.intersection(LIBRARIES)
+
+
+def modules(statement: str) -> set[str]:
+    """All modules that a statement imports in a process of its own."""
     command = [sys.executable, "-c", SHOW.format(statement=statement)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)  # noqa: S603  # our own
-    return set(done.stdout.splitlines()[-1].split()).intersection(LIBRARIES)
+    return set(done.stdout.splitlines()[-1].split())
 
 
 @pytest.mark.parametrize(
@@ -103,6 +108,38 @@ def test_demand_imports_only_what_reads_a_file() -> None:
 
 def test_help_imports_none_of_them() -> None:
     assert imported(PARSED.format(words="'--help'")) == set()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["plan", "-f", "/dev/null"],
+        ["demand", "-f", "/dev/null"],
+        ["running", "-A", "--kubeconfig", "/dev/null"],
+        ["nodes", "--kubeconfig", "/dev/null"],
+        ["hold", "train", "--kubeconfig", "/dev/null"],
+    ],
+    ids=" ".join,
+)
+def test_command_without_coroutines_imports_no_event_loop(words: list[str]) -> None:
+    assert "asyncio" not in modules(PARSED.format(words=", ".join(map(repr, words))))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["history", "--database-url", NOWHERE],
+        ["usage", "--database-url", NOWHERE],
+        ["sql", "SELECT 1", "--database-url", NOWHERE],
+        ["clusters", "--database-url", NOWHERE],
+        ["clusters", "list", "--kubeconfig", "/dev/null"],
+    ],
+    ids=" ".join,
+)
+def test_command_that_reads_no_gang_imports_no_records(words: list[str]) -> None:
+    assert "dispatcher.core.model.record" not in modules(PARSED.format(words=", ".join(map(repr, words))))
 
 
 def test_dispatcher_that_runs_does_not_import_what_migrates() -> None:
