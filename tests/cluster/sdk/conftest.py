@@ -60,6 +60,7 @@ async def make_notebook(
     """Opens notebooks that have imported a release and logged in."""
     environment = {
         "HOME": str(tmp_path),
+        "KUBECONFIG": str(world.plane.kubeconfig),
         "PATH": os.defpath,
         "PYTHONPATH": str(sdk_environment / release.version),
         "http_proxy": ingress_controller.url,
@@ -68,7 +69,7 @@ async def make_notebook(
     async with AsyncExitStack() as stack:
 
         async def open_notebook() -> Notebook:
-            python = sdk_environment / "env" / "bin" / "python"
+            python = sdk_environment / release.environment / "bin" / "python"
             notebook = await stack.enter_async_context(Notebook.open(python, environment))
             await notebook.run(release.imports)
             await notebook.run(

@@ -13,12 +13,14 @@ class Release:
     """One release, and what it is told so that it works by AppWrappers on plain Kubernetes.
 
     `domain` is where the release has an Ingress lead to the dashboard of each cluster, wrapped beside it; "" if it
-    wraps none. Without one `wait_ready` can wait for the cluster, not for its dashboard.
+    wraps none. Without one `wait_ready` can wait for the cluster, not for its dashboard. `environment` is the folder of
+    the Python that has what the release requires.
     """
 
     version: str
     imports: str
     domain: str = ""
+    environment: str = "env"
     cluster: dict[str, Any] = field(default_factory=dict)
     queue: dict[str, Any] = field(default_factory=dict)
 
@@ -59,4 +61,11 @@ from codeflare_sdk import KubeConfigFileAuthentication, get_cluster, list_all_cl
         cluster={"mcad": True},
         queue={"mcad": True},
     ),
+)
+
+# The newest, which makes no AppWrappers any more: docs/codeflare-sdk.md has the cells that do. They import themselves.
+AUTOSCALING = Release(
+    "0.40.1",
+    imports="from codeflare_sdk import KubeConfigFileAuthentication",
+    environment="env-0.40.1",
 )
