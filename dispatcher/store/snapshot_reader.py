@@ -16,6 +16,7 @@ from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules, world_of
 from dispatcher.core.scheduling.world import World
+from dispatcher.errors import SchemaMismatch
 from dispatcher.store.connections import connected, only_read
 from dispatcher.store.gang_rows import queued_or_running_of
 from dispatcher.store.snapshot_document import facts_of
@@ -39,7 +40,10 @@ class Snapshot:
 
 
 async def read_snapshot(url: str, timeout: timedelta) -> Snapshot:
-    """The facts of the next cycle, from one state of the database; each query ends after `timeout`."""
+    """The facts of the next cycle, from one state of the database; each query ends after `timeout`.
+
+    Raises `SchemaMismatch` if the database is older than this code.
+    """
     async with connected(
         url, statement_timeout=timeout, lock_timeout=timeout, grace=timeout / 6
     ) as connection:
@@ -57,7 +61,7 @@ async def read_snapshot(url: str, timeout: timedelta) -> Snapshot:
 
 def _snapshot(clusters: list[dict[str, Any]], rows: list[dict[str, Any]], now: datetime) -> Snapshot:
     facts = [facts_of(each["body"], each["taken_at"]) for each in clusters]
-    records = {row["uid"]: queued_or_running_of(row) for row in rows}
+    records = {row["uid"]: _record_of(row) for row in rows}
     taken_at = {each.cluster.name: each.taken_at for each in facts}
     released = {
         row["uid"]
@@ -73,6 +77,16 @@ def _snapshot(clusters: list[dict[str, Any]], rows: list[dict[str, Any]], now: d
         has_leader=any(each["has_leader"] for each in clusters),
         surveys={each.cluster.name: each.defaults for each in facts},
     )
+
+
+def _record_of(row: dict[str, Any]) -> Record:
+    try:
+        return queued_or_running_of(row)
+    except KeyError as missing:
+        # The view of an older revision has fewer columns.
+        raise SchemaMismatch(
+            f"the database does not have {missing} of an AppWrapper yet; an operator runs: dispatcher migrate"
+        ) from missing
 
 
 def _is_since(updated_at: datetime, taken_at: datetime | None) -> bool:

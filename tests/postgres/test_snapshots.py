@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -32,15 +33,15 @@ from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.world import Cluster, RunningGang, RunningPods
-from dispatcher.errors import Fenced, StoreError
-from dispatcher.store import reader
+from dispatcher.errors import Fenced, SchemaMismatch, StoreError
+from dispatcher.store import migrate, reader
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
 from dispatcher.store.snapshot_document import compressed
 from dispatcher.store.snapshot_reader import read_snapshot
 from dispatcher.store.snapshots import SnapshotStore
-from tests.postgres.changes import GANG, LATER, make_created, make_submit, rows_of
+from tests.postgres.changes import GANG, LATER, forget_replay, make_created, make_submit, rows_of
 from tests.postgres.test_migrations import with_user
 from tests.postgres.test_reader import tenant
 
@@ -376,6 +377,18 @@ async def test_a_snapshot_of_another_release_is_refused(bench: Bench, database_u
 
 
 # --- who may read ---------------------------------------------------------------------------------------------
+
+
+async def test_database_of_an_older_revision_is_refused_in_a_sentence(
+    bench: Bench, database_url: str
+) -> None:
+    await bench.commit(make_submit("a"))
+    forget_replay(database_url)
+    await asyncio.to_thread(migrate.downgrade, database_url, "0023")
+    with pytest.raises(
+        SchemaMismatch, match="'unprovisioned' of an AppWrapper yet; an operator runs: dispatcher migrate"
+    ):
+        await read_snapshot(database_url, TIMEOUT)
 
 
 async def test_the_reader_sees_the_views_and_no_table(bench: Bench, database_url: str) -> None:
