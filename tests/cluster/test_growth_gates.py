@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dispatcher.api.names import GROWTH_GATE
 from testbed.proxy import Exchange
 from tests.cluster.dispatch_queues import Declare
-from tests.cluster.growing import is_gated, scale, until_gated, workers
+from tests.cluster.growing import scale, until_gated
 from tests.cluster.manifests import appwrapper, autoscaling, item
 from tests.cluster.mortal import Mortal, When
 from tests.cluster.wires import wires_of
@@ -49,17 +51,21 @@ async def test_pods_start_by_themselves_where_growth_is_charged_once_it_has_happ
     assert "grew" in await world.until_history("ray", "grew")
 
 
-async def test_pod_is_admitted_by_the_dispatcher_after_the_one_that_was_killed_before_it_could(
-    world: World,
+@pytest.mark.parametrize("when", When)
+async def test_granted_pod_is_admitted_by_the_dispatcher_after_the_one_that_was_killed_meanwhile(
+    world: World, when: When
 ) -> None:
     async with wires_of(world) as wires:
         mortal = Mortal(wires)
         await mortal.start()
-        strike = mortal.at(wires.api.rules, admits, When.BEFORE)
         await world.create(appwrapper("ray", item(autoscaling("ray"))))
+        await world.until_state("ray", "Running")
+        strike = mortal.at(wires.api.rules, admits, when)
+
+        await scale(world, "ray", 2)
         await strike.done.wait()
 
-        await world.until_state("ray", "Running")
-        (worker,) = await workers(world, "ray")
-        assert not is_gated(worker)
+        await until_gated(world, "ray", running=2, gated=0)
         mortal.spare()
+        assert (await world.causes("ray")).count("granted") == 1
+        assert "shrank" not in await world.causes("ray")
