@@ -52,8 +52,10 @@ ELSEWHERE = {
     Cause.PROVISIONED,
     Cause.PROVISIONING_FAILED,
     Cause.PROVISIONING_REFUSED,
+    Cause.GRANTED,
+    Cause.GROWTH_WAITS,
 }
-"""What test_lives.py and test_provisioning.py have, beside this folder."""
+"""What test_lives.py, test_provisioning.py and test_growth_requests.py have, beside this folder."""
 
 
 def test_the_lives_leave_nothing_out(past: Past) -> None:
