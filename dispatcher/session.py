@@ -160,7 +160,7 @@ class Session:
             self._clusters, self._cache, self._queue.add, self._wake_scheduler
         )
         self._recorder = EventRecorder(process.client, time.monotonic)
-        self._steps = StepRecorder(process.metrics, self._recorder)
+        self._steps = StepRecorder(process.metrics, self._recorder, process.kinds)
         self._loop_report = self._make_loop_report()
         self._committer = Committer(self._store, self._cache, self._announce)
         self._informer = AppWrapperInformer(

@@ -9,6 +9,7 @@ from typing import Final
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.output import Column, as_table, how_long, plain, prose, text, value
 from dispatcher.cli.tables import Heading, span
+from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.store.reports import Description, Row
 
 ATTEMPTS: Final = (
@@ -111,10 +112,28 @@ def _block(story: Description) -> str:
     facts = [
         *_facts(_FACTS, story.job),
         ("Holds", holds(story.job, story.holding)),
+        ("Growth", _growth(story)),
         *(_facts(_FACTS_OF_WAITING, story.waiting) if story.waiting else ()),
     ]
     states = ", ".join(f"{row['state']} {span(float(str(row['seconds'])))}" for row in story.states)
     return block(f"{story.job['namespace']}/{story.job['name']}", [*facts, ("In states", states)])
+
+
+def _growth(story: Description) -> str:
+    """Why growth of the gang waits, by its last event about growth; empty if none waits."""
+    if story.holding is None:
+        return ""
+    told = [each for each in story.timeline if each["cause"] in _ABOUT_GROWTH]
+    last = told[-1] if told else {"cause": Cause.DISPATCHED}
+    if last["cause"] == Cause.DISPATCHED or not last["reason"]:
+        return ""
+    # The event of a grant in part has the reason why the rest waits, and the words of the grant.
+    return ": ".join(
+        filter(None, (text(last["reason"]), text(last["message"]) * (last["cause"] == Cause.GROWTH_WAITS)))
+    )
+
+
+_ABOUT_GROWTH: Final = frozenset({Cause.DISPATCHED, Cause.GRANTED, Cause.GROWTH_WAITS})
 
 
 def _moment(story: Description, *, is_wide: bool) -> Column:

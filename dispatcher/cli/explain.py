@@ -433,5 +433,9 @@ def _not_pending(record: Record, output: Output | None) -> str:
         known = {"name": record.name, "namespace": record.namespace, "uid": record.uid, "state": record.phase}
         return shown_as([known], output)
     where = f" on {record.attempt.cluster}" if record.attempt and record.has_objects else ""
-    why = ": ".join(filter(None, (record.reason, record.message)))
+    growth = record.growth_request
+    told = (
+        (growth.reason, growth.message) if growth and not record.reason else (record.reason, record.message)
+    )
+    why = ": ".join(filter(None, told))
     return one_line(f"{record.key} is {record.phase}{where}{f': {why}' if why else ''}.")

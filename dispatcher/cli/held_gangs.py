@@ -60,6 +60,8 @@ class HeldGang:
     held: Resources | None
     since: datetime | None
     limit: timedelta | None
+    growth: Json | None = None
+    """The growth that waits for a grant, as the status has it; None if none waits."""
 
     @property
     def key(self) -> str:
@@ -126,6 +128,7 @@ def _gang(raw: Json, namespace_labels: Mapping[str, Mapping[str, str]]) -> HeldG
         None if demand is None else demand.highest(_grown(status)),
         _since(status.get("conditions") or ()),
         None if spec is None else spec.scheduling.dispatch_duration.limit,
+        status.get("growth") or None,
     )
 
 

@@ -12,6 +12,7 @@ from dispatcher.cli.output import UNKNOWN, text
 from dispatcher.cli.tables import Heading, relative, table
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.resources import Resources, gpus
+from dispatcher.text import name_of
 
 HEADINGS: Final = (
     Heading("NAME", is_namespaced=True),
@@ -24,7 +25,10 @@ HEADINGS: Final = (
     Heading("SINCE"),
     Heading("ENDS BY", 1),
 )
-WIDE_HEADINGS: Final = (*HEADINGS, *map(Heading, ("STATE", "PODS", "DEMAND", "HELD", "NODE LIST")))
+WIDE_HEADINGS: Final = (
+    *HEADINGS,
+    *map(Heading, ("STATE", "PODS", "DEMAND", "HELD", "GROWTH WAITS", "NODE LIST")),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,20 @@ class RunningReport:
 
 def _more(row: _Row) -> tuple[str, ...]:
     pods = UNKNOWN if row.pods is None else f"{sum(1 for each in row.pods if each.node)}/{len(row.pods)}"
-    return (row.gang.state, pods, amounts(row.gang.demand), amounts(row.gang.held), ",".join(row.nodes))
+    return (
+        row.gang.state,
+        pods,
+        amounts(row.gang.demand),
+        amounts(row.gang.held),
+        _growth(row.gang),
+        ",".join(row.nodes),
+    )
+
+
+def _growth(gang: HeldGang) -> str:
+    """How many pods of a gang wait for a grant, and why; empty if none waits."""
+    growth = gang.growth or {}
+    return f"{text(growth.get('pods'))}: {name_of(growth.get('reason'))}" if growth else ""
 
 
 def amounts(resources: Resources | None) -> str:
@@ -121,6 +138,7 @@ def _value(row: _Row) -> dict[str, Any]:
         "pods": None if pods is None or bound is None else {"live": len(pods), "bound": len(bound)},
         "demand": None if gang.demand is None else dict(gang.demand),
         "held": None if gang.held is None else dict(gang.held),
+        "growth": gang.growth,
         "since": gang.since.isoformat() if gang.since else None,
         "endsBy": gang.ends_by.isoformat() if gang.ends_by else None,
     }

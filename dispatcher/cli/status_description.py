@@ -166,6 +166,7 @@ class StatusDescription(AppWrapperStatus):
         yield "Cluster", text(job["last_cluster"])
         yield "Pods", ", ".join(f"{status[word]} {word.lower()}" for word in POD_COUNTS if status.get(word))
         yield "Unhealthy", self._unhealthy()
+        yield "Growth", self._growth()
         yield "Submitted", text(job["submitted_at"])
         yield "Kept until", text(time_in(status.get("keptUntil")))
         if self.is_queued:
@@ -177,7 +178,14 @@ class StatusDescription(AppWrapperStatus):
             yield "Would go", repair_of(self.waiting)
 
     def _unhealthy(self) -> str:
-        found = self.status.get("unhealthy") or {}
+        return self._lasting("unhealthy")
+
+    def _growth(self) -> str:
+        return self._lasting("growth")
+
+    def _lasting(self, field: str) -> str:
+        """The reason and the message of a field of the status, and for how long it lasts; empty without the field."""
+        found = self.status.get(field) or {}
         since = time_in(found.get("since"))
         said = [text_of(found.get("reason")), text_of(found.get("message"))]
         return ": ".join(filter(None, said)) + (f", for {age(since, self.now)}" if since else "")

@@ -119,6 +119,6 @@ class StatusExplanation(AppWrapperStatus):
         if self.phase is None and not self.waiting:
             return f"{self.key} has no status: no dispatcher has seen it yet."
         where = f" on {name_of(status['cluster'])}" if status.get("cluster") else ""
-        told = status.get("unhealthy") or self.failure or self.waiting
+        told = status.get("unhealthy") or self.failure or self.waiting or status.get("growth") or {}
         why = ": ".join(filter(None, (text_of(told.get("reason")), text_of(told.get("message")))))
         return f"{self.key} is {self.phase or OUTSIDE}{where}{f': {why}' if why else ''}."

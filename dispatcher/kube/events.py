@@ -1,4 +1,4 @@
-"""Writes Kubernetes Events about AppWrappers, at a limited rate.
+"""Writes Kubernetes Events about AppWrappers and their wrapped objects, at a limited rate.
 
 One sender takes Events from a bounded queue; an Event that finds no room or cannot be written is dropped and counted.
 Namespaces take turns. If the queue is full, the namespace with the most Events in it loses its newest one.
@@ -27,9 +27,10 @@ LONGEST_MESSAGE: Final = 1024  # the API server's own limit
 
 @dataclass(frozen=True, slots=True)
 class EventAbout:
-    """One Event to be written about one AppWrapper."""
+    """One Event to be written about one AppWrapper, or about one wrapped object in the hub."""
 
-    group: str
+    api_version: str
+    kind: str
     namespace: str
     name: str
     uid: str
@@ -114,8 +115,8 @@ def _body(event: EventAbout) -> Json:
         "kind": "Event",
         "metadata": {"generateName": f"{event.name[:200]}.", "namespace": event.namespace},
         "involvedObject": {
-            "apiVersion": f"{event.group}/{names.APPWRAPPER_VERSION}",
-            "kind": names.APPWRAPPER_KIND,
+            "apiVersion": event.api_version,
+            "kind": event.kind,
             "namespace": event.namespace,
             "name": event.name,
             "uid": event.uid,

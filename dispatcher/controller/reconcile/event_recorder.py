@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from dispatcher import log
+from dispatcher.api import names
+from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.core.kinds.podsets import can_grow
+from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.record import Change, Record
-from dispatcher.core.status.events import UserEvent, user_event_of, warnings_event_of
+from dispatcher.core.model.record import Change, ObjectRef, Record
+from dispatcher.core.status.events import ABOUT_GROWTH, UserEvent, user_event_of, warnings_event_of
 from dispatcher.kube.events import EventAbout, EventRecorder
 from dispatcher.probes import Metrics
 
 _log = log.get("lifecycle")
+
+MOST_TOLD: Final = 3
+"""Wrapped objects of one AppWrapper that have an Event about growth."""
 
 _ANSWERS: Final = {
     Cause.PROVISIONED: "provisioned",
@@ -25,9 +33,10 @@ _ANSWERS: Final = {
 class StepRecorder:
     """Called once for each change, after its commit; never waits."""
 
-    def __init__(self, metrics: Metrics, recorder: EventRecorder) -> None:
+    def __init__(self, metrics: Metrics, recorder: EventRecorder, kinds: Kinds = BUILT_IN) -> None:
         self._metrics = metrics
         self._recorder = recorder
+        self._kinds = kinds
 
     def announce(self, change: Change, record: Record) -> None:
         """Record one step; `record` is as committed."""
@@ -35,6 +44,31 @@ class StepRecorder:
         self._write_log(change, record)
         for notice in filter(None, (user_event_of(change), warnings_event_of(change))):
             self._recorder.offer(event_about(record, notice, change.events[-1].at))
+            if notice.reason in ABOUT_GROWTH:
+                self._tell_wrapped_objects(record, notice, change.events[-1].at)
+
+    def _tell_wrapped_objects(self, record: Record, notice: UserEvent, at: datetime) -> None:
+        """Write the Event about the objects that can grow, in the hub: members have no Events of the dispatcher."""
+        attempt = record.attempt
+        if attempt is None or attempt.cluster != HUB_CLUSTER:
+            return
+        growing = [each for each in attempt.objects if each.uid and self._can_grow(each)]
+        for each in growing[:MOST_TOLD]:
+            about = event_about(record, notice, at)
+            self._recorder.offer(
+                replace(
+                    about,
+                    api_version=each.api_version,
+                    kind=each.kind,
+                    namespace=each.namespace,
+                    name=each.name,
+                    uid=each.uid,
+                )
+            )
+
+    def _can_grow(self, ref: ObjectRef) -> bool:
+        pods = self._kinds.row(ref.api_version.rpartition("/")[0], ref.kind).pods
+        return pods is not None and can_grow(pods)
 
     def _count(self, change: Change, record: Record) -> None:
         event = change.events[-1]
@@ -63,7 +97,8 @@ class StepRecorder:
 def event_about(record: Record, notice: UserEvent, at: datetime) -> EventAbout:
     """The Event on the AppWrapper of a record."""
     return EventAbout(
-        group=record.group,
+        api_version=f"{record.group}/{names.APPWRAPPER_VERSION}",
+        kind=names.APPWRAPPER_KIND,
         namespace=record.namespace,
         name=record.name,
         uid=record.uid,

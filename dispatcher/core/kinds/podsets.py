@@ -161,6 +161,11 @@ def is_template_of(kind: Kind, wrapped: Mapping[str, Any], path: str) -> bool:
         return False
 
 
+def can_grow(kind: Kind) -> bool:
+    """True if objects of the kind may have groups that can grow."""
+    return any(rule.grows is not _never for rule in kind.rules)
+
+
 def growing_templates(kind: Kind, wrapped: Mapping[str, Any]) -> Mapping[str, int]:
     """The pod templates of groups that can grow, by their paths inside the object, with the pods before any growth.
 

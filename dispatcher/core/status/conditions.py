@@ -13,11 +13,12 @@ from typing import Any, Final, assert_never
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import OUR_TYPES, ConditionType, State
+from dispatcher.core.model.growth import GrowthRequest
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.quantity import quantity
 from dispatcher.core.model.record import ACTIVE, Condition, NotedIssue, Pending, Phase, QuotaSummary, Record
 from dispatcher.core.model.requirements import Rejection
-from dispatcher.core.model.resources import is_gpu
+from dispatcher.core.model.resources import Resources, is_gpu
 from dispatcher.core.model.timestamps import micro_timestamp, timestamp
 from dispatcher.core.status import components
 
@@ -91,6 +92,8 @@ def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
         status["held"] = _held(record)
         if shown.beyond_quota:
             status["beyondQuota"] = shown.beyond_quota
+    if record.growth_request:
+        status["growth"] = _growth(record.growth_request, record.grown)
     pods = shown.pods
     counts = (pods.pending, pods.running, pods.succeeded, pods.failed)
     status.update({word: count for word, count in zip(POD_COUNTS, counts, strict=True) if count})
@@ -131,6 +134,23 @@ def _columns(record: Record) -> dict[str, Any]:
         "user": record.user,
     }
     return {word: value for word, value in found.items() if value}
+
+
+def _growth(request: GrowthRequest, grown: Resources) -> dict[str, Any]:
+    """The growth that waits for a grant, and what was granted before."""
+    found = {
+        "pods": request.pods,
+        "requested": _amounts(request.amounts),
+        "granted": _amounts(grown),
+        "since": timestamp(request.since),
+        "reason": request.reason,
+        "message": request.message,
+    }
+    return {word: value for word, value in found.items() if value}
+
+
+def _amounts(amounts: Resources) -> dict[str, str]:
+    return {name: quantity(name, amounts[name]) for name in sorted(amounts)[:MOST_HELD]}
 
 
 def _held(record: Record) -> dict[str, str]:

@@ -2,8 +2,9 @@
 
 Dispatched, Running, Completed, Failed, Requeued, Suspended, Preempted, Preempting, the first pending reason, adjusted
 specs, and warnings of API servers; also a preemption that closes a circle, a gang that grows beyond the quota of its
-queue, and pods that an API server does not let the dispatcher admit. Other steps are in the status and in history. A
-preempted gang has its Event when its removal begins, because its pods go then, and none when its objects are removed.
+queue, growth that is granted, growth that waits for another reason than before, and pods that an API server does not
+let the dispatcher admit. Other steps are in the status and in history. A preempted gang has its Event when its removal
+begins, because its pods go then, and none when its objects are removed.
 """
 
 from __future__ import annotations
@@ -61,10 +62,18 @@ def user_event_of(change: Change) -> UserEvent | None:
             return UserEvent("Requeued", after.message, warning=True)
         case Cause.COMPLETED:
             return UserEvent("Completed", f"it is done in cluster {cluster}, and none of its pods lives")
+        case Cause.GRANTED:
+            return UserEvent("GrowthGranted", event.message)
+        case Cause.GROWTH_WAITS if after.growth_request and not _waits_as_before(change):
+            return UserEvent("GrowthWaits", event.message, warning=True)
         case Cause.BLOCKED if after.pending and not _waited_before(change):
             return UserEvent("Backoff", after.pending.message)
         case _:
             return None
+
+
+ABOUT_GROWTH: Final = frozenset({"GrowthGranted", "GrowthWaits"})
+"""Reasons of Events that the wrapped objects have as well: who scales a RayCluster looks there."""
 
 
 def warnings_event_of(change: Change) -> UserEvent | None:
@@ -112,6 +121,12 @@ _LOOP: Final = (
     "priority of one of them, or raise the nominal quota of its queue; else maxPreemptions of the queues, where it is "
     "not 0, ends it. The circle"
 )
+
+
+def _waits_as_before(change: Change) -> bool:
+    """True if the growth of the gang waited for the same reason before."""
+    before, after = (each.growth_request if each else None for each in (change.before, change.after))
+    return before is not None and after is not None and before.reason == after.reason
 
 
 def _waited_before(change: Change) -> bool:

@@ -12,6 +12,7 @@ import pytest
 from dispatcher.cli.describe import as_text
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.growth import GrowthRequest
 from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Change, Growth, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.store.database import Database
@@ -137,8 +138,20 @@ async def test_show_says_what_a_gang_holds_that_grew(queue: QueueStore, database
     lines = [line.strip() for line in (await shown(database_url)).splitlines()]
     assert "Asks for:   0.5 cpu, 1 GiB, 1 gpu, 1 pod" in lines
     assert "Holds:      1.5 cpu, 3 GiB, 3 gpu" in lines
+    request = GrowthRequest(2, ONE * 2, clock(10, 5), "InsufficientQuota", "2 more pods wait")
+    record = await commit(queue, run_steps.note_growth_request(record, request, clock(10, 5)))
+    lines = [line.strip() for line in (await shown(database_url)).splitlines()]
+    assert "Growth:     InsufficientQuota: 2 more pods wait" in lines
+    granted = run_steps.grant(record, ONE * 3, request, "1 pod may start", clock(10, 6))
+    record = await commit(queue, granted)
+    lines = [line.strip() for line in (await shown(database_url)).splitlines()]
+    assert "Growth:     InsufficientQuota" in lines
+    record = await commit(queue, run_steps.grant(record, ONE * 5, None, "2 pods may start", clock(10, 7)))
+    assert "Growth:" not in await shown(database_url)
+    record = await commit(queue, run_steps.note_growth_request(record, request, clock(10, 8)))
     await gone(queue, record, clock(11))
     assert "Holds:" not in await shown(database_url)
+    assert "Growth:" not in await shown(database_url)
 
 
 async def shown(url: str) -> str:

@@ -121,9 +121,11 @@ def test_wide_tables_have_times_amounts_and_names() -> None:
     heading, _sweep, pretrain = report().as_wide_table().splitlines()
     assert pretrain.split("  8        ")[1].split() == [
         *("2026-11-23T09:00:00Z", "2026-11-23T15:00:00Z", "Running", "1/2"),
-        *("cpu", "8,", "nvidia.com/gpu", "16", "cpu", "8,", "nvidia.com/gpu", "16", "gpu-1"),
+        *("cpu", "8,", "nvidia.com/gpu", "16", "cpu", "8,", "nvidia.com/gpu", "16", "-", "gpu-1"),
     ]
-    assert heading.endswith("STATE    PODS     DEMAND                    HELD                      NODE LIST")
+    assert heading.endswith(
+        "STATE    PODS     DEMAND                    HELD                      GROWTH WAITS  NODE LIST"
+    )
     cordoned = node_report().as_wide_table().splitlines()[2]
     assert cordoned.endswith(
         "52        512Gi        107        team-a/notebook,team-b/foreign,kube-system/agent"
@@ -143,6 +145,15 @@ def test_gang_that_awaits_the_capacity_that_it_requested_runs_nowhere_yet() -> N
     assert held_gangs([awaiting], {}) == []
     del awaiting["status"]["waiting"]
     assert [each.name for each in held_gangs([awaiting], {})] == ["ray"]
+
+
+def test_gang_whose_growth_waits_says_why() -> None:
+    ray = gang("ray", "hub", job(1, 1))
+    ray["status"]["growth"] = {"pods": 2, "reason": "InsufficientQuota", "message": "2 more pods wait"}
+    shown = RunningReport.of(held_gangs([ray], {}), {}, NOW)
+    assert shown.as_wide_table().splitlines()[1].split()[-3:] == ["2:", "InsufficientQuota", "-"]
+    assert shown.as_value()[0]["growth"] == ray["status"]["growth"]
+    assert report().as_value()[0]["growth"] is None
 
 
 def test_gang_that_grew_is_shown_with_what_it_holds() -> None:

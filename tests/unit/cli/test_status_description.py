@@ -96,6 +96,12 @@ RUNS = make_appwrapper(
             "message": "no answer",
             "since": "2026-11-20T10:58:06Z",
         },
+        "growth": {
+            "pods": 2,
+            "reason": "GrowthBehindGang",
+            "message": "2 more pods wait (cpu 2): team-a/large was queued before, and waits",
+            "since": "2026-11-20T11:58:06Z",
+        },
         "componentStatus": [
             {
                 "name": "train",
@@ -147,6 +153,7 @@ team-a/train
   Cluster:    east
   Pods:       1 pending, 1 running
   Unhealthy:  ClusterUnreachable: no answer, for 2h
+  Growth:     GrowthBehindGang: 2 more pods wait (cpu 2): team-a/large was queued before, and waits, for 60m
   Submitted:  2026-11-20T08:58:06Z
 
 COMPONENT  STATUS             SINCE

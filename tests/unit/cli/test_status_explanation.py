@@ -17,6 +17,15 @@ from tests.fakes import FakeApiServer, answer, refusal
 from tests.unit.cli.test_status_description import COLLECTION, NOW, QUEUED, RUNS, WAITING
 from tests.unit.cli.wire import plain_kubeconfig, use_kubeconfig
 
+GROWS = {
+    **RUNS,
+    "status": {
+        **{word: value for word, value in RUNS["status"].items() if word != "unhealthy"},
+        "growth": {"pods": 2, "reason": "InsufficientQuota", "message": "2 more pods wait"},
+    },
+}
+"""An AppWrapper that runs, and whose growth waits."""
+
 Json = dict[str, Any]
 
 
@@ -101,6 +110,9 @@ IN_QUEUE = {**QUEUED, "status": {**QUEUED["status"], "waiting": {**WAITING, "que
             pending(), "team-a/train is Queued: no scheduling cycle has evaluated it yet.", id="not-evaluated"
         ),
         pytest.param(RUNS, "team-a/train is Running on east: ClusterUnreachable: no answer.", id="runs"),
+        pytest.param(
+            GROWS, "team-a/train is Running on east: InsufficientQuota: 2 more pods wait.", id="grows"
+        ),
         pytest.param(
             make_appwrapper("train", namespace="team-a", status=OUTSIDE),
             f"team-a/train is outside the queue: NamespaceQueueFull: {OUTSIDE['waiting']['message']}.",

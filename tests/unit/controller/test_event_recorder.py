@@ -21,8 +21,10 @@ from dispatcher.core.lifecycle import (
     removal_steps,
     run_steps,
 )
+from dispatcher.core.model.growth import GrowthRequest
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Phase
+from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.sharing.dominant_share import Share
 from dispatcher.core.status.queue_status import QueueState
 from dispatcher.kube.events import EventAbout, EventRecorder
@@ -105,6 +107,39 @@ async def test_users_are_told_of_few_steps_by_an_event(
     StepRecorder(Metrics(), recorder).announce(change, change.after)
     told = [(event.uid, event.reason, event.message, event.warning) for event in recorder.offered]
     assert told == ([("uid-of-aw", *notice)] if notice else [])
+
+
+WAITS_TO_GROW = GrowthRequest(2, Resources({"cpu": 2000}), at(20), "InsufficientQuota", "2 more pods wait")
+
+
+async def test_growth_is_told_at_the_appwrapper_and_at_the_objects_that_grow() -> None:
+    recorder = ListRecorder()
+    steps, record = StepRecorder(Metrics(), recorder), make_record(Phase.RUNNING)
+    assert record.attempt is not None
+    objects = (make_ref(name="ray"), make_ref(1, "Service"))
+    record = replace(record, attempt=replace(record.attempt, objects=objects))
+    first = run_steps.note_growth_request(record, WAITS_TO_GROW, at(20))
+    more = run_steps.note_growth_request(first.after, replace(WAITS_TO_GROW, pods=3), at(30))
+    granted = run_steps.grant(more.after, Resources({"cpu": 3000}), None, "3 pods may start", at(40))
+    for change in (first, more, granted, run_steps.note_growth_request(granted.after, None, at(50))):
+        steps.announce(change, change.after)
+    told = [(each.kind, each.name, each.reason, each.message, each.warning) for each in recorder.offered]
+    assert told == [
+        ("AppWrapper", "aw", "GrowthWaits", "2 more pods wait", True),
+        ("RayCluster", "ray", "GrowthWaits", "2 more pods wait", True),
+        ("AppWrapper", "aw", "GrowthGranted", "3 pods may start", False),
+        ("RayCluster", "ray", "GrowthGranted", "3 pods may start", False),
+    ]
+    assert {each.api_version for each in recorder.offered} == {"workload.codeflare.dev/v1beta1", "ray.io/v1"}
+
+
+async def test_members_have_no_events_about_growth() -> None:
+    recorder, record = ListRecorder(), make_record(Phase.RUNNING)
+    assert record.attempt is not None
+    record = replace(record, attempt=replace(record.attempt, cluster="east"))
+    change = run_steps.note_growth_request(record, WAITS_TO_GROW, at(20))
+    StepRecorder(Metrics(), recorder).announce(change, change.after)
+    assert [each.kind for each in recorder.offered] == ["AppWrapper"]
 
 
 async def test_every_step_is_one_log_line() -> None:

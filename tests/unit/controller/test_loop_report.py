@@ -84,7 +84,15 @@ async def test_preemption_that_closes_a_circle_is_an_event_a_log_line_and_a_coun
     assert bench.asked == [(["uid-of-a"], at(0) - timedelta(hours=24))]
     assert bench.recorder.offered == [
         EventAbout(
-            "workload.codeflare.dev", "red", "a", "uid-of-a", "PreemptionLoop", SAID, warning=True, at=at(0)
+            "workload.codeflare.dev/v1beta1",
+            "AppWrapper",
+            "red",
+            "a",
+            "uid-of-a",
+            "PreemptionLoop",
+            SAID,
+            warning=True,
+            at=at(0),
         )
     ]
     assert [(each["event"], each["appwrapper"], each["detail"]) for each in lines] == [

@@ -15,7 +15,8 @@ from tests.unit.virtual_time import monotonic, until
 
 EVENTS = "/api/v1/namespaces/default/events"
 EVENT = EventAbout(
-    group="workload.codeflare.dev",
+    api_version="workload.codeflare.dev/v1beta1",
+    kind="AppWrapper",
     namespace="default",
     name="aw",
     uid="uid-of-aw",

@@ -14,10 +14,12 @@ from dispatcher.api.conditions import OUR_TYPES, ConditionType, State
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.condition_updates import new_condition
 from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.growth import GrowthRequest
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import Borrower, NotedIssue, Pending, Phase, QuotaSummary, Record
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.model.timestamps import timestamp
 from dispatcher.core.scheduling.sharing.cycle import MOST_NAMED
 from dispatcher.core.scheduling.sharing.refusals import MOST_BORROWERS
 from dispatcher.core.status.conditions import MOST_OF_OTHERS, Shown, conditions_of_others, project
@@ -513,6 +515,24 @@ def test_gang_that_grew_shows_what_it_holds_until_it_is_gone() -> None:
     assert project(leaving)["held"] == status["held"]
     shrunk = run_steps.note_growth(grown, NOTHING, at(20)).after
     assert (project(shrunk)["gpus"], "held" in project(shrunk)) == (1, False)
+
+
+def test_gang_whose_growth_waits_shows_what_it_asks_for_and_why() -> None:
+    record = make_record(Phase.RUNNING, gang=make_gang(1, cpu=1000, gpu=1))
+    assert "growth" not in project(record)
+    request = GrowthRequest(2, Resources({"cpu": 2500}), at(20), "InsufficientQuota", "2 more pods wait")
+    waits = run_steps.note_growth_request(record, request, at(20)).after
+    shown = {
+        "pods": 2,
+        "requested": {"cpu": "2500m"},
+        "since": timestamp(at(20)),
+        "reason": "InsufficientQuota",
+        "message": "2 more pods wait",
+    }
+    assert project(waits)["growth"] == shown
+    granted = run_steps.grant(waits, record.gang.demand, request, "1 pod may start", at(30)).after
+    assert project(granted)["growth"] == {**shown, "granted": {"cpu": "1", "nvidia.com/gpu": "1"}}
+    assert "growth" not in project(run_steps.note_growth_request(granted, None, at(40)).after)
 
 
 def test_only_a_gang_that_grew_says_that_it_is_beyond_its_quota() -> None:

@@ -125,7 +125,12 @@ CAUSES_WITH_EVENT = {
     ("Queued", "blocked"),
     ("Queued", "suspended"),
     ("Queued", "preempting"),
-    *((phase, "preempted") for phase in ("Dispatched", "Running", "RunningHoldCompletion")),
+    *((phase, "preempted") for phase in ("Dispatching", "Dispatched", "Running", "RunningHoldCompletion")),
+    *(
+        (phase, cause)
+        for phase in ("Dispatched", "Running", "RunningHoldCompletion")
+        for cause in ("granted", "growth-waits")
+    ),
     ("Dispatching", "created"),
     ("Dispatched", "pods-running"),
     ("Dispatched", "completed"),
