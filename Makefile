@@ -180,6 +180,10 @@ bench-binding: control-plane ## Count gangs of which kube-scheduler leaves a pod
 bench-packing: $(READY) ## Measure how well large gangs fit mixed nodes that are kept full (three minutes)
 	$(BIN)/python -m benchmarks.packing
 
+.PHONY: bench-elastic
+bench-elastic: $(READY) ## Measure what autoscaling Ray clusters get and lose, with growth granted or charged (two minutes)
+	$(BIN)/python -m benchmarks.elastic
+
 # The tests' own output hides how a build goes, and their time limits would end it.
 .PHONY: control-plane
 control-plane: $(READY)
