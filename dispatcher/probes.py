@@ -140,6 +140,12 @@ class Metrics(Collector):
             registry=self.registry,
             buckets=(0.5, 1, 2, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600),
         )
+        self.potential_failures = Counter(
+            "dispatcher_potential_failures",
+            "Pools whose nodes did not come for a gang that was dispatched on trust",
+            ["cluster", "pool"],
+            registry=self.registry,
+        )
         self.preemptions = Counter(
             "dispatcher_preemptions",
             "Gangs that were preempted, by why they gave way",

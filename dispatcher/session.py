@@ -33,6 +33,7 @@ from dispatcher.controller.members.connector import Means, Pace
 from dispatcher.controller.members.first_lists import missing, wait_for_lists
 from dispatcher.controller.members.fleet import Fleet, FleetCallbacks
 from dispatcher.controller.members.pod_defaults import PodDefaultsOfClusters
+from dispatcher.controller.members.potential_trust import PotentialTrust
 from dispatcher.controller.reconcile.acts import Acts
 from dispatcher.controller.reconcile.creation import Creator
 from dispatcher.controller.reconcile.event_recorder import StepRecorder, event_about
@@ -151,6 +152,11 @@ class Session:
             timedelta(days=settings.history_days),
             timedelta(seconds=settings.reader_seconds),
         )
+        self._trust = PotentialTrust(
+            self._cluster_store,
+            now,
+            lambda cluster, pool: process.metrics.potential_failures.labels(cluster, pool).inc(),
+        )
         self._cluster = self._make_cluster(HUB_CLUSTER, process.client)
         self._fleet = self._make_fleet(identity.hub_uid)
         self._clusters = self._fleet.clusters
@@ -232,6 +238,9 @@ class Session:
             has_no_cluster_left=self._fleet.has_no_cluster_left,
             provides_elsewhere=self._provides_elsewhere,
             note_error=self._fleet.note_error,
+            bind_within_of=self._bind_within_of,
+            note_pools_failed=self._note_pools_failed,
+            note_pools_came=self._trust.note_came,
         )
         self._pacing = Pacing()
         self._observer = Observer(
@@ -275,9 +284,16 @@ class Session:
             pace=Pace(settings.probe_seconds, settings.unreachable_seconds, settings.unlisted_seconds),
             provisioning=process.provisioning,
             potential=process.potential,
+            distrusted_in=self._trust.distrusted_in,
         )
         callbacks = FleetCallbacks(self._wake_scheduler, self._member_changed)
         return Fleet(self._cluster, hub_uid, means, callbacks, self._count_running)
+
+    def _bind_within_of(self, cluster: str) -> timedelta:
+        return self._fleet.potential_of(cluster).bind_within
+
+    async def _note_pools_failed(self, cluster: str, pools: Collection[str]) -> None:
+        await self._trust.note_failed(cluster, pools, self._bind_within_of(cluster))
 
     def _make_author_check(self) -> AuthorCheck | None:
         """The check of authors' rights by access reviews, if the settings ask for reviews."""
@@ -368,7 +384,15 @@ class Session:
             self._queue_statuses.beyond_quota_of,
             self._limits.names_approvals,
         )
-        acts = Acts(self._attempts, self._intake, creator, self._limits, self._pacing, self._recorder.offer)
+        acts = Acts(
+            self._attempts,
+            self._intake,
+            creator,
+            self._limits,
+            self._pacing,
+            self._recorder.offer,
+            self._members,
+        )
         return Reconciler(
             self._observer, acts, results, status_writer, self._queue, self._first_policies.is_unread
         )
@@ -471,6 +495,7 @@ class Session:
         """Take in what the database knows of AppWrappers and members."""
         slices, store = Slices(time.monotonic), self._cluster_store
         await load(self._cache, self._store, slices)
+        self._trust.load(await store.pool_failures())
         self._fleet.load(
             await store.unreachable_clusters(), await store.declared_members(), self._cache.occupied()
         )

@@ -27,6 +27,7 @@ def full_metrics() -> Metrics:
     metrics.is_ready = lambda: True
     metrics.preemptions.labels("FairShare").inc()
     metrics.provisioning_seconds.labels("provisioned").observe(60)
+    metrics.potential_failures.labels("gke-west", "l4").inc()
     metrics.figures = lambda: Figures(
         phases={"Queued": 2, "Running": 1},
         waiting={"InsufficientResources": 2},

@@ -123,7 +123,9 @@ PROVISIONING_FAILED: Final = "ProvisioningFailed"
 """Reason of Failed, and pending reason: no cluster provides the requested capacity."""
 CAPACITY_REVOKED: Final = "CapacityRevoked"
 """Reason of PreemptCandidate: the provisioning class took the capacity back; it counts as no requeuing."""
-BY_THE_CLUSTER: Final = frozenset({CLUSTER_DRAINING, CAPACITY_REVOKED})
+POTENTIAL_NODES_MISSING: Final = "PotentialNodesMissing"
+"""Reason of PreemptCandidate: the potential nodes that it trusted did not come; it counts as no requeuing."""
+BY_THE_CLUSTER: Final = frozenset({CLUSTER_DRAINING, CAPACITY_REVOKED, POTENTIAL_NODES_MISSING})
 """Reasons of evictions that are the cluster's and not the gang's: they count as no requeuing."""
 CLUSTER_LOST: Final = "ClusterLost"
 """Reason for the end of an attempt: its member cluster was unreachable for longer than the operator allows."""

@@ -246,6 +246,16 @@ member_cluster: Final = Table(
     _text("closed_reason"),
 )
 
+pool_failures: Final = Table(
+    "pool_failures",
+    metadata,
+    Column("cluster", Text, nullable=False),
+    Column("pool", Text, nullable=False),
+    Column("count", Integer, nullable=False),
+    _moment("distrusted_until"),
+    PrimaryKeyConstraint("cluster", "pool"),
+)
+
 cluster_snapshot: Final = Table(
     "cluster_snapshot",
     metadata,

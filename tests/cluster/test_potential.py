@@ -11,6 +11,7 @@ from testbed import nodes
 from testbed.nodes import Shape
 from tests.cluster.manifests import appwrapper, item, job
 from tests.cluster.outcomes import delete_all
+from tests.cluster.provisioning import until_waiting
 from tests.cluster.world import World
 
 Json = dict[str, Any]
@@ -56,3 +57,15 @@ async def test_gang_on_trust_runs_once_its_nodes_have_come(world: World) -> None
         await world.until_state("large", "Running")
         pods = [each for each in await world.every("Pod") if each["metadata"]["name"].startswith("large-")]
         assert [each["spec"]["nodeName"] for each in pods] == [node]
+
+
+async def test_gang_whose_nodes_do_not_come_is_taken_back_and_goes_once_they_are_there(world: World) -> None:
+    await world.start_dispatcher(potential=setting(bindWithinSeconds=10))
+    await world.create(appwrapper("large", item(job("large", cpu="12"))))
+    status = await until_waiting(
+        world, "large", "it needs 1 node of pool large to come; pool large is not trusted"
+    )
+    assert status["waiting"]["reason"] == "NeedsPotentialNodes"
+    assert "PotentialNodesMissing" in await world.reasons("large")
+    async with node_of_the_pool(world):
+        await world.until_state("large", "Running")

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import psycopg
 import pytest
 
+from dispatcher.core.model.potential import PoolFailures
 from dispatcher.core.status.cluster_state import ClusterState
 from dispatcher.errors import Fenced, SettingsError
 from dispatcher.store.clusters import ClusterStore
@@ -37,6 +38,15 @@ async def east(clusters: ClusterStore) -> ClusterStore:
 def told(url: str) -> list[Told]:
     """Every event of a cluster, in order."""
     return rows_of(url, "SELECT at, cluster, event, reason, message FROM cluster_event ORDER BY id")
+
+
+async def test_failures_of_pools_are_kept_until_their_nodes_come(clusters: ClusterStore) -> None:
+    assert await clusters.pool_failures() == {}
+    await clusters.note_pool("east", "l4", PoolFailures(1, NOW))
+    await clusters.note_pool("east", "l4", PoolFailures(2, LATER))
+    await clusters.note_pool("west", "l4", PoolFailures(1, NOW))
+    await clusters.note_pool("west", "l4", PoolFailures())
+    assert await clusters.pool_failures() == {("east", "l4"): PoolFailures(2, LATER)}
 
 
 async def test_cluster_joins_once(east: ClusterStore, database_url: str, leadership: Leadership) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from dispatcher.api.potential import BIND_WITHIN
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.intake.specs import Specs, owner_of
 from dispatcher.controller.members.cluster import Cluster
@@ -37,6 +38,14 @@ def _ignore(_cluster: str) -> None:
     return None
 
 
+def _by_default(_cluster: str) -> timedelta:
+    return BIND_WITHIN
+
+
+async def _note_nothing(_cluster: str, _pools: Collection[str]) -> None:
+    """Does nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Members:
     """The state of clusters in the fleet, by name; the defaults are those of a hub without members."""
@@ -47,6 +56,12 @@ class Members:
     note_error: Callable[[str], None] = _ignore
     provides_elsewhere: Callable[[Record, ClusterRequirements], bool] = _provides_nowhere_else
     """True if a cluster that may take a gang with these requirements provides its capacity on request."""
+    bind_within_of: Callable[[str], timedelta] = _by_default
+    """The time in which the pods of a gang on trust must have nodes."""
+    note_pools_failed: Callable[[str, Collection[str]], Awaitable[None]] = _note_nothing
+    """Notes that the nodes of these pools did not come in that time. Raises `StoreError`."""
+    note_pools_came: Callable[[str, Collection[str]], Awaitable[None]] = _note_nothing
+    """Notes that the nodes of these pools came. Raises `StoreError`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,12 +76,17 @@ class ClusterRecords(Protocol):
         """Record that the kubeconfig was changed."""
 
 
+def _nothing_distrusted(_cluster: str) -> tuple[tuple[str, datetime], ...]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Means:
     """The dependencies of connections: the hub's client, the namespace of kubeconfigs, factories and the clock.
 
     `provisioning` is the class that provides capacity on request in clusters that declare none. `potential` are the
-    pools of the hub that grow, unless the MemberCluster `hub` declares others.
+    pools of the hub that grow, unless the MemberCluster `hub` declares others. `distrusted_in` has the pools of a
+    cluster that are not trusted now, each with the end of that.
     """
 
     hub: ClusterClient
@@ -93,6 +98,7 @@ class Means:
     pace: Pace
     provisioning: ProvisioningClass | None = None
     potential: PotentialNodes = NO_POTENTIAL
+    distrusted_in: Callable[[str], tuple[tuple[str, datetime], ...]] = _nothing_distrusted
 
 
 @dataclass(frozen=True, slots=True)

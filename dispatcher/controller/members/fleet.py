@@ -102,6 +102,7 @@ class Fleet:
         self._pace = means.pace
         self._provisioning = means.provisioning
         self._potential = means.potential
+        self._distrusted_in = means.distrusted_in
         hub.ledger.set_pools(_pools_of(self._potential))
         self._unreachable_since: dict[str, datetime] = {}
         self._recorded: set[str] = set()
@@ -226,7 +227,7 @@ class Fleet:
         return self._potential if cluster == HUB_CLUSTER and not declared.pools else declared
 
     def _trust_in(self, cluster: str) -> Trust:
-        return Trust(self.potential_of(cluster).on_potential)
+        return Trust(self.potential_of(cluster).on_potential, self._distrusted_in(cluster))
 
     def reserve_of(self, cluster: str) -> Resources:
         """The reserve that the declaration of a member keeps free; none for other clusters."""

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import assert_never
 
 from dispatcher.api import conditions as words
-from dispatcher.controller.intake.attempts import Attempts
+from dispatcher.controller.intake.attempts import Attempts, Members
 from dispatcher.controller.intake.intake import Intake
 from dispatcher.controller.intake.limits import Limits
 from dispatcher.controller.reconcile.creation import Creator
@@ -43,13 +43,15 @@ class Acts:
         limits: Limits,
         pacing: Pacing,
         offer: Callable[[EventAbout], None],
+        members: Members | None = None,
     ) -> None:
         self._attempts = attempts
         self._informer = attempts.informer
         self._intake = intake
         self._creator = creator
         self._remover = Remover(attempts)
-        self._remediator = Remediator(attempts)
+        self._members = members or Members()
+        self._remediator = Remediator(attempts, self._members.note_pools_failed)
         self._admitter = PodAdmitter(attempts, offer)
         self._limits = limits
         self._pacing = pacing
@@ -91,7 +93,7 @@ class Acts:
                     return Result(provisioning_steps.leave(record, decision.message, now))
                 return self._creator.request_elsewhere(record, decision.message)
             case Step.MARK_RUNNING:
-                return Result(run_steps.mark_running(record, now))
+                return await self._mark_running(record)
             case Step.NOTE_HEALTH_ISSUE:
                 return Result(run_steps.note_health_issue(record, decision.reason, decision.message, now))
             case Step.NOTE_RECOVERY:
@@ -122,6 +124,12 @@ class Acts:
                 raise AssertionError(f"{decision.step} is no step of a record")
             case never:
                 assert_never(never)
+
+    async def _mark_running(self, record: Record) -> Result:
+        attempt = record.attempt
+        if attempt is not None and (trusted := attempt.assignment.trusted):
+            await self._members.note_pools_came(attempt.cluster, [pool for pool, _ in trusted])
+        return Result(run_steps.mark_running(record, self._attempts.now()))
 
     async def _remove_finalizer(self, uid: str) -> Result:
         """Lets the API server delete an AppWrapper, once intake has asked every member what it has of it."""

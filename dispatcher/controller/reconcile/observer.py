@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 
 from dispatcher.controller.intake.attempts import Attempts, Members
 from dispatcher.controller.intake.limits import Limits
@@ -100,6 +101,7 @@ class Observer:
             objects=objects,
             request=request,
             request_is_absent=request_is_absent,
+            bind_within=self._bind_within(record),
             unreachable=self._unreachable(record),
             draining=self._draining(record),
             loss=self._loss(record),
@@ -132,6 +134,13 @@ class Observer:
         if loss and loss.is_undeclared:
             return loss.message
         return f"cluster {attempt.cluster} cannot be reached; what runs there may go on"
+
+    def _bind_within(self, record: Record | None) -> timedelta | None:
+        """The time in which the pods of a gang on trust must have nodes; None without trust, and once it has run."""
+        attempt = record.attempt if record else None
+        if attempt is None or attempt.started_at is not None or not attempt.assignment.trusted:
+            return None
+        return self._members.bind_within_of(attempt.cluster)
 
     def _draining(self, record: Record | None) -> str:
         """Why the cluster of an attempt is being drained, in a sentence; empty if it is not."""

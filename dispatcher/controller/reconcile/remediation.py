@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 
 from dispatcher.api import conditions as words
@@ -26,8 +27,11 @@ from dispatcher.core.model.record import Record
 class Remediator:
     """Ends attempts that are done or have a health issue for too long."""
 
-    def __init__(self, attempts: Attempts) -> None:
+    def __init__(
+        self, attempts: Attempts, note_pools_failed: Callable[[str, Collection[str]], Awaitable[None]]
+    ) -> None:
         self._attempts = attempts
+        self._note_pools_failed = note_pools_failed
 
     async def complete(self, record: Record, observed: ObservedState, decision: Decision) -> Result:
         """Commits that the gang is complete, once a list of pods shows no live one of it."""
@@ -60,6 +64,10 @@ class Remediator:
         decision = decide(confirmed)
         if is_confirmed(suspected, decision):
             complaint = await _complaint(record, suspected, observed, cluster)
+            if decision.reason == words.POTENTIAL_NODES_MISSING:
+                # Before the eviction: the next cycle must not dispatch the gang to the same pool. A failure while a
+                # pool is not trusted counts nothing, so a new leader may repeat both.
+                await self._note_pools_failed(cluster.name, cluster.ledger.pools_awaited_by(record.uid))
             now = self._attempts.now()
             return Result(end_of_attempt(record, decision, observed.policy, complaint, now))
         if suspected.reason == words.MISSING_COMPONENT:

@@ -67,7 +67,9 @@ def why_without_nodes(decision: Decision, unscheduled: Mapping[str, str]) -> str
     return f"no node for pod {pods[0]}{more}: {message}"
 
 
-_LACKS_PODS: Final = frozenset({words.INSUFFICIENT_PODS_READY, *words.REASONS_OF_MCAD})
+_LACKS_PODS: Final = frozenset(
+    {words.INSUFFICIENT_PODS_READY, words.POTENTIAL_NODES_MISSING, *words.REASONS_OF_MCAD}
+)
 
 
 def end_of_attempt(

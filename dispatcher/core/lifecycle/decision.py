@@ -63,6 +63,9 @@ class ObservedState:
     """The queues that its labels name now; empty if they are not known."""
     request: ObjectState | None = None
     """The state of its ProvisioningRequest; None while no watch has shown one."""
+    bind_within: timedelta | None = None
+    """The time from the creation of a gang on trust in which its pods must have nodes; None without trust, and once the
+    gang has run."""
     request_is_absent: bool = False
     """True if a complete list lacks its ProvisioningRequest."""
     awaits: Pending | None = None
@@ -420,7 +423,8 @@ def _issues(
     found = [
         health.deadline(record, seen.policy),
         health.missing(record, seen.objects.absent, done),
-        health.shortage(record, seen.policy, seen.objects.pods, done) if short else None,
+        health.potential_nodes_missing(record, seen.objects.pods, seen.bind_within),
+        health.shortage(record, seen.policy, seen.objects.pods, done, seen.bind_within) if short else None,
     ]
     return [issue for issue in found if issue is not None]
 

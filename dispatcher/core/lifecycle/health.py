@@ -20,6 +20,7 @@ from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.model.growth import GatedPod
 from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.potential import in_words
 from dispatcher.core.model.record import ObjectRef, Phase, Record
 from dispatcher.core.model.resources import Resources
 
@@ -106,10 +107,30 @@ def missing(record: Record, absent: Sequence[ObjectRef], done: Collection[int] =
     return HealthIssue(words.MISSING_COMPONENT, f"{counted}: {named} was deleted", Remedy.FAIL, due)
 
 
-def shortage(
-    record: Record, policy: LifecyclePolicy, pods: PodCounts, done: Collection[int] = ()
+def potential_nodes_missing(
+    record: Record, pods: PodCounts, bind_within: timedelta | None
 ) -> HealthIssue | None:
-    """Pods that should run and do not; pods of `done` items need not, and may be gone."""
+    """Pods without nodes of a gang on trust, which must have them `bind_within` its creation (None: not on trust)."""
+    if bind_within is None or not pods.unbound or record.attempt is None:
+        return None
+    seconds, trusted = int(bind_within.total_seconds()), in_words(record.attempt.assignment.trusted)
+    said = f"pods without a node {seconds} s after their creation: {pods.unbound}"
+    message = f"{said}; the gang trusted {trusted} to come"
+    due = _dispatched_at(record) + bind_within
+    return HealthIssue(words.POTENTIAL_NODES_MISSING, message, Remedy.REQUEUE, due)
+
+
+def shortage(
+    record: Record,
+    policy: LifecyclePolicy,
+    pods: PodCounts,
+    done: Collection[int] = (),
+    bind_within: timedelta | None = None,
+) -> HealthIssue | None:
+    """Pods that should run and do not; pods of `done` items need not, and may be gone.
+
+    The time of a gang on trust begins once its pods should have nodes, `bind_within` its creation.
+    """
     pods = replace(pods, succeeded=completed(record, policy, pods, done))
     if policy.min_available:
         found = _shortage_of_mcad(record, policy, pods)
@@ -119,6 +140,8 @@ def shortage(
         return None
     reason, message, grace = found
     due = _due(record, reason, grace, from_note=_lacks_only_nodes(record, policy, pods))
+    if bind_within is not None and reason != words.FOUND_FAILED_PODS:
+        due = _dispatched_at(record) + bind_within + grace
     issue = HealthIssue(reason, message, Remedy.REQUEUE, due)
     if reason == words.FOUND_FAILED_PODS and policy.is_terminal(pods.exit_codes):
         codes = ", ".join(map(str, sorted(pods.exit_codes)))

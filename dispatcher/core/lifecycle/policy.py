@@ -77,6 +77,8 @@ class LifecyclePolicy:
 
     def is_spent(self, record: Record, reason: str) -> bool:
         """True if the budget of evictions for this reason is spent; the next issue is a failure."""
+        if reason in words.BY_THE_CLUSTER:
+            return False
         if reason in words.REASONS_OF_MCAD:
             limit, used = self.requeuing.max_requeuings, record.requeuings - record.retries
         else:

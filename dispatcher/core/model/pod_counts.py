@@ -10,8 +10,8 @@ class PodCounts:
     """The pods of one AppWrapper by phase; every live pod that does not run is pending.
 
     `starting`, `unschedulable` and `gated` count pending pods; the dispatcher's own scheduling gate stops gated ones.
-    `evicted` counts failed pods, and `lost` counts live pods on
-    nodes that are not Ready. `exit_codes` are those of all failed pods.
+    `evicted` counts failed pods, `lost` counts live pods on nodes that are not Ready, and `unbound` live pods without a
+    node and without that gate. `exit_codes` are those of all failed pods.
     """
 
     pending: int = 0
@@ -23,6 +23,7 @@ class PodCounts:
     gated: int = 0
     lost: int = 0
     evicted: int = 0
+    unbound: int = 0
     exit_codes: frozenset[int] = frozenset()
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from dispatcher.api.potential import OnPotential, PotentialNodes
@@ -106,3 +106,23 @@ class Trust:
 
 
 FULL_TRUST: Final = Trust()
+
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
+LONGEST_DISTRUST: Final = timedelta(hours=6)
+_MOST_DOUBLINGS: Final = 20
+"""Beyond it, every distrust is the longest one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFailures:
+    """How often in a row the nodes of a pool did not come, and the end of the distrust."""
+
+    count: int = 0
+    until: datetime = _NEVER
+
+    def after_failure(self, bind_within: timedelta, now: datetime) -> PoolFailures:
+        """The failures after one more: the distrust lasts `bind_within`, and doubles; the same while it lasts."""
+        if now < self.until:
+            return self
+        doubled: timedelta = bind_within * 2 ** min(self.count, _MOST_DOUBLINGS)
+        return PoolFailures(self.count + 1, now + min(LONGEST_DISTRUST, doubled))

@@ -437,6 +437,10 @@ class CapacityLedger:
         """The pools that may grow for pending pods."""
         return self._growing
 
+    def pools_awaited_by(self, appwrapper: str) -> frozenset[str]:
+        """The pools whose potential nodes an AppWrapper (by uid) holds; if none, those of its assignment."""
+        return frozenset() if self._by_node is None else self._by_node.pools_awaited_by(appwrapper)
+
     def nodes_of(self, pool: PotentialPool) -> int:
         """How many nodes of a pool are there."""
         return sum(map(pool.has, self._nodes.values()))
@@ -724,9 +728,11 @@ class _Tally:
     phases: Counter[PodPhase] = field(default_factory=Counter)
     reasons: Counter[PodReason] = field(default_factory=Counter)
     exit_codes: Counter[int] = field(default_factory=Counter)
+    unbound: int = 0
 
     def count(self, pod: Pod, sign: int) -> None:
         _add(self.phases, pod.phase, sign)
+        self.unbound += sign * (pod.live and pod.gate is None and not pod.node)
         if pod.reason is not PodReason.NONE:
             _add(self.reasons, pod.reason, sign)
         for code in pod.exit_codes:
@@ -743,6 +749,7 @@ class _Tally:
             gated=self.reasons[PodReason.GATED],
             lost=lost,
             evicted=self.reasons[PodReason.EVICTED],
+            unbound=self.unbound,
             exit_codes=frozenset(self.exit_codes),
         )
 

@@ -233,6 +233,14 @@ class NodeLedger:
             self._unsettle(appwrapper)
             self._on_trust.pop(appwrapper, None)
 
+    def pools_awaited_by(self, appwrapper: str) -> frozenset[str]:
+        """The pools whose potential nodes an AppWrapper holds; if none, those of its assignment."""
+        share = self._shares.get(appwrapper)
+        if share is None:
+            return frozenset()
+        held = {potential.pool_of(each.node) for each in share.held} - {""}
+        return frozenset(held or (pool for pool, _ in share.assignment.trusted))
+
     # --- the snapshot ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> NodeSnapshot:

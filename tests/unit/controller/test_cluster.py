@@ -337,7 +337,7 @@ async def test_at_most_ten_pending_pods_are_listed_in_the_form_of_mcad(
     )
     async with running(client) as it:
         await it.cluster.wait_until_listed()
-        assert it.cluster.pod_counts(AW) == PodCounts(pending=12, unschedulable=12)
+        assert it.cluster.pod_counts(AW) == PodCounts(pending=12, unschedulable=12, unbound=12)
         assert it.cluster.pending_pods(AW) == [
             {"podname": "p00", "conditions": [condition]},
             *({"podname": f"p{number:02}", "conditions": [told]} for number in range(1, 10)),

@@ -182,7 +182,7 @@ def test_pods_of_an_appwrapper_are_counted_by_phase_bound_or_not() -> None:
         pod("p7"),
         a=1,
     )
-    assert ledger.pod_counts("a") == PodCounts(pending=2, running=1, succeeded=1, failed=1)
+    assert ledger.pod_counts("a") == PodCounts(pending=2, running=1, succeeded=1, failed=1, unbound=1)
     assert ledger.pod_counts("a").live == 3
     assert ledger.pod_counts("c") == PodCounts()
 

@@ -75,6 +75,7 @@ def counts(pods: Collection[Pod], down: Collection[str]) -> PodCounts:
         gated=reasons.count(PodReason.GATED),
         lost=sum(pod.live and pod.node in down for pod in pods),
         evicted=reasons.count(PodReason.EVICTED),
+        unbound=sum(pod.live and pod.gate is None and not pod.node for pod in pods),
         exit_codes=frozenset(code for pod in pods for code in pod.exit_codes),
     )
 

@@ -46,7 +46,7 @@ def ledger_of(*seen: Node | Pod) -> CapacityLedger:
         pytest.param(ledger_of(pending("p", PodReason.STUCK)), PodCounts(pending=1), id="is-stuck"),
         pytest.param(
             ledger_of(pending("p", PodReason.UNSCHEDULABLE, node="")),
-            PodCounts(pending=1, unschedulable=1),
+            PodCounts(pending=1, unschedulable=1, unbound=1),
             id="finds-no-node",
         ),
         pytest.param(
@@ -73,7 +73,7 @@ def ledger_of(*seen: Node | Pod) -> CapacityLedger:
         ),
         pytest.param(ledger_of(CORDONED, pod(node="cordoned")), PodCounts(running=1), id="node-is-cordoned"),
         pytest.param(ledger_of(pod(node="unheard-of")), PodCounts(running=1), id="node-is-not-known"),
-        pytest.param(ledger_of(AWAY, pod(node="")), PodCounts(running=1), id="pod-is-on-no-node"),
+        pytest.param(ledger_of(AWAY, pod(node="")), PodCounts(running=1, unbound=1), id="pod-is-on-no-node"),
     ],
 )
 def test_pods_are_counted_by_what_befell_them(ledger: CapacityLedger, counts: PodCounts) -> None:

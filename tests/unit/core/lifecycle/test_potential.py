@@ -1,0 +1,99 @@
+"""Gangs on trust: how long they may lack nodes, and how long a pool is not trusted after that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from dispatcher.api import conditions as words
+from dispatcher.core.kinds.completion import CompletionRule
+from dispatcher.core.lifecycle.confirmation import Evidence, evidence_for
+from dispatcher.core.lifecycle.decision import Decision, Step, decide
+from dispatcher.core.lifecycle.health import ObservedObjects
+from dispatcher.core.model.gang import Assignment
+from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.potential import LONGEST_DISTRUST, PoolFailures
+from dispatcher.core.model.record import Phase, Record
+from tests.builders import NOW, make_observation, make_policy, make_record
+
+BIND_WITHIN = timedelta(minutes=15)
+UNBOUND = PodCounts(pending=2, unschedulable=2, unbound=2)
+STARTING = PodCounts(pending=2, starting=2)
+
+
+def on_trust(phase: Phase = Phase.DISPATCHED) -> Record:
+    record = make_record(phase)
+    assert record.attempt is not None
+    places = Assignment(((("potential/l4/0", 1), ("potential/l4/1", 1)),))
+    return replace(record, attempt=replace(record.attempt, assignment=places))
+
+
+def see(pods: PodCounts, seconds: float, min_available: int | None = None, **fields: object) -> Decision:
+    record = on_trust()
+    assert record.attempt is not None
+    created_at = record.attempt.created_at
+    assert created_at is not None
+    observed = make_observation(
+        record,
+        policy=make_policy(CompletionRule(), min_available=min_available),
+        objects=ObservedObjects(pods=pods),
+        bind_within=BIND_WITHIN,
+    )
+    return decide(replace(observed, now=created_at + timedelta(seconds=seconds), **fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("min_available", [None, 2])
+@pytest.mark.parametrize(
+    ("pods", "seconds", "step", "reason"),
+    [
+        pytest.param(UNBOUND, 899, Step.NOOP, "", id="nodes-may-come"),
+        pytest.param(UNBOUND, 900, Step.REQUEUE, words.POTENTIAL_NODES_MISSING, id="nodes-did-not-come"),
+        pytest.param(STARTING, 900, Step.NOOP, "", id="pods-have-nodes-and-start"),
+        pytest.param(PodCounts(), 900, Step.NOOP, "", id="no-pods-yet"),
+    ],
+)
+def test_pods_on_trust_may_lack_nodes_for_a_while(
+    pods: PodCounts, seconds: float, step: Step, reason: str, min_available: int | None
+) -> None:
+    decision = see(pods, seconds, min_available)
+    assert (decision.step, decision.reason) == (step, reason)
+
+
+def test_message_names_the_pool() -> None:
+    said = "pods without a node 900 s after their creation: 2; the gang trusted 2 nodes of pool l4 to come"
+    assert see(UNBOUND, 900).message == said
+
+
+def test_too_few_pods_count_once_the_nodes_should_be_there() -> None:
+    policy = make_policy(min_available=2)
+    wait = int(policy.requeuing.wait.total_seconds())
+    assert see(STARTING, 900 + wait - 1, 3).step is Step.NOOP
+    late = see(STARTING, 900 + wait, 3)
+    assert (late.step, late.reason) == (Step.REQUEUE, words.MIN_PODS_NOT_RUNNING)
+
+
+def test_without_trust_pods_without_nodes_are_noted_at_once() -> None:
+    assert see(UNBOUND, 10, bind_within=None).step is Step.NOTE_HEALTH_ISSUE
+
+
+def test_eviction_is_confirmed_by_pods_and_counts_as_no_requeuing() -> None:
+    assert evidence_for(words.POTENTIAL_NODES_MISSING) is Evidence.PODS
+    assert words.POTENTIAL_NODES_MISSING in words.BY_THE_CLUSTER
+    policy = make_policy()
+    assert not policy.is_spent(replace(on_trust(), retries=10**6), words.POTENTIAL_NODES_MISSING)
+    assert policy.pause(words.POTENTIAL_NODES_MISSING) == timedelta(0)
+
+
+def test_distrust_doubles_up_to_six_hours_and_counts_once_while_it_lasts() -> None:
+    failures, now, lasted = PoolFailures(), NOW, list[timedelta]()
+    for _ in range(7):
+        failures = failures.after_failure(BIND_WITHIN, now)
+        assert failures.after_failure(BIND_WITHIN, failures.until - timedelta(seconds=1)) == failures
+        lasted.append(failures.until - now)
+        now = failures.until
+    minutes = [15, 30, 60, 120, 240, 360, 360]
+    assert lasted == [timedelta(minutes=each) for each in minutes]
+    assert failures.count == 7
+    assert PoolFailures(10**6).after_failure(BIND_WITHIN, NOW).until == NOW + LONGEST_DISTRUST
