@@ -1,0 +1,82 @@
+"""Killed before and after every commit and every API write of a gang that grows: it is granted once, and charged."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from itertools import count
+
+import pytest
+
+from dispatcher.core.model.record import Phase
+from tests.cluster.growing import scale, until_gated
+from tests.cluster.manifests import appwrapper, autoscaling, item
+from tests.cluster.mortal import Mortal, Strike, When, sweep
+from tests.cluster.wires import lives, wires_of
+from tests.cluster.world import World
+
+pytestmark = pytest.mark.sweep
+
+
+@pytest.fixture
+async def mortal(world: World) -> AsyncIterator[Mortal]:
+    """A dispatcher to be killed."""
+    async with wires_of(world) as wires:
+        mortal = Mortal(wires)
+        await mortal.start()
+        yield mortal
+
+
+class Growing:
+    """Gangs that start, grow by one pod, shrink and are deleted."""
+
+    def __init__(self, mortal: Mortal) -> None:
+        self._mortal = mortal
+        self._world = mortal.wires.world
+        self._numbers = count()
+
+    async def step(self) -> None:
+        """Let one more live, and check that its growth was granted once and charged."""
+        name, world = f"ray-{next(self._numbers)}", self._world
+        await world.create(appwrapper(name, item(autoscaling(name))))
+        await world.until_state(name, "Running")
+        await scale(world, name, 2)
+        await until_gated(world, name, running=2, gated=0)
+        assert "held" in await self._until_charged(name)
+        await scale(world, name, 1)
+        await until_gated(world, name, running=1, gated=0)
+        await world.delete(name)
+        await world.until_history(name, "released")
+        self._mortal.spare()
+        known = (await lives(world.database_url))[name]
+        assert known.phase is Phase.DELETED
+        assert known.steps.count("granted") == 1
+        assert not {"grew", "evicted"} & set(known.steps)
+
+    async def _until_charged(self, name: str) -> dict[str, object]:
+        async def look() -> dict[str, object] | None:
+            status: dict[str, object] = ((await self._world.get("AppWrapper", name)) or {}).get(
+                "status"
+            ) or {}
+            return status if "held" in status else None
+
+        return await self._world.until(look, f"{name} holds more than its demand")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("when", When)
+async def test_killed_at_every_commit_of_a_gang_that_grows(mortal: Mortal, when: When) -> None:
+    async def arm(nth: int) -> Strike:
+        return mortal.at_change(nth, when)
+
+    # Submitted, dispatched, created, running, granted, deleted, released.
+    assert await sweep(arm, Growing(mortal).step) >= 7
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("when", When)
+async def test_killed_at_every_write_of_a_gang_that_grows(mortal: Mortal, when: When) -> None:
+    async def arm(nth: int) -> Strike:
+        return mortal.at_write(nth, when)
+
+    # The RayCluster, the gates of two pods, and the deletion of the RayCluster; statuses and Events between them.
+    assert await sweep(arm, Growing(mortal).step) >= 4
