@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from dispatcher.api.names import QUEUES_PATH
+from dispatcher.kube.client import MERGE_PATCH
 from testbed.plane import Plane
 from testbed.processes import Supervisor
 from tests.cluster.conftest import CHECKOUT
@@ -41,3 +43,8 @@ async def test_base_gang_starts_in_a_member_and_a_growth_beyond_the_quota_neithe
     status = ((await fleet.hub.get("AppWrapper", "ray")) or {})["status"]
     assert "held" not in status
     assert not {"grew", "unhealthy", "granted"} & set(await fleet.hub.causes("ray"))
+
+    more = {"spec": {"resources": {"cpu": {"nominalQuota": "2"}}}}
+    await fleet.hub.client.patch(f"{QUEUES_PATH}/default", more, MERGE_PATCH)
+    await until_gated(west, "ray", running=3, gated=0)
+    assert "granted" in await fleet.hub.until_history("ray", "granted")

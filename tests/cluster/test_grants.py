@@ -1,0 +1,102 @@
+"""Growth that is granted: within the quota, room and order of its queue, and told to the user where it waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dispatcher.api.names import QUEUES_PATH
+from dispatcher.kube.client import MERGE_PATCH
+from tests.cluster.dispatch_queues import Declare
+from tests.cluster.growing import scale, until_gated
+from tests.cluster.manifests import appwrapper, autoscaling, item, job
+from tests.cluster.outcomes import rows
+from tests.cluster.world import World
+
+Json = dict[str, Any]
+GPU = "nvidia.com/gpu"
+
+
+async def change(world: World, queue: str, **spec: object) -> None:
+    """Changes fields of a declared queue."""
+    await world.client.patch(f"{QUEUES_PATH}/{queue}", {"spec": spec}, MERGE_PATCH)
+
+
+async def until_growth(world: World, reason: str) -> Json:
+    """The growth in the status of `ray` once it waits for that reason; without one, once nothing waits any more."""
+
+    async def look() -> Json | None:
+        status = ((await world.get("AppWrapper", "ray")) or {}).get("status") or {}
+        growth: Json = status.get("growth") or {}
+        return {**growth, **status} if growth.get("reason", "") == reason else None
+
+    return await world.until(look, f"the growth of ray waits for {reason or 'nothing'}")
+
+
+async def events_of(world: World) -> set[tuple[str, str]]:
+    """The kinds and reasons of the Events about growth."""
+    found = await world.client.get(f"/api/v1/namespaces/{world.namespace}/events")
+    told = {(each["involvedObject"]["kind"], each["reason"]) for each in found["items"]}
+    return {each for each in told if each[1].startswith("Growth")}
+
+
+async def test_growth_is_granted_as_far_as_the_queue_has_quota_and_the_rest_once_it_has_more(
+    world: World, declare: Declare
+) -> None:
+    await declare("default", resources={GPU: {"nominalQuota": 2}})
+    await world.start_dispatcher()
+    await world.create(appwrapper("ray", item(autoscaling("ray", gpu="1"))))
+    await world.until_state("ray", "Running")
+
+    await scale(world, "ray", 3)
+    growth = await until_growth(world, "InsufficientQuota")
+    await until_gated(world, "ray", running=2, gated=1)
+    assert (growth["pods"], growth["requested"][GPU], growth["granted"][GPU]) == (1, "1", "1")
+    assert f"quota of default: {GPU}: needs 1, 0 available" in growth["message"]
+    assert growth["gpus"] == 2
+
+    await change(world, "default", resources={GPU: {"nominalQuota": 3}})
+    await until_gated(world, "ray", running=3, gated=0)
+    assert (await until_growth(world, ""))["held"][GPU] == "3"
+
+    async def is_told() -> bool:
+        both = {
+            (kind, reason)
+            for kind in ("AppWrapper", "RayCluster")
+            for reason in ("GrowthWaits", "GrowthGranted")
+        }
+        return await events_of(world) == both
+
+    await world.until(is_told, "the growth is told at the AppWrapper and at the RayCluster")
+    causes = await world.causes("ray")
+    assert ("granted" in causes, "grew" in causes) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "first", [pytest.param(False, id="after-it"), pytest.param(True, id="elastic-first")]
+)
+async def test_growth_waits_for_a_gang_of_its_queue_that_was_queued_before(
+    world: World, declare: Declare, first: bool
+) -> None:
+    await declare("default", resources={GPU: {"nominalQuota": 3}})
+    await world.start_dispatcher()
+    await world.create(appwrapper("ray", item(autoscaling("ray", gpu="1"))))
+    await world.until_state("ray", "Running")
+    large = job("large", 3)
+    large["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {GPU: "1"}}
+    await world.create(appwrapper("large", item(large)))
+    await world.until_state("large", "Backoff")
+
+    await scale(world, "ray", 2)
+    growth = await until_growth(world, "GrowthBehindGang")
+    assert f"{world.namespace}/large was queued before in queue default" in growth["message"]
+    await until_gated(world, "ray", running=1, gated=1)
+
+    if first:
+        await change(world, "default", elastic="First")
+    else:
+        await world.delete("large")
+    await until_gated(world, "ray", running=2, gated=0)
+    told = "SELECT count(*) AS of_it FROM history.timeline WHERE name = 'ray' AND cause IN ('granted', 'growth-waits')"
+    assert await rows(world, told) == [{"of_it": 2}]
