@@ -15,6 +15,7 @@ from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.growth import GrowthRequest
 from dispatcher.core.model.nodes import LabelOperator, LabelRequirement, Node, NodeRequirements, NodeTerm
+from dispatcher.core.model.potential import PotentialPool
 from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
@@ -58,6 +59,7 @@ class Hub:
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     has_member: bool = False
+    pools: tuple[PotentialPool, ...] = ()
 
     def decide(
         self,
@@ -69,6 +71,7 @@ class Hub:
         ledger = CapacityLedger(self.mode, "hub")
         for number in range(self.nodes):
             ledger.set_node(Node(f"n{number}", Resources({"cpu": 4000, "gpu": 1}), labels=self.labels))
+        ledger.set_pools(self.pools)
         holders = [*asks, *others]
         growing = []
         for record in holders:
@@ -319,6 +322,13 @@ def test_growth_needs_room_that_is_there_where_capacity_is_requested() -> None:
     assert told(Hub(provides=provides, nodes=1).decide({ray(cpu=3): 2})) == {
         "ray": (1, "InsufficientResources")
     }
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_growth_may_trust_in_nodes_that_an_autoscaler_adds_for_pending_pods(most: int) -> None:
+    pools = (PotentialPool("more", Node("more", Resources({"cpu": 4000}), labels={"pool": "more"}), most),)
+    (grant,) = Hub(nodes=1, pools=pools).decide({ray(cpu=3): 6})
+    assert len(grant.pods) == 1 + 4 * most
 
 
 def test_growth_counts_the_other_grants_of_the_same_pass_in_the_quota() -> None:
