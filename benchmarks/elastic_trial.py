@@ -19,17 +19,18 @@ from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.controller.scheduling import queue_cycles
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import creation_steps, removal_steps, run_steps
-from dispatcher.core.lifecycle.growth import admissible, growth_due
+from dispatcher.core.lifecycle.growth import admissible, growth_due, taken_soon
 from dispatcher.core.model import incremental
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import ACTIVE, HOLDING, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Quota
+from dispatcher.core.scheduling import grants
 from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Gate, Pod, PodPhase
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Placed, Preempting
-from dispatcher.core.scheduling.grants import Grant, GrantFacts, Growing, decide_in_steps
+from dispatcher.core.scheduling.grants import GrantFacts, Growing, decide_in_steps
 from dispatcher.core.scheduling.pending_queue import PendingQueue
 from dispatcher.core.scheduling.sharing.cycle import Drained
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang
@@ -259,12 +260,16 @@ class _Life:
 
     def note_growth(self) -> None:
         """Charge every gang for what its pods request, where that is due."""
-        of = self._ledger.admitted if self._growths is Growths.GRANT else self._ledger.bound
         for cluster in self._active():
-            requests = of(cluster.record.uid)
+            requests = self._taken(cluster.record)
             due = growth_due(cluster.record, requests)
             if due is not None and due <= self._now:
                 self._commit(run_steps.note_growth(cluster.record, requests, self._now).after)
+
+    def _taken(self, record: Record) -> Resources:
+        if self._growths is Growths.CHARGE:
+            return self._ledger.bound(record.uid)
+        return taken_soon(record.held, self._ledger.admitted(record.uid), self._ledger.gated(record.uid))
 
     def cycle(self) -> None:
         """Plan a cycle over the queues, and commit it."""
@@ -324,12 +329,8 @@ class _Life:
         waiting = incremental.run(WaitingGangs.of(self._queue, self._forest, self._now))
         facts = GrantFacts(self._forest, self._holders(), waiting, self._now)
         for grant in incremental.run(decide_in_steps(growing, facts, self._snapshots())):
-            self._note(grant)
-
-    def _note(self, grant: Grant) -> None:
-        if grant.pods:
-            step = run_steps.grant(grant.record, grant.amounts, grant.request, grant.note, self._now)
-            self._commit(step.after)
+            if (found := grants.change_of(grant, self._now)) is not None:
+                self._commit(found.after)
 
     def admit(self) -> None:
         """Let the gated pods start that are within what their gangs hold."""
