@@ -154,13 +154,20 @@ def not_evaluated(record: Record, head: Record) -> NotEvaluated:
 class Remembered:
     """The refusals of an earlier cycle with the same clusters and reservations, by equivalence class.
 
-    They do not hold for the clusters in `changed`. `keepers` are the starved gangs by the cluster with capacity for
-    them, by uid.
+    They do not hold for the clusters in `changed`, nor those of a class for the clusters under which `outdated` has it:
+    these would refuse its gangs again, and say so with other amounts. `keepers` are the starved gangs by the cluster
+    with capacity for them, by uid.
     """
 
     refusals: Mapping[Hashable, Refused] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
     keepers: Mapping[str, str] = field(default_factory=dict)
+    outdated: Mapping[str, Collection[Hashable]] = field(default_factory=dict)
+
+    def not_holding(self, key: Hashable) -> Collection[str]:
+        """The clusters for which the refusal of a class does not hold."""
+        outdated = [name for name, keys in self.outdated.items() if key in keys]
+        return self.changed.union(outdated) if outdated else self.changed
 
 
 class CycleState:
@@ -217,10 +224,13 @@ class CycleState:
         if known is not None:
             return known
         remembered = self._remembered.refusals.get(key)
-        if remembered is not None and not self._remembered.changed:
-            outcome: Placed | Refused = remembered
+        if remembered is None:
+            outcome: Placed | Refused = self._place(record, {})
+        elif not_holding := self._remembered.not_holding(key):
+            kept = {name: each for name, each in remembered.shortages.items() if name not in not_holding}
+            outcome = self._place(record, kept)
         else:
-            outcome = self._place(record, {} if remembered is None else remembered.shortages)
+            outcome = remembered
         if isinstance(outcome, Placed):
             self.placed_on.add(outcome.cluster)
             self._remembered.changed.add(outcome.cluster)
@@ -234,8 +244,7 @@ class CycleState:
             allowed = _Allowed((), (*allowed.rejections, *uncounted))
         fitting, shortages = dict[str, Assignment](), list[Shortage]()
         for snapshot in allowed.snapshots:
-            known = None if snapshot.name in self._remembered.changed else remembered.get(snapshot.name)
-            found = known or self._compare(gang, snapshot)
+            found = remembered.get(snapshot.name) or self._compare(gang, snapshot)
             if isinstance(found, Assignment):
                 fitting[snapshot.name] = found
             else:

@@ -7,7 +7,7 @@ takes longer than the decision. So a shortage keeps immutable values of that mom
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -161,6 +161,14 @@ class Refused:
     def shortages(self) -> dict[str, Shortage]:
         """The shortages by the name of the cluster."""
         return {each.cluster: each for each in self._shortages}
+
+    def depends_on_packing(self, clusters: Collection[str]) -> bool:
+        """True if in one of these clusters the pods of each pod set have nodes, but not all at once."""
+        return any(
+            not each.shortfall.missing and each.shortfall.pod_set is None
+            for each in self._shortages
+            if each.cluster in clusters
+        )
 
     @property
     def pending(self) -> Pending:

@@ -35,6 +35,10 @@ class Room:
         """A copy; taking from it does not change this room."""
         return Room(self.columns, self.free.copy(), self.slots.copy())
 
+    def amounts_of(self, row: int) -> dict[str, int]:
+        """The free amounts of one node, by resource."""
+        return dict(zip(self.columns, self.free[list(self.columns.values()), row].tolist(), strict=True))
+
     def equals(self, other: Room) -> bool:
         """True if both have the same amounts."""
         return (

@@ -52,6 +52,13 @@ PotentialRows = Mapping[str, tuple[int, ...]]
 """The rows of potential nodes by pool, in the order of their numbers."""
 
 
+class ChangedNode(NamedTuple):
+    """The free amounts of one node by resource, before a change and now; a debt is negative."""
+
+    before: Mapping[str, int]
+    now: Mapping[str, int]
+
+
 class NodeCapacity:
     """The amounts of each node that are free now, or allocatable, or free once all pods that end have ended.
 
@@ -73,6 +80,18 @@ class NodeCapacity:
         """True if both have the same amounts on the same nodes."""
         is_of_same_nodes = self.traits is other.traits and self._all_traits is other._all_traits
         return is_of_same_nodes and self._room.equals(other._room)
+
+    def changes_since(self, before: NodeCapacity, most: int) -> list[ChangedNode] | None:
+        """The nodes with other amounts or places than `before`; None if nodes differ otherwise, or more than `most`."""
+        old, new = before._room, self._room
+        is_of_same_nodes = self.traits is before.traits and self._all_traits is before._all_traits
+        if not is_of_same_nodes or old.columns != new.columns:
+            return None
+        differs = (old.free != new.free).any(axis=0) | (old.slots != new.slots)
+        rows = np.flatnonzero(differs).tolist()
+        if len(rows) > most:
+            return None
+        return [ChangedNode(old.amounts_of(row), new.amounts_of(row)) for row in rows]
 
     def copy(self) -> NodeCapacity:
         """A copy; taking from it does not change this capacity."""
@@ -248,6 +267,15 @@ class NodeSnapshot:
     def traits(self) -> Traits:
         """The nodes without their amounts."""
         return self.free.traits
+
+    def changes_since(self, before: NodeSnapshot, most: int) -> list[ChangedNode] | None:
+        """The nodes with other free amounts than `before`; None if they differ otherwise, or more than `most` do.
+
+        The demand without a place may differ, too: it changes the sums alone.
+        """
+        if self.empty is not before.empty or self.reserve != before.reserve:
+            return None
+        return self.free.changes_since(before.free, most)
 
     def copy(self) -> NodeSnapshot:
         """A copy; taking from it does not change this snapshot."""

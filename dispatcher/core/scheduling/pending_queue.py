@@ -37,6 +37,7 @@ from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.scheduling.affected_classes import AffectedClasses
 from dispatcher.core.scheduling.backfill import Backfill, Reservation
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import (
@@ -114,6 +115,7 @@ class PendingQueue:
         self._touched: set[_Class] = set()
         """The classes with records that came or went since the last cycle, or that it had news for."""
         self._last = _Memory()
+        self._requests = AffectedClasses[_Class]()
 
     def __iter__(self) -> Iterator[Record]:
         """The queued records, in no order."""
@@ -243,6 +245,7 @@ class PendingQueue:
         if class_ is None:
             class_ = before if before is not None and before.key == key else GangClass(key)
             self._by_key[key] = class_
+            self._requests.add(class_, record.gang)
         class_.add(record)
         self._touched.add(class_)
         self._in_cycle[record.uid] = record, class_
@@ -254,6 +257,7 @@ class PendingQueue:
             self._touched.add(class_)
             if not class_:
                 del self._by_key[class_.key]
+                self._requests.remove(class_)
         return record
 
     def _follow(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[None]:
@@ -286,14 +290,17 @@ class PendingQueue:
         if self._last.is_quiet and not remembered.changed and not inbox and not self._sloped:
             return []
         state = CycleState(snapshots, self._class_of, remembered)
+        outdated: dict[str, set[_Class]] = {}
         cycle = _Cycle(state)
         yield from cycle.reserve(protected, reservations)
         if policy is QueueingStrategy.STRICT_FIFO:
             yield from self._evaluate_up_to_head(cycle, now)
         else:
-            is_same = not remembered.changed and not protected and not self._sloped
-            kept = (yield from self._kept(remembered.refusals)) if is_same else {}
+            is_in_order = not protected and not self._sloped
+            kept = (yield from self._kept(remembered, snapshots)) if is_in_order else {}
+            changed = frozenset(remembered.changed)
             yield from self._evaluate_by_class(cycle, kept, now)
+            outdated = yield from self._outdated(state.refusals, kept, changed)
             yield from incremental.update(state.refusals, kept)
         news = yield from _news_in_order(cycle.outcomes, now)
         self._touched = yield from self._classes_of(news)
@@ -305,6 +312,7 @@ class PendingQueue:
             keepers=state.keepers,
             refusals=state.refusals,
             is_quiet=not news,
+            outdated=outdated,
         )
         yield from incremental.release(forgotten.refusals)
         return news
@@ -341,17 +349,24 @@ class PendingQueue:
             yield
         return found
 
-    def _kept(self, refusals: Mapping[Any, Refused]) -> Steps[_Refusals]:
-        """The refusals of the last cycle that hold without an evaluation, if no cluster has changed since.
+    def _kept(self, remembered: Remembered, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[_Refusals]:
+        """The refusals of the last cycle that hold without an evaluation, but for the amounts in their messages.
 
         All gangs of these classes have them in their records. The first gang that may be the head is left out, because
         a cycle finds its head among the gangs that it evaluates.
         """
+        refusals: Mapping[Any, Refused] = remembered.refusals
+        changed = frozenset(remembered.changed)
+        affected = (yield from self._affected_by(changed, snapshots)) if refusals else None
         kept: _Refusals = {}
+        if affected is None:
+            return kept
         first: tuple[Key, _Class] | None = None
         for part in incremental.in_parts(self._by_key.values()):
             for class_ in part:
-                refused = None if class_ in self._touched else refusals.get(class_)
+                refused = None if class_ in self._touched or class_ in affected else refusals.get(class_)
+                if refused is not None and changed and not self._holds(class_, refused, changed):
+                    refused = None
                 if refused is not None:
                     kept[class_] = refused
                     if refused.may_be_head and (first is None or class_.keys[0] < first[0]):
@@ -360,6 +375,42 @@ class PendingQueue:
         if first is not None:
             del kept[first[1]]
         return kept
+
+    def _affected_by(
+        self, changed: Collection[str], snapshots: Mapping[str, ClusterSnapshot]
+    ) -> Steps[set[_Class] | None]:
+        """The classes that the changed clusters may refuse in another way than before; None for all."""
+        found: set[_Class] = set()
+        for name in changed:
+            affected = yield from self._requests.of(self._last.snapshots.get(name), snapshots[name])
+            if affected is None:
+                return None
+            found |= affected
+        return found
+
+    def _holds(self, class_: _Class, refused: Refused, changed: Collection[str]) -> bool:
+        """True if the refusal of a class that is not affected by the changed clusters holds there."""
+        return self._requests.knows(class_) and not (
+            len(class_.key.pods) > 1 and refused.depends_on_packing(changed)
+        )
+
+    def _outdated(
+        self, evaluated: Mapping[Any, Refused], kept: _Refusals, changed: Iterable[str]
+    ) -> Steps[dict[str, set[_Class]]]:
+        """The classes by the clusters whose amounts in their refusals are from an earlier cycle."""
+        found = self._last.outdated
+        for classes in found.values():
+            if len(classes) > 2 * len(self._by_key):
+                classes &= kept.keys()
+            for part in incremental.in_parts(evaluated if classes else ()):
+                classes.difference_update(part)
+                yield
+        for name in changed:
+            classes = found.setdefault(name, set())
+            for part in incremental.in_parts(kept):
+                classes.update(part)
+                yield
+        return found
 
     def _evaluate_by_class(self, cycle: _Cycle, kept: _Refusals, now: datetime) -> Steps[None]:
         """Evaluates the gangs in order. Once one gang of a class does not fit, its whole class is refused.
@@ -498,6 +549,7 @@ class _Memory:
     """The input and the refusals of the last cycle; `is_quiet` if no outcome changed a record.
 
     `snapshots` are those that the cycle placed no gang on: refusals by the other `clusters` do not hold any more.
+    `outdated` has the classes by the clusters whose amounts in their refusals are from an earlier cycle.
     """
 
     clusters: frozenset[str] = frozenset()
@@ -506,6 +558,7 @@ class _Memory:
     keepers: Mapping[str, str] = field(default_factory=dict)
     refusals: dict[Hashable, Refused] = field(default_factory=dict)
     is_quiet: bool = False
+    outdated: dict[str, set[_Class]] = field(default_factory=dict)
 
     def remembered(
         self,
@@ -516,7 +569,7 @@ class _Memory:
         if (self.clusters, self.protected) != (frozenset(snapshots), protected):
             return Remembered(changed=set(snapshots))
         changed = {name for name, each in snapshots.items() if self.snapshots.get(name) != each}
-        return Remembered(self.refusals, changed, self.keepers)
+        return Remembered(self.refusals, changed, self.keepers, self.outdated)
 
 
 class _Cycle:
