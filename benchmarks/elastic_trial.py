@@ -234,6 +234,8 @@ class _Life:
             self.outcome.waits.append(self.second - worker.created)
 
     def _bind(self, cluster: _Cluster, name: str, requests: Resources, node: str) -> None:
+        if not requests.fits_in(self._free[node]):
+            raise AssertionError(f"{name} was planned for {node}, which has no room for it")
         self._ledger.set_pod(self._pod(cluster, name, requests, node))
         self._free[node] -= requests
         self._has_changed = True
