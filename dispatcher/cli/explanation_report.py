@@ -11,6 +11,7 @@ from dispatcher.cli.author_facts import AuthorFacts
 from dispatcher.cli.output import UNKNOWN, text
 from dispatcher.cli.status_waiting import NO_POSITION_YET
 from dispatcher.cli.tables import Heading, table
+from dispatcher.core.model import potential
 from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.quantity import in_words as amount_in_words
 from dispatcher.core.model.record import Pending, Record
@@ -107,7 +108,9 @@ class Report:
             return {} if awaited is None else self._pending(awaited)
         if isinstance(outcome, Placed):
             nodes = [[[node, pods] for node, pods in each] for each in outcome.assignment.places]
-            placed = {"cluster": outcome.cluster, "nodes": nodes, "message": outcome.message}
+            placed: dict[str, Any] = {"cluster": outcome.cluster, "nodes": nodes, "message": outcome.message}
+            if trusted := outcome.assignment.trusted:
+                placed["potential"] = dict(trusted)
             asked = outcome.assignment.provisioning
             return placed if asked is None else {**placed, "provisioningClass": asked.name}
         return self._pending(outcome.pending)
@@ -343,8 +346,9 @@ def _fits_nowhere(outcome: Outcome) -> bool:
 
 
 def _on(assignment: Assignment) -> str:
-    nodes = sorted(assignment.nodes)
-    return f", on {listed(nodes)}" if nodes else ""
+    nodes = sorted(each for each in assignment.nodes if not potential.is_potential(each))
+    on = f", on {listed(nodes)}" if nodes else ""
+    return f"{on}, and trusts {potential.in_words(assignment.trusted)} to come" if assignment.trusted else on
 
 
 def _amounts(demand: Resources) -> str:

@@ -66,7 +66,9 @@ class PlanReport:
                 preempt: dict[str, Any] = {"preempt": _names(victims), "for": record.name, "cluster": cluster}
                 return {**preempt, "reasons": _reasons_of(victims), "message": pending.message}
             case Placed(record, cluster, message, assignment):
-                placed = {"dispatch": record.name, "cluster": cluster}
+                placed: dict[str, Any] = {"dispatch": record.name, "cluster": cluster}
+                if trusted := assignment.trusted:
+                    placed["potential"] = dict(trusted)
                 if assignment.provisioning is not None:
                     placed["provisioningClass"] = assignment.provisioning.name
                 return {**placed, "message": message} if message else placed

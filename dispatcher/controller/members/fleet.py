@@ -473,7 +473,9 @@ class Fleet:
             log.internal_error("fleet", error, cluster=member.name)
 
     async def _write_status(self, member: Member) -> None:
-        status = status_of(member.status_values(self._count_running(member.name)))
+        status = status_of(
+            member.status_values(self._count_running(member.name), self._trust_in(member.name))
+        )
         if status == member.written_status:
             return
         path = f"{MEMBERS_PATH}/{paths.segment(member.name)}/status"

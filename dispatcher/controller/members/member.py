@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -22,7 +23,7 @@ from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.status.cluster_state import ClusterState
-from dispatcher.core.status.member_status import MemberState
+from dispatcher.core.status.member_status import MemberState, PoolState
 from dispatcher.core.status.samples import LedgerReading, reading_of
 from dispatcher.kube.client import Json
 from dispatcher.kube.kubeconfig import Connection
@@ -126,15 +127,16 @@ class Member:
         is_open = self.declared.accepted_namespaces is AcceptedNamespaces.ALL
         return frozenset() if is_open else cluster.closed_namespaces(namespaces)
 
-    def status_values(self, running: int) -> MemberState:
-        """The values of which the status of the MemberCluster is made."""
+    def status_values(self, running: int, trust: Trust = FULL_TRUST) -> MemberState:
+        """The values of which the status of the MemberCluster is made; `trust` is that in its pools."""
         closed = self.closed or closed_by_operator(self.declared)
         if self.cluster is None or not self.cluster.is_ready:
             return MemberState(
                 self.since, closed, self.uid, running=running, unreachable_since=self.unreachable_since
             )
         total, free = self.cluster.ledger.total(), self._snapshot(self.cluster).free_for(None)
-        return MemberState(self.since, closed, self.uid, total, free, running, self.unreachable_since)
+        pools = tuple(_pool_states(self.cluster.ledger, trust))
+        return MemberState(self.since, closed, self.uid, total, free, running, self.unreachable_since, pools)
 
     def reading(self) -> LedgerReading | None:
         """The current capacity; None while it is unknown."""
@@ -164,6 +166,13 @@ class Member:
         while self.errors_at and now - self.errors_at[0] > ERRORS_COUNT_FOR:
             self.errors_at.popleft()
         return len(self.errors_at)
+
+
+def _pool_states(ledger: CapacityLedger, trust: Trust) -> Iterator[PoolState]:
+    until = dict(trust.distrusted)
+    for pool in ledger.pools:
+        nodes = ledger.nodes_of(pool)
+        yield PoolState(pool.name, nodes, pool.count(nodes), until.get(pool.name))
 
 
 def required_kinds(requirements: set[ClusterRequirements]) -> frozenset[Kind]:

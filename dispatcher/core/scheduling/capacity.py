@@ -349,6 +349,12 @@ class CapacitySnapshot:
         found.trust = trust
         return found
 
+    def of_nodes(self) -> CapacitySnapshot:
+        """A copy that shares its nodes with this one, without pools that may grow."""
+        found = self._like(self._reserve, self.nodes)
+        found.pools = ()
+        return found
+
     def potential_for(self, gang: Gang, *, is_empty: bool = False) -> dict[str, tuple[int, ...]]:
         """The rows of the potential nodes that can matter to `gang`, by pool, if the cluster were empty or as it is.
 

@@ -104,7 +104,7 @@ def short_of_room(cluster: str, gang: Gang, capacity: CapacitySnapshot, shortfal
     traits = None if capacity.nodes is None else capacity.nodes.traits
     if not shortfall.needs:
         return Shortage(cluster, INSUFFICIENT, shortfall, traits=traits)
-    lacks_nodes = shortfall_in_empty(gang, capacity.including(())) is not None
+    lacks_nodes = shortfall_in_empty(gang, capacity.of_nodes()) is not None
     return Shortage(
         cluster, NEEDS_POTENTIAL, shortfall, traits=traits, trust=capacity.trust, lacks_nodes=lacks_nodes
     )
@@ -251,7 +251,7 @@ def _needed(needs: Trusted, trust: Trust) -> str:
     """The sentence about a gang that would fit with potential nodes."""
     asked = f"it needs {potential.in_words(needs)} to come"
     if trust.policy is OnPotential.WAIT:
-        return f"{asked}, and onPotential is Wait: it is dispatched once they are there"
+        return f"{asked}; with onPotential: Wait it is not dispatched before"
     until = [
         f"pool {pool} is not trusted until {end:%Y-%m-%d %H:%M:%S} UTC, because its nodes did not come"
         for pool, end in trust.distrusted

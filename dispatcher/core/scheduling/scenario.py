@@ -16,11 +16,13 @@ from fractions import Fraction
 from typing import Final
 
 from dispatcher.api.names import DEFAULT_QUEUE
+from dispatcher.api.potential import MOST_POOLS, OnPotential
 from dispatcher.api.spec_errors import quoted
 from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.model.document import LARGEST_INTEGER, Entry
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleration
+from dispatcher.core.model.potential import PotentialPool, Trust
 from dispatcher.core.model.quantity import amount, in_words
 from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
@@ -49,7 +51,9 @@ LARGEST_PRIORITY: Final = LARGEST_INTEGER
 
 _QUEUE: Final = ("name", "recentUsage", *FIELDS)
 _TOP: Final = ("source", "namespaces", "clusters", "queues", "running", "pending", "expect")
-_CLUSTER: Final = ("name", "labels", "closed", "reserve", "nodes")
+_CLUSTER: Final = ("name", "labels", "closed", "reserve", "nodes", "potential", "onPotential")
+_POOL: Final = ("name", "node", "max")
+_SHAPE: Final = ("allocatable", "labels", "taints")
 _NODE: Final = ("name", "count", "allocatable", "labels", "taints")
 _TAINT: Final = ("key", "value", "effect")
 _PENDING: Final = (
@@ -71,6 +75,7 @@ _PENDING: Final = (
 _RUNNING: Final = (*_PENDING, "cluster", "ran", "ending")
 _PODS: Final = ("count", "requests", "nodeSelector", "tolerations")
 _TOLERATION: Final = ("key", "operator", "value", "effect", "tolerationSeconds")
+_POLICIES: Final = tuple(OnPotential)
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -160,7 +165,32 @@ def _cluster(entry: Entry) -> Cluster:
         labels=entry.child("labels").labels(),
         closed=Closed(closed.text(), f"it is closed: {closed.text()}") if closed.text() else None,
         reserve=entry.child("reserve").amounts(),
+        pools=tuple(_pools(entry.child("potential"))),
+        trust=Trust(OnPotential(entry.child("onPotential").one_of(_POLICIES, OnPotential.DISPATCH))),
     )
+
+
+def _pools(entries: Entry) -> Iterator[PotentialPool]:
+    taken: set[str] = set()
+    pools = list(entries.elements())
+    if len(pools) > MOST_POOLS:
+        entries.fail(f"there are more than {MOST_POOLS} pools")
+    for entry in pools:
+        entry.check_keys(_POOL)
+        name, node, most = (entry.child(key) for key in _POOL)
+        node.check_keys(_SHAPE)
+        if name.name() in taken:
+            name.fail(f"another pool is named {quoted(name.name())}")
+        taken.add(name.name())
+        shape = Node(
+            "",
+            node.child("allocatable").amounts(),
+            taints=tuple(map(_taint, node.child("taints").elements())),
+            labels=node.child("labels").labels(),
+        )
+        if not shape.labels:
+            node.child("labels").fail("at least one label is required: it says which nodes are of the pool")
+        yield PotentialPool(name.name(), shape, most.integer(1))
 
 
 def _nodes(entries: Entry) -> Iterator[Node]:

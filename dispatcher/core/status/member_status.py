@@ -21,6 +21,16 @@ _NOT_REACHED: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class PoolState:
+    """A pool that may grow: the nodes of it that are there, the potential ones, and the end of a distrust."""
+
+    name: str
+    nodes: int
+    potential: int
+    distrusted_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class MemberState:
     """The state of one member; `closed` is why it takes no gangs, and `since` the last change of that.
 
@@ -35,6 +45,7 @@ class MemberState:
     free: Resources = NOTHING
     running: int = 0
     unreachable_since: datetime | None = None
+    pools: tuple[PoolState, ...] = ()
 
 
 def status_of(known: MemberState) -> dict[str, Any]:
@@ -54,7 +65,14 @@ def status_of(known: MemberState) -> dict[str, Any]:
         status["reason"], status["message"] = known.closed.reason, known.closed.message
     if known.unreachable_since:
         status["unreachableSince"] = timestamp(known.unreachable_since)
+    if known.pools:
+        status["potential"] = [_pool(each) for each in known.pools]
     return status
+
+
+def _pool(pool: PoolState) -> dict[str, Any]:
+    until = {"distrustedUntil": timestamp(pool.distrusted_until)} if pool.distrusted_until else {}
+    return {"name": pool.name, "nodes": pool.nodes, "potential": pool.potential, **until}
 
 
 def _is_reached(closed: Closed | None) -> bool | None:

@@ -98,6 +98,27 @@ async def test_gang_that_lacks_approvals_is_in_nobodys_way(plan: Run, scenario: 
     assert last == {"waiting": "a", "reason": "AwaitingApproval", "message": message}
 
 
+async def test_gang_that_trusts_a_pool_is_dispatched_and_another_waits_for_it(plan: Run) -> None:
+    text = """
+clusters:
+- name: hub
+  nodes: [{name: node, allocatable: {cpu: 8}}]
+  potential: [{name: l4, node: {allocatable: {cpu: 8}, labels: {pool: l4}}, max: 2}]
+pending:
+- {name: p, pods: [{count: 2, requests: {cpu: 8}}]}
+- {name: q, pods: [{count: 2, requests: {cpu: 8}}]}
+"""
+    ran = await plan("-f", "-", "-o", "json", stdin=text)
+    placed, waiting = json.loads(ran.out)["decisions"]
+    assert placed["potential"] == {"l4": 1}
+    assert (waiting["waiting"], waiting["reason"]) == ("q", "InsufficientResources")
+    told = await plan(
+        "-f", "-", "-o", "json", stdin=text.replace("max: 2}]", "max: 2}]\n  onPotential: Wait")
+    )
+    reasons = [each["reason"] for each in json.loads(told.out)["decisions"]]
+    assert reasons == ["NeedsPotentialNodes", "NeedsPotentialNodes"]
+
+
 async def test_without_repairs_there_are_only_decisions(plan: Run) -> None:
     ran = await plan("-f", "-", "-o", "json", "--no-repairs", stdin=SCENARIO)
     assert json.loads(ran.out)["decisions"][1] == {

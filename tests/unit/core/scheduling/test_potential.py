@@ -234,8 +234,7 @@ FAILED = Trust(distrusted=(("l4", LATER),))
     [
         pytest.param(
             WAIT,
-            "cluster hub: it needs 2 nodes of pool l4 to come, and onPotential is Wait: it is dispatched once they are "
-            "there",
+            "cluster hub: it needs 2 nodes of pool l4 to come; with onPotential: Wait it is not dispatched before",
             id="wait",
         ),
         pytest.param(

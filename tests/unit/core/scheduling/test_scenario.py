@@ -12,10 +12,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dispatcher.api.potential import OnPotential
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.model.document import DocumentError
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleration
+from dispatcher.core.model.potential import PotentialPool, Trust
 from dispatcher.core.model.quantity import resource_amounts
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
@@ -37,6 +39,9 @@ clusters:
 - name: east
   labels: {gpu: a100}
   reserve: {cpu: 4}
+  potential:
+  - {name: l4, node: {allocatable: {cpu: 8}, labels: {pool: l4}, taints: [{key: gpu, effect: NoSchedule}]}, max: 10}
+  onPotential: Wait
   nodes:
   - {name: node, count: 2, allocatable: {cpu: 8, nvidia.com/gpu: 1}, labels: {zone: a}}
   - {name: other, allocatable: {memory: 1.5Gi}, taints: [{key: team, value: a, effect: NoSchedule}], x-rack: 4}
@@ -83,6 +88,19 @@ def test_every_field_of_a_document_is_read() -> None:
                 ),
                 {"gpu": "a100"},
                 reserve=Resources({"cpu": 4000}),
+                pools=(
+                    PotentialPool(
+                        "l4",
+                        Node(
+                            "",
+                            Resources({"cpu": 8000}),
+                            taints=(Taint("gpu", "", "NoSchedule"),),
+                            labels={"pool": "l4"},
+                        ),
+                        10,
+                    ),
+                ),
+                trust=Trust(OnPotential.WAIT),
             ),
             Cluster("west", closed=Closed("ClusterCordoned", "it is closed: ClusterCordoned")),
         ),
@@ -223,6 +241,11 @@ def queue(**fields: object) -> Json:
     return document(queues=[{"name": "a", **fields}])
 
 
+def pools(*written: Json) -> Json:
+    return document(clusters=[{"name": "hub", "nodes": [], "potential": list(written)}])
+
+
+POOL: Json = {"name": "l4", "node": {"allocatable": {"cpu": 1}, "labels": {"pool": "l4"}}, "max": 2}
 TWO_LEAVES: Json = {"queues": [{"name": "org"}, *({"name": each, "parent": "org"} for each in "ab")]}
 KNOWN = "name, queue, namespace, priority, prioritySlope, age, blocked, preempting, preemptions"
 
@@ -384,6 +407,24 @@ KNOWN = "name, queue, namespace, priority, prioritySlope, age, blocked, preempti
             running(pods=[{"requests": {"cpu": 3}}, {"count": 2, "requests": {"cpu": 3}}]),
             "running[0].pods[1]",
             "no node of cluster hub takes a pod of this size",
+        ),
+        pytest.param(
+            pools({**POOL, "node": {"allocatable": {"cpu": 1}}}),
+            "clusters[0].potential[0].node.labels",
+            "at least one label is required: it says which nodes are of the pool",
+            id="pool-without-labels",
+        ),
+        pytest.param(
+            pools(POOL, POOL),
+            "clusters[0].potential[1].name",
+            'another pool is named "l4"',
+            id="twin-pools",
+        ),
+        pytest.param(
+            pools(*({**POOL, "name": f"p{number}"} for number in range(17))),
+            "clusters[0].potential",
+            "there are more than 16 pools",
+            id="too-many-pools",
         ),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.status.member_status import MemberState, status_of
+from dispatcher.core.status.member_status import MemberState, PoolState, status_of
 
 Json = dict[str, Any]
 
@@ -97,6 +97,14 @@ def test_member_that_fell_silent_under_another_leader_says_since_when() -> None:
         SINCE + timedelta(hours=1), Closed(cluster_filters.UNREACHABLE, "no answer"), unreachable_since=SINCE
     )
     assert status_of(silent)["unreachableSince"] == SINCE_IN_WORDS
+
+
+def test_pools_are_listed_with_the_end_of_a_distrust() -> None:
+    known = MemberState(SINCE, pools=(PoolState("l4", 2, 8, SINCE), PoolState("cpu", 0, 10)))
+    assert status_of(known)["potential"] == [
+        {"name": "l4", "nodes": 2, "potential": 8, "distrustedUntil": SINCE_IN_WORDS},
+        {"name": "cpu", "nodes": 0, "potential": 10},
+    ]
 
 
 def test_what_was_known_of_a_member_stays_while_it_is_not_reached() -> None:
