@@ -365,7 +365,7 @@ class CapacitySnapshot:
             return {}
         is_sum = self.nodes.beyond or gang.demand != sum_of(each.total for each in gang.pod_sets)
         most = MOST_NODES if is_sum else sum(each.count for each in gang.pod_sets)
-        return self.nodes.offered(most, is_empty=is_empty)
+        return self.nodes.offered(gang.pod_sets, most, is_empty=is_empty)
 
     def including(self, rows: Iterable[int]) -> CapacitySnapshot:
         """The capacity with the potential nodes in these rows beside the others; not to be changed."""

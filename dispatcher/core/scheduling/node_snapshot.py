@@ -7,7 +7,7 @@ Growth: a fit costs O(groups of equal nodes) while nothing is taken, and O(nodes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import islice
@@ -106,6 +106,15 @@ class NodeCapacity:
         mine, theirs, at = self._room, empty._room, list(rows)
         differs = (mine.free[:, at] != theirs.free[:, at]).any(axis=0) | (mine.slots[at] != theirs.slots[at])
         return frozenset(row for row, is_used in zip(rows, differs, strict=True) if is_used)
+
+    def taking(self, rows: tuple[int, ...], pod_sets: Sequence[PodSet]) -> tuple[int, ...]:
+        """The rows of these that have the amounts for some pod of these sets, whether it may use the node or not."""
+        at = list(rows)
+        part = Room(self._room.columns, self._room.free[:, at], self._room.slots[at])
+        takes = reduce(
+            or_, (part.fitting(requests, 1) > 0 for requests in {each.requests for each in pod_sets})
+        )
+        return tuple(row for row, does_take in zip(rows, takes, strict=True) if does_take)
 
     def take(self, node: str, requests: Resources, pods: int) -> None:
         """Take pods with these requests from a node, also a potential one, if it is there; negative pods give back."""
@@ -286,13 +295,14 @@ class NodeSnapshot:
         views = {name: getattr(self, name).including(rows) for name in ("free", "allocatable", "empty")}
         return replace(self, **views)
 
-    def offered(self, most: int, *, is_empty: bool) -> dict[str, tuple[int, ...]]:
-        """The rows of potential nodes by pool: those with places of gangs, and `most` others of each pool.
+    def offered(self, pod_sets: Sequence[PodSet], most: int, *, is_empty: bool) -> dict[str, tuple[int, ...]]:
+        """The rows of potential nodes with room for these pods, by pool: those with places of gangs, and `most` others.
 
         If the cluster `is_empty`, no potential node has places.
         """
         found = {}
-        for pool, rows in self.potential.items():
+        for pool, all_rows in self.potential.items():
+            rows = (self.empty if is_empty else self.free).taking(all_rows, pod_sets)
             used = frozenset[int]() if is_empty or not rows else self.free.in_use(rows, self.empty)
             others = (row for row in rows if row not in used)
             found[pool] = (*(row for row in rows if row in used), *islice(others, most))
