@@ -80,7 +80,7 @@ OLDEST := DISPATCHER_TEST_KUBERNETES=1.30 DISPATCHER_TEST_POSTGRES_BINARIES=$(OL
 NEWEST := DISPATCHER_TEST_KUBERNETES=1.37
 WIRE_TESTS := $(addprefix tests/cluster/, test_handover.py test_e2e_blog.py test_e2e_lives.py test_e2e_restarts.py \
 	test_from_mcad.py test_crd_memberclusters.py test_immutability.py test_versions.py test_author.py \
-	test_two_dispatchers.py test_pod_defaults.py test_wrapped_watches.py members/test_members_wires.py \
+	test_two_dispatchers.py test_pod_defaults.py test_wrapped_watches.py test_growth_gates.py members/test_members_wires.py \
 	members/test_members_rights.py) $(addprefix tests/postgres/, test_embedded_postgres.py test_migrations_expand.py \
 	test_migrations.py test_leadership.py test_commit.py test_partitions.py test_reader.py test_archive.py)
 NEWER := test_what_was_stored_before_the_rules or test_state_and_deletion_of_a_job_are_seen
