@@ -13,7 +13,7 @@ from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.growth import GrowthRequest
+from dispatcher.core.model.growth import GatedPod, GrowthRequest
 from dispatcher.core.model.nodes import LabelOperator, LabelRequirement, Node, NodeRequirements, NodeTerm
 from dispatcher.core.model.potential import PotentialPool
 from dispatcher.core.model.record import Pending, Phase, Record
@@ -126,6 +126,19 @@ def test_pods_within_what_the_gang_holds_are_no_request() -> None:
     (grant,) = Hub().decide({grown: 3})
     assert (len(grant.pods), grant.amounts) == (1, CPU * 3)
     assert told(Hub().decide({grown: 2})) == {"ray": (0, "")}
+
+
+def test_growth_is_charged_beyond_what_the_gang_holds_and_does_not_use() -> None:
+    """Two of its four cpus are of a pod that is gone: a pod of three cpus adds one."""
+    pod = GatedPod("team-a", "large", "u", CPU * 3, f"{at(ASKED_AT):%Y-%m-%dT%H:%M:%SZ}")
+    ledger = CapacityLedger(FitMode.NODE, "hub")
+    ledger.set_node(Node("n1", Resources({"cpu": 4000})))
+    facts = GrantFacts(Forest.of([Queue("a", None, {"cpu": Quota(5000)})]), [], WaitingGangs(), at(200))
+    snapshots = {"hub": ClusterSnapshot("hub", ledger.snapshot())}
+    growing = Growing(ray(cpu=4, queue="a"), CPU * 2, [pod])
+    facts = replace(facts, active=[gang for gang in [active_gang(growing.record, is_silent=False)] if gang])
+    (grant,) = incremental.run(decide_in_steps([growing], facts, snapshots))
+    assert (grant.pods, grant.amounts) == ((pod,), CPU)
 
 
 def test_gang_without_gated_pods_asks_for_nothing_any_more() -> None:

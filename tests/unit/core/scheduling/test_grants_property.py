@@ -1,0 +1,101 @@
+"""Whatever asks for growth: what is granted has room and quota, covers its pods, and a second pass grants no more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dispatcher.core.lifecycle.growth import admissible
+from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.resources import Resources, sum_of
+from dispatcher.core.queues.queue import Elastic, Queue, Quota
+from dispatcher.core.scheduling.capacity import FitMode
+from dispatcher.core.scheduling.grants import Grant, change_of
+from tests.builders import at, make_gang, make_record
+from tests.unit.core.scheduling.test_grants import CPU, Hub, waiting
+
+REASONS = ("InsufficientResources", "InsufficientQuota", "AwaitingRelease", "LargerThanCluster", None)
+ASKS = st.lists(st.tuples(st.integers(40, 60), st.integers(1, 5)), max_size=5)
+"""Pods by age, with their cpus."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Gangs that ask for growth beside gangs that wait, in queues with quotas."""
+
+    hub: Hub
+    asks: dict[Record, list[tuple[float, int]]]
+    queued: list[Record]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    quotas = draw(st.lists(st.integers(0, 12), min_size=2, max_size=2))
+    limits = draw(st.lists(st.sampled_from([0, 2, None]), min_size=2, max_size=2))
+    elastic = draw(st.sampled_from(Elastic))
+    leaves = [
+        Queue(
+            name,
+            "org",
+            {"cpu": Quota(quota * 1000, None if limit is None else limit * 1000)},
+            elastic=elastic,
+        )
+        for name, quota, limit in zip("ab", quotas, limits, strict=True)
+    ]
+    queues = draw(st.sampled_from([None, (Queue("org"), *leaves)]))
+    asks = {}
+    for number in range(draw(st.integers(1, 3))):
+        record = make_record(
+            Phase.RUNNING,
+            f"ray{number}",
+            gang=make_gang(cpu=1000 * draw(st.integers(1, 3))),
+            queue=draw(st.sampled_from("ab")),
+            priority=draw(st.integers(0, 1)),
+        )
+        asks[record] = [(float(seconds), cpu) for seconds, cpu in draw(ASKS)]
+    queued = [
+        replace(
+            waiting(
+                draw(st.sampled_from(REASONS)), cpu=draw(st.integers(1, 6)), seconds=draw(st.integers(40, 60))
+            ),
+            uid=f"uid-of-waits-{number}",
+            queue=draw(st.sampled_from("ab")),
+            blocked_since=draw(st.sampled_from([None, at(-1000)])),
+        )
+        for number in range(draw(st.integers(0, 2)))
+    ]
+    hub = Hub(draw(st.integers(1, 3)), queues, draw(st.sampled_from(FitMode)))
+    return Case(hub, asks, queued)
+
+
+def granted(grants: list[Grant]) -> list[Resources]:
+    """The requests of each granted pod."""
+    return [pod.requests for each in grants for pod in each.pods]
+
+
+@given(case=cases())
+def test_grants_have_room_and_quota_cover_their_pods_and_are_all(case: Case) -> None:
+    grants = case.hub.decide(case.asks, case.queued)
+    after: dict[Record, list[tuple[float, int]]] = {}
+    for each in grants:
+        asked = case.asks[each.record]
+        change = change_of(each, at(200))
+        record = each.record if change is None else change.after
+        assert len(each.pods) + (each.request.pods if each.request else 0) == len(asked)
+        assert (record.growth_request is None) == (each.request is None)
+        gated = sorted(each.pods, key=lambda pod: (pod.created_at, pod.name))
+        assert admissible(record.held, record.gang.demand, gated) == gated
+        assert record.held == record.gang.demand + sum_of(pod.requests for pod in each.pods)
+        after[record] = asked
+    held = sum_of(record.held for record in after)
+    before = sum_of(record.gang.demand for record in after)
+    total = CPU * (4 * case.hub.nodes)
+    assert held.fits_in(total) or not granted(grants) or not before.fits_in(total)
+    if case.hub.queues is not None:
+        nominal = sum_of(Resources({"cpu": each.resources["cpu"].nominal}) for each in case.hub.queues[1:])
+        assert held.fits_in(nominal) or not granted(grants)
+    # On nodes, the ledger may give the granted pods other places than the pass, which leaves room for others.
+    if case.hub.mode is FitMode.AGGREGATE:
+        assert granted(case.hub.decide(after, case.queued)) == []
