@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from dispatcher import errors, log
@@ -20,10 +20,14 @@ _log = log.get("growth_gates")
 
 
 class GrowthGates:
-    """The gates in one cluster. A removal may be repeated: without the gate it changes nothing."""
+    """The gates in one cluster. A removal may be repeated: without the gate it changes nothing.
 
-    def __init__(self, client: ClusterClient) -> None:
+    `on_removed` gets the uid of each pod whose gate is gone, before the watch shows it.
+    """
+
+    def __init__(self, client: ClusterClient, on_removed: Callable[[str], None]) -> None:
         self._client = client
+        self._on_removed = on_removed
 
     async def remove_from(self, pods: Sequence[GatedPod]) -> None:
         """Remove the gate from pods, some at a time; raises the first `ClusterError` once all were tried.
@@ -44,6 +48,8 @@ class GrowthGates:
             _log.info("not_admitted", pod=f"{pod.namespace}/{pod.name}", error=str(error))
         except errors.ClusterError as error:
             return error
+        else:
+            self._on_removed(pod.uid)
         return None
 
     async def _remove(self, pod: GatedPod) -> Json:

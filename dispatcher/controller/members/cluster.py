@@ -88,7 +88,7 @@ class Cluster:
         self.discovery = Discovery(client)
         self.object_client = ObjectClient(client, self.discovery, kinds, field_validation)
         self.anchors = Anchors(client, self._anchor_found)
-        self.growth_gates = GrowthGates(client)
+        self.growth_gates = GrowthGates(client, ledger.admit)
         manifest = "manifests/overlays/member/member.yaml" if self.is_member else "manifests/base/hub.yaml"
         self.pod_defaults = PodDefaultsReader(client, name, manifest, monotonic)
         self.may_create_namespaces = False

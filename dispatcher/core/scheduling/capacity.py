@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections import ChainMap, Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
@@ -490,6 +490,16 @@ class CapacityLedger:
             self._count_pod(known, -1)
         self._pods[pod.uid] = pod
         self._count_pod(pod, +1)
+
+    def admit(self, uid: str) -> None:
+        """Counts a pod as admitted once its gate is removed: the watch may show another pod before it shows that.
+
+        Otherwise the amounts that the pod takes would seem to be left, and one more pod would be admitted.
+        """
+        known = self._pods.get(uid)
+        if known is not None and known.gate is not None:
+            reason = PodReason.NONE if known.reason is PodReason.GATED else known.reason
+            self.set_pod(replace(known, gate=None, reason=reason))
 
     def remove_pod(self, uid: str) -> None:
         """Removes a pod that is gone."""

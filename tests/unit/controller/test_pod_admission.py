@@ -31,6 +31,24 @@ async def test_pod_within_the_demand_is_admitted(world: World) -> None:
     assert len(world.server.requests("PATCH", POD)) == 1
 
 
+async def test_pod_that_comes_before_the_watch_shows_an_admission_does_not_take_its_place(
+    world: World,
+) -> None:
+    """KubeRay makes several pods within the second of their creationTimestamp, with names in no order."""
+    await with_gated_pod(world, cpu=1000)
+    world.server.on("PATCH", POD, answer({"metadata": {}}))
+    await world.reconcile(UID)
+
+    gate = Gate("default", "another", "2026-01-01T00:00:00Z")
+    world.ledger.set_pod(
+        Pod("uid-of-another", Resources({"cpu": 1000}), owner=UID, gate=gate, can_be_gated=True)
+    )
+    await world.reconcile(UID, times=2)
+
+    assert len(world.server.requests("PATCH", POD)) == 1
+    assert not world.server.requests("PATCH", POD.replace("worker", "another"))
+
+
 async def test_nothing_is_written_for_a_growth_request(world: World) -> None:
     await with_gated_pod(world, cpu=1001)
     await world.reconcile(UID)

@@ -24,8 +24,10 @@ async def test_gate_is_removed_by_name_and_only_from_the_pod_with_that_uid(
 ) -> None:
     server.on("PATCH", f"{PODS}/w", answer({"metadata": {}}))
 
-    await GrowthGates(client).remove_from([gated("w")])
+    removed: list[str] = []
+    await GrowthGates(client, removed.append).remove_from([gated("w")])
 
+    assert removed == ["uid-of-w"]
     (asked,) = server.requests("PATCH")
     assert asked.headers["Content-Type"] == "application/strategic-merge-patch+json"
     assert asked.body == {
@@ -45,8 +47,10 @@ async def test_pod_that_is_gone_or_another_one_by_now_is_left_out(
         server.on("PATCH", f"{PODS}/{name}", answer({"metadata": {}}))
     server.on("PATCH", f"{PODS}/w0", refusal(status, reason))
 
-    await GrowthGates(client).remove_from([gated(name) for name in names])
+    removed: list[str] = []
+    await GrowthGates(client, removed.append).remove_from([gated(name) for name in names])
 
+    assert removed == [f"uid-of-{name}" for name in names[1:]]
     assert len(server.requests("PATCH")) == len(names)
 
 
@@ -61,7 +65,9 @@ async def test_refusal_is_raised_once_all_pods_were_tried(
     server.on("PATCH", f"{PODS}/a", reply)
     server.on("PATCH", f"{PODS}/b", answer({"metadata": {}}))
 
+    removed: list[str] = []
     with pytest.raises(error):
-        await GrowthGates(client).remove_from([gated("a"), gated("b")])
+        await GrowthGates(client, removed.append).remove_from([gated("a"), gated("b")])
 
+    assert removed == ["uid-of-b"]
     assert server.requests("PATCH", f"{PODS}/b")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -122,6 +123,13 @@ class LedgerAgainstDefinition(RuleBasedStateMachine):
     def a_pod_is_gone(self, uid: str) -> None:
         self.pods.pop(uid, None)
         self.ledger.remove_pod(uid)
+
+    @rule(uid=POD_UIDS)
+    def a_pod_is_admitted_before_the_watch_shows_it(self, uid: str) -> None:
+        if (pod := self.pods.get(uid)) is not None and pod.gate is not None:
+            reason = PodReason.NONE if pod.reason is PodReason.GATED else pod.reason
+            self.pods[uid] = replace(pod, gate=None, reason=reason)
+        self.ledger.admit(uid)
 
     @rule(appwrapper=APPWRAPPERS, demand=AMOUNTS, grown=st.just(NOTHING) | AMOUNTS)
     def an_appwrapper_is_active(self, appwrapper: str, demand: Resources, grown: Resources) -> None:
