@@ -173,14 +173,21 @@ class _Growth:
         self.record = growing.record
         self.waiting = growing.requested
         self.granted: list[GatedPod] = []
+        self._more = NOTHING
+        """The requests of the granted pods."""
         self.refused: dict[Resources, _Refusal] = {}
         """By the requests of a pod: a younger pod with the same requests fares no better in the same pass."""
         within = admissible(self.record.held, growing.admitted, growing.gated)
         self._taken = growing.admitted + sum_of(each.requests for each in within)
 
+    def grant(self, pod: GatedPod) -> None:
+        """Note that a pod is granted."""
+        self.granted.append(pod)
+        self._more += pod.requests
+
     def held_with(self, pod: GatedPod | None = None) -> Resources:
         """The amounts that the gang holds with what is granted, and with one more pod."""
-        more = sum_of(each.requests for each in self.granted) + (pod.requests if pod else NOTHING)
+        more = self._more + (pod.requests if pod else NOTHING)
         return self.record.held.highest(self._taken + more) if self.granted or pod else self.record.held
 
     def increase(self, pod: GatedPod) -> Resources:
@@ -194,7 +201,8 @@ class _Growth:
         return Grant(self.record, tuple(self.granted), amounts, self._request(now))
 
     def _request(self, now: datetime) -> GrowthRequest | None:
-        left = [each for each in self.waiting if each not in self.granted]
+        granted = {each.uid for each in self.granted}
+        left = [each for each in self.waiting if each.uid not in granted]
         if not left:
             return None
         amounts, refusal = sum_of(each.requests for each in left), self.refused[left[0].requests]
@@ -244,7 +252,7 @@ class _Pass:
         room.dispatch(gang, assignment)
         if self._quota is not None:
             self._quota.charge(growth.record, growth.increase(pod))
-        growth.granted.append(pod)
+        growth.grant(pod)
 
     def _keep(self) -> None:
         """Keep one cluster for each starved gang, as the cycle does."""
