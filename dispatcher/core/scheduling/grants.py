@@ -43,7 +43,7 @@ from dispatcher.core.scheduling.explain import (
 )
 from dispatcher.core.scheduling.fit import Shortfall, fits_in_empty, shortfall_in_empty
 from dispatcher.core.scheduling.ordering import effective_priority
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, is_silent
 from dispatcher.core.scheduling.sharing.quota_ledger import Hold, QuotaLedger, alike
 from dispatcher.core.scheduling.sharing.refusals import (
     INSUFFICIENT_QUOTA,
@@ -146,12 +146,11 @@ def goes_first(record: Record, forest: Forest | None) -> bool:
 def decide_in_steps(
     growing: Iterable[Growing], facts: GrantFacts, snapshots: Mapping[str, ClusterSnapshot]
 ) -> Steps[list[Grant]]:
-    """The decisions about all growth of active gangs in clusters that are known; takes grants from `snapshots`."""
-    gangs = [
-        _Growth(each)
-        for each in growing
-        if each.record.phase in ACTIVE and each.record.attempt and each.record.attempt.cluster in snapshots
-    ]
+    """The decisions about all growth of active gangs in clusters that are known; takes grants from `snapshots`.
+
+    A request of a gang without gated pods is over, but not in a cluster whose pods are not listed yet.
+    """
+    gangs = [_Growth(each) for each in growing if _is_known(each, snapshots)]
     turns = [(each, pod) for each in gangs for pod in each.waiting]
     if turns:
         grants = _Pass(facts, snapshots)
@@ -160,6 +159,13 @@ def decide_in_steps(
             grants.decide(growth, pod)
             yield
     return [each.decision(facts.now) for each in gangs]
+
+
+def _is_known(growing: Growing, snapshots: Mapping[str, ClusterSnapshot]) -> bool:
+    """True for a gang that may grow and whose gated pods are known."""
+    attempt = growing.record.attempt
+    snapshot = snapshots.get(attempt.cluster) if attempt and growing.record.phase in ACTIVE else None
+    return snapshot is not None and (bool(growing.gated) or not is_silent(snapshot.closed))
 
 
 def _turn(growth: _Growth, pod: GatedPod, now: datetime) -> tuple[float, str, str, str]:

@@ -146,6 +146,23 @@ def test_gang_without_gated_pods_asks_for_nothing_any_more() -> None:
     assert grant == Grant(ray(), amounts=NOTHING)
 
 
+@pytest.mark.parametrize(
+    ("closed", "is_over"),
+    [
+        pytest.param(Closed("ClusterDraining", "an operator drains it"), True, id="drained"),
+        pytest.param(Closed("ClusterNotReported", "its nodes and pods are being listed"), False, id="listed"),
+        pytest.param(Closed("ClusterUnreachable", "silence"), False, id="unreachable"),
+    ],
+)
+def test_request_is_not_over_while_the_pods_of_its_cluster_are_not_known(
+    closed: Closed, is_over: bool
+) -> None:
+    known = GrowthRequest(1, CPU, at(90), "InsufficientResources", "1 more pod waits")
+    gang = run_steps.note_growth_request(ray(), known, at(90)).after
+    assert Hub(closed=closed).decide({gang: 0}) == ([Grant(gang)] if is_over else [])
+    assert [each.request.since for each in Hub(closed=closed).decide({gang: 1}) if each.request] == [at(200)]
+
+
 def test_two_gangs_share_what_is_free_by_priority_then_by_the_age_of_their_pods() -> None:
     low, high = ray("low", 1), ray("high", 1, priority=5)
     assert told(Hub(nodes=1).decide({low: 2, high: 2})) == {
