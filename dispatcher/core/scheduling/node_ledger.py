@@ -115,7 +115,7 @@ class NodeLedger:
         self._pools: dict[str, _PoolState] = {}
         self._pools_changed = False
         self._on_trust: dict[str, None] = {}
-        """The active AppWrappers with places planned on potential nodes."""
+        """The active AppWrappers with places planned on potential nodes, or with growth, which may trust in them."""
         self._columns: dict[str, int] = {}
         self._on_nodes: dict[str, _OnNode] = {}
         self._rows: dict[str, int] = {}
@@ -208,10 +208,7 @@ class NodeLedger:
         share = self._shares.setdefault(appwrapper, _Share())
         share.gang, share.assignment = gang, assignment
         self._unsettle(appwrapper)
-        if assignment.trusted:
-            self._on_trust[appwrapper] = None
-        else:
-            self._on_trust.pop(appwrapper, None)
+        self._note_trust(appwrapper, share)
 
     def hold_growth(self, appwrapper: str, growth: Resources, starting: Counter[Resources]) -> None:
         """Charge an active AppWrapper for this growth beside its demand, and hold places for its `starting` pods.
@@ -222,6 +219,7 @@ class NodeLedger:
         if (share.growth, share.starting) != (growth, starting):
             share.growth, share.starting = growth, starting
             self._unsettle(appwrapper)
+            self._note_trust(appwrapper, share)
 
     def release(self, appwrapper: str) -> None:
         """Hold no places for an AppWrapper any more."""
@@ -284,6 +282,12 @@ class NodeLedger:
         )
 
     # --- potential nodes ---------------------------------------------------------------------------------------
+
+    def _note_trust(self, appwrapper: str, share: _Share) -> None:
+        if share.assignment.trusted or share.growth:
+            self._on_trust[appwrapper] = None
+        else:
+            self._on_trust.pop(appwrapper, None)
 
     def _count_in_pools(self, node: Node) -> None:
         """Note of which pools a node is. A node that comes, or becomes usable, may take the places held for it."""
@@ -353,9 +357,8 @@ class NodeLedger:
     def _unsettle(self, appwrapper: str) -> None:
         self._unsettled[appwrapper] = None
         self._has_changed = True
-        self._pools_changed = (
-            self._pools_changed or appwrapper in self._on_trust
-        )  # its potential nodes may be idle
+        if self._pools and appwrapper in self._on_trust:
+            self._pools_changed = True  # its potential nodes may be idle now
 
     def _settle(self) -> None:
         """Give the unbound pods their places: planned ones first, then, where these do not fit, any."""
@@ -398,7 +401,8 @@ class NodeLedger:
     def _hold_on_trust(self, uid: str, gang: Gang, rest: _Rest) -> None:
         """Hold the planned places of a gang on trust; those on a potential node may be on a node that came for it.
 
-        Pods with rules about each other stay together on one node, without others of their gang.
+        Pods with rules about each other, planned on one potential node, move together, to a node without others of
+        their gang.
         """
         has_rules = any(pod_set.has_rules for pod_set in gang.pod_sets)
         parts: dict[str, Counter[int]] = {}
@@ -407,9 +411,9 @@ class NodeLedger:
                 parts.setdefault(node, Counter())[index] += pods
         taken = {node for each in rest.present for node in each} if has_rules else set[str]()
         for node in sorted(parts, key=lambda name: (is_potential(name), name)):
-            part = parts[node]
+            part, must_be_alone = parts[node], has_rules and is_potential(node)
             for home in self._homes(node):
-                if has_rules and (home in taken or not self._takes_all(home, gang, part)):
+                if must_be_alone and (home in taken or not self._takes_all(home, gang, part)):
                     continue
                 self._hold_there(uid, gang, rest, home, part)
                 if has_rules:

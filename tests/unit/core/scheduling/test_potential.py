@@ -42,7 +42,8 @@ def ledger(*pools: PotentialPool, nodes: int = 0) -> CapacityLedger:
 
 
 def real(number: int, *, usable: bool = True) -> Node:
-    return Node(f"n{number}", SHAPE.allocatable, labels=LABELS, usable=usable, ready=usable)
+    name = f"n{number}"
+    return Node(name, SHAPE.allocatable, labels={**LABELS, HOSTNAME: name}, usable=usable, ready=usable)
 
 
 def held(there: CapacityLedger, uid: str) -> dict[str, int]:
@@ -172,6 +173,17 @@ def test_pods_apart_move_to_nodes_without_others_of_their_gang() -> None:
     assert "n1" in held(there, "a")
 
 
+def test_place_on_a_node_that_is_there_is_held_beside_a_bound_pod_of_the_gang() -> None:
+    there = ledger(L4, nodes=1)
+    wanted = gang(6, gpus=4, spread=(Spread(HOSTNAME),))
+    places = assigned(wanted, there.snapshot())
+    assert ("n0", 2) in places.places[0]
+    assert places.trusted == (("l4", 2),)
+    there.reserve("a", wanted, places)
+    there.set_pod(Pod("p", wanted.pod_sets[0].requests, "n0", PodPhase.RUNNING, owner="a"))
+    assert held(there, "a")["n0"] == 1
+
+
 def test_next_leader_holds_the_same_places_in_any_order_of_events() -> None:
     places = Assignment(((("potential/l4/7", 1), ("potential/l4/8", 1)),))
     there = CapacityLedger(FitMode.NODE)
@@ -191,6 +203,20 @@ def test_gang_that_trusts_nothing_gets_no_potential_place() -> None:
     there.remove_node("n0")
     assert held(there, "a") == {}  # its demand is charged to the sums, as without pools
     assert assigned(gang(9), there.snapshot()).trusted == (("l4", 9),)
+
+
+def test_growth_on_trust_holds_its_potential_node_and_takes_no_node_that_is_there() -> None:
+    there = ledger(L4, nodes=1)
+    there.reserve("a", gang(1), assigned(gang(1), there.snapshot()))
+    there.set_pod(Pod("p", gang().demand, "n0", PodPhase.RUNNING, owner="a", can_be_gated=True))
+    there.reserve("a", gang(1), Assignment(((("n0", 1),),)), gang().demand)
+    there.set_pod(Pod("q", gang().demand, owner="a", can_be_gated=True))
+    assert held(there, "a") == {"potential/l4/0": 1}
+    assert there.free(None)["cpu"] == 7000
+    assert assigned(gang(8), there.snapshot()).trusted == (("l4", 8),)
+    assert isinstance(fit(gang(9), there.snapshot()), Shortfall)
+    there.set_node(real(1))
+    assert held(there, "a") == {"n1": 1}
 
 
 def test_pool_that_is_declared_no_more_gives_nothing() -> None:
