@@ -18,6 +18,15 @@ Json = dict[str, Any]
 
 COLLECTION = "/apis/dispatcher.codeflare.dev/v1alpha1/memberclusters"
 SECRET = {"kubeconfigSecretRef": {"name": "east"}}
+POOL = {
+    "name": "l4",
+    "node": {
+        "allocatable": {"cpu": 8, "nvidia.com/gpu": "1"},
+        "labels": {"pool": "l4"},
+        "taints": [{"key": "gpu", "effect": "NoSchedule"}],
+    },
+    "max": 10**9,
+}
 TIME = "2026-11-20T08:58:06Z"
 
 
@@ -62,6 +71,9 @@ async def try_to_create(api: Api, spec: object, name: str = "east") -> Json:
                 "namespacePolicy": "Create",
                 "reserve": {"cpu": 2, "memory": "1.5Gi", "nvidia.com/gpu": "1", "x.io/y": "1e3"},
                 "onClusterLost": {"policy": "fail", "graceSeconds": 0},
+                "potential": [POOL],
+                "onPotential": "Wait",
+                "bindWithinSeconds": 10,
             },
             "east",
             id="everything",
@@ -107,6 +119,18 @@ async def test_api_server_takes(api: Api, spec: Json | None, name: str) -> None:
             id="path-for-a-key",
         ),
         pytest.param(SECRET, "a" * 64, "metadata.name: Too long", id="long-name"),
+        pytest.param(
+            {**SECRET, "potential": [POOL, POOL]},
+            "east",
+            'spec.potential[1]: Duplicate value: {"name":"l4"}',
+            id="twin-pools",
+        ),
+        pytest.param(
+            {**SECRET, "potential": [{**POOL, "node": {"allocatable": {"cpu": 8}, "labels": {}}}]},
+            "east",
+            "spec.potential[0].node.labels in body should have at least 1 properties",
+            id="pool-without-labels",
+        ),
         pytest.param(
             {**SECRET, "namespacePolicy": "create"},
             "east",
@@ -154,6 +178,9 @@ async def test_what_is_not_said_is_filled_in(api: Api, east: str) -> None:
     assert stored["spec"] == {
         "kubeconfigSecretRef": {"name": "east", "key": "kubeconfig"},
         "cordoned": False,
+        "potential": [],
+        "onPotential": "Dispatch",
+        "bindWithinSeconds": 900,
         "drain": False,
         "namespacePolicy": "Require",
         "acceptedNamespaces": "Labelled",
@@ -169,6 +196,7 @@ async def test_member_cannot_lose_its_kubeconfig(api: Api, east: str) -> None:
 
 
 STATUS: Json = {
+    "potential": [{"name": "l4", "nodes": 2, "potential": 8, "distrustedUntil": TIME}],
     "conditions": [
         {
             "type": "Reachable",
