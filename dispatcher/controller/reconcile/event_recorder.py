@@ -13,7 +13,13 @@ from dispatcher.core.kinds.podsets import can_grow
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import Change, ObjectRef, Record
-from dispatcher.core.status.events import ABOUT_GROWTH, UserEvent, user_event_of, warnings_event_of
+from dispatcher.core.status.events import (
+    ABOUT_GROWTH,
+    UserEvent,
+    rest_of_growth_event_of,
+    user_event_of,
+    warnings_event_of,
+)
 from dispatcher.kube.events import EventAbout, EventRecorder
 from dispatcher.probes import Metrics
 
@@ -42,7 +48,10 @@ class StepRecorder:
         """Record one step; `record` is as committed."""
         self._count(change, record)
         self._write_log(change, record)
-        for notice in filter(None, (user_event_of(change), warnings_event_of(change))):
+        for event_of in (user_event_of, warnings_event_of, rest_of_growth_event_of):
+            notice = event_of(change)
+            if notice is None:
+                continue
             self._recorder.offer(event_about(record, notice, change.events[-1].at))
             if notice.reason in ABOUT_GROWTH:
                 self._tell_wrapped_objects(record, notice, change.events[-1].at)

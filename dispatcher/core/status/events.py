@@ -90,6 +90,14 @@ def warnings_event_of(change: Change) -> UserEvent | None:
             return None
 
 
+def rest_of_growth_event_of(change: Change) -> UserEvent | None:
+    """The Event of growth that waits after a grant of another part, beside that of the grant; None without news."""
+    request = change.after.growth_request
+    if change.events[-1].cause != Cause.GRANTED or request is None or _waits_as_before(change):
+        return None
+    return UserEvent("GrowthWaits", request.message, warning=True)
+
+
 def grew_beyond_quota(message: str) -> UserEvent:
     """The Event of a gang that grew beyond the quota of its queue."""
     return UserEvent("GrewBeyondQuota", message, warning=True)

@@ -133,6 +133,21 @@ async def test_growth_is_told_at_the_appwrapper_and_at_the_objects_that_grow() -
     assert {each.api_version for each in recorder.offered} == {"workload.codeflare.dev/v1beta1", "ray.io/v1"}
 
 
+async def test_growth_that_is_granted_in_part_is_told_to_wait_too_unless_it_waited_before() -> None:
+    recorder = ListRecorder()
+    steps, record = StepRecorder(Metrics(), recorder), make_record(Phase.RUNNING)
+    granted = run_steps.grant(record, Resources({"cpu": 1000}), WAITS_TO_GROW, "1 pod may start", at(20))
+    more = run_steps.grant(granted.after, Resources({"cpu": 2000}), WAITS_TO_GROW, "1 pod may start", at(30))
+    for change in (granted, more):
+        steps.announce(change, change.after)
+    told = [(each.reason, each.message) for each in recorder.offered if each.kind == "AppWrapper"]
+    assert told == [
+        ("GrowthGranted", "1 pod may start"),
+        ("GrowthWaits", "2 more pods wait"),
+        ("GrowthGranted", "1 pod may start"),
+    ]
+
+
 async def test_members_have_no_events_about_growth() -> None:
     recorder, record = ListRecorder(), make_record(Phase.RUNNING)
     assert record.attempt is not None
