@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Final
 
 from dispatcher.core.model.growth import GatedPod
@@ -73,16 +74,41 @@ def admissible(held: Resources, admitted: Resources, gated: Sequence[GatedPod]) 
     `admitted` are the requests of its live pods without the gate. A pod of the base gang may start although it requests
     more than its template, for example because a webhook added a container: it is charged for that as a growth. A pod
     that does not fit is skipped, because a younger one may have other requests.
+
+    A grant says how much, not which pods. If the oldest pods leave some of it, a choice that uses up all of it is the
+    granted one: a worker with a GPU is not replaced by an older one without, which still has no room.
     """
-    found = [pod for pod in gated if pod.is_base]
-    admitted += sum_of(pod.requests for pod in found)
+    base = [pod for pod in gated if pod.is_base]
+    admitted += sum_of(pod.requests for pod in base)
+    others = [pod for pod in gated if not pod.is_base]
+    found, left = _within(held, admitted, others)
+    if left and len(found) < len(others):
+        for last in islice(dict.fromkeys(pod.requests for pod in found), _MOST_CHOICES):
+            choice, left = _within(held, admitted, sorted(others, key=lambda pod: pod.requests == last))
+            if not left:
+                chosen = {pod.uid for pod in choice}
+                return [*base, *(pod for pod in others if pod.uid in chosen)]
+    return [*base, *found]
+
+
+_MOST_CHOICES: Final = 8
+"""Different requests of pods that are tried as the last ones to be admitted: a Ray cluster has few worker groups."""
+
+
+def _within(
+    held: Resources, admitted: Resources, gated: Sequence[GatedPod]
+) -> tuple[list[GatedPod], Resources]:
+    """The first of these pods that a gang may start beside its admitted ones, and the amounts that are left of `held`.
+
+    What it has admitted beyond `held` stays.
+    """
+    found = []
     for pod in gated:
         with_it = admitted + pod.requests
-        is_within = (with_it - held).positive_part().fits_in((admitted - held).positive_part())
-        if is_within and not pod.is_base:
+        if (with_it - held).positive_part().fits_in((admitted - held).positive_part()):
             admitted = with_it
             found.append(pod)
-    return found
+    return found, (held - admitted).positive_part()
 
 
 def requested(held: Resources, admitted: Resources, gated: Sequence[GatedPod]) -> list[GatedPod]:

@@ -71,6 +71,7 @@ def gated(name: str, requests: Resources = ONE, *, is_base: bool = False) -> Gat
 
 
 CPU, MEMORY = Resources({"cpu": 1000}), Resources({"memory": 5})
+GPU = Resources({"cpu": 2000, "nvidia.com/gpu": 1})
 
 
 @pytest.mark.parametrize(
@@ -85,6 +86,18 @@ CPU, MEMORY = Resources({"cpu": 1000}), Resources({"memory": 5})
         pytest.param(CPU * 2, CPU + MEMORY, [gated("a", CPU)], "a", id="excess-of-another-resource"),
         pytest.param(CPU * 2, CPU * 3, [gated("a", CPU)], "", id="more-admitted-than-held"),
         pytest.param(NOTHING, NOTHING, [gated("a", NOTHING)], "a", id="pod-without-requests"),
+        pytest.param(
+            CPU + GPU, CPU, [gated("a", CPU), gated("b", GPU)], "b", id="granted-past-a-smaller-one"
+        ),
+        pytest.param(
+            CPU * 2 + GPU,
+            CPU,
+            [gated("a", CPU), gated("b", CPU), gated("c", GPU)],
+            "ac",
+            id="granted-with-one-of-two-smaller-ones",
+        ),
+        pytest.param(CPU * 3, CPU, [gated("a", GPU), gated("b", CPU), gated("c", CPU)], "bc", id="no-gpu"),
+        pytest.param(CPU * 3 + GPU, CPU, [gated("a", CPU), gated("b", GPU)], "ab", id="more-than-is-asked"),
         pytest.param(ONE, NOTHING, [], "", id="no-pods"),
         pytest.param(ONE, NOTHING, [gated("a", ONE * 2, is_base=True)], "a", id="base-pod-with-a-side-car"),
         pytest.param(
