@@ -228,9 +228,9 @@ async def test_figures_of_queues_are_of_their_states_in_the_order_of_declaration
             used={"cpu": 5000},
             borrowed={"cpu": 1000},
             available={"cpu": 0},
-            share=Share(is_infinite=False, amount=Fraction(250, 3)),
+            share=Share.of(Fraction(250, 3)),
         ),
-        QueueState("idle", share=Share(is_infinite=True, amount=Fraction(0))),
+        QueueState("idle", share=Share.of(Fraction(0), is_infinite=True)),
         QueueState("lost", "ParentNotFound", pending=1),
     ]
     assert figures_of(states) == QueueFigures(

@@ -152,16 +152,17 @@ class QueueCycle:
         self._ledger, self._later = QuotaLedger(facts.forest, quotas), QuotaLedger(facts.forest, quotas)
         leaving: dict[str, list[tuple[str, Resources]]] = {}
         self._active: dict[str, list[ActiveGang]] = {}
-        for gang in facts.active:
-            if gang.is_leaving:
-                leaving.setdefault(gang.cluster, []).append((gang.uid, gang.demand))
-                continue
-            for leaf in gang.leaves:
+        staying = [gang for gang in facts.active if not gang.is_leaving]
+        going = [gang for gang in facts.active if gang.is_leaving]
+        for gang in going:
+            leaving.setdefault(gang.cluster, []).append((gang.uid, gang.demand))
+        for gang in staying:
+            for leaf in gang.record.leaves:
                 self._active.setdefault(leaf, []).append(gang)
-        staying = alike(gang for gang in facts.active if not gang.is_leaving)
+        charged = alike(staying)
         for ledger in (self._ledger, self._later):
-            ledger.charge_all(staying)
-        self._ledger.charge_all(alike(gang for gang in facts.active if gang.is_leaving))
+            ledger.charge_all(charged)
+        self._ledger.charge_all(alike(going))
         self._rooms = {
             name: ClusterRoom(snapshots[name], leaving.get(name, ())) for name in sorted(snapshots)
         }

@@ -25,10 +25,20 @@ THOUSAND = 1000
 
 
 class Share(NamedTuple):
-    """The share of a queue; of two infinite ones `amount` decides, which is then not divided by the weight."""
+    """The share of a queue; of two infinite ones `amount` decides, which is then not divided by the weight.
+
+    `units` is the amount in units of 2^-32, rounded down. It decides nearly every comparison, at a tenth of the time
+    that fractions take, and always as they would.
+    """
 
     is_infinite: bool
+    units: int
     amount: Fraction
+
+    @classmethod
+    def of(cls, amount: Fraction, *, is_infinite: bool = False) -> Share:
+        """The share of that amount."""
+        return cls(is_infinite, (amount.numerator << 32) // amount.denominator, amount)
 
     @property
     def shown(self) -> int | None:
@@ -36,7 +46,7 @@ class Share(NamedTuple):
         return None if self.is_infinite else ceil(self.amount)
 
 
-_NOTHING = Share(is_infinite=False, amount=Fraction(0))
+_NOTHING = Share.of(Fraction(0))
 
 
 def share(account: Account, forest: Forest, name: str) -> Share:
@@ -54,10 +64,12 @@ def share(account: Account, forest: Forest, name: str) -> Share:
 @lru_cache(maxsize=10_000)  # one search asks for the same shares again and again
 def _share_of(borrowed: tuple[tuple[int, int], ...], weight: Fraction) -> Share:
     """The share of a queue by what it borrows of each resource, each with the most that the parent could lend."""
-    highest = max(Share(most == 0, Fraction(amount * THOUSAND, most or 1)) for amount, most in borrowed)
+    highest = max(
+        Share.of(Fraction(amount * THOUSAND, most or 1), is_infinite=most == 0) for amount, most in borrowed
+    )
     if highest.is_infinite or not weight:
-        return Share(is_infinite=True, amount=highest.amount)
-    return Share(is_infinite=False, amount=highest.amount / weight)
+        return Share.of(highest.amount, is_infinite=True)
+    return Share.of(highest.amount / weight)
 
 
 class TurnKey(NamedTuple):
@@ -154,7 +166,7 @@ class _FairSearch:
     def _take(self, lists: dict[str, list[ActiveGang]], gang: ActiveGang, reason: Reason) -> None:
         self._search.remove(gang, reason)
         self._removed.append(gang)
-        for leaf in gang.leaves:
+        for leaf in gang.record.leaves:
             path = self._account.quota.paths.get(leaf, ())
             for name in path:
                 self._shares.pop(name, None)
@@ -213,9 +225,15 @@ class _FairSearch:
         if at not in first:
             return None
         while at not in lists:
-            shares = [(self._share(name), name) for name in places[at].children if name in first]
-            highest = max(each for each, _ in shares)
-            tied = [name for each, name in shares if each == highest]
+            highest, tied = None, list[str]()
+            for name in places[at].children:
+                if name not in first:
+                    continue
+                found = self._shares.get(name) or self._share(name)
+                if highest is None or found > highest:
+                    highest, tied = found, [name]
+                elif found == highest:
+                    tied.append(name)
             at = (
                 tied[0] if len(tied) == 1 else min(tied, key=lambda each: (places[each].is_leaf, first[each]))
             )
@@ -238,6 +256,6 @@ class _FairSearch:
             if name in lists:
                 found.append(self._search.victim_order(lists[name][0]))
             if found and (name in own_path or self._is_borrowing(name)):
-                first[name] = min(found)
+                first[name] = min(found) if len(found) > 1 else found[0]
             else:
                 first.pop(name, None)

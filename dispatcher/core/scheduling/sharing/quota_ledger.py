@@ -34,7 +34,8 @@ Alike = Mapping[tuple[tuple[str, ...], Resources, int], int]
 
 def alike(gangs: Iterable[ActiveGang]) -> Alike:
     """These gangs by what they are charged for."""
-    return Counter((gang.leaves, gang.record.charge, gang.record.priority) for gang in gangs)
+    records = [gang.record for gang in gangs]
+    return Counter([(record.leaves, record.charge, record.priority) for record in records])
 
 
 class QuotaLedger:

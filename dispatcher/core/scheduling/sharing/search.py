@@ -68,13 +68,13 @@ class Trial:
     def remove(self, gang: ActiveGang, reason: Reason) -> None:
         """Remove a gang that is there."""
         self.removed[gang.uid] = gang, reason
-        self.giving[gang.leaves] += 1
+        self.giving[gang.record.leaves] += 1
         self._charge(gang, -1)
 
     def restore(self, gang: ActiveGang) -> None:
         """Put back a gang that was removed."""
         del self.removed[gang.uid]
-        self.giving[gang.leaves] -= 1
+        self.giving[gang.record.leaves] -= 1
         self._charge(gang, +1)
 
     def close(self) -> None:
@@ -98,14 +98,14 @@ class Trial:
     def _charge(self, gang: ActiveGang, sign: int) -> None:
         record = gang.record
         charge = record.charge
-        self.ledger.charge(gang.leaves, charge, record.priority, sign)
+        self.ledger.charge(record.leaves, charge, record.priority, sign)
         for resource, amount in charge.items():
             self.freed[resource] -= sign * amount
         if gang.cluster != self.cluster:
             return
         self._has_room = None
-        if self._outstanding.pop(gang.uid, None) is None:
-            self._outstanding[gang.uid] = gang, sign
+        if self._outstanding.pop(record.uid, None) is None:
+            self._outstanding[record.uid] = gang, sign
 
 
 @dataclass(slots=True)

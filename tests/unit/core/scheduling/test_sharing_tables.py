@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.accounts import Account, TreeQuota
@@ -37,7 +39,7 @@ def test_a_share_is_what_is_borrowed_in_thousandths_of_what_the_parent_has_by_we
     )
     for leaf, amount in {"a": 7, "b": 9, "c": 4}.items():
         account.charge(leaf, Resources({GPU: amount}))
-    assert share(account, forest, "b") == Share(is_infinite=False, amount=Fraction(3 * 1000, 18 * 2))
+    assert share(account, forest, "b") == Share.of(Fraction(3 * 1000, 18 * 2))
     assert share(account, forest, "b").shown == 84
     assert [share(account, forest, name).shown for name in ("org", "a", "c")] == [0, 0, 0]
     (key,) = turn_keys(account, forest, "b", Resources({GPU: 2}))
@@ -175,3 +177,15 @@ def test_the_order_of_the_gangs_of_a_queue(order: str, mark: str, expected: str)
     decided = answer_of(parse_scenario(document))["decisions"]
     assert decided[0] == {"dispatch": expected, "cluster": "hub"}
     assert [each["reason"] for each in decided[1:]] == ["InsufficientQuota"] * 2
+
+
+SHARES = st.builds(lambda amount, infinite: (infinite, amount), st.fractions(0, 3), st.booleans())
+
+
+@given(SHARES, SHARES)
+@example((False, Fraction(1, 2**40)), (False, Fraction(1, 2**41)))
+def test_shares_compare_as_their_exact_amounts(
+    one: tuple[bool, Fraction], other: tuple[bool, Fraction]
+) -> None:
+    mine, theirs = (Share.of(amount, is_infinite=infinite) for infinite, amount in (one, other))
+    assert (mine < theirs, mine == theirs, mine > theirs) == (one < other, one == other, one > other)
