@@ -75,6 +75,10 @@ class NodeCapacity:
         self._sums: dict[tuple[frozenset[Constraint] | None, Resources], Resources] = {}
         self._refusals: dict[tuple[PodSet, ...], Unplaceable | None] = {}
         self._questions = _QUESTIONS
+        self._version = 0
+        """Grows with every change."""
+        self._lowest: tuple[NodeCapacity, int, NodeCapacity] | None = None
+        """The last answer of `lowest`, with the other capacity and its version; wrong after a change of this one."""
 
     def equals(self, other: NodeCapacity) -> bool:
         """True if both have the same amounts on the same nodes."""
@@ -125,10 +129,21 @@ class NodeCapacity:
         for known in (self._groups, self._sums, self._refusals):
             known.clear()
         self._questions = 0
+        self._version += 1
+        self._lowest = None
 
     def lowest(self, other: NodeCapacity) -> NodeCapacity:
-        """For each node the lower of the two amounts; both have the same nodes and resources."""
-        return NodeCapacity(self._room.lowest(other._room), self.traits, self._all_traits)
+        """For each node the lower of the two amounts, not to be changed; both have the same nodes and resources.
+
+        The same value as long as neither changes: it remembers groups of nodes for the next gang.
+        """
+        if self._lowest is not None:
+            before, version, found = self._lowest
+            if before is other and version == other._version:
+                return found
+        found = NodeCapacity(self._room.lowest(other._room), self.traits, self._all_traits)
+        self._lowest = other, other._version, found
+        return found
 
     def sum_for(self, gang: Gang | None, less: Resources) -> Resources:
         """The amounts of all nodes that some pod of `gang` may use (None: of every usable node), less `less`.

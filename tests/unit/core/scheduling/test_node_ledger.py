@@ -183,3 +183,19 @@ class NodesUnderEvents(RuleBasedStateMachine):
 
 NodesUnderEvents.TestCase.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
 TestNodesUnderEvents = NodesUnderEvents.TestCase
+
+
+def test_lowest_amounts_follow_a_change_of_either_capacity() -> None:
+    """They are kept for the next gang only as long as nothing changes."""
+    ledger = CapacityLedger(FitMode.NODE)
+    ledger.set_node(Node("n", Resources({"cpu": 4000})))
+    snapshot = ledger.snapshot().nodes
+    assert snapshot is not None
+    one, other = snapshot.free.copy(), snapshot.free.copy()
+    first = one.lowest(other)
+    assert one.lowest(other) is first
+    for number, changed in enumerate((one, other, one), start=1):
+        changed.take("n", Resources({"cpu": 1000}), number)
+        least = one.lowest(other).sum_for(None, Resources())
+        assert least["cpu"] == 4000 - 1000 * (1, 2, 4)[number - 1]
+    assert one.lowest(one.copy()) is not one.lowest(other)
