@@ -9,7 +9,6 @@ from typing import Final
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.output import Column, as_table, how_long, plain, prose, text, value
 from dispatcher.cli.tables import Heading, span
-from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.store.reports import Description, Row
 
 ATTEMPTS: Final = (
@@ -121,9 +120,12 @@ def _block(story: Description) -> str:
 
 def _growth(story: Description) -> str:
     """Why growth of the gang waits, by its last event about growth; empty if none waits."""
+    from dispatcher.core.lifecycle.transitions import Cause
+
     if story.holding is None:
         return ""
-    told = [each for each in story.timeline if each["cause"] in _ABOUT_GROWTH]
+    about_growth = {Cause.DISPATCHED, Cause.GRANTED, Cause.GROWTH_WAITS}
+    told = [each for each in story.timeline if each["cause"] in about_growth]
     last = told[-1] if told else {"cause": Cause.DISPATCHED}
     if last["cause"] == Cause.DISPATCHED or not last["reason"]:
         return ""
@@ -131,9 +133,6 @@ def _growth(story: Description) -> str:
     return ": ".join(
         filter(None, (text(last["reason"]), text(last["message"]) * (last["cause"] == Cause.GROWTH_WAITS)))
     )
-
-
-_ABOUT_GROWTH: Final = frozenset({Cause.DISPATCHED, Cause.GRANTED, Cause.GROWTH_WAITS})
 
 
 def _moment(story: Description, *, is_wide: bool) -> Column:
