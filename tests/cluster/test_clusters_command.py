@@ -101,6 +101,9 @@ async def test_cluster_becomes_a_member(
             "namespacePolicy": "Require",
             "acceptedNamespaces": "Labelled",
             "reserve": {"cpu": "2"},
+            "potential": [],
+            "onPotential": "Dispatch",
+            "bindWithinSeconds": 900,
             "onClusterLost": {"policy": "wait", "graceSeconds": 600},
         },
     )

@@ -220,7 +220,7 @@ def views_of_tenants(url: str) -> list[str]:
 
 def test_tenant_sees_its_namespaces_in_every_view_and_no_other(two_tenants: str, database_url: str) -> None:
     views = views_of_tenants(database_url)
-    assert len(views) == 12
+    assert len(views) == 13
     seen = set()
     with psycopg.connect(two_tenants) as connection:
         for view in views:
