@@ -69,8 +69,11 @@ class GrowthGranter:
         snapshots: Mapping[str, ClusterSnapshot],
         now: datetime,
         slices: Slices,
-    ) -> None:
-        """Decide about these gangs, and commit what is new. Grants are taken from the snapshots."""
+    ) -> bool:
+        """Decide about these gangs, and commit what is new. Grants are taken from the snapshots.
+
+        Returns false if a grant is to be decided again, because its record changed meanwhile.
+        """
         pending = self._cache.pending_queue
         active: Sequence[ActiveGang] = ()
         reservations = dict(pending.reservations) if forest is None else {}
@@ -84,6 +87,8 @@ class GrowthGranter:
         for uid in committed:
             self._on_decided(uid)
         self._observe((each for each in grants if each.record.uid in committed), now)
+        lost = [each.record for each in grants if each.pods and each.record.uid not in committed]
+        return all(self._cache.get(record.uid) is record for record in lost)
 
     def _observe(self, grants: Iterable[Grant], now: datetime) -> None:
         for grant in grants:

@@ -168,7 +168,8 @@ class Scheduler:
         if growing:
             snapshots = self._known.snapshots(self._cache.pending_queue.requirements())
             slices = Slices(self._monotonic)
-            await self._growth.decide(growing, forest, snapshots, self._now(), slices)
+            if not await self._growth.decide(growing, forest, snapshots, self._now(), slices):
+                self.wake()
 
     async def _decide_on_queue(self) -> None:
         pending = self._cache.pending_queue

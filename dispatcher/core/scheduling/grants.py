@@ -113,28 +113,34 @@ class _Refusal(NamedTuple):
     message: str
 
 
+LEAST_BETWEEN_REASONS: Final = timedelta(seconds=10)
+"""The least time between two events of which the reason differs: two reasons may alternate with every cycle."""
+
 LEAST_BETWEEN_MESSAGES: Final = timedelta(minutes=1)
 """The least time between two events of which only the message differs: amounts change with every other gang."""
 
 
 def change_of(grant: Grant, now: datetime) -> Change | None:
-    """The change that a decision makes; None if the record says the same already."""
+    """The change that a decision makes; None if the record says the same already, or said much the same just now."""
     record, request = grant.record, grant.request
     if grant.pods:
         return run_steps.grant(record, grant.amounts, request, grant.note, now)
     known = record.growth_request
     if request is None:
         return None if known is None else run_steps.note_growth_request(record, None, now)
-    if known is not None and (known.pods, known.amounts, known.reason) == (
-        request.pods,
-        request.amounts,
-        request.reason,
-    ):
-        noted_at = record.last_event_at
-        is_recent = noted_at is not None and now - noted_at < LEAST_BETWEEN_MESSAGES
-        if one_line(request.message) == known.message or is_recent:
-            return None
+    if known is not None and not _is_due(known, request, record.last_event_at, now):
+        return None
     return run_steps.note_growth_request(record, request, now)
+
+
+def _is_due(known: GrowthRequest, request: GrowthRequest, noted_at: datetime | None, now: datetime) -> bool:
+    """True if a request is to be noted in place of the one that is known. Other pods are noted at once."""
+    if (known.pods, known.amounts) != (request.pods, request.amounts):
+        return True
+    if known.reason == request.reason and known.message == one_line(request.message):
+        return False
+    pause = LEAST_BETWEEN_MESSAGES if known.reason == request.reason else LEAST_BETWEEN_REASONS
+    return noted_at is None or now - noted_at >= pause
 
 
 def goes_first(record: Record, forest: Forest | None) -> bool:

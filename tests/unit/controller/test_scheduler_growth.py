@@ -91,6 +91,43 @@ async def test_changed_message_alone_is_committed_at_most_once_a_minute(world: W
     assert message_of(world, record).endswith("cpu: needs 1, -1 free")
 
 
+async def test_changed_reason_is_committed_at_most_every_ten_seconds(world: World) -> None:
+    queues = (Queue("a", None, {"cpu": Quota(8000)}),)
+    record = ray(world, 8, "a")
+    ask(world, record, 1)
+    scheduler = scheduler_of(world, queues)
+    await scheduler.cycle()
+    first = world.record(record.uid).growth_request
+    assert first is not None
+    waits = put(world, "waits", 6, "a", created_at=at(0))
+    await scheduler.cycle()
+    noted = [batch for batch in world.store.batches if ("ray", "growth-waits") in batch]
+    assert len(noted) == 1
+    world.cache.put(replace(world.record(record.uid), last_event_at=at(START - 10)))
+    await scheduler.cycle()
+    known = world.record(record.uid).growth_request
+    assert known is not None
+    assert known.reason == "GrowthBehindGang" != first.reason
+    assert world.record(waits.uid).phase is Phase.QUEUED
+
+
+async def test_grant_of_a_record_that_changed_meanwhile_is_decided_again_at_once(world: World) -> None:
+    record = ray(world)
+    ask(world, record, 1)
+    scheduler = dispatch_of(world)
+
+    def change(_change: object) -> str:
+        world.cache.put(replace(world.record(record.uid), version=9))
+        return "stale"
+
+    world.store.verdict = change
+    await scheduler.cycle()
+    assert is_woken(scheduler)
+    world.store.verdict = lambda _change: ""
+    await scheduler.cycle()
+    assert world.record(record.uid).held == CPU * 3
+
+
 @pytest.mark.parametrize(
     ("elastic", "phase", "granted"),
     [
