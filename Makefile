@@ -135,7 +135,7 @@ docs: $(READY) ## Write docs/lifecycle.md anew, the answers in docs/history.md, 
 	@$(BIN)/python -m tests.screens
 
 .PHONY: bench
-bench: control-plane ## Measure dispatched AppWrappers per second, also beside three analysts of a small history
+bench: control-plane ## Measure dispatched AppWrappers per second, also beside three analysts of a small history; grants: bench-grants
 	$(BIN)/python -m benchmarks.throughput
 	$(BIN)/python -m benchmarks.analytics --only dispatch \
 		--appwrappers 10000 --days 60 --count 150 --singles 10 --rounds 1
@@ -179,6 +179,10 @@ bench-binding: control-plane ## Count gangs of which kube-scheduler leaves a pod
 .PHONY: bench-packing
 bench-packing: $(READY) ## Measure how well large gangs fit mixed nodes that are kept full (three minutes)
 	$(BIN)/python -m benchmarks.packing
+
+.PHONY: bench-grants
+bench-grants: control-plane ## Measure for how long pods of autoscaling Ray clusters wait for their grant (one minute)
+	$(BIN)/python -m benchmarks.grants
 
 .PHONY: bench-elastic
 bench-elastic: $(READY) ## Measure what autoscaling Ray clusters get and lose, with growth granted or charged (two minutes)

@@ -78,6 +78,12 @@ async def wait_for_role(process: Process, role: str) -> None:
             await asyncio.sleep(0.1)
 
 
+async def metrics_of(process: Process) -> str:
+    """The dispatcher's own metrics, as text."""
+    async with aiohttp.ClientSession() as session, session.get(f"{_probes(process)}/metrics") as response:
+        return await response.text()
+
+
 class Watcher:
     """Records by one watch when each AppWrapper is first seen Dispatched; reads no more than necessary."""
 
