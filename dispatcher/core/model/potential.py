@@ -35,6 +35,10 @@ class PotentialPool:
         labels = node.labels
         return all(labels.get(key) == value for key, value in self.shape.labels.items())
 
+    def is_ready(self, node: Node) -> bool:
+        """True if a node of the pool is usable, and keeps no pod away that a potential node would take."""
+        return node.usable and all(taint in self.shape.taints for taint in node.taints if taint.keeps_away)
+
     def node(self, number: int) -> Node:
         """The potential node with this number; like a real one, it has a host name of its own."""
         name = f"{_PREFIX}{self.name}/{number}"

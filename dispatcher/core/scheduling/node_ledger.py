@@ -318,13 +318,14 @@ class NodeLedger:
     def _shrink_pools(self) -> None:
         """Remove the potential nodes for which nodes came; those with places only if the pool has no others.
 
-        A node that is not usable yet takes no place, so a place that is held for it stays where it is.
+        A node that is not usable yet, or has a taint that the pool lacks, as one that is still set up may have, takes
+        no place, so a place that is held for it stays where it is.
         """
         self._pools_changed = False
         for each in self._pools.values():
             held = {number for number in each.numbers if self._holders.get(each.pool.node(number).name)}
-            usable = sum(self._on_nodes[name].node.usable for name in each.nodes)
-            kept = max(each.pool.count(len(each.nodes)), min(len(held), each.pool.count(usable)))
+            ready = sum(each.pool.is_ready(self._on_nodes[name].node) for name in each.nodes)
+            kept = max(each.pool.count(len(each.nodes)), min(len(held), each.pool.count(ready)))
             order = sorted(each.numbers, key=lambda number: (number in held, number))
             surplus = [*sorted(each.numbers - held, reverse=True), *sorted(held, reverse=True)]
             for number in surplus[: len(order) - kept]:
@@ -413,6 +414,8 @@ class NodeLedger:
         for node in sorted(parts, key=lambda name: (is_potential(name), name)):
             part, must_be_alone = parts[node], has_rules and is_potential(node)
             for home in self._homes(node):
+                if home != node and not self._may_use(home, gang, part):
+                    continue
                 if must_be_alone and (home in taken or not self._takes_all(home, gang, part)):
                     continue
                 self._hold_there(uid, gang, rest, home, part)
@@ -431,6 +434,13 @@ class NodeLedger:
                 part[index] -= found
                 rest.missing[index] -= found
                 rest.present[index][node] += found
+
+    def _may_use(self, node: str, gang: Gang, part: Mapping[int, int]) -> bool:
+        """True if the taints and labels of a node keep no pod of a part of a gang away; `part` is by pod set."""
+        row = self._traits.rows.get(node)
+        return row is not None and all(
+            self._traits.usable_by(gang.pod_sets[index])[row] for index, pods in part.items() if pods
+        )
 
     def _takes_all(self, node: str, gang: Gang, part: Mapping[int, int]) -> bool:
         """True if a node takes a whole part of a gang (pods by pod set)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -311,3 +312,29 @@ def test_words() -> None:
         in_words((("a", 1), ("b", 2), ("c", 3)))
         == "1 node of pool a, 2 nodes of pool b and 3 nodes of pool c"
     )
+
+
+# --- nodes of a pool that do not take the pods ---------------------------------------------------------------------
+
+
+def tainted(number: int) -> Node:
+    """A node of the pool l4 with a taint that its shape lacks."""
+    return replace(real(number), taints=(Taint("not-set-up", "", "NoSchedule"),))
+
+
+def test_place_is_no_place_of_a_node_of_the_pool_that_the_pod_may_not_use() -> None:
+    there = ledger(PotentialPool("l4", SHAPE, 2))
+    there.set_node(tainted(0))
+    there.reserve("a", gang(), assigned(gang(), there.snapshot()))
+    assert held(there, "a") == {"potential/l4/0": 1}
+    assert isinstance(fit(gang(), there.snapshot()), Shortfall)  # the only potential node is held
+
+
+def test_place_moves_once_the_taint_of_a_new_node_is_gone() -> None:
+    there = ledger(PotentialPool("l4", SHAPE, 1))
+    there.reserve("a", gang(), assigned(gang(), there.snapshot()))
+    there.set_node(tainted(0))
+    assert held(there, "a") == {"potential/l4/0": 1}
+    there.set_node(real(0))
+    assert held(there, "a") == {"n0": 1}
+    assert isinstance(fit(gang(), there.snapshot()), Shortfall)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
-from dispatcher.core.model.nodes import HOSTNAME, Node
+from dispatcher.core.model.nodes import HOSTNAME, Node, Taint
 from dispatcher.core.model.potential import PotentialPool, is_potential, pool_of
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
@@ -27,9 +27,10 @@ POOLS = st.tuples(st.integers(0, 4), st.integers(0, 3)).map(
     )
 )
 NODES = st.builds(
-    lambda name, pool, usable: Node(
+    lambda name, pool, usable, taints: Node(
         name,
         SHAPES[pool].allocatable,
+        taints=taints,
         labels={**SHAPES[pool].labels, HOSTNAME: name},
         usable=usable,
         ready=usable,
@@ -37,6 +38,7 @@ NODES = st.builds(
     NAMES,
     st.sampled_from(sorted(SHAPES)),
     st.sampled_from([True, True, False]),
+    st.sampled_from([(), (), (Taint("not-set-up", "", "NoSchedule"),)]),
 )
 POD_SETS = st.builds(
     PodSet,
@@ -129,8 +131,8 @@ class PoolsUnderEvents(RuleBasedStateMachine):
         for pool in self.pools:
             there = [each for each in self.nodes.values() if pool.has(each)]
             count = len(nodes.potential[pool.name])
-            usable = sum(each.usable for each in there)
-            assert pool.count(len(there)) <= count <= pool.count(usable)
+            ready = sum(each.usable and not each.taints for each in there)
+            assert pool.count(len(there)) <= count <= pool.count(ready)
             held = {
                 each.node
                 for use in nodes.uses.values()
