@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from dispatcher.api.potential import OnPotential
 from dispatcher.core.model import potential
 from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.potential import FULL_TRUST, Trust, Trusted
+from dispatcher.core.model.potential import FULL_TRUST, Trust
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import Rejection
@@ -34,7 +34,7 @@ RESERVED: Final = "ReservedForAnother"
 LARGER_THAN_CLUSTER: Final = "LargerThanCluster"
 """The gang would not fit the cluster even after all pods that end there have ended."""
 NEEDS_POTENTIAL: Final = "NeedsPotentialNodes"
-"""The gang would fit with potential nodes, of pools that are not trusted now or for which no gang is dispatched."""
+"""The gang would fit only with potential nodes, of pools that are not trusted now or for which none is dispatched."""
 NO_CLUSTER: Final = "NoCluster"
 """No cluster has reported its capacity yet."""
 NOT_EVALUATED: Final = "AwaitingHeadOfLine"
@@ -55,8 +55,7 @@ class Shortage:
 
     For LARGER_THAN_CLUSTER, that is of the capacity without pods that end, and `permanent` are the requests of the
     other pods. For RESERVED, `keeper` is the gang that the capacity is kept for; empty if it is promised to gangs that
-    go first. `traits` are the nodes, where gangs are placed on nodes. For NEEDS_POTENTIAL, `trust` is that in the
-    pools of the cluster, and `lacks_nodes` is true if the gang would not fit the nodes that are there, even empty.
+    go first. `traits` are the nodes, where gangs are placed on nodes. `trust` is that in the pools of the cluster.
     """
 
     cluster: str
@@ -66,12 +65,11 @@ class Shortage:
     keeper: str = ""
     traits: Traits | None = None
     trust: Trust = FULL_TRUST
-    lacks_nodes: bool = False
 
     @property
     def may_fit_later(self) -> bool:
         """True if the gang may fit once other gangs end; False if only more nodes help."""
-        return self.reason != LARGER_THAN_CLUSTER and not self.lacks_nodes
+        return self.reason not in {LARGER_THAN_CLUSTER, NEEDS_POTENTIAL}
 
     def resource(self, gang: Gang) -> str:
         """The scarcest resource; empty if the capacity is only kept for another."""
@@ -105,9 +103,8 @@ def short_of_room(cluster: str, gang: Gang, capacity: CapacitySnapshot, shortfal
     if not shortfall.needs:
         return Shortage(cluster, INSUFFICIENT, shortfall, traits=traits)
     lacks_nodes = shortfall_in_empty(gang, capacity.of_nodes()) is not None
-    return Shortage(
-        cluster, NEEDS_POTENTIAL, shortfall, traits=traits, trust=capacity.trust, lacks_nodes=lacks_nodes
-    )
+    reason = NEEDS_POTENTIAL if lacks_nodes else INSUFFICIENT
+    return Shortage(cluster, reason, shortfall, traits=traits, trust=capacity.trust)
 
 
 class Nearest(NamedTuple):
@@ -239,25 +236,27 @@ def rejection_of(gang: Gang, short: Shortage) -> Rejection:
         return Rejection(short.cluster, RESERVED, message)
     gang = gang.in_cluster(short.cluster)
     if short.reason == NEEDS_POTENTIAL:
-        message = one_line(_needed(short.shortfall.needs, short.trust))
+        message = one_line("; ".join(_needed("needs", short)))
         return Rejection(short.cluster, NEEDS_POTENTIAL, message, short.resource(gang))
     parts = _missing(gang, short) if short.shortfall.missing else [_fragmented(gang, short)]
     subject = gang.pod_sets if short.shortfall.pod_set is None else (gang.pod_sets[short.shortfall.pod_set],)
-    message = "; ".join([*parts, *_exclusions(subject, short.traits)])
+    also = _needed("would also fit with", short) if short.shortfall.needs else []
+    message = "; ".join([*parts, *_exclusions(subject, short.traits), *map(one_line, also)])
     return Rejection(short.cluster, short.reason, message, short.resource(gang))
 
 
-def _needed(needs: Trusted, trust: Trust) -> str:
-    """The sentence about a gang that would fit with potential nodes."""
-    asked = f"it needs {potential.in_words(needs)} to come"
+def _needed(verb: str, short: Shortage) -> list[str]:
+    """The sentences about a gang that would fit with potential nodes, and why it may not trust in them."""
+    needs, trust = short.shortfall.needs, short.trust
+    asked = f"it {verb} {potential.in_words(needs)} to come"
     if trust.policy is OnPotential.WAIT:
-        return f"{asked}; with onPotential: Wait it is not dispatched before"
+        return [asked, "with onPotential: Wait it is not dispatched before"]
     until = [
         f"pool {pool} is not trusted until {end:%Y-%m-%d %H:%M:%S} UTC, because its nodes did not come"
         for pool, end in trust.distrusted
         if pool in dict(needs)
     ]
-    return "; ".join((asked, *until))
+    return [asked, *until]
 
 
 def _missing(gang: Gang, short: Shortage) -> list[str]:

@@ -15,7 +15,7 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot, FitMode, Pod, PodPhase
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
-from dispatcher.core.scheduling.explain import LARGER_THAN_CLUSTER, NEEDS_POTENTIAL
+from dispatcher.core.scheduling.explain import INSUFFICIENT, LARGER_THAN_CLUSTER, NEEDS_POTENTIAL
 from dispatcher.core.scheduling.fit import Shortfall, fit, fit_in_both, fits, shortfall_in_empty
 from tests.builders import make_record
 
@@ -278,12 +278,12 @@ def test_gang_that_may_not_trust_a_pool_is_told_which_nodes_it_needs(trust: Trus
     assert (outcome.pending.reason, outcome.pending.message) == (NEEDS_POTENTIAL, message)
 
 
-def test_gang_that_others_keep_from_the_nodes_waits_for_either() -> None:
+def test_gang_that_others_keep_from_the_nodes_waits_for_these() -> None:
     there = ledger(L4, nodes=1)
     there.set_pod(Pod("p", Resources({GPU: 1}), "n0", PodPhase.RUNNING))
     outcome = decide(gang(1), WAIT, there)
     assert isinstance(outcome, Waiting)
-    assert outcome.pending.reason == NEEDS_POTENTIAL
+    assert (outcome.pending.reason, outcome.is_head) == (INSUFFICIENT, True)
 
 
 def test_gang_beyond_nodes_and_potential_nodes_is_larger_than_the_cluster() -> None:

@@ -415,3 +415,36 @@ def test_a_starved_gang_whose_reservation_rests_is_not_the_head() -> None:
     assert following.is_head
     strict = replace(world, policy=QueueingStrategy.STRICT_FIFO).plan_queues()[1]
     assert [type(each).__name__ for each in strict] == ["Waiting", "NotEvaluated"]
+
+
+# --- pools that may grow -----------------------------------------------------------------------------------------
+
+GROWING = """
+clusters:
+- name: hub
+  nodes: [{{name: n, allocatable: {{cpu: 4}}, labels: {{pool: a}}}}]
+  potential: [{{name: a, max: 2, node: {{allocatable: {{cpu: 4}}, labels: {{pool: a}}}}}}]
+  onPotential: Wait
+queues: [{{name: a, queueingStrategy: {strategy}}}]
+running: [{{name: r, queue: a, cluster: hub, pods: [{{count: 1, requests: {{cpu: 1}}}}]}}]
+pending:
+- {{name: large, queue: a, age: 99, blocked: {blocked}, pods: [{{count: 1, requests: {{cpu: 4}}}}]}}
+- {{name: small, queue: a, age: 90, pods: [{{count: 1, requests: {{cpu: 1}}}}]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("strategy", "blocked", "reason"),
+    [
+        pytest.param("BestEffortFIFO", 700, "ReservedForAnother", id="capacity-is-kept-for-a-starved-gang"),
+        pytest.param("StrictFIFO", 1, "AwaitingHeadOfLine", id="the-head-stops-its-queue"),
+    ],
+)
+def test_gang_that_running_gangs_keep_from_its_node_waits_for_them_beside_a_pool(
+    strategy: str, blocked: int, reason: str
+) -> None:
+    text = GROWING.format(strategy=strategy, blocked=blocked)
+    large = pending_of(text, "large")
+    assert large.reason == "InsufficientResources"
+    assert "it would also fit with 1 node of pool a to come; with onPotential: Wait" in large.message
+    assert pending_of(text, "small").reason == reason
