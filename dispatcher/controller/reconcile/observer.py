@@ -89,6 +89,7 @@ class Observer:
             return ObservedState(record, True, now)
         policy, objects = await self._observe_objects(record)
         request, request_is_absent = self._observe_request(record)
+        bind_within = self._bind_within(record)
         return ObservedState(
             record=record,
             wanted=view is not None and not view.deleting and (record is not None or view.is_ours),
@@ -101,7 +102,8 @@ class Observer:
             objects=objects,
             request=request,
             request_is_absent=request_is_absent,
-            bind_within=self._bind_within(record),
+            bind_within=bind_within,
+            awaited_pools=frozenset() if bind_within is None else self._awaited_pools(record),
             unreachable=self._unreachable(record),
             draining=self._draining(record),
             loss=self._loss(record),
@@ -141,6 +143,13 @@ class Observer:
         if attempt is None or attempt.started_at is not None or not attempt.assignment.trusted:
             return None
         return self._members.bind_within_of(attempt.cluster)
+
+    def _awaited_pools(self, record: Record | None) -> frozenset[str]:
+        """The pools whose nodes a gang on trust still waits for; none while its cluster is not reached."""
+        cluster = self._attempts.cluster_of(record)
+        return (
+            frozenset() if record is None or cluster is None else cluster.ledger.pools_awaited_by(record.uid)
+        )
 
     def _draining(self, record: Record | None) -> str:
         """Why the cluster of an attempt is being drained, in a sentence; empty if it is not."""

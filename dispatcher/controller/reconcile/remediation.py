@@ -67,7 +67,7 @@ class Remediator:
             if decision.reason == words.POTENTIAL_NODES_MISSING:
                 # Before the eviction: the next cycle must not dispatch the gang to the same pool. A failure while a
                 # pool is not trusted counts nothing, so a new leader may repeat both.
-                await self._note_pools_failed(cluster.name, cluster.ledger.pools_awaited_by(record.uid))
+                await self._note_pools_failed(cluster.name, observed.awaited_pools)
             now = self._attempts.now()
             return Result(end_of_attempt(record, decision, observed.policy, complaint, now))
         if suspected.reason == words.MISSING_COMPONENT:

@@ -66,6 +66,8 @@ class ObservedState:
     bind_within: timedelta | None = None
     """The time from the creation of a gang on trust in which its pods must have nodes; None without trust, and once the
     gang has run."""
+    awaited_pools: frozenset[str] = frozenset()
+    """The pools whose nodes a gang on trust still waits for."""
     request_is_absent: bool = False
     """True if a complete list lacks its ProvisioningRequest."""
     awaits: Pending | None = None
@@ -423,7 +425,9 @@ def _issues(
     found = [
         health.deadline(record, seen.policy),
         health.missing(record, seen.objects.absent, done),
-        health.potential_nodes_missing(record, seen.objects.pods, seen.bind_within),
+        health.potential_nodes_missing(
+            record, seen.objects.pods, seen.bind_within, seen.awaited_pools, seen.now
+        ),
         health.shortage(record, seen.policy, seen.objects.pods, done, seen.bind_within) if short else None,
     ]
     return [issue for issue in found if issue is not None]

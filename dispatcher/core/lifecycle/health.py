@@ -108,15 +108,21 @@ def missing(record: Record, absent: Sequence[ObjectRef], done: Collection[int] =
 
 
 def potential_nodes_missing(
-    record: Record, pods: PodCounts, bind_within: timedelta | None
+    record: Record, pods: PodCounts, bind_within: timedelta | None, awaited: Collection[str], now: datetime
 ) -> HealthIssue | None:
-    """Pods without nodes of a gang on trust, which must have them `bind_within` its creation (None: not on trust)."""
+    """Pods without nodes of a gang on trust, which must have them `bind_within` its creation (None: not on trust).
+
+    `awaited` are the pools whose nodes have not come. Once all have, a pod may lack its node for another reason: it has
+    just been made in place of another one, or its scheduler is slow.
+    """
     if bind_within is None or not pods.unbound or record.attempt is None:
         return None
     seconds, trusted = int(bind_within.total_seconds()), in_words(record.attempt.assignment.trusted)
     said = f"pods without a node {seconds} s after their creation: {pods.unbound}"
     message = f"{said}; the gang trusted {trusted} to come"
     due = _dispatched_at(record) + bind_within
+    if now >= due and not awaited:
+        return None
     return HealthIssue(words.POTENTIAL_NODES_MISSING, message, Remedy.REQUEUE, due)
 
 

@@ -444,8 +444,11 @@ class CapacityLedger:
         return self._growing
 
     def pools_awaited_by(self, appwrapper: str) -> frozenset[str]:
-        """The pools whose potential nodes an AppWrapper (by uid) holds; if none, those of its assignment."""
-        return frozenset() if self._by_node is None else self._by_node.pools_awaited_by(appwrapper)
+        """The pools whose nodes an AppWrapper (by uid) on trust still waits for; costs a snapshot."""
+        if self._by_node is None:
+            return frozenset()
+        self._snapshot_nodes(self._by_node)  # a node that has just come may have taken its places
+        return self._by_node.pools_awaited_by(appwrapper)
 
     def nodes_of(self, pool: PotentialPool) -> int:
         """How many nodes of a pool are there."""

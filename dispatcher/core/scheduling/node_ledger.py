@@ -232,12 +232,17 @@ class NodeLedger:
             self._on_trust.pop(appwrapper, None)
 
     def pools_awaited_by(self, appwrapper: str) -> frozenset[str]:
-        """The pools whose potential nodes an AppWrapper holds; if none, those of its assignment."""
+        """The pools whose potential nodes an AppWrapper held in the last snapshot.
+
+        If it held none and had pods without a place, the pools that it trusted: their nodes took no pod of it.
+        """
         share = self._shares.get(appwrapper)
         if share is None:
             return frozenset()
         held = {potential.pool_of(each.node) for each in share.held} - {""}
-        return frozenset(held or (pool for pool, _ in share.assignment.trusted))
+        if held or appwrapper not in self._unplaced:
+            return frozenset(held)
+        return frozenset(pool for pool, _ in share.assignment.trusted)
 
     # --- the snapshot ------------------------------------------------------------------------------------------
 

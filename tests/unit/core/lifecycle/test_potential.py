@@ -40,6 +40,7 @@ def see(pods: PodCounts, seconds: float, min_available: int | None = None, **fie
         policy=make_policy(CompletionRule(), min_available=min_available),
         objects=ObservedObjects(pods=pods),
         bind_within=BIND_WITHIN,
+        awaited_pools=frozenset({"l4"}),
     )
     return decide(replace(observed, now=created_at + timedelta(seconds=seconds), **fields))  # type: ignore[arg-type]
 
@@ -59,6 +60,12 @@ def test_pods_on_trust_may_lack_nodes_for_a_while(
 ) -> None:
     decision = see(pods, seconds, min_available)
     assert (decision.step, decision.reason) == (step, reason)
+
+
+def test_pod_made_anew_after_the_nodes_came_is_not_without_potential_nodes() -> None:
+    made_anew = PodCounts(pending=2, starting=1, unbound=1)
+    assert see(made_anew, 3600).reason == words.POTENTIAL_NODES_MISSING
+    assert see(made_anew, 3600, awaited_pools=frozenset()).step is Step.NOOP
 
 
 def test_message_names_the_pool() -> None:

@@ -338,3 +338,43 @@ def test_place_moves_once_the_taint_of_a_new_node_is_gone() -> None:
     there.set_node(real(0))
     assert held(there, "a") == {"n0": 1}
     assert isinstance(fit(gang(), there.snapshot()), Shortfall)
+
+
+def test_gang_awaits_the_pools_whose_nodes_have_not_come() -> None:
+    there = ledger(PotentialPool("l4", SHAPE, 2))
+    there.reserve("a", gang(2), assigned(gang(2), there.snapshot()))
+    assert there.pools_awaited_by("a") == {"l4"}
+    there.set_node(real(0))
+    assert there.pools_awaited_by("a") == {"l4"}
+    there.set_node(real(1))
+    assert there.pools_awaited_by("a") == frozenset()
+
+
+@pytest.mark.parametrize(
+    "pools", [pytest.param((), id="declared-no-more"), pytest.param((CPU,), id="another-pool")]
+)
+def test_gang_awaits_the_pools_that_it_trusted_while_its_pods_have_no_place(
+    pools: tuple[PotentialPool, ...],
+) -> None:
+    there = ledger(L4)
+    there.reserve("a", gang(2), assigned(gang(2), there.snapshot()))
+    there.set_pools(pools)
+    assert there.pools_awaited_by("a") == {"l4"}
+
+
+def test_gang_awaits_a_pool_whose_last_node_came_too_small() -> None:
+    there = ledger(PotentialPool("l4", SHAPE, 1))
+    there.reserve("a", gang(), assigned(gang(), there.snapshot()))
+    there.set_node(replace(real(0), allocatable=Resources({"cpu": 8000, GPU: 7})))
+    assert held(there, "a") == {}
+    assert there.pools_awaited_by("a") == {"l4"}
+
+
+def test_lower_maximum_leaves_two_gangs_on_trust_what_is_left() -> None:
+    there = ledger(L4)
+    for uid in ("a", "b"):
+        there.reserve(uid, gang(2), assigned(gang(2), there.snapshot()))
+    there.set_pools((PotentialPool("l4", SHAPE, 3),))
+    assert sum({**held(there, "a"), **held(there, "b")}.values()) == 3
+    assert there.pools_awaited_by("a") == there.pools_awaited_by("b") == {"l4"}
+    assert isinstance(fit(gang(), there.snapshot()), Shortfall)
