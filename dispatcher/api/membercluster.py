@@ -160,7 +160,7 @@ def _explained(error: ErrorDetails) -> SpecError:
             return SpecError(path, "is missing", "Add it")
         case "too_short":
             return SpecError(path, "must not be empty", "Add an entry")
-        case "resource_name":
+        case "resource_name" | "label_name":
             return SpecError(path.removesuffix(".[key]"), error["msg"], "Correct the name")
         case "model_type" | "dict_type":
             return SpecError(path, f"must be an object, not {quoted(error['input'])}", "Change the value")

@@ -2,25 +2,32 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from dispatcher.api.potential import MOST_LABELS, MOST_POOLS, NodePool, OnPotential, PotentialNodes
 from dispatcher.api.schema import INT32_MAX, ResourceList, Written
-from dispatcher.api.syntax import LONGEST_LABEL
+from dispatcher.api.syntax import LONGEST_LABEL, is_qualified_name
 
-Label = Annotated[str, Field(max_length=316)]
+
+def _check_label(value: str) -> str:
+    if not is_qualified_name(value):
+        raise PydanticCustomError("label_name", "is not the name of a label such as node.example.com/pool")
+    return value
+
+
+Label = Annotated[str, Field(max_length=316), AfterValidator(_check_label)]
 Value = Annotated[str, Field(max_length=LONGEST_LABEL)]
 
 
 class WrittenTaint(Written):
     """``potential[].node.taints[]``."""
 
-    key: str = Field(min_length=1, max_length=316)
+    key: Annotated[str, Field(min_length=1, max_length=316), AfterValidator(_check_label)]
     value: str = Field("", max_length=LONGEST_LABEL)
-    effect: str = Field(json_schema_extra={"enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]})
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
 class WrittenNodeShape(Written):
@@ -73,7 +80,7 @@ def parse_potential(text: str) -> PotentialNodes:
         written = WrittenSetting.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the value"
+        where = ".".join(str(step) for step in first["loc"] if step != "[key]") or "the value"
         raise ValueError(f"{where}: {first['msg']}") from error
     return potential_nodes(written.pools, written.on_potential, written.bind_within)
 

@@ -27,7 +27,7 @@ from dispatcher.controller.members.member import Member, closed_by_operator, req
 from dispatcher.controller.members.membership import MEMBERS_UNKNOWN, Membership
 from dispatcher.core.lifecycle.decision import Loss
 from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.potential import PotentialPool, Trust, pools_of
+from dispatcher.core.model.potential import Trust, pools_of
 from dispatcher.core.model.quantity import QuantityError
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
@@ -103,7 +103,7 @@ class Fleet:
         self._provisioning = means.provisioning
         self._potential = means.potential
         self._distrusted_in = means.distrusted_in
-        hub.ledger.set_pools(_pools_of(self._potential))
+        hub.ledger.set_pools(pools_of(self._potential))
         self._unreachable_since: dict[str, datetime] = {}
         self._recorded: set[str] = set()
         self._states_changed = asyncio.Event()
@@ -381,7 +381,7 @@ class Fleet:
 
     def _apply_policy(self, cluster: Cluster, declared: MemberCluster) -> None:
         """Apply the declared namespace policy, pools, cordon and drain to a connected cluster."""
-        cluster.ledger.set_pools(_pools_of(self.potential_of(cluster.name)))
+        cluster.ledger.set_pools(pools_of(self.potential_of(cluster.name)))
         cluster.may_create_namespaces = declared.namespace_policy is NamespacePolicy.CREATE
         closed, drained = closed_by_operator(declared), cluster.draining
         cluster.draining = f"cluster {cluster.name}: {closed.message}" if declared.drain and closed else ""
@@ -396,7 +396,7 @@ class Fleet:
             member.task.cancel()
         if member.cluster is not None:
             member.cluster.draining = ""
-            member.cluster.ledger.set_pools(_pools_of(self.potential_of(name)))
+            member.cluster.ledger.set_pools(pools_of(self.potential_of(name)))
         self._disconnected(member)
         self._callbacks.on_member(name)
 
@@ -493,11 +493,12 @@ class Fleet:
             self._declarations_changed.set()
 
 
-def _pools_of(declared: PotentialNodes) -> tuple[PotentialPool, ...]:
+def _check_pools(declared: PotentialNodes) -> None:
+    """Refuse amounts that the API server takes and nobody can count, such as 1e99."""
     try:
-        return pools_of(declared)
-    except QuantityError:
-        return ()  # the API server has checked it
+        pools_of(declared)
+    except QuantityError as error:
+        raise SpecError("spec.potential", str(error), "Change the value") from error
 
 
 def _seconds() -> float:
@@ -510,6 +511,8 @@ async def _members_path() -> str:
 
 def _decode(raw: Json) -> MemberCluster | InvalidMember:
     try:
-        return parse_member_cluster(raw)
+        declared = parse_member_cluster(raw)
+        _check_pools(declared.potential)
+        return declared
     except SpecError as error:
         return InvalidMember(raw["metadata"]["name"], one_line(str(error)))

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from dispatcher.api.potential import OnPotential, PotentialNodes
+from dispatcher.api.potential import NodePool, OnPotential, PotentialNodes
 from dispatcher.core.model.nodes import HOSTNAME, Node, Taint
-from dispatcher.core.model.quantity import resource_amounts
+from dispatcher.core.model.quantity import QuantityError, resource_amounts
+from dispatcher.core.model.resources import Resources
 
 MOST_NODES: Final = 1000
 """Potential nodes of one pool at a time, so that a maximum of 10^9 costs no more than one of a thousand."""
@@ -56,13 +57,13 @@ class PotentialPool:
 
 
 def pools_of(declared: PotentialNodes) -> tuple[PotentialPool, ...]:
-    """The pools of a declaration. Raises `QuantityError`."""
+    """The pools of a declaration. Raises `QuantityError` with the pool and the field."""
     return tuple(
         PotentialPool(
             each.name,
             Node(
                 "",
-                resource_amounts(each.allocatable),
+                _allocatable_of(each),
                 taints=tuple(Taint(*taint) for taint in each.taints),
                 labels=dict(each.labels),
             ),
@@ -70,6 +71,17 @@ def pools_of(declared: PotentialNodes) -> tuple[PotentialPool, ...]:
         )
         for each in declared.pools
     )
+
+
+def _allocatable_of(pool: NodePool) -> Resources:
+    field = f"pool {pool.name}: node.allocatable"
+    try:
+        amounts = resource_amounts(pool.allocatable)
+    except QuantityError as error:
+        raise QuantityError(f"{field}: {error}") from error
+    if not any(amounts.values()):
+        raise QuantityError(f"{field}: no amount is above 0, so no pod fits such a node")
+    return amounts
 
 
 def is_potential(node: str) -> bool:

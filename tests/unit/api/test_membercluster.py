@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -23,7 +24,7 @@ SCHEMA = VERSION["schema"]["openAPIV3Schema"]
 MODEL = WrittenMemberCluster.model_json_schema()
 SECRET = {"kubeconfigSecretRef": {"name": "east"}}
 
-POOL = {
+POOL: dict[str, Any] = {
     "name": "l4",
     "node": {
         "allocatable": {"cpu": 8, "nvidia.com/gpu": "1"},
@@ -201,6 +202,12 @@ def test_labels_are_those_of_the_object() -> None:
             "spec.potential[0].node: is missing. Add it.",
             id="pool-without-a-node",
         ),
+        pytest.param(
+            {**SECRET, "potential": [{**POOL, "node": {"allocatable": {"cpu": 8}, "labels": {"a b": ""}}}]},
+            'spec.potential[0].node.labels["a b"]: is not the name of a label such as node.example.com/pool. '
+            "Correct the name.",
+            id="pool-with-a-label-that-no-node-has",
+        ),
     ],
 )
 def test_mistake_is_told_with_its_place_and_its_remedy(spec: object, message: str) -> None:
@@ -216,6 +223,34 @@ def test_setting_of_the_hub_has_the_same_fields() -> None:
     for wrong, where in (("{", "the value"), ("{}", "pools"), ('{"pools": [{}]}', "pools.0.name")):
         with pytest.raises(ValueError, match=f"^{where}: "):
             parse_potential(wrong)
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        pytest.param({"max": 0}, "max", id="no-nodes"),
+        pytest.param({"max": -1}, "max", id="fewer"),
+        pytest.param({"name": "L 4"}, "name", id="name"),
+        pytest.param({"labels": {}}, "node.labels", id="no-labels"),
+        pytest.param({"labels": {"": "x"}}, "node.labels.", id="label-without-a-name"),
+        pytest.param({"allocatable": {}}, "node.allocatable", id="no-amounts"),
+        pytest.param({"allocatable": {"cpu": 0.5}}, "node.allocatable.cpu", id="fraction-without-quotes"),
+        pytest.param({"taints": [{"key": "a", "effect": "Never"}]}, "node.taints.0.effect", id="effect"),
+        pytest.param({"taints": [{"key": "", "effect": "NoSchedule"}]}, "node.taints.0.key", id="taint"),
+    ],
+)
+def test_setting_of_the_hub_is_checked_without_an_api_server(fields: Schema, where: str) -> None:
+    shape = {key: fields[key] for key in fields.keys() & {"labels", "allocatable", "taints"}}
+    pool = {**POOL, **fields, "node": {**POOL["node"], **shape}}
+    with pytest.raises(ValueError, match=f"^{re.escape(f'pools.0.{where}')}: "):
+        parse_potential(json.dumps({"pools": [pool]}))
+
+
+def test_setting_of_the_hub_has_at_most_16_pools_with_names_of_their_own() -> None:
+    for count, name in ((17, "p{}"), (2, "p")):
+        pools = [{**POOL, "name": name.format(number)} for number in range(count)]
+        with pytest.raises(ValueError, match=r"^pools: "):
+            parse_potential(json.dumps({"pools": pools}))
 
 
 def test_hub_is_not_reached_by_a_kubeconfig() -> None:

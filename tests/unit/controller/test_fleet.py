@@ -279,6 +279,16 @@ async def test_invalid_member_takes_no_gangs_and_has_a_reason(bench: Bench) -> N
     assert bench.closed("east") is None
 
 
+async def test_member_with_a_pool_of_unreadable_amounts_is_invalid(bench: Bench) -> None:
+    await bench.connected("east")
+    shape = {"allocatable": {"cpu": "1e99"}, "labels": {"pool": "l4"}}
+    bench.has("east", potential=[{"name": "l4", "max": 1, "node": shape}])
+    await until(lambda: "east" not in bench.fleet.clusters)
+    closed = bench.closed("east")
+    assert closed is not None
+    assert "spec.potential: pool l4: node.allocatable: cpu: '1e99' is too large" in closed.message
+
+
 async def test_deletion_of_an_invalid_member_wakes_its_gangs(bench: Bench) -> None:
     bench.has("east", kubeconfigSecretRef=None)
     await until(lambda: bench.fleet.has_members)

@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dispatcher.api.potential import OnPotential
+from dispatcher.api.potential import NodePool, OnPotential, PotentialNodes
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet, Spread
 from dispatcher.core.model.nodes import HOSTNAME, Node, Taint, Toleration
-from dispatcher.core.model.potential import MOST_NODES, PotentialPool, Trust, in_words
+from dispatcher.core.model.potential import MOST_NODES, PotentialPool, Trust, in_words, pools_of
+from dispatcher.core.model.quantity import QuantityError
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot, FitMode, Pod, PodPhase
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
@@ -378,3 +379,17 @@ def test_lower_maximum_leaves_two_gangs_on_trust_what_is_left() -> None:
     assert sum({**held(there, "a"), **held(there, "b")}.values()) == 3
     assert there.pools_awaited_by("a") == there.pools_awaited_by("b") == {"l4"}
     assert isinstance(fit(gang(), there.snapshot()), Shortfall)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "reason"),
+    [
+        pytest.param("0", "no amount is above 0, so no pod fits such a node", id="nothing"),
+        pytest.param("1e99", "cpu: '1e99' is too large", id="too-large"),
+        pytest.param("abc", "cpu: 'abc' is not a quantity", id="no-quantity"),
+    ],
+)
+def test_amounts_that_are_no_shape_are_refused_with_their_pool(cpu: str, reason: str) -> None:
+    declared = PotentialNodes((NodePool("l4", {"cpu": cpu}, LABELS, (), 1),))
+    with pytest.raises(QuantityError, match=f"^pool l4: node.allocatable: {reason}"):
+        pools_of(declared)
