@@ -28,6 +28,7 @@ from dispatcher.cli.status_waiting import (
 from dispatcher.cli.tables import Heading, age, table
 from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.potential import in_words
 from dispatcher.core.model.quantity import QuantityError, resource_amounts
 from dispatcher.core.model.record import HOLDING, Phase
 from dispatcher.core.model.resources import NOTHING, Resources, gpus
@@ -165,6 +166,7 @@ class StatusDescription(AppWrapperStatus):
         yield "Message", text(job["message"])
         yield "Cluster", text(job["last_cluster"])
         yield "Pods", ", ".join(f"{status[word]} {word.lower()}" for word in POD_COUNTS if status.get(word))
+        yield "Trusts", self._trusts()
         yield "Unhealthy", self._unhealthy()
         yield "Growth", self._growth()
         yield "Submitted", text(job["submitted_at"])
@@ -176,6 +178,14 @@ class StatusDescription(AppWrapperStatus):
             yield "Quota", quota_of(self.waiting)
             yield "Preempting", ", ".join(map(name_of, self.waiting.get("preempting") or ()))
             yield "Would go", repair_of(self.waiting)
+
+    def _trusts(self) -> str:
+        """The nodes that a gang on trust waits for, in words."""
+        trusted = self.status.get("trusts") or ()
+        awaited = in_words(
+            tuple((name_of(each.get("pool")), int(each.get("nodes") or 0)) for each in trusted)
+        )
+        return f"{awaited} to come" if awaited else ""
 
     def _unhealthy(self) -> str:
         return self._lasting("unhealthy")

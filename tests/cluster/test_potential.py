@@ -46,6 +46,12 @@ async def until_unschedulable(world: World, name: str) -> None:
     await world.until(look, f"{name} has pods without nodes")
 
 
+async def trusts_of(world: World, name: str) -> list[Json] | None:
+    """The nodes that an AppWrapper trusts to come, by its status."""
+    status: Json = ((await world.get("AppWrapper", name)) or {}).get("status") or {}
+    return status.get("trusts")
+
+
 async def test_gang_on_trust_runs_once_its_nodes_have_come(world: World) -> None:
     await world.start_dispatcher(potential=setting())
     await world.create(appwrapper("large", item(job("large", cpu="12"))))
@@ -53,8 +59,10 @@ async def test_gang_on_trust_runs_once_its_nodes_have_come(world: World) -> None
     await until_unschedulable(world, "large")
     assert (await world.until_state("larger", "Backoff"))["waiting"]["reason"] == "LargerThanCluster"
     assert "trusts 1 node of pool large in cluster hub to come" in await world.messages("large")
+    assert await trusts_of(world, "large") == [{"pool": "large", "nodes": 1}]
     async with node_of_the_pool(world) as node:
         await world.until_state("large", "Running")
+        assert await trusts_of(world, "large") is None
         pods = [each for each in await world.every("Pod") if each["metadata"]["name"].startswith("large-")]
         assert [each["spec"]["nodeName"] for each in pods] == [node]
 

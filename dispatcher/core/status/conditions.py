@@ -59,6 +59,9 @@ NOTHING_BESIDE: Final = Shown()
 _ENDED: Final = frozenset({Phase.COMPLETED, Phase.FAILED})
 """Phases that show the cluster of the last attempt, where its logs and its kept objects are."""
 
+_MAY_TRUST: Final = ACTIVE | {Phase.DISPATCHING}
+"""Phases in which a gang may wait for nodes that it trusts to come."""
+
 
 def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
     """The whole `status` of the AppWrapper of `record`, as JSON; absent fields mean zero or unknown."""
@@ -77,6 +80,11 @@ def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
     status.update(_times(record))
     if record.attempt and (record.holds_capacity or record.phase in _ENDED):
         status["cluster"] = record.attempt.cluster
+    if record.phase in _MAY_TRUST and record.attempt and record.attempt.started_at is None:
+        trusted = record.attempt.assignment.trusted
+        status.update(
+            {"trusts": [{"pool": pool, "nodes": nodes} for pool, nodes in trusted]} if trusted else {}
+        )
     if record.pending:
         has_outlook = record.phase is Phase.QUEUED and not record.awaits_approval
         outlook = shown.outlook if has_outlook else {}

@@ -91,6 +91,7 @@ RUNS = make_appwrapper(
         "cluster": "east",
         "running": 1,
         "pending": 1,
+        "trusts": [{"pool": "l4", "nodes": 2}],
         "unhealthy": {
             "reason": "ClusterUnreachable",
             "message": "no answer",
@@ -152,6 +153,7 @@ team-a/train
   State:      Running
   Cluster:    east
   Pods:       1 pending, 1 running
+  Trusts:     2 nodes of pool l4 to come
   Unhealthy:  ClusterUnreachable: no answer, for 2h
   Growth:     GrowthBehindGang: 2 more pods wait (cpu 2): team-a/large was queued before, and waits, for 60m
   Submitted:  2026-11-20T08:58:06Z

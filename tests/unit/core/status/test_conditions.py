@@ -13,7 +13,7 @@ import pytest
 from dispatcher.api.conditions import OUR_TYPES, ConditionType, State
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.condition_updates import new_condition
-from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.gang import Assignment, Gang
 from dispatcher.core.model.growth import GrowthRequest
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import Borrower, NotedIssue, Pending, Phase, QuotaSummary, Record
@@ -515,6 +515,17 @@ def test_gang_that_grew_shows_what_it_holds_until_it_is_gone() -> None:
     assert project(leaving)["held"] == status["held"]
     shrunk = run_steps.note_growth(grown, NOTHING, at(20)).after
     assert (project(shrunk)["gpus"], "held" in project(shrunk)) == (1, False)
+
+
+def test_gang_on_trust_shows_the_nodes_that_it_trusts_until_it_has_run() -> None:
+    record = make_record(Phase.DISPATCHED)
+    assert record.attempt is not None
+    assert "trusts" not in project(record)
+    places = Assignment(((("n", 1), ("potential/l4/0", 1), ("potential/l4/1", 1)),))
+    trusting = replace(record, attempt=replace(record.attempt, assignment=places))
+    assert project(trusting)["trusts"] == [{"pool": "l4", "nodes": 2}]
+    assert "trusts" not in project(run_steps.mark_running(trusting, at(20)).after)
+    assert "trusts" not in project(replace(trusting, phase=Phase.REQUEUEING))
 
 
 def test_gang_whose_growth_waits_shows_what_it_asks_for_and_why() -> None:
