@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.api.potential import NO_POTENTIAL, OnPotential, PotentialNodes
-from dispatcher.api.potential_schema import BindWithin, Pools, potential_nodes
+from dispatcher.api.potential_schema import BIND_WITHIN_SECONDS, BindWithin, Pools, potential_nodes
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.provisioning_schema import WrittenProvisioning, provisioning_class
 from dispatcher.api.schema import Count, ResourceList, Written
@@ -103,7 +103,7 @@ class WrittenMemberCluster(Written):
     provisioning: WrittenProvisioning | None = None
     potential: Pools = Field(default_factory=list)
     on_potential: OnPotential = Field(OnPotential.DISPATCH, alias="onPotential", strict=False)
-    bind_within: BindWithin = Field(900, alias="bindWithinSeconds")
+    bind_within: BindWithin = Field(BIND_WITHIN_SECONDS, alias="bindWithinSeconds")
 
 
 def parse_member_cluster(raw: Mapping[str, Any]) -> MemberCluster:

@@ -38,7 +38,7 @@ class NodePool:
 
 @dataclass(frozen=True, slots=True)
 class PotentialNodes:
-    """The pools of a cluster. Pods of a gang on trust must have nodes `bind_within` its creation."""
+    """The pools of a cluster. Pods of a gang on trust must have nodes `bind_within` after its creation."""
 
     pools: tuple[NodePool, ...] = ()
     on_potential: OnPotential = OnPotential.DISPATCH

@@ -2,12 +2,19 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from dispatcher.api.potential import MOST_LABELS, MOST_POOLS, NodePool, OnPotential, PotentialNodes
+from dispatcher.api.potential import (
+    BIND_WITHIN,
+    MOST_LABELS,
+    MOST_POOLS,
+    NodePool,
+    OnPotential,
+    PotentialNodes,
+)
 from dispatcher.api.schema import INT32_MAX, ResourceList, Written
 from dispatcher.api.syntax import LONGEST_LABEL, is_qualified_name
 
@@ -55,6 +62,7 @@ def _check_unique(pools: list[WrittenPool]) -> list[WrittenPool]:
 
 Pools = Annotated[list[WrittenPool], Field(max_length=MOST_POOLS), AfterValidator(_check_unique)]
 BindWithin = Annotated[int, Field(ge=10, le=86_400)]
+BIND_WITHIN_SECONDS: Final = int(BIND_WITHIN.total_seconds())
 
 
 class WrittenSetting(Written):
@@ -62,7 +70,7 @@ class WrittenSetting(Written):
 
     pools: Pools
     on_potential: OnPotential = Field(OnPotential.DISPATCH, alias="onPotential", strict=False)
-    bind_within: BindWithin = Field(900, alias="bindWithinSeconds")
+    bind_within: BindWithin = Field(BIND_WITHIN_SECONDS, alias="bindWithinSeconds")
 
 
 def potential_nodes(

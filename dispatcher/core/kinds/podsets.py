@@ -169,7 +169,7 @@ def can_grow(kind: Kind) -> bool:
 def growing_templates(kind: Kind, wrapped: Mapping[str, Any]) -> Mapping[str, int]:
     """The pod templates of groups that can grow, by their paths inside the object, with the pods before any growth.
 
-    None if a field is malformed.
+    Empty if a field is malformed.
     """
     root = Field(wrapped)
     try:

@@ -51,9 +51,9 @@ def recover(record: Record, now: datetime) -> Change:
 
 
 @at_latest_time
-def note_growth(record: Record, bound: Resources, now: datetime) -> Change:
-    """Charges the gang for what its bound pods request beyond its demand, from now on."""
-    attempt, amounts = live_attempt(record), growth_of(record.placed_gang.demand, bound)
+def note_growth(record: Record, taken: Resources, now: datetime) -> Change:
+    """Charges the gang for what its pods that count request beyond its demand, from now on."""
+    attempt, amounts = live_attempt(record), growth_of(record.placed_gang.demand, taken)
     cause = Cause.SHRANK if amounts.fits_in(attempt.grown) else Cause.GREW
     growth = (*attempt.growth, Growth(now, amounts))[-MOST_GROWTHS_KEPT:]
     note = in_words_of(record.placed_gang.demand, attempt.grown, amounts)

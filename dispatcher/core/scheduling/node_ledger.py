@@ -323,17 +323,16 @@ class NodeLedger:
     def _shrink_pools(self) -> None:
         """Remove the potential nodes for which nodes came; those with places only if the pool has no others.
 
-        A node that is not usable yet, or has a taint that the pool lacks, as one that is still set up may have, takes
-        no place, so a place that is held for it stays where it is.
+        A node takes no place while it is not usable, or while it has a taint that the pool lacks, as a node that is
+        still set up may have. A place that is held for it stays where it is.
         """
         self._pools_changed = False
         for each in self._pools.values():
             held = {number for number in each.numbers if self._holders.get(each.pool.node(number).name)}
             ready = sum(each.pool.is_ready(self._on_nodes[name].node) for name in each.nodes)
             kept = max(each.pool.count(len(each.nodes)), min(len(held), each.pool.count(ready)))
-            order = sorted(each.numbers, key=lambda number: (number in held, number))
             surplus = [*sorted(each.numbers - held, reverse=True), *sorted(held, reverse=True)]
-            for number in surplus[: len(order) - kept]:
+            for number in surplus[: len(each.numbers) - kept]:
                 each.numbers.discard(number)
                 self.remove_node(each.pool.node(number).name)
 
