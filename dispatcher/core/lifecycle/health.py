@@ -110,10 +110,11 @@ def missing(record: Record, absent: Sequence[ObjectRef], done: Collection[int] =
 def potential_nodes_missing(
     record: Record, pods: PodCounts, bind_within: timedelta | None, awaited: Collection[str], now: datetime
 ) -> HealthIssue | None:
-    """Pods without nodes of a gang on trust, which must have them `bind_within` its creation (None: not on trust).
+    """Pods without nodes of a gang on trust, which must have them `bind_within` after its creation.
 
-    `awaited` are the pools whose nodes have not come. Once all have, a pod may lack its node for another reason: it has
-    just been made in place of another one, or its scheduler is slow.
+    `bind_within` is None for a gang that is not on trust. `awaited` are the pools whose nodes have not come. Once all
+    have, a pod may lack its node for another reason: it has just been made in place of another one, or its scheduler is
+    slow.
     """
     if bind_within is None or not pods.unbound or record.attempt is None:
         return None
@@ -135,7 +136,7 @@ def shortage(
 ) -> HealthIssue | None:
     """Pods that should run and do not; pods of `done` items need not, and may be gone.
 
-    The time of a gang on trust begins once its pods should have nodes, `bind_within` its creation.
+    The time of a gang on trust begins once its pods should have nodes, `bind_within` after its creation.
     """
     pods = replace(pods, succeeded=completed(record, policy, pods, done))
     if policy.min_available:

@@ -1,8 +1,8 @@
-"""Grants: which running gangs may hold more than they do, before the pods start that ask for it.
+"""Grants: decisions that a running gang may hold more than it does, before its additional pods start.
 
-A growth request is the pods with the dispatcher's gate beyond what their gang holds. Each pod is decided by itself, in
-the order of the gangs' effective priority, then by the age of the pods. It is granted if it has quota and room in the
-cluster of its gang, as a gang of that one pod would have them that preempts nobody. It waits
+A growth request is the gated pods of a gang beyond what the gang holds. Each pod is decided by itself, in the order of
+the gangs' effective priority, then by the age of the pods. It is granted if its queue has quota for it and the cluster
+of its gang has room, as for a gang of that one pod that preempts no gang. It waits
 
 - while its cluster or its queue takes nothing new,
 - while a gang of its queue waits for quota, or for room in its cluster, that was queued before the pod was created,
@@ -60,7 +60,7 @@ GROWTH_BEHIND_GANG: Final = "GrowthBehindGang"
 
 @dataclass(frozen=True, slots=True)
 class Growing:
-    """A gang with gated pods, or with a request of before. `admitted` are the requests of its pods without the gate.
+    """A gang with gated pods, or with an earlier growth request. `admitted` are the requests of its admitted pods.
 
     `gated` are the gated pods, the oldest first.
     """

@@ -1,7 +1,7 @@
-"""The gangs that wait for room or quota, as far as growth of running gangs has to leave them what is theirs.
+"""The gangs that wait for room or quota, and from which growth of running gangs may take nothing.
 
-It is made from the records after a cycle, which say what the cycle decided: the gangs that growth may not pass, the
-heads that quota is held back for, the gangs that capacity is promised to, and the starved gangs.
+They are found in the records after a cycle, which say what the cycle decided: the gangs that growth may not pass, the
+heads for which quota is held back, the gangs to which capacity is promised, and the starved gangs.
 """
 
 from __future__ import annotations
