@@ -131,6 +131,7 @@ def test_wrapped_kind_becomes_a_right_and_may_be_submitted(helm: Helm) -> None:
     assert {right for right in given if right[0] == "create"} == {
         ("create", "platform.example.com", "trainings")
     }
+    assert ("patch", "", "pods") in given, "gates are removed from pods, whatever kind is wrapped"
     kinds = found["ConfigMap", "appwrapper-kinds"]["data"]
     assert kinds["Training.platform.example.com"] == "trainings"
     assert kinds["Pod"] == "pods"
