@@ -28,7 +28,6 @@ from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import ACTIVE, Change, Record
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
-from dispatcher.core.queues.accounts import tree_quotas
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Elastic, Reclaim, StopPolicy
 from dispatcher.core.scheduling.backfill import Reservation
@@ -43,8 +42,8 @@ from dispatcher.core.scheduling.explain import (
 )
 from dispatcher.core.scheduling.fit import Shortfall, fits_in_empty, shortfall_in_empty
 from dispatcher.core.scheduling.ordering import effective_priority
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang, is_silent
-from dispatcher.core.scheduling.sharing.quota_ledger import Hold, QuotaLedger, alike
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, is_silent, leaving_by_cluster
+from dispatcher.core.scheduling.sharing.quota_ledger import Hold, now_and_later
 from dispatcher.core.scheduling.sharing.refusals import (
     INSUFFICIENT_QUOTA,
     QUEUE_NOT_FOUND,
@@ -229,15 +228,12 @@ class _Pass:
     def __init__(self, facts: GrantFacts, snapshots: Mapping[str, ClusterSnapshot]) -> None:
         self._facts = facts
         self._snapshots = snapshots
-        leaving: dict[str, list[tuple[str, Resources]]] = {}
-        for gang in facts.active:
-            if gang.is_leaving and not gang.awaits_capacity:
-                leaving.setdefault(gang.cluster, []).append((gang.uid, gang.demand))
+        leaving = {} if facts.forest is None else leaving_by_cluster(facts.active)
         # Growth needs room that is there: no request for capacity covers it.
         self._rooms = {
             name: ClusterRoom(
                 replace(each, capacity=each.capacity.provided_by(None)),
-                leaving.get(name, ()) if facts.forest is not None else (),
+                leaving.get(name, ()),
             )
             for name, each in sorted(snapshots.items())
         }
@@ -356,12 +352,7 @@ class _Quota:
 
     def __init__(self, forest: Forest, facts: GrantFacts) -> None:
         self._forest = forest
-        quotas = tree_quotas(forest)
-        self._now, self._later = QuotaLedger(forest, quotas), QuotaLedger(forest, quotas)
-        staying = alike(each for each in facts.active if not each.is_leaving)
-        for ledger in (self._now, self._later):
-            ledger.charge_all(staying)
-        self._now.charge_all(alike(each for each in facts.active if each.is_leaving))
+        self._now, self._later = now_and_later(forest, facts.active)
         for record in facts.waiting.promised:
             self._later.charge(record.leaves, record.gang.demand, record.priority)
         self._hold(facts)

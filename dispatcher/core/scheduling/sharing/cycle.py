@@ -27,7 +27,6 @@ from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import Resources, sum_of
-from dispatcher.core.queues.accounts import tree_quotas
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import QueueingStrategy, Reclaim, Sharing, StopPolicy
 from dispatcher.core.scheduling.backfill import LONG_AGO, Reservation, noted
@@ -65,10 +64,16 @@ from dispatcher.core.scheduling.fit import shortfall_in_empty
 from dispatcher.core.scheduling.sharing import division, dominant_share
 from dispatcher.core.scheduling.sharing.division import Shares
 from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang, RecentUse, rank
+from dispatcher.core.scheduling.sharing.gangs import (
+    ActiveGang,
+    PendingGang,
+    RecentUse,
+    leaving_by_cluster,
+    rank,
+)
 from dispatcher.core.scheduling.sharing.news import ClassRefused, is_news
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
-from dispatcher.core.scheduling.sharing.quota_ledger import Hold, QuotaLedger, alike
+from dispatcher.core.scheduling.sharing.quota_ledger import Hold, now_and_later
 from dispatcher.core.scheduling.sharing.refusals import (
     INSUFFICIENT_QUOTA,
     OVER_NOMINAL_QUOTA,
@@ -148,21 +153,13 @@ class QueueCycle:
         self._forest = facts.forest
         self._snapshots = snapshots
         self._has_members = has_members(snapshots)
-        quotas = tree_quotas(facts.forest)
-        self._ledger, self._later = QuotaLedger(facts.forest, quotas), QuotaLedger(facts.forest, quotas)
-        leaving: dict[str, list[tuple[str, Resources]]] = {}
+        self._ledger, self._later = now_and_later(facts.forest, facts.active)
+        leaving = leaving_by_cluster(facts.active)
         self._active: dict[str, list[ActiveGang]] = {}
-        staying = [gang for gang in facts.active if not gang.is_leaving]
-        going = [gang for gang in facts.active if gang.is_leaving]
-        for gang in going:
-            leaving.setdefault(gang.cluster, []).append((gang.uid, gang.demand))
-        for gang in staying:
-            for leaf in gang.record.leaves:
-                self._active.setdefault(leaf, []).append(gang)
-        charged = alike(staying)
-        for ledger in (self._ledger, self._later):
-            ledger.charge_all(charged)
-        self._ledger.charge_all(alike(going))
+        for gang in facts.active:
+            if not gang.is_leaving:
+                for leaf in gang.record.leaves:
+                    self._active.setdefault(leaf, []).append(gang)
         self._rooms = {
             name: ClusterRoom(snapshots[name], leaving.get(name, ())) for name in sorted(snapshots)
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -146,3 +146,12 @@ def active_gang(record: Record, *, is_silent: bool) -> ActiveGang | None:
         is_leaving=record.phase not in ACTIVE and not is_beginning and not is_silent,
         is_fixed=is_silent or not may_end,
     )
+
+
+def leaving_by_cluster(active: Iterable[ActiveGang]) -> dict[str, list[tuple[str, Resources]]]:
+    """The gangs that leave, by cluster: the uid of each, and the amounts that it gives back there."""
+    found: dict[str, list[tuple[str, Resources]]] = {}
+    for gang in active:
+        if gang.is_leaving:
+            found.setdefault(gang.cluster, []).append((gang.uid, gang.demand))
+    return found

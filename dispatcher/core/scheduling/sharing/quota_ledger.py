@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.queues.accounts import Account, TreeQuota
+from dispatcher.core.queues.accounts import Account, TreeQuota, tree_quotas
 from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import Sharing
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
@@ -139,3 +139,15 @@ def _left_of(account: Account, hold: Hold) -> Resources:
     own, used = account.quota.queues[hold.leaf].own, account.used[hold.leaf]
     asked = account.quota.asked(hold.demand)
     return Resources({name: max(0, min(amount, own[name] - used[name])) for name, amount in asked})
+
+
+def now_and_later(forest: Forest, active: Iterable[ActiveGang]) -> tuple[QuotaLedger, QuotaLedger]:
+    """The ledger with every gang that holds capacity, and the one without the gangs that leave."""
+    quotas = tree_quotas(forest)
+    now, later = QuotaLedger(forest, quotas), QuotaLedger(forest, quotas)
+    gangs = list(active)
+    staying = alike(gang for gang in gangs if not gang.is_leaving)
+    for ledger in (now, later):
+        ledger.charge_all(staying)
+    now.charge_all(alike(gang for gang in gangs if gang.is_leaving))
+    return now, later
