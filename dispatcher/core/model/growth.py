@@ -1,4 +1,4 @@
-"""Values of growth that waits for a grant: pods that a scheduling gate of the dispatcher stops."""
+"""Values of growth: pods that wait for a grant behind a scheduling gate, and pods that a gang gives up."""
 
 from __future__ import annotations
 
@@ -36,3 +36,41 @@ class GrowthRequest:
     since: datetime
     reason: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class SurplusPod:
+    """A bound live pod of an AppWrapper beyond the base gang, which grows by grants.
+
+    It `is_ending` once its deletion was requested: Ray deletes idle workers itself. `created_at` as for a `GatedPod`.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    requests: Resources
+    node: str
+    created_at: str
+    is_ending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodRef:
+    """A pod by its name; another pod with the name has another uid."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shrinking:
+    """The surplus pods that a gang gives up for another one. They are deleted, and charged until they are gone.
+
+    `growth` is what it keeps beyond its demand: until the pods are gone, no pod is admitted beyond that. `preempted_by`
+    is the uid of the AppWrapper that it gives way to.
+    """
+
+    pods: tuple[PodRef, ...]
+    growth: Resources
+    preempted_by: str

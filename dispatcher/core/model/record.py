@@ -15,7 +15,7 @@ from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ComponentsCondition, ConditionType
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
-from dispatcher.core.model.growth import GrowthRequest
+from dispatcher.core.model.growth import GrowthRequest, Shrinking
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection
 from dispatcher.core.model.resources import NOTHING, Resources
@@ -210,7 +210,8 @@ class Attempt:
     `assignment` is where its pods had places at the dispatch. `preempted_by` is the uid of the AppWrapper that it was
     preempted for; empty if it was not. `growth` are its latest growths, the latest last; it is charged for the last
     one beside its demand. `provisioning` is its request for capacity, if it needed one. `growth_request` is the growth
-    that waits for a grant, while there is any; only an active gang has one.
+    that waits for a grant, while there is any; only an active gang has one. It is `shrinking` while it gives up surplus
+    pods for another gang.
     """
 
     number: int
@@ -226,6 +227,7 @@ class Attempt:
     growth: tuple[Growth, ...] = ()
     provisioning: Provisioning | None = None
     growth_request: GrowthRequest | None = None
+    shrinking: Shrinking | None = None
 
     @property
     def awaits_capacity(self) -> bool:
@@ -341,6 +343,12 @@ class Record:
     def held(self) -> Resources:
         """The amounts that it holds in the cluster of its attempt."""
         return self.placed_gang.demand + self.grown
+
+    @property
+    def allowed(self) -> Resources:
+        """The amounts within which its pods are admitted: less than it holds while it gives up surplus pods."""
+        shrinking = self.attempt.shrinking if self.attempt is not None else None
+        return self.held if shrinking is None else self.placed_gang.demand + shrinking.growth
 
     @property
     def charge(self) -> Resources:
