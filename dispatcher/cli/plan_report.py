@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -64,6 +65,8 @@ class PlanReport:
                 return {"preempt": _names(victims), "for": "", "reasons": _reasons_of(victims)}
             case Preempting(record, pending, cluster, victims):
                 preempt: dict[str, Any] = {"preempt": _names(victims), "for": record.name, "cluster": cluster}
+                if surplus := _surplus(victims):
+                    preempt["surplus"] = surplus
                 return {**preempt, "reasons": _reasons_of(victims), "message": pending.message}
             case Placed(record, cluster, message, assignment):
                 placed: dict[str, Any] = {"dispatch": record.name, "cluster": cluster}
@@ -89,8 +92,8 @@ class PlanReport:
             return
         name = outcome.record.name
         if isinstance(outcome, Preempting):
-            why = (
-                f"  {victim.record.name} is preempted, because {_REASONS[reason].format(preemptor=name)}"
+            why = dict.fromkeys(
+                f"  {_who(victim)} preempted, because {_REASONS[reason].format(preemptor=name)}"
                 for victim, reason in outcome.victims
             )
             yield "\n".join([f"{name} waits: {outcome.pending.message}", *why])
@@ -112,11 +115,29 @@ def _rows(outcome: QueueOutcome) -> list[tuple[str, ...]]:
 
 
 def _victim_rows(victims: Sequence[Victim]) -> list[tuple[str, ...]]:
-    return [(gang.record.name, "preempt", gang.cluster, reason) for gang, reason in victims]
+    surplus = _surplus(victims)
+    found = dict.fromkeys(
+        (gang.record.name, _taken_of(gang, surplus), gang.cluster, reason) for gang, reason in victims
+    )
+    return list(found)
+
+
+def _taken_of(gang: ActiveGang, surplus: Mapping[str, int]) -> str:
+    pods = surplus[gang.record.name] if gang.is_surplus else 0
+    return f"preempt {pods} surplus pod{'s' * (pods != 1)}" if pods else "preempt"
+
+
+def _who(victim: ActiveGang) -> str:
+    return f"surplus of {victim.record.name} is" if victim.is_surplus else f"{victim.record.name} is"
 
 
 def _names(victims: Sequence[Victim]) -> list[str]:
-    return sorted(gang.record.name for gang, _ in victims)
+    return sorted(gang.record.name for gang, _ in victims if not gang.is_surplus)
+
+
+def _surplus(victims: Sequence[Victim]) -> dict[str, int]:
+    """How many surplus pods each gang gives up, by its name."""
+    return dict(sorted(Counter(gang.record.name for gang, _ in victims if gang.is_surplus).items()))
 
 
 def _reasons_of(victims: Sequence[Victim]) -> dict[str, str]:

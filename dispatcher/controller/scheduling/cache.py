@@ -18,6 +18,7 @@ from dispatcher.core.scheduling.backfill import Backfill, Bounds, Running
 from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.core.scheduling.grants import Growing
 from dispatcher.core.scheduling.pending_queue import PendingQueue
+from dispatcher.core.scheduling.sharing.surplus import Surplus
 
 _UNDISPATCHED: Final = frozenset({Phase.QUEUED, Phase.SUSPENDED})
 """Phases in which an AppWrapper counts against its namespace's bound, although it holds no capacity."""
@@ -51,6 +52,7 @@ class Cache:
         self._on_left = on_left
         self._by_cluster: dict[str, dict[str, None]] = {}
         self._requesting: set[str] = set()
+        self._grown: set[str] = set()
 
     def load(self, records: Iterable[Record]) -> None:
         """Put the records that the database held at takeover."""
@@ -67,6 +69,7 @@ class Cache:
         self._charge(record)
         self._note_undispatched(before, record)
         (self._requesting.discard if record.growth_request is None else self._requesting.add)(record.uid)
+        (self._grown.add if record.grown and record.phase in ACTIVE else self._grown.discard)(record.uid)
 
     def withhold(self, uids: Collection[str]) -> Steps[None]:
         """Keep these AppWrappers, and no others, out of the pending queue: they may run already in an unknown cluster.
@@ -104,6 +107,16 @@ class Cache:
             growing = Growing(record, ledger.admitted(uid), ledger.gated(uid))
             if record.growth_request is not None or growing.requested:
                 found.append(growing)
+        return found
+
+    def surplus(self) -> dict[str, Surplus]:
+        """The surplus pods of active gangs that grew by grants, by the uid of the AppWrapper; O(gangs that grew)."""
+        found = {}
+        for uid in sorted(self._grown):
+            attempt = self._records[uid].attempt
+            ledger = self._ledgers.get(attempt.cluster) if attempt else None
+            if ledger is not None and (pods := ledger.surplus(uid)):
+                found[uid] = Surplus(ledger.admitted(uid), tuple(pods))
         return found
 
     def cluster_of(self, uid: str) -> str:

@@ -13,7 +13,9 @@ from typing import Final
 
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.lifecycle import queue_steps, run_steps
-from dispatcher.core.model.incremental import Steps, in_parts
+from dispatcher.core.model import incremental
+from dispatcher.core.model.growth import Shrinking
+from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
@@ -22,6 +24,7 @@ from dispatcher.core.scheduling.pending_queue import Changes
 from dispatcher.core.scheduling.sharing.cycle import Drained
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang, is_silent
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
+from dispatcher.core.scheduling.sharing.surplus import Surplus, given_up, in_parts
 
 _NOTHING_FINISHED: Final[Mapping[str, Collection[int]]] = {}
 
@@ -41,6 +44,11 @@ class QueueCycles:
         self._cache = cache
         self._planner = QueuePlanner()
         self._active: list[ActiveGang] = []
+        self._in_parts: tuple[Sequence[ActiveGang], Mapping[str, Surplus], Sequence[ActiveGang]] = (
+            [],
+            {},
+            [],
+        )
         self._active_of: tuple[int, frozenset[str]] | None = None
 
     def plan_in_steps(
@@ -53,7 +61,8 @@ class QueueCycles:
         self, changes: Changes, rules: QueueRules, snapshots: Mapping[str, ClusterSnapshot], now: datetime
     ) -> Steps[QueuePlan]:
         yield from self._update_active(snapshots)
-        news = yield from self._planner.news_in_steps(changes, rules, self._active, snapshots, now)
+        active = self._with_surplus()
+        news = yield from self._planner.news_in_steps(changes, rules, active, snapshots, now)
         return QueuePlan(
             tuple(each for each in news if isinstance(each, Preempting | Drained)),
             tuple(each for each in news if not isinstance(each, Preempting | Drained)),
@@ -63,6 +72,15 @@ class QueueCycles:
         """Every gang that holds capacity, as queues see it; the oldest dispatch first."""
         yield from self._update_active(snapshots)
         return self._active
+
+    def _with_surplus(self) -> Sequence[ActiveGang]:
+        """The active gangs, those with surplus pods in parts; the same object as long as nothing of it changes."""
+        surplus = self._cache.surplus()
+        gangs, known, found = self._in_parts
+        if gangs is not self._active or known != surplus:
+            found = in_parts(self._active, surplus) if surplus else self._active
+            self._in_parts = self._active, surplus, found
+        return found
 
     def _update_active(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[None]:
         """Make the list of active gangs anew if one of them, or which clusters answer, has changed."""
@@ -80,7 +98,7 @@ def active_gangs(
 ) -> Steps[list[ActiveGang]]:
     """The gangs among these records that hold capacity."""
     found: list[ActiveGang] = []
-    for part in in_parts(records):
+    for part in incremental.in_parts(records):
         found += [gang for each in part if (gang := _active(each, snapshots)) is not None]
         yield
     return found
@@ -98,13 +116,13 @@ def changes_of(
 ) -> list[Change]:
     """The changes of a group: each victim leaves and, first of all, the gang that they give way to is marked.
 
-    `finished` are the items of each victim, by its uid, that its next attempt does not create again.
+    A gang of which only surplus pods are victims gives up these. `finished` are the items of each victim, by the uid of
+    its AppWrapper, that its next attempt does not create again.
     """
 
     def preempt(victim: ActiveGang, reason: Reason, why: str, preemptor: str = "") -> Change:
-        return run_steps.preempt(
-            victim.record, reason, why, now, preemptor, finished.get(victim.uid, frozenset())
-        )
+        items = finished.get(victim.record.uid, frozenset())
+        return run_steps.preempt(victim.record, reason, why, now, preemptor, items)
 
     if isinstance(group, Drained):
         why = f"preempted: {Reason.QUEUE_STOPPED.words} (queue {group.queue})"
@@ -112,13 +130,28 @@ def changes_of(
     preemptor = group.record
     queues = f"{'queues' if preemptor.more_queues else 'queue'} {', '.join(preemptor.leaves)}"
     who = f"{preemptor.key} ({queues}, priority {preemptor.priority})"
+    gangs = {victim.record.uid for victim, _ in group.victims if not victim.is_surplus}
+    surplus: dict[str, list[tuple[ActiveGang, Reason]]] = {}
+    for victim, reason in group.victims:
+        if victim.record.uid not in gangs:
+            surplus.setdefault(victim.record.uid, []).append((victim, reason))
     return [
         queue_steps.begin_preempting(preemptor, group.pending, now, is_head=group.is_head),
         *(
             preempt(victim, reason, f"preempted for {who}: {reason.words}", preemptor.uid)
             for victim, reason in group.victims
+            if not victim.is_surplus
         ),
+        *(_give_up(pods, who, preemptor.uid, now) for pods in surplus.values()),
     ]
+
+
+def _give_up(pods: Sequence[tuple[ActiveGang, Reason]], who: str, preemptor: str, now: datetime) -> Change:
+    """The change of a gang that gives up these surplus pods."""
+    (first, reason), count = pods[0], len(pods)
+    given = given_up(first.record, [pod for pod, _ in pods])
+    why = f"{count} surplus pod{'s' * (count != 1)} preempted for {who}: {reason.words}"
+    return run_steps.give_up(first.record, Shrinking(*given, preemptor), reason, why, now)
 
 
 def are_current(group: Preempting | Drained, cache: Cache) -> bool:

@@ -21,7 +21,7 @@ from dispatcher.core.lifecycle.record_change import (
     with_finished,
 )
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.growth import GrowthRequest
+from dispatcher.core.model.growth import GrowthRequest, Shrinking
 from dispatcher.core.model.preemption import MOST_REMEMBERED, Reason
 from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Attempt, Change, Growth, NotedIssue, Record
 from dispatcher.core.model.resources import Resources
@@ -200,6 +200,22 @@ def preempt(
         eligible_at=None,
         preempted_at=preempted_at,
         attempt=replace(with_finished(live_attempt(record), finished), preempted_by=preemptor),
+    )
+
+
+@at_latest_time
+def give_up(record: Record, shrinking: Shrinking, reason: Reason, why: str, now: datetime) -> Change:
+    """Lets the gang give up surplus pods for another gang; it is charged for them until they are gone.
+
+    `shrinking` also has the pods that it gives up already. This is no preemption of the gang, and not counted as one.
+    """
+    return change_by(
+        record,
+        Cause.SURPLUS_PREEMPTED,
+        now,
+        event_reason=reason,
+        note=one_line(why),
+        attempt=replace(live_attempt(record), shrinking=shrinking),
     )
 
 

@@ -46,6 +46,7 @@ class Cause(StrEnum):
     SHRANK = "shrank"
     GRANTED = "granted"
     GROWTH_WAITS = "growth-waits"
+    SURPLUS_PREEMPTED = "surplus-preempted"
     ITEMS_DONE = "items-done"
     SOME_COMPLETED = "some-completed"
     COMPLETED = "completed"
@@ -179,6 +180,9 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     *_from_active(Cause.GRANTED, None, "it may grow: it is charged for more pods before they start"),
     *_from_active(
         Cause.GROWTH_WAITS, None, "more of its pods wait for a grant, for another reason, or not any more"
+    ),
+    *_from_active(
+        Cause.SURPLUS_PREEMPTED, None, "surplus pods give way to another gang: it goes on without them"
     ),
     *_from_active(Cause.ITEMS_DONE, None, "all objects that end are done; its pods are checked next"),
     *_from_active(Cause.SOME_COMPLETED, _HOLD, "some of its wrapped objects are done"),

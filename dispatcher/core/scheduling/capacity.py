@@ -42,7 +42,7 @@ from typing import Final, NamedTuple, TypeVar
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.lifecycle.growth import admissible
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
-from dispatcher.core.model.growth import GatedPod
+from dispatcher.core.model.growth import GatedPod, SurplusPod
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.potential import FULL_TRUST, MOST_NODES, PotentialPool, Trust, is_potential
@@ -318,6 +318,21 @@ class CapacitySnapshot:
             self._free.clear()
         elif (use := self.nodes.uses.get(appwrapper)) is not None:
             self.nodes.charge(use, sign)
+
+    def split(self, surplus: Mapping[str, Mapping[str, tuple[SurplusPod, Resources]]]) -> None:
+        """Let `charge` take surplus pods without the rest of their AppWrappers, and these without their surplus.
+
+        `surplus` has the pods by the uid of the AppWrapper, then by the uid to charge each by, with what it frees.
+        """
+        if self.nodes is not None:
+            self.nodes.split(
+                {uid: {part: pod for part, (pod, _) in pods.items()} for uid, pods in surplus.items()}
+            )
+            return
+        self._beyond = dict(self._beyond)
+        for appwrapper, pods in surplus.items():
+            freed = sum_of(amounts for _, amounts in pods.values())
+            self._beyond[appwrapper] = (self._beyond.get(appwrapper, NOTHING) - freed).positive_part()
 
     def take_as(self, appwrapper: str, gang: Gang, assignment: Assignment) -> None:
         """Charges the demand of `gang` as that of an AppWrapper (by uid), so that `charge` can take it back."""

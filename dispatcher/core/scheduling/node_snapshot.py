@@ -7,6 +7,7 @@ Growth: a fit costs O(groups of equal nodes) while nothing is taken, and O(nodes
 
 from __future__ import annotations
 
+from collections import ChainMap, Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -17,6 +18,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dispatcher.core.model.gang import Assignment, Constraint, Gang, PodSet
+from dispatcher.core.model.growth import SurplusPod
 from dispatcher.core.model.nodes import UNLIMITED_PODS
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.node_room import NodeGroups, Room
@@ -344,6 +346,23 @@ class NodeSnapshot:
             self.free.take(node, requests, sign * pods)
         self.beyond += use.beyond * sign
         self.generation = object()
+
+    def split(self, surplus: Mapping[str, Mapping[str, SurplusPod]]) -> None:
+        """Let surplus pods have uses of their own: by the uid of the AppWrapper, then by the uid of the new use."""
+        found: dict[str, Use] = {}
+        for appwrapper, pods in surplus.items():
+            whole = self.uses.get(appwrapper, Use())
+            bound = Counter[tuple[str, Resources]]()
+            for each in whole.bound:
+                bound[each.node, each.requests] += each.pods
+            for uid, pod in pods.items():
+                key = pod.node, pod.requests
+                if bound[key] > 0:
+                    bound[key] -= 1
+                    found[uid] = Use((Place(pod.node, pod.requests, 1),))
+            rest = tuple(Place(*key, count) for key, count in bound.items() if count)
+            found[appwrapper] = whole._replace(bound=rest)
+        self.uses = ChainMap(found, dict(self.uses))
 
     def free_for(self, gang: Gang | None) -> Resources:
         """The free amounts of all nodes that some pod of `gang` may use (None: of every usable node)."""

@@ -21,10 +21,11 @@ from dispatcher.api.spec_errors import quoted
 from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.model.document import LARGEST_INTEGER, Entry
 from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.growth import SurplusPod
 from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleration
 from dispatcher.core.model.potential import PotentialPool, Trust
 from dispatcher.core.model.quantity import amount, in_words
-from dispatcher.core.model.record import Pending, Phase, Record
+from dispatcher.core.model.record import Attempt, Growth, Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import PODS, Resources, sum_of
 from dispatcher.core.queues.declaration import FIELDS, read_approvals, read_queue
@@ -32,6 +33,7 @@ from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, is_silent
+from dispatcher.core.scheduling.sharing.surplus import Surplus
 from dispatcher.core.scheduling.world import (
     SOME_TIME,
     Cluster,
@@ -72,7 +74,7 @@ _PENDING: Final = (
     "approvals",
     "approved",
 )
-_RUNNING: Final = (*_PENDING, "cluster", "ran", "ending")
+_RUNNING: Final = (*_PENDING, "cluster", "ran", "ending", "surplus")
 _PODS: Final = ("count", "requests", "nodeSelector", "tolerations")
 _TOLERATION: Final = ("key", "operator", "value", "effect", "tolerationSeconds")
 _POLICIES: Final = tuple(OnPotential)
@@ -254,6 +256,11 @@ def _running_gang(
     pods = written or tuple(map(RunningPods, gang.pod_sets))
     record = _record(entry, 0, gang, Phase.RUNNING, leaves)
     ran, is_leaving = entry.child("ran").seconds(), entry.child("ending").flag()
+    more = tuple(_surplus_pods(entry.child("surplus"), cluster.name(), nodes[cluster.name()]))
+    grown = sum_of(each.pods.total for each in more)
+    if more:
+        growth = (Growth(SOME_TIME - ran, grown),)
+        record = replace(record, attempt=Attempt(1, cluster.name(), SOME_TIME - ran, growth=growth))
     does_not_answer = cluster.name() in silent
     active = ActiveGang(
         record,
@@ -262,7 +269,31 @@ def _running_gang(
         is_leaving=is_leaving and not does_not_answer,
         is_fixed=does_not_answer,
     )
-    return RunningGang(record.uid, cluster.name(), gang.demand, pods, active=active)
+    return RunningGang(
+        record.uid,
+        cluster.name(),
+        gang.demand,
+        (*pods, *more),
+        active=active,
+        grown=grown,
+        surplus=Surplus(gang.demand + grown, tuple(_one_by_one(record, more, len(pods)))),
+    )
+
+
+def _surplus_pods(entries: Entry, cluster: str, names: Collection[str]) -> Iterator[RunningPods]:
+    for entry in entries.elements():
+        pods = _running_pods(entry, cluster, names)
+        if not pods.nodes:
+            entry.child("nodes").fail(f"must name one node for each pod: {pods.pods.count}, not 0")
+        yield pods
+
+
+def _one_by_one(record: Record, surplus: Sequence[RunningPods], first: int) -> Iterator[SurplusPod]:
+    """Each surplus pod, with the uid that the world gives it; `first` is the number of the first pod set."""
+    for number, pods in enumerate(surplus, first):
+        for index, node in enumerate(pods.nodes):
+            uid = f"{record.uid}/{number}/{index}"
+            yield SurplusPod(record.namespace, uid, uid, pods.pods.requests, node, "")
 
 
 def _running_pods(entry: Entry, cluster: str, names: Collection[str]) -> RunningPods:

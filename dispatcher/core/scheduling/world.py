@@ -45,6 +45,7 @@ from dispatcher.core.scheduling.sharing.cycle import (
 from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, RecentUse
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
+from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus, in_parts
 
 SOME_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
 """The present of a world that names no other; only differences of times matter."""
@@ -121,7 +122,7 @@ class RunningGang:
 
     `bound` are its pods that have a node; None if all of `pods` have one. `assignment` has the places of the others.
     `active` is the gang as queues see it; None where no queues are declared. `grown` is what it holds beyond its
-    demand. While it `awaits_capacity` that it requested, it takes none.
+    demand. While it `awaits_capacity` that it requested, it takes none. `surplus` are its surplus pods.
     """
 
     name: str
@@ -133,6 +134,7 @@ class RunningGang:
     active: ActiveGang | None = None
     grown: Resources = NOTHING
     awaits_capacity: bool = False
+    surplus: Surplus = NO_SURPLUS
 
     @property
     def held(self) -> Resources:
@@ -211,7 +213,10 @@ class World:
         return QueueFacts(
             forest=self.forest,
             queued=QueuedGangs.of(eligible, self.now),
-            active=[each.active for each in self.running if each.active is not None],
+            active=in_parts(
+                (each.active for each in self.running if each.active is not None),
+                {each.name: each.surplus for each in self.running if each.surplus.pods},
+            ),
             now=self.now,
             namespaces=self.namespaces,
             usage=self.usage,

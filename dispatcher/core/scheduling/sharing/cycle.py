@@ -11,6 +11,7 @@ Without declared queues there is one queue `default` without limits, and the dec
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -22,6 +23,7 @@ from dispatcher.core.lifecycle.queue_steps import (
 )
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
+from dispatcher.core.model.growth import SurplusPod
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Pending, Record
@@ -82,6 +84,7 @@ from dispatcher.core.scheduling.sharing.refusals import (
     shortage,
 )
 from dispatcher.core.scheduling.sharing.search import victim_order
+from dispatcher.core.scheduling.sharing.surplus import by_gang, with_surplus
 from dispatcher.core.scheduling.sharing.turns import Turns
 from dispatcher.core.scheduling.sharing.victims import Victims, VictimSearch
 
@@ -155,6 +158,8 @@ class QueueCycle:
         self._has_members = has_members(snapshots)
         self._ledger, self._later = now_and_later(facts.forest, facts.active)
         leaving = leaving_by_cluster(facts.active)
+        self._parts = by_gang(facts.active)
+        self._split()
         self._active: dict[str, list[ActiveGang]] = {}
         for gang in facts.active:
             if not gang.is_leaving:
@@ -226,6 +231,18 @@ class QueueCycle:
 
     # --- the beginning -----------------------------------------------------------------------------------------
 
+    def _split(self) -> None:
+        """Let surplus pods free their room without the rest of their gangs."""
+        found: dict[str, dict[str, dict[str, tuple[SurplusPod, Resources]]]] = {}
+        for uid, parts in self._parts.items():
+            pods = {
+                each.uid: (each.part.pod, each.part.held) for each in parts if each.part and each.part.pod
+            }
+            found.setdefault(parts[0].cluster, {})[uid] = pods
+        for cluster, pods_of in found.items():
+            if cluster in self._snapshots:
+                self._snapshots[cluster].capacity.split(pods_of)
+
     def _divided(self) -> dict[str, Shares]:
         """The fair shares of the trees with the sharing Division, by root."""
         pending: dict[str, list[Resources]] = {}
@@ -263,9 +280,11 @@ class QueueCycle:
             if place.stop_policy is not StopPolicy.HOLD_AND_DRAIN:
                 continue
             there = [each for each in self._active.get(place.name, ()) if each.uid not in self._search.gone]
-            victims = tuple((each, Reason.QUEUE_STOPPED) for each in there if not each.is_fixed)
+            victims = tuple(
+                (each, Reason.QUEUE_STOPPED) for each in there if not each.is_fixed and not each.is_surplus
+            )
             if victims:
-                self._leave(victims)
+                self._leave([victim for victim, _ in victims])
                 self._outcomes.append(Drained(place.name, victims))
 
     def _is_starved(self, gang: PendingGang) -> bool:
@@ -446,26 +465,23 @@ class QueueCycle:
         return min((self._rooms[name] for name in fitting), key=scored)  # type: ignore[arg-type]
 
     def _preempt(self, gang: PendingGang, victims: Victims) -> Preempting:
-        self._leave(victims.gangs)
+        self._leave([victim for victim, _ in victims.gangs])
         room = self._rooms[victims.cluster]
         found = _requested(gang) or room.fit_later(gang.record.gang)
         self._promise_on(gang, room, found if isinstance(found, Assignment) else ASSIGNED_NOWHERE)
         ordered = sorted(victims.gangs, key=lambda each: victim_order(each[0], gang.leaves[0]))
-        names = [victim.record.key for victim, _ in ordered]
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        are = "are" if len(names) > 1 else "is"
-        message = f"fits once {names[0]}{more} {are} gone, which it preempts"
+        message = f"fits once {_in_words(victim for victim, _ in ordered)} gone, which it preempts"
+        names = list(dict.fromkeys(victim.record.key for victim, _ in ordered))
         pending = Pending(
             AWAITING_RELEASE, message, cluster=victims.cluster, preempting=tuple(names[:MOST_NAMED])
         )
         return Preempting(gang.record, pending, victims.cluster, victims.gangs)
 
-    def _leave(self, victims: Iterable[tuple[ActiveGang, Reason]]) -> None:
-        leaving = list(victims)
-        self._search.leave(gang.uid for gang, _ in leaving)
-        for gang, _ in leaving:
-            record = gang.record
-            self._later.charge(gang.leaves, record.charge, record.priority, -1)
+    def _leave(self, victims: Iterable[ActiveGang]) -> None:
+        leaving = with_surplus(victims, self._parts)
+        self._search.leave(gang.uid for gang in leaving)
+        for gang in leaving:
+            self._later.charge(gang.leaves, gang.charge, gang.record.priority, -1)
             if gang.cluster in self._rooms:
                 self._rooms[gang.cluster].free_later([(gang.uid, gang.demand)])
             self._changed(gang.leaves)
@@ -518,6 +534,21 @@ class QueueCycle:
                 room.keep(gang.record)
                 return Reservation(room.name, LONG_AGO, LONG_AGO, LONG_AGO)
         return None
+
+
+def _in_words(victims: Iterable[ActiveGang]) -> str:
+    """The gangs that leave, else the surplus pods, with the verb: `ns/x and 1 more are`."""
+    gangs, pods = list[str](), Counter[str]()
+    for victim in victims:
+        if victim.is_surplus:
+            pods[victim.record.key] += 1
+        else:
+            gangs.append(victim.record.key)
+    pods = Counter({key: count for key, count in pods.items() if key not in gangs})
+    names = gangs + [f"{count} surplus pod{'s' * (count != 1)} of {key}" for key, count in pods.items()]
+    are_several = len(names) > 1 or (not gangs and pods.total() > 1)
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]}{more} {'are' if are_several else 'is'}"
 
 
 def _requested(gang: PendingGang) -> Assignment | None:

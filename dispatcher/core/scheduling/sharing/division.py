@@ -343,7 +343,7 @@ class _DivisionSearch:
         used, allocated = account.plain[name], self._shares.allocated[name]
         is_over = any(used[each] > allocated[each] for each in account.quota.limited)
         as_it_is = load(account, self._shares, name)
-        without = load(account, self._shares, name, victim.record.charge)
+        without = load(account, self._shares, name, victim.charge)
         return (
             place.queue.priority,
             not is_over,

@@ -181,7 +181,7 @@ class _FairSearch:
         limit = self._share(mine)
         known: dict[Resources, bool] = {}
         for number, gang in enumerate(gangs):
-            charge = gang.record.charge
+            charge = gang.charge
             is_fair = known.get(charge)
             if is_fair is None:
                 self._account.charge(leaf, charge, -1)

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from dispatcher.api.provisioning import ProvisioningClass
+from dispatcher.core.model.growth import SurplusPod
 from dispatcher.core.model.preemption import PREEMPTIONS_WITHIN
 from dispatcher.core.model.record import ACTIVE, HOLDING, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
@@ -49,19 +50,50 @@ class PendingGang(_RecordedGang):
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a gang: one surplus `pod`, or the rest of the gang without its surplus pods (None).
+
+    Its removal frees `charge` in the queues of the gang, and `held` in its cluster.
+    """
+
+    charge: Resources
+    held: Resources
+    pod: SurplusPod | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ActiveGang(_RecordedGang):
     """A gang that holds capacity of a cluster, and quota in its leaves.
 
     `dispatched_at` is when its objects were to be created: at the dispatch, or once the requested capacity was there.
     `is_leaving` is true while it is deleted, suspended, requeued or preempted, unless its cluster does not answer.
     `is_fixed` is true for a gang that nobody may preempt now: it is being created, or its cluster does not answer. A
-    gang that awaits the capacity that it requested is not being created yet.
+    gang that awaits the capacity that it requested is not being created yet. With a `part` it is only that part of
+    the gang.
     """
 
     cluster: str
     dispatched_at: datetime
     is_leaving: bool = False
     is_fixed: bool = False
+    part: Part | None = None
+
+    @property
+    def uid(self) -> str:
+        """The uid of its AppWrapper; that of a surplus pod has the uid of the pod as well."""
+        if self.part is None or self.part.pod is None:
+            return self.record.uid
+        return f"{self.record.uid}/{self.part.pod.uid}"
+
+    @property
+    def is_surplus(self) -> bool:
+        """True for a surplus pod of a gang."""
+        return self.part is not None and self.part.pod is not None
+
+    @property
+    def charge(self) -> Resources:
+        """The amounts that its queues are charged with for it."""
+        return self.record.charge if self.part is None else self.part.charge
 
     @property
     def awaits_capacity(self) -> bool:
@@ -73,13 +105,18 @@ class ActiveGang(_RecordedGang):
     def demand(self) -> Resources:
         """The amounts that it takes of its cluster for its demand, which may be less than its queues are charged with.
 
-        While it awaits capacity it takes none.
+        While it awaits capacity it takes none. A surplus pod takes what its removal frees.
         """
+        if self.part is not None and self.part.pod is not None:
+            return self.part.held
         return NOTHING if self.awaits_capacity else self.record.gang.in_cluster(self.cluster).demand
 
     def is_protected(self, min_runtime: timedelta, now: datetime) -> bool:
-        """True if it has not run for as long as its queue lets a gang run; one that awaits capacity does not run."""
-        return now - self.dispatched_at < min_runtime and not self.awaits_capacity
+        """True if it has not run for as long as its queue lets a gang run; one that awaits capacity does not run.
+
+        Surplus pods are not protected: the gang goes on without them.
+        """
+        return now - self.dispatched_at < min_runtime and not self.awaits_capacity and not self.is_surplus
 
 
 class Rank(NamedTuple):

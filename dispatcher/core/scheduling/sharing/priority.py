@@ -92,7 +92,7 @@ def _listed(search: Search, sources: Iterable[_Source], *, is_borrowing: bool) -
         or source.is_ahead
         or not is_borrowing
     ]
-    found.sort(key=lambda each: (not each.is_ahead, search.victim_order(each.gang)))
+    found.sort(key=lambda each: (not each.gang.is_surplus, not each.is_ahead, search.victim_order(each.gang)))
     return found
 
 
@@ -124,12 +124,19 @@ def _try(search: Search, others: list[_Listed], *, is_borrowing: bool) -> Enough
 
 
 def _allowed(search: Search, others: list[_Listed]) -> Iterator[tuple[ActiveGang, Reason]]:
-    """The candidates in order; whether one of another queue is allowed depends on those that were removed before."""
-    for each in others:
-        if not any(search.account.is_within(name, search.contested) for name in each.between):
-            yield each.gang, each.reason
-    for gang in search.own:
-        yield gang, Reason.PRIORITY_IN_QUEUE
+    """The candidates in order, all surplus before the first gang.
+
+    Whether one of another queue is allowed depends on those that were removed before.
+    """
+    for is_surplus in (True, False) if search.has_surplus else (False,):
+        for each in others:
+            if each.gang.is_surplus is is_surplus and not any(
+                search.account.is_within(name, search.contested) for name in each.between
+            ):
+                yield each.gang, each.reason
+        for gang in search.own:
+            if gang.is_surplus is is_surplus:
+                yield gang, Reason.PRIORITY_IN_QUEUE
 
 
 def _beyond_kept(account: Account, queue: str, amounts: dict[str, int]) -> dict[str, int]:

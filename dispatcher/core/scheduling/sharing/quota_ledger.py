@@ -34,8 +34,7 @@ Alike = Mapping[tuple[tuple[str, ...], Resources, int], int]
 
 def alike(gangs: Iterable[ActiveGang]) -> Alike:
     """These gangs by what they are charged for."""
-    records = [gang.record for gang in gangs]
-    return Counter([(record.leaves, record.charge, record.priority) for record in records])
+    return Counter([(gang.record.leaves, gang.charge, gang.record.priority) for gang in gangs])
 
 
 class QuotaLedger:

@@ -20,8 +20,9 @@ from dispatcher.core.scheduling.fit import fits
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
 
-VictimOrder = tuple[bool, int, float, str]
-"""By whether the victim is in the gang's own leaf, by its priority, how recently it was dispatched, and its name."""
+VictimOrder = tuple[bool, bool, int, float, str]
+"""Surplus pods before gangs; by whether it is in the gang's own leaf, its priority, how recently it was dispatched, and
+its name."""
 
 
 class Trial:
@@ -96,16 +97,15 @@ class Trial:
         return self._has_room
 
     def _charge(self, gang: ActiveGang, sign: int) -> None:
-        record = gang.record
-        charge = record.charge
+        record, charge = gang.record, gang.charge
         self.ledger.charge(record.leaves, charge, record.priority, sign)
         for resource, amount in charge.items():
             self.freed[resource] -= sign * amount
         if gang.cluster != self.cluster:
             return
         self._has_room = None
-        if self._outstanding.pop(record.uid, None) is None:
-            self._outstanding[record.uid] = gang, sign
+        if self._outstanding.pop(gang.uid, None) is None:
+            self._outstanding[gang.uid] = gang, sign
 
 
 @dataclass(slots=True)
@@ -136,6 +136,17 @@ class Search:
         for gangs in self.others.values():
             yield from gangs
         yield from self.own
+
+    def keep_surplus(self) -> None:
+        """Keep only the candidates that are surplus pods."""
+        self.own = [each for each in self.own if each.is_surplus]
+        kept = {leaf: [each for each in gangs if each.is_surplus] for leaf, gangs in self.others.items()}
+        self.others = {leaf: gangs for leaf, gangs in kept.items() if gangs}
+
+    @property
+    def has_surplus(self) -> bool:
+        """True if some candidate is a surplus pod; in each list these come first."""
+        return any(gangs and gangs[0].is_surplus for gangs in (self.own, *self.others.values()))
 
     @property
     def account(self) -> Account:
@@ -193,14 +204,14 @@ class Search:
         """
         if not self._short:
             return True
-        charges, freed = [gang.record.charge for gang in gangs], self.trial.freed
+        charges, freed = [gang.charge for gang in gangs], self.trial.freed
         return all(
             _reaches((charge[name] for charge in charges), amount - freed[name])
             for name, amount in self._short
         )
 
     def victim_order(self, gang: ActiveGang) -> VictimOrder:
-        """The order of victims: of other queues, of lower priority, dispatched more recently, by name."""
+        """The order of victims: surplus pods; of other queues, of lower priority, dispatched more recently, by name."""
         return victim_order(gang, self.leaf)
 
 
@@ -214,10 +225,17 @@ Enough = Callable[[], bool]
 
 def victim_order(gang: ActiveGang, leaf: str) -> VictimOrder:
     """The order in which gangs are compared as victims of a gang of `leaf`."""
-    return leaf in gang.leaves, gang.record.priority, -gang.dispatched_at.timestamp(), gang.record.name
+    record = gang.record
+    return (
+        not gang.is_surplus,
+        leaf in gang.leaves,
+        record.priority,
+        -gang.dispatched_at.timestamp(),
+        record.name,
+    )
 
 
 def uses_any(gang: ActiveGang, resources: Collection[str]) -> bool:
     """True if a gang holds some of these resources."""
-    charge = gang.record.charge
+    charge = gang.charge
     return any(charge[name] > 0 for name in resources)

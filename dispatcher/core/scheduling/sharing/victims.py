@@ -1,6 +1,8 @@
 """The search for victims: the gangs without which a pending gang has quota, and room on one cluster.
 
-A search tries each cluster that accepts the gang. On a cluster it removes candidates one by one, as the sharing of the
+A search takes surplus pods (`surplus`) before gangs: if they suffice on some cluster, no gang is preempted.
+
+It tries each cluster that accepts the gang. On a cluster it removes candidates one by one, as the sharing of the
 tree decides, until it is enough, and then puts back those that are not needed. A cluster is not used if a victim could
 take its capacity back from the gang. Of several clusters, the one is chosen where the highest priority of a victim is
 lowest.
@@ -15,6 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import takewhile
 
 from dispatcher.core.model.gang import Assignment, Gang
 from dispatcher.core.model.preemption import Reason
@@ -37,7 +40,7 @@ Accepting = Callable[[PendingGang], Iterable[str]]
 
 @dataclass(frozen=True, slots=True)
 class Victims:
-    """The gangs to preempt for a gang on a cluster, with the reason for each, in the order of removal."""
+    """The gangs and surplus pods that give way to a gang on a cluster, with reasons, in the order of removal."""
 
     cluster: str
     gangs: tuple[tuple[ActiveGang, Reason], ...]
@@ -72,23 +75,34 @@ class VictimSearch:
     now: datetime
     failed: FailedSearches | None
     gone: set[str] = field(default_factory=set)
+    _has_surplus: bool = field(init=False)
     _known_room: dict[tuple[str, int, Gang], bool] = field(default_factory=dict, init=False)
     _ready: dict[str, list[ActiveGang]] = field(default_factory=dict, init=False)
     _using: dict[tuple[str, frozenset[str], str], list[ActiveGang]] = field(default_factory=dict, init=False)
 
+    def __post_init__(self) -> None:
+        self._has_surplus = any(gang.is_surplus for gangs in self.active.values() for gang in gangs)
+
     def find(self, gang: PendingGang, accepting: Iterable[str], accepting_of: Accepting) -> Victims | None:
         """The victims on the best of the accepting clusters; None if there are none that suffice.
+
+        Surplus pods alone go before gangs on any cluster.
 
         `accepting_of` returns the clusters that accept a victim, should it be queued again.
         """
         if not self._may_preempt(gang):
             return None
-        found = [
-            victims
-            for cluster in accepting
-            if (victims := self._find_on(self.rooms[cluster], gang, accepting_of)) is not None
-        ]
-        return min(found, key=lambda each: each.order, default=None)
+        clusters = list(accepting)
+        for only_surplus in (True, False) if self._has_surplus else (False,):
+            found = [
+                victims
+                for cluster in clusters
+                if (victims := self._find_on(self.rooms[cluster], gang, accepting_of, only_surplus))
+                is not None
+            ]
+            if found:
+                return min(found, key=lambda each: each.order)
+        return None
 
     def _may_preempt(self, gang: PendingGang) -> bool:
         """False if no candidate can exist, or if a gang that is not preemptible is over its nominal quota."""
@@ -116,7 +130,9 @@ class VictimSearch:
         self.gone.update(uids)
         self._using.clear()
 
-    def _find_on(self, room: ClusterRoom, gang: PendingGang, accepting_of: Accepting) -> Victims | None:
+    def _find_on(
+        self, room: ClusterRoom, gang: PendingGang, accepting_of: Accepting, only_surplus: bool
+    ) -> Victims | None:
         known = None if gang.asked else self._known_room.get((room.name, room.version, gang.record.gang))
         trial = Trial(gang, room.name, self.later, room.later, known)
         if known is None and gang.asked is None:
@@ -125,8 +141,8 @@ class VictimSearch:
         if memory is not None and kind is not None and trial.has_room() and memory.has(kind):
             return None
         try:
-            if not self._search(trial):
-                if memory is not None and kind is not None and not trial.lacked_room:
+            if not self._search(trial, only_surplus=only_surplus):
+                if memory is not None and kind is not None and not trial.lacked_room and not only_surplus:
                     memory.add(kind)
                 return None
             if self._could_be_undone(trial, accepting_of):
@@ -152,10 +168,10 @@ class VictimSearch:
             self.later.holds(place.root),
         )
 
-    def _search(self, trial: Trial, change: _Change | None = None) -> bool:
+    def _search(self, trial: Trial, change: _Change | None = None, *, only_surplus: bool = False) -> bool:
         """Remove victims until it is enough in every tree, without those that are not needed.
 
-        The running gangs are those of the cycle, or those after a `change`.
+        The running gangs are those of the cycle, or those after a `change`; with `only_surplus`, their surplus pods.
         """
         gang = trial.gang
         conditions: dict[str, Enough] = {}
@@ -166,6 +182,8 @@ class VictimSearch:
                 continue
             contested = self._contested(trial, place, lacks_room=lacks_room)
             search = self._prepared(trial, place, contested, change, lacks_room=lacks_room)
+            if only_surplus:
+                search.keep_surplus()
             search.asks_room = asks_room
             if not search.may_be_enough(search.candidates):
                 continue
@@ -280,7 +298,7 @@ class VictimSearch:
         """True if a victim, queued again, would wait and could then preempt the gang."""
         gang = trial.gang
         placed = ActiveGang(gang.record, trial.cluster, self.now)
-        victims = [gang for gang, _ in trial.removed.values()]
+        victims = [gang for gang, _ in trial.removed.values() if not gang.is_surplus]
         suspects = [each for each in victims if self._may_ever_preempt(each, placed)]
         if not suspects:
             return False
@@ -357,12 +375,16 @@ def _allowed(gang: PendingGang, place: Place, gangs: list[ActiveGang], leaf: str
         return gangs
     if leaf == place.name and preemption.within_queue is WithinQueue.NEVER:
         return []
+    surplus = list(takewhile(lambda each: each.is_surplus, gangs))
+    if surplus:
+        surplus = [each for each in surplus if may_preempt(gang, place, each, leaf)]
+        gangs = [each for each in gangs if not each.is_surplus]
     below = bisect_left(gangs, gang.record.priority, key=_priority)
     equal = []
     if leaf == place.name and preemption.within_queue is WithinQueue.LOWER_OR_NEWER_EQUAL_PRIORITY:
         end = bisect_right(gangs, gang.record.priority, key=_priority)
         equal = [each for each in gangs[below:end] if each.record.created_at > gang.record.created_at]
-    return [*gangs[:below], *equal]
+    return [*surplus, *gangs[:below], *equal]
 
 
 def _priority(gang: ActiveGang) -> int:
@@ -370,8 +392,9 @@ def _priority(gang: ActiveGang) -> int:
 
 
 def _fill_back(trial: Trial, is_enough: Enough) -> None:
-    """Put back each gang that is not needed, from the last but one to the first that was removed."""
-    for gang, reason in list(trial.removed.values())[-2::-1]:
+    """Put back each gang that is not needed, from the last but one to the first that was removed; then surplus pods."""
+    taken = list(trial.removed.values())[-2::-1]
+    for gang, reason in sorted(taken, key=lambda each: each[0].is_surplus):
         trial.restore(gang)
         if not is_enough():
             trial.remove(gang, reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -29,7 +30,10 @@ def decision_of(outcome: QueueOutcome) -> Json:
         case Placed():
             return {"dispatch": outcome.record.uid, "cluster": outcome.cluster}
         case Preempting():
-            found = {"preempt": _names(outcome), "for": outcome.record.uid, "cluster": outcome.cluster}
+            found: Json = {"preempt": _names(outcome), "for": outcome.record.uid, "cluster": outcome.cluster}
+            surplus = Counter(gang.record.uid for gang, _ in outcome.victims if gang.is_surplus)
+            if surplus:
+                found["surplus"] = dict(surplus)
             return found | {"reasons": _reasons(outcome)}
         case _:
             return {"waiting": outcome.record.uid, "reason": outcome.pending.reason}
@@ -85,11 +89,11 @@ def _sequence(decisions: list[Json]) -> list[tuple[str, ...]]:
 
 
 def _names(outcome: Preempting | Drained) -> list[str]:
-    return sorted(gang.uid for gang, _ in outcome.victims)
+    return sorted(gang.uid for gang, _ in outcome.victims if not gang.is_surplus)
 
 
 def _reasons(outcome: Preempting | Drained) -> Json:
-    return {gang.uid: reason.value for gang, reason in outcome.victims}
+    return {gang.record.uid: reason.value for gang, reason in outcome.victims}
 
 
 def _numbers_of(share: QueueShare) -> Json:
