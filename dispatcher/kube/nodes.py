@@ -74,8 +74,10 @@ def decode_pod(raw: Json) -> PodView:
     node = intern(name_of(spec.get("nodeName")))
     phase = PodPhase(status.get("phase") or PodPhase.PENDING)
     unscheduled = _unscheduled(metadata["name"], status) if phase is PodPhase.PENDING and not node else None
-    gate = _gate(metadata, spec)
+    is_gated = any(each.get("name") == names.GROWTH_GATE for each in spec.get("schedulingGates") or ())
     annotations = metadata.get("annotations") or {}
+    can_be_gated = names.GROWTH_ANNOTATION in annotations
+    gate = _gate(metadata) if is_gated or can_be_gated else None
     base_pods, _, template = text_of(annotations.get(names.GROWTH_ANNOTATION)).partition(" ")
     return PodView(
         pod=Pod(
@@ -83,14 +85,18 @@ def decode_pod(raw: Json) -> PodView:
             requests=live_pod_requests(spec, status),
             node=node,
             phase=phase,
-            reason=PodReason.UNSCHEDULABLE if unscheduled else _pod_reason(raw, status, phase, node, gate),
+            reason=PodReason.UNSCHEDULABLE
+            if unscheduled
+            else _pod_reason(raw, status, phase, node, is_gated),
             exit_codes=_exit_codes(status) if phase is PodPhase.FAILED else (),
             unscheduled=unscheduled,
             never_ends=_never_ends(metadata),
-            gate=gate,
-            can_be_gated=names.GROWTH_ANNOTATION in annotations,
+            gate=gate if is_gated else None,
+            can_be_gated=can_be_gated,
             template=intern(template),
             base_pods=int(base_pods) if _COUNT.fullmatch(base_pods) else 0,
+            admitted_as=None if is_gated else gate,
+            is_ending=can_be_gated and metadata.get("deletionTimestamp") is not None,
         ),
         claimed_by=claimed_by and intern(claimed_by),
         controller=_controller(metadata),
@@ -101,10 +107,8 @@ def decode_pod(raw: Json) -> PodView:
 _COUNT: Final = re.compile("[0-9]{1,9}")
 
 
-def _gate(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> Gate | None:
-    """The dispatcher's gate, if it stops the pod; gates of others do not count."""
-    if all(each.get("name") != names.GROWTH_GATE for each in spec.get("schedulingGates") or ()):
-        return None
+def _gate(metadata: Mapping[str, Any]) -> Gate:
+    """The dispatcher's gate on a pod that has it, or had it."""
     created_at = name_of(metadata.get("creationTimestamp"))
     return Gate(intern(name_of(metadata["namespace"])), name_of(metadata["name"]), created_at)
 
@@ -123,11 +127,11 @@ def _never_ends(metadata: Mapping[str, Any]) -> bool:
 
 
 def _pod_reason(
-    raw: Json, status: Mapping[str, Any], phase: PodPhase, node: str, gate: Gate | None
+    raw: Json, status: Mapping[str, Any], phase: PodPhase, node: str, is_gated: bool
 ) -> PodReason:
     if phase is PodPhase.PENDING and node:
         return PodReason.STUCK if _is_stuck(status) else PodReason.STARTING
-    if phase is PodPhase.PENDING and gate is not None:
+    if phase is PodPhase.PENDING and is_gated:
         return PodReason.GATED
     if phase is PodPhase.FAILED and BUILT_IN.state_of("", "Pod", raw).end is End.EVICTED:
         return PodReason.EVICTED

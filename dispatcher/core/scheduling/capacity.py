@@ -106,7 +106,8 @@ class Pod:
     pod of a DaemonSet and for a static pod: it stays as long as its node, or returns there. `gate` is the dispatcher's
     gate; None once the pod is admitted, and for a pod that never had it. `can_be_gated` is true for a pod whose
     template has that gate, also once the pod is admitted; `template` names the template, and the base gang has
-    `base_pods` of its pods.
+    `base_pods` of its pods. Only such a pod has `admitted_as`, the gate that it had, once it is admitted; and only such
+    a pod `is_ending`, once its deletion was requested.
     """
 
     uid: str
@@ -123,6 +124,8 @@ class Pod:
     can_be_gated: bool = False
     template: str = ""
     base_pods: int = 0
+    admitted_as: Gate | None = None
+    is_ending: bool = False
 
     @property
     def live(self) -> bool:
@@ -517,7 +520,8 @@ class CapacityLedger:
         known = self._pods.get(uid)
         if known is not None and known.gate is not None:
             reason = PodReason.NONE if known.reason is PodReason.GATED else known.reason
-            self.set_pod(replace(known, gate=None, reason=reason))
+            admitted_as = known.gate if known.can_be_gated else None
+            self.set_pod(replace(known, gate=None, admitted_as=admitted_as, reason=reason))
 
     def remove_pod(self, uid: str) -> None:
         """Removes a pod that is gone."""
@@ -630,6 +634,25 @@ class CapacityLedger:
     def with_gated(self) -> frozenset[str]:
         """The uids of the AppWrappers with live pods that have the dispatcher's gate; claims count as in `bound`."""
         return frozenset(self._with_gated)
+
+    def surplus(self, appwrapper: str) -> list[SurplusPod]:
+        """The pods that an AppWrapper (by uid) can give up: bound, and beyond the base gang.
+
+        Of each template, the base gang keeps the oldest admitted pods. Pods that are ending come first, then the
+        newest. Only confirmed pods count. Costs O(pods of the AppWrapper).
+        """
+        share = self._shares.get(appwrapper)
+        return [] if share is None else share.surplus()
+
+    def is_live(self, uid: str) -> bool:
+        """True of a pod that is known, and neither Succeeded nor Failed; one that is being deleted is live."""
+        known = self._pods.get(uid)
+        return known is not None and known.live
+
+    def is_ending(self, uid: str) -> bool:
+        """True of a known pod, made from a template with the gate, whose deletion was requested."""
+        known = self._pods.get(uid)
+        return known is not None and known.is_ending
 
     def unscheduled(self, appwrapper: str) -> list[Unscheduled]:
         """The confirmed pods of an AppWrapper (by uid) without a node from the scheduler, sorted by name."""
@@ -793,8 +816,8 @@ class _Share:
     """One AppWrapper's demand while it is active, its confirmed pods, and the requests of all pods that claim it.
 
     `grown` is its growth in the record. `unbound` are the admitted pods without a node, by their requests;
-    `admitted_of` counts the admitted pods by template. Without pods `of_gated_templates` its growth is that of its
-    bound pods, and unbound pods beyond the demand do not count.
+    `admitted_of` counts the admitted pods by template, and `growing` are the confirmed ones of them. Without pods
+    `of_gated_templates` its growth is that of its bound pods, and unbound pods beyond the demand do not count.
     """
 
     demand: Resources | None = None
@@ -806,6 +829,7 @@ class _Share:
     unscheduled: dict[str, Unscheduled] = field(default_factory=dict)
     gated: dict[str, Pod] = field(default_factory=dict)
     admitted_of: Counter[str] = field(default_factory=Counter)
+    growing: dict[str, Pod] = field(default_factory=dict)
     grown: Resources = NOTHING
     unbound: Counter[Resources] = field(default_factory=Counter)
     of_gated_templates: int = 0
@@ -824,12 +848,37 @@ class _Share:
             self.admitted += pod.requests * sign
             if pod.template:
                 _add(self.admitted_of, pod.template, sign)
+                if pod.owner is not None and pod.admitted_as is not None:
+                    self._note_growing(pod, sign)
             if not pod.node:
                 _add(self.unbound, pod.requests, sign)
         elif sign < 0:
             self.gated.pop(pod.uid, None)
         else:
             self.gated[pod.uid] = pod
+
+    def _note_growing(self, pod: Pod, sign: int) -> None:
+        if sign < 0:
+            self.growing.pop(pod.uid, None)
+        else:
+            self.growing[pod.uid] = pod
+
+    def surplus(self) -> list[SurplusPod]:
+        """The bound pods beyond the base gang, those that are ending first, then the newest."""
+        found = []
+        beyond: Counter[str] = Counter()
+        base: Counter[str] = Counter()
+        for pod in self.growing.values():
+            beyond[pod.template] += 1
+            base[pod.template] = max(base[pod.template], pod.base_pods)
+        beyond.subtract(base)
+        admitted = [(pod.admitted_as, pod) for pod in self.growing.values() if pod.admitted_as is not None]
+        for at, pod in sorted(admitted, key=_surplus_order, reverse=True):
+            if beyond[pod.template] > 0:
+                beyond[pod.template] -= 1
+                if pod.node:
+                    found.append(_surplus_pod(at, pod))
+        return found
 
     def gated_by_age(self) -> list[GatedPod]:
         """The gated pods, the oldest first; of each template, those that the base gang lacks belong to it."""
@@ -860,6 +909,16 @@ class _Share:
             return Counter()
         within = admissible(self.demand + self.grown, self.admitted, self.gated_by_age())
         return self.unbound + Counter(each.requests for each in within)
+
+
+def _surplus_order(admitted: tuple[Gate, Pod]) -> tuple[bool, str, str]:
+    """The key of an admitted pod: the pods with the greatest keys are given up first."""
+    at, pod = admitted
+    return pod.is_ending, at.created_at, at.name
+
+
+def _surplus_pod(at: Gate, pod: Pod) -> SurplusPod:
+    return SurplusPod(at.namespace, at.name, pod.uid, pod.requests, pod.node, at.created_at, pod.is_ending)
 
 
 _Key = TypeVar("_Key")

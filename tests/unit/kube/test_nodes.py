@@ -283,18 +283,18 @@ def test_pod_that_mcad_dispatched_names_an_appwrapper(
 
 
 @pytest.mark.parametrize(
-    ("gates", "annotations", "is_gated", "can_be_gated"),
+    ("gates", "annotations", "is_gated", "is_admitted"),
     [
         pytest.param([], {}, False, False, id="without"),
         pytest.param([{"name": "theirs"}], {}, False, False, id="gate-of-another"),
         pytest.param(
-            [{"name": "theirs"}, {"name": GROWTH_GATE}], {GROWTH_ANNOTATION: "gated"}, True, True, id="ours"
+            [{"name": "theirs"}, {"name": GROWTH_GATE}], {GROWTH_ANNOTATION: "gated"}, True, False, id="ours"
         ),
         pytest.param([], {GROWTH_ANNOTATION: "gated"}, False, True, id="admitted"),
     ],
 )
 def test_pod_with_our_gate_is_where_it_is_and_as_old_as_it_is(
-    gates: list[dict[str, str]], annotations: dict[str, str], is_gated: bool, can_be_gated: bool
+    gates: list[dict[str, str]], annotations: dict[str, str], is_gated: bool, is_admitted: bool
 ) -> None:
     raw = make_pod("w", node="", phase="Pending", annotations=annotations)
     raw["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
@@ -302,8 +302,20 @@ def test_pod_with_our_gate_is_where_it_is_and_as_old_as_it_is(
 
     pod = decode_pod(raw).pod
 
-    expected = Gate(raw["metadata"]["namespace"], "w", "2026-01-01T00:00:00Z") if is_gated else None
-    assert (pod.gate, pod.can_be_gated) == (expected, can_be_gated)
+    at = Gate(raw["metadata"]["namespace"], "w", "2026-01-01T00:00:00Z")
+    assert pod.gate == (at if is_gated else None)
+    assert pod.admitted_as == (at if is_admitted else None)
+    assert pod.can_be_gated is (is_gated or is_admitted)
+
+
+@pytest.mark.parametrize("annotations", [{GROWTH_ANNOTATION: "1 w"}, {}], ids=["can-be-gated", "another"])
+def test_only_a_pod_that_can_be_gated_is_ending_once_its_deletion_was_requested(
+    annotations: dict[str, str],
+) -> None:
+    raw = make_pod("w", annotations=annotations)
+    assert not decode_pod(raw).pod.is_ending
+    raw["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert decode_pod(raw).pod.is_ending is bool(annotations)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,10 @@ PODS = st.builds(
     can_be_gated=st.booleans(),
     template=st.sampled_from(["", "t", "u"]),
     base_pods=st.integers(0, 2),
+    admitted_as=st.builds(Gate, st.just("ns"), st.sampled_from(["x", "y"]), st.sampled_from(["1", "2"])),
+    is_ending=st.booleans(),
+).map(
+    lambda pod: pod if pod.can_be_gated and not pod.gate else replace(pod, admitted_as=None, is_ending=False)
 )
 
 
@@ -128,7 +132,8 @@ class LedgerAgainstDefinition(RuleBasedStateMachine):
     def a_pod_is_admitted_before_the_watch_shows_it(self, uid: str) -> None:
         if (pod := self.pods.get(uid)) is not None and pod.gate is not None:
             reason = PodReason.NONE if pod.reason is PodReason.GATED else pod.reason
-            self.pods[uid] = replace(pod, gate=None, reason=reason)
+            admitted_as = pod.gate if pod.can_be_gated else None
+            self.pods[uid] = replace(pod, gate=None, admitted_as=admitted_as, reason=reason)
         self.ledger.admit(uid)
 
     @rule(appwrapper=APPWRAPPERS, demand=AMOUNTS, grown=st.just(NOTHING) | AMOUNTS)
@@ -200,6 +205,19 @@ class LedgerAgainstDefinition(RuleBasedStateMachine):
                 admitted[pod.template] += 1
             with_gated |= {appwrapper} if found else set()
         assert self.ledger.with_gated() == with_gated
+
+    @invariant()
+    def surplus_pods_are_bound_and_none_of_those_that_the_base_gang_keeps(self) -> None:
+        for appwrapper in ("a", "b"):
+            own = [pod for pod in self.pods.values() if pod.owner == appwrapper and pod.live]
+            expected = set()
+            for template in ("t", "u"):
+                pods = [pod for pod in own if pod.template == template and pod.admitted_as]
+                pods.sort(key=lambda pod: (pod.is_ending, pod.admitted_as.created_at, pod.admitted_as.name))  # type: ignore[union-attr]
+                base = max((pod.base_pods for pod in pods), default=0)
+                expected |= {pod.uid for pod in pods[base:] if pod.node}
+            found = self.ledger.surplus(appwrapper)
+            assert {each.uid for each in found} == expected
 
     @invariant()
     def unscheduled_pods_are_listed_by_name(self) -> None:

@@ -1,0 +1,101 @@
+"""The surplus pods of a gang that grows by grants: bound, and beyond the base gang; the newest are given up first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dispatcher.core.model.growth import SurplusPod
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.capacity import CapacityLedger, Gate, Pod, PodPhase
+
+CPU = Resources({"cpu": 1})
+
+
+def worker(number: int, *, template: str = "small", base: int = 1, node: str = "n1") -> Pod:
+    """The worker that was created that many seconds after the first, of a template with that many pods in the base."""
+    at = Gate("team-a", f"{template}-{number}", f"2026-01-01T00:00:{number:02}Z")
+    phase = PodPhase.RUNNING if node else PodPhase.PENDING
+    return Pod(
+        f"uid-{template}-{number}",
+        CPU,
+        node,
+        phase,
+        owner="ray",
+        can_be_gated=True,
+        template=template,
+        base_pods=base,
+        admitted_as=at,
+    )
+
+
+def gated(pod: Pod) -> Pod:
+    return replace(pod, node="", phase=PodPhase.PENDING, gate=pod.admitted_as, admitted_as=None)
+
+
+W1, W2, W3 = (worker(number) for number in (1, 2, 3))
+SAME_AGE = replace(worker(3), uid="uid-z", admitted_as=Gate("team-a", "z", "2026-01-01T00:00:03Z"))
+
+
+@pytest.mark.parametrize(
+    ("pods", "surplus"),
+    [
+        pytest.param([], [], id="none"),
+        pytest.param([W1], [], id="base-gang"),
+        pytest.param([W1, W2, W3], [W3, W2], id="newest-first"),
+        pytest.param([W1, SAME_AGE, W3], [SAME_AGE, W3], id="by-name-at-the-same-age"),
+        pytest.param(
+            [replace(W1, is_ending=True), W2, W3], [replace(W1, is_ending=True), W3], id="ending-first"
+        ),
+        pytest.param([W1, W2, worker(3, node="")], [W2], id="without-a-node"),
+        pytest.param([W1, W2, gated(W3)], [W2], id="gated"),
+        pytest.param([W1, W2, replace(W3, phase=PodPhase.SUCCEEDED)], [W2], id="finished"),
+        pytest.param([W1, W2, replace(W3, owner=None, claim="ray")], [W2], id="unconfirmed-owner"),
+        pytest.param([W1, W2, replace(W3, owner="another")], [W2], id="of-another"),
+        pytest.param([replace(each, template="") for each in (W1, W2)], [], id="without-a-template"),
+        pytest.param([replace(each, admitted_as=None) for each in (W1, W2)], [], id="never-gated"),
+        pytest.param(
+            [W2, worker(1, base=3), W3, worker(4, template="big"), worker(5, template="big", base=0)],
+            [worker(5, template="big", base=0)],
+            id="each-template-has-its-base",
+        ),
+        pytest.param(
+            [W1, W2, worker(1, template="big", base=0), replace(worker(0, template="big"), is_ending=True)],
+            [replace(worker(0, template="big"), is_ending=True), W2],
+            id="ordered-over-all-templates",
+        ),
+    ],
+)
+def test_surplus_is_what_is_bound_beyond_the_base_gang(pods: list[Pod], surplus: list[Pod]) -> None:
+    ledger = CapacityLedger()
+    for pod in pods:
+        ledger.set_pod(pod)
+    assert ledger.surplus("ray") == list(map(surplus_pod, surplus))
+
+
+def test_pod_admitted_before_the_watch_shows_it_is_where_it_was_with_its_gate() -> None:
+    ledger = CapacityLedger()
+    ledger.set_pod(W1)
+    ledger.set_pod(gated(W2))
+    ledger.admit(W2.uid)
+    assert [pod.admitted_as for pod in ledger.pods()] == [W1.admitted_as, W2.admitted_as]
+    ledger.set_pod(W2)
+    assert ledger.surplus("ray") == [surplus_pod(W2)]
+
+
+def test_pod_is_live_until_it_ended_and_may_be_ending_before() -> None:
+    ledger = CapacityLedger()
+    seen = []
+    for pod in (W1, replace(W1, is_ending=True), replace(W1, phase=PodPhase.FAILED, is_ending=True)):
+        ledger.set_pod(pod)
+        seen.append((ledger.is_live(W1.uid), ledger.is_ending(W1.uid)))
+    ledger.remove_pod(W1.uid)
+    seen.append((ledger.is_live(W1.uid), ledger.is_ending(W1.uid)))
+    assert seen == [(True, False), (True, True), (False, True), (False, False)]
+
+
+def surplus_pod(pod: Pod) -> SurplusPod:
+    at = pod.admitted_as
+    assert at is not None
+    return SurplusPod(at.namespace, at.name, pod.uid, pod.requests, pod.node, at.created_at, pod.is_ending)
