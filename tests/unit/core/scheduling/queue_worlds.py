@@ -169,6 +169,17 @@ def bind(gang: Json, free: Free) -> bool:
     return True
 
 
+def add_surplus(document: Json, chance: Random) -> None:
+    """Give some running gangs surplus pods of one GPU each, on nodes that have room for them."""
+    free = free_amounts(document)
+    for gang in document["running"]:
+        take_bound(gang, free[gang["cluster"]])
+    for gang in document["running"]:
+        more = {"pods": [{"count": chance.randint(1, 3), "requests": {GPU: 1}}]}
+        if chance.random() < 0.6 and bind(more, free[gang["cluster"]]):
+            gang["surplus"] = more["pods"]
+
+
 def _fits(requests: dict[str, int], free: dict[str, int]) -> bool:
     return all(amount <= free.get(resource, 0) for resource, amount in requests.items())
 

@@ -25,9 +25,10 @@ from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueF
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules, next_change
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
+from dispatcher.core.scheduling.sharing.surplus import in_parts
 from dispatcher.core.scheduling.world import KnownSnapshots, World
 from tests.builders import NOW, make_record
-from tests.unit.core.scheduling.queue_worlds import random_document
+from tests.unit.core.scheduling.queue_worlds import add_surplus, random_document
 
 STEPS = 14
 PASSES = (0, 0, 1, 200, 700, 90_000)
@@ -51,12 +52,18 @@ class Life:
 
     def __init__(self, seed: int) -> None:
         self.chance = Random(seed)  # noqa: S311 - repeatable
-        self.world: World = parse_scenario(random_document(self.chance))
+        document = random_document(self.chance)
+        if self.chance.random() < 0.5:
+            add_surplus(document, self.chance)
+        self.world: World = parse_scenario(document)
         self.forest = self.world.forest
         self.line, self.planner, self.known = PendingQueue(), QueuePlanner(), KnownSnapshots()
         self.pending: dict[str, Record] = {}
         self.gone: list[Record] = []
-        self.active: list[ActiveGang] = [each.active for each in self.world.running if each.active]
+        self.active: list[ActiveGang] = in_parts(
+            (each.active for each in self.world.running if each.active),
+            {each.name: each.surplus for each in self.world.running if each.surplus.pods},
+        )
         self.usage: dict[tuple[str, str], Any] = {}
         self.counts: Counter[str] = Counter()
         for record in self.world.pending:
@@ -87,8 +94,8 @@ class Life:
             case 2 if self.pending:
                 record = self.pending[self.chance.choice(sorted(self.pending))]
                 self.put(replace(record, priority=record.priority + self.chance.choice([-1, 1])))
-            case 3 if self.active:
-                self._set_active(self.chance.choice(self.active), None)
+            case 3 if whole := [each for each in self.active if each.part is None]:
+                self._set_active(self.chance.choice(whole), None)
             case 4 if self.active:
                 gang = self.chance.choice(self.active)
                 self._set_active(gang, replace(gang, is_leaving=True))
@@ -104,12 +111,13 @@ class Life:
     def _set_active(self, gang: ActiveGang, changed: ActiveGang | None) -> None:
         self.active = [each for each in self.active if each.uid != gang.uid] + ([changed] if changed else [])
         self.active.sort(key=lambda each: (each.dispatched_at, each.uid))
-        running = [
-            replace(each, active=changed) if each.name == gang.uid else each
-            for each in self.world.running
-            if changed or each.name != gang.uid
-        ]
-        self.world = replace(self.world, running=tuple(running))
+        if gang.part is None:
+            running = [
+                replace(each, active=changed) if each.name == gang.uid else each
+                for each in self.world.running
+                if changed or each.name != gang.uid
+            ]
+            self.world = replace(self.world, running=tuple(running))
 
     def _declare_anew(self) -> None:
         queues = list(self.world.queues or ())

@@ -10,12 +10,20 @@ from typing import Any
 import pytest
 import yaml
 
+from dispatcher.controller.scheduling.queue_cycles import changes_of
+from dispatcher.core.lifecycle.transitions import Cause
+from dispatcher.core.model.growth import PodRef, Shrinking
+from dispatcher.core.model.preemption import Reason
+from dispatcher.core.model.record import Change, Growth, Phase
+from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity import FitMode
 from dispatcher.core.scheduling.cycle import Preempting
 from dispatcher.core.scheduling.scenario import parse_scenario
+from dispatcher.core.scheduling.sharing.surplus import Surplus, given_up, in_parts
+from dispatcher.core.scheduling.world import SOME_TIME
 from tests.unit.core.scheduling.queue_answers import answer_of
-from tests.unit.core.scheduling.queue_worlds import GPU, bind, free_amounts, random_document, take_bound
 from tests.unit.core.scheduling.queue_worlds import SHARINGS as ALL_SHARINGS
+from tests.unit.core.scheduling.queue_worlds import add_surplus, random_document
 
 Json = dict[str, Any]
 
@@ -94,16 +102,10 @@ def test_surplus_of_the_own_queue_goes_before_gangs_of_others() -> None:
 
 def with_surplus(document: Json, chance: Random) -> Json:
     """The document in which some running gangs have surplus pods, none leaves, and one gang is pending."""
-    free = free_amounts(document)
     for each in (*document["running"], *document["queues"]):
         each.pop("ending", None)
         each.pop("stopPolicy", None)
-    for gang in document["running"]:
-        take_bound(gang, free[gang["cluster"]])
-    for gang in document["running"]:
-        more = {"pods": [{"count": chance.randint(1, 3), "requests": {GPU: 1}}]}
-        if chance.random() < 0.6 and bind(more, free[gang["cluster"]]):
-            gang["surplus"] = more["pods"]
+    add_surplus(document, chance)
     document["pending"] = document["pending"][:1]
     return document
 
@@ -143,3 +145,78 @@ def test_no_surplus_pod_is_preempted_in_vain() -> None:
                 kinds = {"surplus" if victim.is_surplus else "gangs" for victim, _ in outcome.victims}
                 counts[" and ".join(sorted(kinds))] += 1
     assert all(counts[each] for each in ("surplus", "gangs", "gangs and surplus")), counts
+
+
+# --- the changes that follow ------------------------------------------------------------------------------------
+
+
+def gpus(count: int) -> Resources:
+    return Resources({"gpu": count})
+
+
+def changes(pods: str) -> dict[str, Change]:
+    """The changes of the preemption for a gang of these pods, by the gang that changes."""
+    text = TEAMS.format(sharing="Priority", running=GROWN.strip(), pods=pods, within="Never")
+    _, (outcome,) = parse_scenario(yaml.safe_load(text)).plan_queues()
+    assert isinstance(outcome, Preempting)
+    return {each.after.uid: each for each in changes_of(outcome, SOME_TIME)}
+
+
+def test_a_gang_gives_up_surplus_and_goes_on() -> None:
+    found = changes("[{count: 4, requests: {gpu: 1}}]")
+    assert sorted(found) == ["p", "ray"]
+    assert found["p"].after.is_preempting
+    assert found["p"].after.pending is not None
+    assert (
+        found["p"].after.pending.message
+        == "fits once 3 surplus pods of default/ray are gone, which it preempts"
+    )
+    ray = found["ray"].after
+    assert (ray.phase, ray.preempted_at, ray.charge) == (Phase.RUNNING, (), gpus(5))
+    shrinking = ray.attempt.shrinking if ray.attempt else None
+    assert shrinking is not None
+    assert {pod.name for pod in shrinking.pods} == {"ray/1/0", "ray/1/1", "ray/2/0"}
+    assert (shrinking.growth, shrinking.preempted_by) == (NOTHING, "p")
+    assert ray.allowed == gpus(2)
+    (event,) = found["ray"].events
+    assert (event.cause, event.reason) == (Cause.SURPLUS_PREEMPTED, Reason.QUOTA_RECLAIMED)
+    assert event.message.startswith("3 surplus pods preempted for default/p (queue owner, priority 0)")
+
+
+def test_pods_that_a_gang_gives_up_leave_and_more_of_it_may_follow() -> None:
+    """The first pod leaves already. The second and third are one gang's surplus, which is given up besides."""
+    text = TEAMS.format(
+        sharing="Priority", running=GROWN.strip(), pods="[{count: 2, requests: {gpu: 1}}]", within="Never"
+    )
+    world = parse_scenario(yaml.safe_load(text))
+    ray = world.running[0]
+    assert ray.active is not None
+    record = ray.active.record
+    assert record.attempt is not None
+    leaving = Shrinking((PodRef("default", "ray/1/0", "ray/1/0"),), gpus(2), "other")
+    record = replace(record, attempt=replace(record.attempt, shrinking=leaving))
+    parts = in_parts([replace(ray.active, record=record)], {"ray": ray.surplus})
+    assert [(each.uid, each.is_leaving, each.charge["gpu"]) for each in parts] == [
+        ("ray/ray/1/0", True, 1),
+        ("ray/ray/1/1", False, 1),
+        ("ray/ray/2/0", False, 1),
+        ("ray", False, 2),
+    ]
+    given = given_up(record, parts[1:2])
+    assert ([pod.name for pod in given.pods], given.growth) == (["ray/1/0", "ray/1/1"], gpus(1))
+
+
+def test_declared_demand_beyond_the_pods_is_not_freed_by_surplus() -> None:
+    """The gang declares four GPUs and has pods of two: its first three surplus pods free one GPU in all."""
+    running = GROWN.replace("ran: 900,", "ran: 900, demand: {gpu: 4},")
+    text = TEAMS.format(sharing="Priority", running=running.strip(), pods="[]", within="Never")
+    document = yaml.safe_load(text)
+    document["pending"] = []
+    ray = parse_scenario(document).running[0]
+    surplus = Surplus(gpus(5), ray.surplus.pods)
+    assert ray.active is not None
+    attempt = ray.active.record.attempt
+    assert attempt is not None
+    growth = (Growth(SOME_TIME, gpus(1)),)
+    grown = replace(ray.active, record=replace(ray.active.record, attempt=replace(attempt, growth=growth)))
+    assert [each.charge for each in in_parts([grown], {"ray": surplus})] == [gpus(1), gpus(4)]
