@@ -93,8 +93,12 @@ def change_by(
     if record.phase is Phase.DISPATCHING and target is not Phase.DISPATCHING:
         fields.setdefault("pending", None)  # it waits no more for the capacity that it requested
     attempt_after = fields.get("attempt", record.attempt)
-    if target not in ACTIVE and attempt_after is not None and attempt_after.growth_request is not None:
-        fields["attempt"] = replace(attempt_after, growth_request=None)  # its pods leave
+    if (
+        target not in ACTIVE
+        and attempt_after is not None
+        and (attempt_after.growth_request or attempt_after.shrinking)
+    ):
+        fields["attempt"] = replace(attempt_after, growth_request=None, shrinking=None)  # its pods leave
     after = replace(record, phase=target, version=record.version + 1, last_event_at=now, **fields)
     attempt = after.attempt if record.holds_capacity or after.holds_capacity else None
     event = Event(

@@ -52,12 +52,19 @@ def recover(record: Record, now: datetime) -> Change:
 
 @at_latest_time
 def note_growth(record: Record, taken: Resources, now: datetime) -> Change:
-    """Charges the gang for what its pods that count request beyond its demand, from now on."""
+    """Charges the gang for what its pods that count request beyond its demand, from now on.
+
+    The pods that it gave up are gone then.
+    """
     attempt, amounts = live_attempt(record), growth_of(record.placed_gang.demand, taken)
     cause = Cause.SHRANK if amounts.fits_in(attempt.grown) else Cause.GREW
     growth = (*attempt.growth, Growth(now, amounts))[-MOST_GROWTHS_KEPT:]
     note = in_words_of(record.placed_gang.demand, attempt.grown, amounts)
-    return change_by(record, cause, now, note=note, attempt=replace(attempt, growth=growth))
+    after = replace(attempt, growth=growth, shrinking=None)
+    return change_by(record, cause, now, note=note or _NO_OTHER_GROWTH, attempt=after)
+
+
+_NO_OTHER_GROWTH: Final = "the pods that it gave up are gone; it holds as much as before"
 
 
 @at_latest_time

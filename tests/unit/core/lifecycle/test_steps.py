@@ -24,7 +24,7 @@ from dispatcher.core.lifecycle import (
 )
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause, Transition
-from dispatcher.core.model.growth import GrowthRequest
+from dispatcher.core.model.growth import GrowthRequest, Shrinking
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import (
@@ -106,6 +106,9 @@ STEPS_AT: dict[Cause, Callable[[Record, datetime], Change | None]] = {
     Cause.GRANTED: lambda record, now: run_steps.grant(record, record.gang.demand, None, "2 more pods", now),
     Cause.GROWTH_WAITS: lambda record, now: run_steps.note_growth_request(
         record, GrowthRequest(2, record.gang.demand, now, "InsufficientQuota", "no quota"), now
+    ),
+    Cause.SURPLUS_PREEMPTED: lambda record, now: run_steps.give_up(
+        record, Shrinking((), NOTHING, "uid-of-other"), Reason.QUOTA_RECLAIMED, "1 surplus pod", now
     ),
     Cause.ITEMS_DONE: lambda record, now: run_steps.note_done(record, (0,), now),
     Cause.SOME_COMPLETED: lambda record, now: run_steps.complete_some(record, (0,), now),

@@ -1,0 +1,63 @@
+"""A gang that gives up surplus pods is charged for them until they are gone, and admits no pods in their place."""
+
+from __future__ import annotations
+
+import pytest
+
+from dispatcher.core.lifecycle import removal_steps, run_steps
+from dispatcher.core.lifecycle.record_change import EvictionReason
+from dispatcher.core.model.growth import PodRef, Shrinking
+from dispatcher.core.model.preemption import Reason
+from dispatcher.core.model.record import Attempt, Phase, Record
+from dispatcher.core.model.resources import NOTHING, Resources
+from tests.builders import at, make_gang, make_record
+
+ONE = Resources({"cpu": 1000})
+"""The demand of a gang of one pod, and the requests of each of its pods."""
+
+
+def shrinking() -> Record:
+    """A gang of one pod with two surplus pods, of which it gives up one."""
+    record = make_record(Phase.RUNNING, gang=make_gang(1, cpu=1000))
+    record = run_steps.grant(record, ONE * 2, None, "2 more pods", at(20)).after
+    given = Shrinking((PodRef("team-a", "w-2", "uid-2"),), ONE, "uid-of-another")
+    return run_steps.give_up(record, given, Reason.PRIORITY_IN_QUEUE, "1 surplus pod", at(30)).after
+
+
+def attempt_of(record: Record) -> Attempt:
+    assert record.attempt is not None
+    return record.attempt
+
+
+def test_pods_that_are_given_up_are_charged_and_no_others_admitted_in_their_place() -> None:
+    record = shrinking()
+    assert (record.charge, record.allowed, record.phase) == (ONE * 3, ONE * 2, Phase.RUNNING)
+
+
+@pytest.mark.parametrize(
+    ("taken", "cause", "note"),
+    [
+        pytest.param(2, "shrank", "cpu: holds 2, before 3, demand 1", id="less"),
+        pytest.param(
+            3, "shrank", "the pods that it gave up are gone; it holds as much as before", id="as-much"
+        ),
+        pytest.param(4, "grew", "cpu: holds 4, before 3, demand 1", id="more"),
+    ],
+)
+def test_gang_gives_up_nothing_more_once_its_growth_is_noted(taken: int, cause: str, note: str) -> None:
+    change = run_steps.note_growth(shrinking(), ONE * taken, at(40))
+    assert attempt_of(change.after).shrinking is None
+    assert change.after.allowed == change.after.charge == ONE * taken
+    assert [(event.cause, event.message) for event in change.events] == [(cause, note)]
+
+
+def test_gang_that_leaves_gives_up_nothing_more() -> None:
+    record = shrinking()
+    for change in (
+        run_steps.evict(record, EvictionReason("MinPodsNotRunning", "too few"), at(50), 60, at(40)),
+        run_steps.preempt(record, Reason.PRIORITY_IN_QUEUE, "preempted", at(40), "uid-of-another"),
+        run_steps.complete(record, (), at(100), at(40)),
+        removal_steps.delete(record, at(40)),
+    ):
+        assert attempt_of(change.after).shrinking is None
+        assert change.after.grown == (ONE * 2 if change.after.holds_capacity else NOTHING)
