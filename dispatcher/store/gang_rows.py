@@ -15,7 +15,7 @@ from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.model.document import Entry
 from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
-from dispatcher.core.model.growth import GrowthRequest
+from dispatcher.core.model.growth import GrowthRequest, PodRef, Shrinking
 from dispatcher.core.model.nodes import (
     LabelOperator,
     LabelRequirement,
@@ -50,6 +50,7 @@ def queued_or_running_of(row: Mapping[Any, Any]) -> Record:
             growth=growth_of(row["growth"]),
             provisioning=provisioning_of(row["provisioning"]),
             growth_request=growth_request_of(row["growth_request"]),
+            shrinking=shrinking_of(row["shrinking"]),
         )
     return Record(
         **{name: row[name] for name in _DECIDING},
@@ -125,6 +126,14 @@ def growth_request_of(value: Mapping[str, Any] | None) -> GrowthRequest | None:
         return None
     converted = {"amounts": Resources(value["amounts"]), "since": datetime.fromisoformat(value["since"])}
     return GrowthRequest(**{**value, **converted})
+
+
+def shrinking_of(value: Mapping[str, Any] | None) -> Shrinking | None:
+    """The surplus pods that an attempt gives up; None if it gives up none."""
+    if value is None:
+        return None
+    pods = tuple(PodRef(**each) for each in value["pods"])
+    return Shrinking(pods, Resources(value["growth"]), value["preempted_by"])
 
 
 def class_of(value: Mapping[str, Any]) -> ProvisioningClass:

@@ -19,7 +19,7 @@ import orjson
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.submitter import submitter
 from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.growth import GrowthRequest
+from dispatcher.core.model.growth import GrowthRequest, Shrinking
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import (
     Attempt,
@@ -45,6 +45,7 @@ from dispatcher.store.gang_rows import (
     growth_request_of,
     provisioning_of,
     requirements_of,
+    shrinking_of,
 )
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def _prefixed(prefix: str) -> Fields:
 _RENAMED: Final = {"api_group": "group", "user_name": "user", "user_groups": "groups"}
 _NEW: Final = Fields(same(filter(IDENTITY.__contains__, NEW_COLUMNS), Record) | _RENAMED)
 _STATE: Final = Fields(same((name for name in STATE_COLUMNS if name != "attempt"), Record))
-_OWN_FORM: Final = frozenset({"assignment", "growth", "provisioning", "growth_request"})
+_OWN_FORM: Final = frozenset({"assignment", "growth", "provisioning", "growth_request", "shrinking"})
 """Columns of an attempt whose values have another form than the fields of the same name."""
 _ATTEMPT: Final = Fields(same((name for name in ATTEMPT_COLUMNS if name not in _OWN_FORM), Attempt))
 _OBJECT: Final = Fields(
@@ -187,6 +188,7 @@ def attempt_rows(change: Change) -> list[Row]:
             "growth": _new_growth(old, new),
             "provisioning": _provisioning_row(new.provisioning),
             "growth_request": _growth_request_row(new.growth_request),
+            "shrinking": _shrinking_row(new.shrinking),
         }
     ]
 
@@ -215,6 +217,14 @@ def _growth_request_row(request: GrowthRequest | None) -> Row | None:
         "reason": request.reason,
         "message": request.message,
     }
+
+
+def _shrinking_row(shrinking: Shrinking | None) -> Row | None:
+    """The surplus pods that a gang gives up, as JSON: `shrinking_of` reads it."""
+    if shrinking is None:
+        return None
+    pods = [{"namespace": each.namespace, "name": each.name, "uid": each.uid} for each in shrinking.pods]
+    return {"pods": pods, "growth": dict(shrinking.growth), "preempted_by": shrinking.preempted_by}
 
 
 def _new_growth(old: Attempt | None, new: Attempt) -> list[Row] | None:
@@ -391,6 +401,7 @@ def attempt_of(row: Mapping[Any, Any], objects: Iterable[ObjectRef]) -> Attempt:
         growth=growth_of(row["growth"]),
         provisioning=provisioning_of(row["provisioning"]),
         growth_request=growth_request_of(row["growth_request"]),
+        shrinking=shrinking_of(row["shrinking"]),
     )
 
 

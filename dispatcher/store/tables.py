@@ -208,6 +208,7 @@ attempt: Final = Table(
     Column("growth", JSONB),
     Column("provisioning", JSONB),
     Column("growth_request", JSONB),
+    Column("shrinking", JSONB),
     PrimaryKeyConstraint("uid", "number"),
     Index("uq_attempt_live", "uid", unique=True, postgresql_where=text("ended_at IS NULL")),
     Index("ix_attempt_growth", "uid", postgresql_where=text("growth IS NOT NULL")),

@@ -17,6 +17,7 @@ from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
 from dispatcher.core.lifecycle import queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
+from dispatcher.core.model.growth import PodRef, Shrinking
 from dispatcher.core.model.nodes import (
     LabelOperator,
     LabelRequirement,
@@ -25,6 +26,7 @@ from dispatcher.core.model.nodes import (
     NodeTerm,
     Toleration,
 )
+from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Pending, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
@@ -325,6 +327,9 @@ async def test_a_gang_that_grew_is_planned_with_what_it_holds(bench: Bench, data
     (running,) = found.world.running
     assert (running.demand, running.held) == (record.gang.demand, record.charge)
     assert found.records[record.uid].charge == record.charge
+    given = Shrinking((PodRef("default", "w-1", "uid-1"),), NOTHING, "uid-of-another")
+    await bench.commit(run_steps.give_up(record, given, Reason.QUOTA_RECLAIMED, "for another", LATER))
+    assert (await read_snapshot(database_url, TIMEOUT)).records[record.uid].allowed == record.gang.demand
 
 
 async def test_the_pods_of_a_gang_that_ended_since_are_left_out(bench: Bench, database_url: str) -> None:

@@ -54,8 +54,9 @@ ELSEWHERE = {
     Cause.PROVISIONING_REFUSED,
     Cause.GRANTED,
     Cause.GROWTH_WAITS,
+    Cause.SURPLUS_PREEMPTED,
 }
-"""What test_lives.py, test_provisioning.py and test_growth_requests.py have, beside this folder."""
+"""Files beside this folder have these: test_lives.py, and those of provisioning, growth requests and surplus pods."""
 
 
 def test_the_lives_leave_nothing_out(past: Past) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dispatcher.api.conditions import ConditionType
 from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
+from dispatcher.core.model.growth import PodRef, Shrinking
 from dispatcher.core.model.nodes import (
     LabelOperator,
     LabelRequirement,
@@ -97,6 +98,7 @@ pendings = st.builds(
 )
 ailments = st.builds(NotedIssue, texts, texts, moments)
 objects = st.builds(ObjectRef, small, texts, texts, texts, texts, texts, done=st.booleans())
+pod_refs = st.lists(st.builds(PodRef, texts, texts, texts), max_size=2).map(tuple)
 attempts = st.builds(
     Attempt,
     number=small,
@@ -113,6 +115,7 @@ attempts = st.builds(
     assignment=st.lists(st.lists(st.tuples(texts, small), max_size=2).map(tuple), max_size=2)
     .map(tuple)
     .map(Assignment),
+    shrinking=st.none() | st.builds(Shrinking, pod_refs, resources, texts),
 )
 records = st.builds(
     Record,
