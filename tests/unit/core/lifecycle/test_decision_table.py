@@ -521,6 +521,7 @@ def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
         Cause.DISPATCHED,
         Cause.GRANTED,
         Cause.GROWTH_WAITS,
+        Cause.SURPLUS_PREEMPTED,
         Cause.FOUND_ENDED,
         Cause.FOUND_RUNNING,
     }
