@@ -2,7 +2,7 @@
 
 The core decides all that the dispatcher decides: the cycle over queues dispatches gangs and preempts them, `grants`
 lets pods start, the lifecycle's steps charge growth with its pauses. This module plays the others: users, Ray's
-autoscalers, KubeRay, kube-scheduler and kubelets, none of which takes time, but for the removal of a preempted gang.
+autoscalers, KubeRay, kube-scheduler and kubelets. They act at once; only the removal of a preempted gang takes time.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class _Life:
         self._has_changed = True
 
     def end(self) -> None:
-        """Delete the clusters whose time is over, and queue the preempted ones whose pods are gone."""
+        """Delete the clusters that have run for their time, and queue a preempted one again once its pods are gone."""
         for uid, cluster in list(self._clusters.items()):
             is_leaving = cluster.record.phase is Phase.REQUEUEING
             if cluster.ray.ends <= self.second:
@@ -304,7 +304,7 @@ class _Life:
                 self._unbind(worker.name, WORKER, "")
 
     def _dispatch(self, cluster: _Cluster) -> None:
-        """Create the objects of a gang, whose pods get the nodes of its assignment."""
+        """Create the objects of a gang. Its pods get the nodes of its assignment."""
         record = cluster.record
         if record.attempts == 1:
             self.outcome.gang_waits.append(self.second - cluster.ray.arrives)

@@ -9,13 +9,14 @@ import signal
 import socket
 import time
 import uuid
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 from dispatcher import errors, log
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.api.potential import PotentialNodes
 from dispatcher.api.potential_schema import parse_potential
-from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.provisioning_schema import parse_provisioning
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
@@ -60,8 +61,8 @@ class Application:
     def __init__(self, settings: Settings, kinds: Kinds = BUILT_IN) -> None:
         self._settings = settings
         self._kinds = kinds
-        self._provisioning = _read_provisioning(settings.provisioning)
-        self._potential = _read_potential(settings.potential)
+        self._provisioning = _read(parse_provisioning, "provisioning", settings.provisioning)
+        self._potential = _read(_possible_potential, "potential", settings.potential)
         self._health = Health()
         self._metrics = Metrics()
         self._metrics.is_ready = lambda: self._health.verdict()[0]
@@ -153,17 +154,19 @@ class Application:
         return hub_uid
 
 
-def _read_provisioning(text: str) -> ProvisioningClass | None:
-    try:
-        return parse_provisioning(text)
-    except ValueError as error:
-        raise errors.SettingsError(f"provisioning: {one_line(str(error))}") from error
+_Declared = TypeVar("_Declared")
 
 
-def _read_potential(text: str) -> PotentialNodes:
+def _read(parse: Callable[[str], _Declared], setting: str, text: str) -> _Declared:
+    """The declaration in a setting. Raises `SettingsError` with its name."""
     try:
-        potential = parse_potential(text)
-        pools_of(potential)
+        return parse(text)
     except ValueError as error:
-        raise errors.SettingsError(f"potential: {one_line(str(error))}") from error
+        raise errors.SettingsError(f"{setting}: {one_line(str(error))}") from error
+
+
+def _possible_potential(text: str) -> PotentialNodes:
+    """The potential nodes in a setting. Raises `ValueError` also for amounts that no node can have."""
+    potential = parse_potential(text)
+    pools_of(potential)
     return potential

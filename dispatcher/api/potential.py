@@ -17,7 +17,7 @@ BIND_WITHIN: Final = timedelta(seconds=900)
 
 
 class OnPotential(StrEnum):
-    """What happens to a gang that fits only with potential nodes."""
+    """The decision about a gang that fits only with potential nodes."""
 
     DISPATCH = "Dispatch"
     """It is dispatched, so that its pending pods make the autoscaler add the nodes."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from dispatcher.api.potential import (
@@ -15,7 +15,7 @@ from dispatcher.api.potential import (
     OnPotential,
     PotentialNodes,
 )
-from dispatcher.api.schema import INT32_MAX, ResourceList, Written
+from dispatcher.api.schema import INT32_MAX, ResourceList, Written, read_setting
 from dispatcher.api.syntax import LONGEST_LABEL, is_qualified_name
 
 
@@ -84,12 +84,7 @@ def parse_potential(text: str) -> PotentialNodes:
     """The declaration in a setting as JSON; no pools for an empty text. Raises `ValueError` with the field."""
     if not text:
         return PotentialNodes()
-    try:
-        written = WrittenSetting.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(step) for step in first["loc"] if step != "[key]") or "the value"
-        raise ValueError(f"{where}: {first['msg']}") from error
+    written = read_setting(WrittenSetting, text)
     return potential_nodes(written.pools, written.on_potential, written.bind_within)
 
 

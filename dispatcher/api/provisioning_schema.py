@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from dispatcher.api.provisioning import (
     LONGEST_PARAMETER,
@@ -13,7 +13,7 @@ from dispatcher.api.provisioning import (
     ProvisioningClass,
     RetryRule,
 )
-from dispatcher.api.schema import ResourceName, Written
+from dispatcher.api.schema import ResourceName, Written, read_setting
 from dispatcher.api.syntax import LONGEST_SUBDOMAIN
 
 ParameterText = Annotated[str, Field(max_length=LONGEST_PARAMETER)]
@@ -54,11 +54,4 @@ def provisioning_class(written: WrittenProvisioning) -> ProvisioningClass:
 
 def parse_provisioning(text: str) -> ProvisioningClass | None:
     """The class that a setting describes in JSON; None for an empty text. Raises `ValueError` with the field."""
-    if not text:
-        return None
-    try:
-        return provisioning_class(WrittenProvisioning.model_validate_json(text))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the value"
-        raise ValueError(f"{where}: {first['msg']}") from error
+    return provisioning_class(read_setting(WrittenProvisioning, text)) if text else None

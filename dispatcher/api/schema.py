@@ -5,7 +5,7 @@ raises a `SpecError` for the author. Only `WrittenMutableSpec` is also read by i
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -165,6 +165,19 @@ def read(raw_spec: object) -> WrittenSpec:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=True)[0]
         raise _explained(first) from error
+
+
+_Setting = TypeVar("_Setting", bound=Written)
+
+
+def read_setting(model: type[_Setting], text: str) -> _Setting:
+    """Read a setting in JSON; raises `ValueError` with the field of the first wrong value."""
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(step) for step in first["loc"] if step != "[key]") or "the value"
+        raise ValueError(f"{where}: {first['msg']}") from error
 
 
 def _explained(error: ErrorDetails) -> SpecError:

@@ -128,7 +128,7 @@ class Member:
         return frozenset() if is_open else cluster.closed_namespaces(namespaces)
 
     def status_values(self, running: int, trust: Trust = FULL_TRUST) -> MemberState:
-        """The values of which the status of the MemberCluster is made; `trust` is that in its pools."""
+        """The values for the status of the MemberCluster; `trust` is the trust in its pools."""
         closed = self.closed or closed_by_operator(self.declared)
         if self.cluster is None or not self.cluster.is_ready:
             return MemberState(

@@ -152,7 +152,7 @@ class Creator:
         return Result(creation_steps.created(record, tuple(made), self._attempts.now(), warnings))
 
     def _gated(self, wrapped: WrappedObject, cluster: Cluster) -> WrappedObject:
-        """The object to create, whose additional pods wait for a grant if it can grow."""
+        """The object to create. If it can grow, its templates have the gate that stops additional pods."""
         kind = cluster.kinds.row(wrapped.group, wrapped.kind).pods
         return with_gates(kind, wrapped) if self._gates_growth and kind is not None else wrapped
 

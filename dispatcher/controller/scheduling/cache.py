@@ -96,7 +96,7 @@ class Cache:
         self._unsent.pop(uid, None)
 
     def growing(self) -> list[Growing]:
-        """The gangs with pods that wait for a grant, or whose records say so; O(gangs with gated pods)."""
+        """The gangs with pods that wait for a grant, or with a growth request in the record; O(their number)."""
         found = []
         with_gated = (uid for ledger in self._ledgers.values() for uid in ledger.with_gated())
         for uid in sorted({*self._requesting, *with_gated}):

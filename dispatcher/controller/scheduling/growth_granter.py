@@ -1,7 +1,7 @@
 """Grants growth of running gangs: gathers the facts, lets the core decide, and commits.
 
 A pass costs nothing while no gang has pods that wait for a grant. The grants of one gang are one commit. The reconciler
-removes the gates of granted pods, so it is told of each record that was committed.
+removes the gates of granted pods: the granter wakes it for each record that it committed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class GrowthGranter:
         self._metrics = metrics
 
     def growing(self, forest: Forest | None, *, before_the_cycle: bool) -> list[Growing]:
-        """The gangs whose growth is to be decided: before the cycle only those of queues whose growth goes first."""
+        """The gangs that grow: all of them, or `before_the_cycle` those of queues that grant growth first."""
         found = self._cache.growing()
         if not before_the_cycle:
             return found

@@ -87,7 +87,7 @@ def propose(
 
 @dataclass(frozen=True, slots=True)
 class KnownDefaults:
-    """The defaults of pods as the leader would count them, and the names of clusters whose defaults are not known.
+    """The defaults of pods that the leader counts, and the names of the clusters with unknown defaults.
 
     `lacks_hub` is true if the defaults of the hub would count, and are not known.
     """
