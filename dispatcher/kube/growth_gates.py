@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from dispatcher import errors, log
 from dispatcher.api.names import GROWTH_GATE
@@ -12,9 +10,7 @@ from dispatcher.core.model.growth import GatedPod
 from dispatcher.kube import paths
 from dispatcher.kube.client import METADATA, ClusterClient, Json
 from dispatcher.kube.media_types import STRATEGIC_MERGE_PATCH
-
-AT_ONCE: Final = 8
-"""Pods of one gang that are patched at the same time."""
+from dispatcher.kube.some_at_a_time import for_all
 
 _log = log.get("growth_gates")
 
@@ -34,23 +30,15 @@ class GrowthGates:
 
         A pod that is gone or was replaced is left out: the watch will show it.
         """
-        failed: list[errors.ClusterError] = []
-        for first in range(0, len(pods), AT_ONCE):
-            outcomes = await asyncio.gather(*map(self._try_to_remove, pods[first : first + AT_ONCE]))
-            failed += filter(None, outcomes)
-        if failed:
-            raise failed[0]
+        await for_all(pods, self._try_to_remove)
 
-    async def _try_to_remove(self, pod: GatedPod) -> errors.ClusterError | None:
+    async def _try_to_remove(self, pod: GatedPod) -> None:
         try:
             await self._client.retry_forbidden(lambda: self._remove(pod))
         except (errors.NotFound, errors.Conflict, errors.Invalid) as error:
             _log.info("not_admitted", pod=f"{pod.namespace}/{pod.name}", error=str(error))
-        except errors.ClusterError as error:
-            return error
         else:
             self._on_removed(pod.uid)
-        return None
 
     async def _remove(self, pod: GatedPod) -> Json:
         """Remove the gate by its name: the API server leaves the other gates, in whatever order they are.

@@ -269,7 +269,7 @@ class Leader:
     def _act(self, record: Record, wish: Wish, decision: Decision, luck: Luck) -> Change | None:
         now, terms = self.now, wish.terms
         match decision.step:
-            case Step.NOOP | Step.TAKE_IN | Step.REMOVE_FINALIZER | Step.ADMIT_PODS:
+            case Step.NOOP | Step.TAKE_IN | Step.REMOVE_FINALIZER | Step.ADMIT_PODS | Step.DELETE_PODS:
                 return None
             case Step.DELETE:
                 return removal_steps.delete(record, now)

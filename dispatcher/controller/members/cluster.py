@@ -32,6 +32,7 @@ from dispatcher.kube.object_informers import ObjectInformers
 from dispatcher.kube.owner_resolver import OwnerResolver
 from dispatcher.kube.pod_defaults_reader import PodDefaultsReader
 from dispatcher.kube.reflector import Extent, Reflector
+from dispatcher.kube.surplus_pods import SurplusPods
 
 NAMESPACES_PATH: Final = "/api/v1/namespaces"
 METADATA_ONLY: Final = Extent(contents=False)
@@ -89,6 +90,7 @@ class Cluster:
         self.object_client = ObjectClient(client, self.discovery, kinds, field_validation)
         self.anchors = Anchors(client, self._anchor_found)
         self.growth_gates = GrowthGates(client, ledger.admit)
+        self.surplus_pods = SurplusPods(client)
         manifest = "manifests/overlays/member/member.yaml" if self.is_member else "manifests/base/hub.yaml"
         self.pod_defaults = PodDefaultsReader(client, name, manifest, monotonic)
         self.may_create_namespaces = False

@@ -12,7 +12,7 @@ from dispatcher.controller.intake.intake import Intake
 from dispatcher.controller.intake.limits import Limits
 from dispatcher.controller.reconcile.creation import Creator
 from dispatcher.controller.reconcile.pacing import Pacing, Withdrawals
-from dispatcher.controller.reconcile.pod_admission import PodAdmitter
+from dispatcher.controller.reconcile.pod_admission import PodAdmitter, PodDeleter
 from dispatcher.controller.reconcile.remediation import Remediator
 from dispatcher.controller.reconcile.removal import Remover
 from dispatcher.controller.reconcile.result import NOTHING, Result, poll
@@ -53,6 +53,7 @@ class Acts:
         self._members = members or Members()
         self._remediator = Remediator(attempts, self._members.note_pools_failed)
         self._admitter = PodAdmitter(attempts, offer)
+        self._deleter = PodDeleter(attempts, offer)
         self._limits = limits
         self._pacing = pacing
         self._withdrawals = Withdrawals()
@@ -102,6 +103,9 @@ class Acts:
                 return _note_growth(record, observed, now)
             case Step.ADMIT_PODS:
                 return await self._admitter.admit(record, decision.pods, _rest(observed, decision))
+            case Step.DELETE_PODS:
+                pods = observed.objects.to_delete
+                return await self._deleter.delete(record, pods, _rest(observed, decision))
             case Step.NOTE_DONE:
                 return Result(run_steps.note_done(record, decision.done, now))
             case Step.NOTE_PROGRESS:
@@ -196,7 +200,7 @@ def _note_growth(record: Record, observed: ObservedState, now: datetime) -> Resu
     objects = observed.objects
     if objects.taken is None:
         return NOTHING
-    taken = taken_soon(record.held, objects.taken, objects.gated)
+    taken = taken_soon(record.allowed, objects.taken, objects.gated)
     return Result(run_steps.note_growth(record, taken, now), wakes_scheduler=True)
 
 

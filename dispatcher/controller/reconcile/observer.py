@@ -174,6 +174,8 @@ class Observer:
 
 def _objects_of(record: Record, policy: LifecyclePolicy, cluster: Cluster, drift: str) -> ObservedObjects:
     refs = record.attempt.objects if record.attempt else ()
+    shrinking, ledger = record.attempt.shrinking if record.attempt else None, cluster.ledger
+    given_up = [pod for pod in shrinking.pods if ledger.is_live(pod.uid)] if shrinking else []
     for ref, item in zip(refs, policy.items, strict=False):
         if item.words:
             cluster.objects.want(ref.api_version, ref.kind, contents=True)
@@ -182,6 +184,8 @@ def _objects_of(record: Record, policy: LifecyclePolicy, cluster: Cluster, drift
         states=tuple(map(cluster.objects.state, refs)),
         absent=tuple(filter(cluster.objects.is_absent, refs)),
         drift=drift,
-        taken=cluster.ledger.taken(record.uid) if cluster.is_ready else None,
-        gated=tuple(cluster.ledger.gated(record.uid)),
+        taken=ledger.taken(record.uid) if cluster.is_ready else None,
+        gated=tuple(ledger.gated(record.uid)),
+        gives_up=bool(given_up),
+        to_delete=tuple(pod for pod in given_up if not ledger.is_ending(pod.uid)),
     )

@@ -24,6 +24,7 @@ from dispatcher.core.model.growth import GatedPod
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ACTIVE, Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.resources import Resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,8 @@ class Step(StrEnum):
     """Commit that its pods hold more than its demand, or less than before."""
     ADMIT_PODS = "admit-pods"
     """Remove the dispatcher's scheduling gate from pods that it holds capacity for."""
+    DELETE_PODS = "delete-pods"
+    """Delete the surplus pods that it gives up."""
     NOTE_PROGRESS = "note-progress"
     """Commit that some of its wrapped objects are done."""
     NOTE_DONE = "note-done"
@@ -383,16 +386,30 @@ def _watch_over(record: Record, seen: ObservedState) -> Decision:
 
 
 def _let_grow(record: Record, seen: ObservedState, next_step: Decision) -> Decision:
-    """Notes what its pods hold beyond its demand, and admits pods within that, once there is nothing else to do."""
+    """Notes what its pods hold beyond its demand, and admits pods within that, once there is nothing else to do.
+
+    Pods that it gives up are deleted then. Pods are admitted first: only with the right to admit pods a gang has any to
+    give up, so a missing right to delete them keeps no pod of the base gang waiting.
+    """
     taken, gated = seen.objects.taken, seen.objects.gated
     if next_step.step is not Step.NOOP or taken is None:
         return next_step
-    due = growth_due(record, taken_soon(record.held, taken, gated))
+    due = _note_growth_at(record, seen.objects, taken, seen.now)
     if due is not None and due <= seen.now:
         return Decision(Step.NOTE_GROWTH)
     until = min(filter(None, (due, next_step.until)), default=None)
-    pods = tuple(admissible(record.held, taken, gated))
-    return Decision(Step.ADMIT_PODS if pods else Step.NOOP, pods=pods, until=until)
+    if pods := tuple(admissible(record.allowed, taken, gated)):
+        return Decision(Step.ADMIT_PODS, pods=pods, until=until)
+    return Decision(Step.DELETE_PODS if seen.objects.to_delete else Step.NOOP, until=until)
+
+
+def _note_growth_at(
+    record: Record, objects: ObservedObjects, taken: Resources, now: datetime
+) -> datetime | None:
+    """When its growth is to be committed; None while the record has it, or while pods that it gives up are live."""
+    if record.attempt is not None and record.attempt.shrinking is not None:
+        return None if objects.gives_up else now
+    return growth_due(record, taken_soon(record.allowed, taken, objects.gated))
 
 
 def _is_news(record: Record, done: frozenset[int]) -> bool:

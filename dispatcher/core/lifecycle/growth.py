@@ -11,7 +11,8 @@ is being deleted counts until it has ended. A gang grows in one of two ways:
   scheduler commits a growth before the pods start. The reconciler then admits gated pods, which means that it removes
   their gates: those of the base gang, which has as many pods of each template as the gang was dispatched with, and
   further ones as long as the requests of all admitted live pods stay within `held`. The others are the growth request.
-  A growth whose pods are gone shrinks again.
+  A growth whose pods are gone shrinks again. A gang that gives up surplus pods (`Attempt.shrinking`) holds them until
+  the reconciler has deleted them and they are gone, and admits pods only within what it keeps (`Record.allowed`).
 - **By its pods**, if not. Their growth is charged once it has happened: per resource, `held` is the larger of the
   demand and the requests of the bound live pods. A pod without a node does not count, because it takes no room from
   other gangs.

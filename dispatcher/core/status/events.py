@@ -2,9 +2,9 @@
 
 Dispatched, Running, Completed, Failed, Requeued, Suspended, Preempted, Preempting, the first pending reason, adjusted
 specs, and warnings of API servers; also a preemption that closes a circle, a gang that grows beyond the quota of its
-queue, growth that is granted, growth that waits for another reason than before, and pods that an API server does not
-let the dispatcher admit. Other steps are in the status and in history. A preempted gang has its Event when its removal
-begins, because its pods go then, and none when its objects are removed.
+queue, growth that is granted, growth that waits for another reason than before, surplus pods that a gang gives up, and
+pods that an API server does not let the dispatcher admit or delete. Other steps are in the status and in history. A
+preempted gang has its Event when its removal begins, because its pods go then, and none when its objects are removed.
 """
 
 from __future__ import annotations
@@ -66,13 +66,15 @@ def user_event_of(change: Change) -> UserEvent | None:
             return UserEvent("GrowthGranted", event.message)
         case Cause.GROWTH_WAITS if after.growth_request and not _waits_as_before(change):
             return UserEvent("GrowthWaits", event.message, warning=True)
+        case Cause.SURPLUS_PREEMPTED:
+            return UserEvent("SurplusPreempted", event.message, warning=True)
         case Cause.BLOCKED if after.pending and not _waited_before(change):
             return UserEvent("Backoff", after.pending.message)
         case _:
             return None
 
 
-ABOUT_GROWTH: Final = frozenset({"GrowthGranted", "GrowthWaits"})
+ABOUT_GROWTH: Final = frozenset({"GrowthGranted", "GrowthWaits", "SurplusPreempted"})
 """Reasons of Events that the wrapped objects have as well: who scales a RayCluster looks there."""
 
 
@@ -107,6 +109,12 @@ def pods_not_admitted(cluster: str, refusal: str) -> UserEvent:
     """The Event of a gang whose pods keep the dispatcher's scheduling gate, because an API server refuses the patch."""
     message = f"cluster {cluster} does not let the dispatcher start pods that it has granted: {refusal}"
     return UserEvent("PodsNotAdmitted", message, warning=True)
+
+
+def pods_not_deleted(cluster: str, refusal: str) -> UserEvent:
+    """The Event of a gang whose surplus pods stay, because an API server does not let the dispatcher delete them."""
+    message = f"cluster {cluster} does not let the dispatcher delete surplus pods that give way: {refusal}"
+    return UserEvent("PodsNotDeleted", message, warning=True)
 
 
 MOST_IN_LOOP: Final = 10

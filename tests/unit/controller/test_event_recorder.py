@@ -21,7 +21,7 @@ from dispatcher.core.lifecycle import (
     removal_steps,
     run_steps,
 )
-from dispatcher.core.model.growth import GrowthRequest
+from dispatcher.core.model.growth import GrowthRequest, Shrinking
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Phase
 from dispatcher.core.model.resources import Resources
@@ -121,7 +121,10 @@ async def test_growth_is_told_at_the_appwrapper_and_at_the_objects_that_grow() -
     first = run_steps.note_growth_request(record, WAITS_TO_GROW, at(20))
     more = run_steps.note_growth_request(first.after, replace(WAITS_TO_GROW, pods=3), at(30))
     granted = run_steps.grant(more.after, Resources({"cpu": 3000}), None, "3 pods may start", at(40))
-    for change in (first, more, granted, run_steps.note_growth_request(granted.after, None, at(50))):
+    given = Shrinking((), Resources({"cpu": 2000}), "uid-of-another")
+    shrinks = run_steps.give_up(granted.after, given, Reason.FAIR_SHARE, "1 surplus pod preempted", at(50))
+    over = run_steps.note_growth_request(shrinks.after, None, at(60))
+    for change in (first, more, granted, shrinks, over):
         steps.announce(change, change.after)
     told = [(each.kind, each.name, each.reason, each.message, each.warning) for each in recorder.offered]
     assert told == [
@@ -129,6 +132,8 @@ async def test_growth_is_told_at_the_appwrapper_and_at_the_objects_that_grow() -
         ("RayCluster", "ray", "GrowthWaits", "2 more pods wait", True),
         ("AppWrapper", "aw", "GrowthGranted", "3 pods may start", False),
         ("RayCluster", "ray", "GrowthGranted", "3 pods may start", False),
+        ("AppWrapper", "aw", "SurplusPreempted", "1 surplus pod preempted", True),
+        ("RayCluster", "ray", "SurplusPreempted", "1 surplus pod preempted", True),
     ]
     assert {each.api_version for each in recorder.offered} == {"workload.codeflare.dev/v1beta1", "ray.io/v1"}
 

@@ -32,7 +32,7 @@ from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
-from dispatcher.core.model.growth import GatedPod
+from dispatcher.core.model.growth import GatedPod, PodRef
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ACTIVE, Change, NotedIssue, Pending, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
@@ -82,6 +82,7 @@ MADE_BY: dict[Step, tuple[Cause, ...]] = {
     Step.NOTE_RECOVERY: (Cause.RECOVERED,),
     Step.NOTE_GROWTH: (Cause.GREW, Cause.SHRANK),
     Step.ADMIT_PODS: (),
+    Step.DELETE_PODS: (),
     Step.NOTE_PROGRESS: (Cause.SOME_COMPLETED,),
     Step.COMPLETE: (Cause.COMPLETED,),
     Step.NOTE_DONE: (Cause.ITEMS_DONE,),
@@ -162,6 +163,7 @@ AILMENTS = {
 DRIFT = "Job default/job-0: spec.y was changed"
 GROWN = Resources({"cpu": 5000})
 GATED = GatedPod("default", "worker", "uid-of-worker", Resources({"cpu": 1000}), "2026-01-01T00:00:00Z")
+GIVEN_UP = (PodRef("default", "worker", "uid-of-worker"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,7 @@ class World:
     queues: tuple[str, ...] = ()
     taken: Resources | None = None
     gated: tuple[GatedPod, ...] = ()
+    to_delete: tuple[PodRef, ...] = ()
     request: ObjectState | None = None
     request_is_absent: bool = False
     awaits: Pending | None = None
@@ -186,7 +189,16 @@ class World:
     def show(self, record: Record, now: datetime) -> ObservedState:
         objects = record.attempt.objects if record.attempt else ()
         gone = tuple(ref for ref in objects if ref.item in self.absent)
-        observed = ObservedObjects(self.pods, self.states, gone, self.drift, self.taken, self.gated)
+        observed = ObservedObjects(
+            self.pods,
+            self.states,
+            gone,
+            self.drift,
+            self.taken,
+            self.gated,
+            bool(self.to_delete),
+            self.to_delete,
+        )
         unreachable = self.loss.message if self.loss else ""
         return ObservedState(
             record,
@@ -306,6 +318,8 @@ def active_worlds(policy: str) -> Iterator[World]:
             yield World(policy=limited, pods=pods, states=states, taken=GROWN)
             yield World(policy=limited, pods=pods, states=states, taken=NOTHING, gated=(GATED,))
             yield World(policy=limited, pods=pods, states=states, request=REQUESTS[-1])
+    for pods in PODS.values():
+        yield World(policy=TERMS[policy], pods=pods, taken=NOTHING, to_delete=GIVEN_UP)
 
 
 def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[Change]:
@@ -388,7 +402,7 @@ def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[C
             return [removal_steps.abandon(record, decision.message, now)]
         case Step.LOSE:
             return [removal_steps.lose(record, decision.message, now)]
-        case Step.ADMIT_PODS:
+        case Step.ADMIT_PODS | Step.DELETE_PODS:
             return []
         case Step.TAKE_IN | Step.REMOVE_FINALIZER:
             raise AssertionError("an AppWrapper with a record is queued already")
@@ -398,7 +412,7 @@ def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[C
 
 def check(record: Record, seen: ObservedState, decision: Decision, changes: list[Change]) -> None:
     """Each change is a row of the table that this step may make; why it was taken back or failed is said."""
-    commits_nothing = decision.step in {Step.NOOP, Step.ADMIT_PODS}
+    commits_nothing = decision.step in {Step.NOOP, Step.ADMIT_PODS, Step.DELETE_PODS}
     assert bool(changes) is not commits_nothing
     for change in changes:
         (event,) = change.events
