@@ -4,6 +4,7 @@ A growth request is the gated pods of a gang beyond what the gang holds. Each po
 the gangs' effective priority, then by the age of the pods. It is granted if its queue has quota for it and the cluster
 of its gang has room, as for a gang of that one pod that preempts no gang. It waits
 
+- while surplus pods of its gang give way to another gang,
 - while its cluster or its queue takes nothing new,
 - while a gang of its queue waits for quota, or for room in its cluster, that was queued before the pod was created,
   unless its queue says `elastic: First`,
@@ -56,6 +57,9 @@ from dispatcher.core.scheduling.waiting_gangs import ONE_QUEUE, WaitingGangs
 GROWTH_BEHIND_GANG: Final = "GrowthBehindGang"
 """A gang of the same queue was queued before the pods were created, and waits for quota or room."""
 
+GIVES_WAY: Final = "GivesWay"
+"""The gang gives up surplus pods for another gang: until they are gone, it gets no other pods in their place."""
+
 
 @dataclass(frozen=True, slots=True)
 class Growing:
@@ -70,8 +74,8 @@ class Growing:
 
     @property
     def requested(self) -> list[GatedPod]:
-        """The growth request: the gated pods beyond what the gang holds, the oldest first."""
-        return requested(self.record.held, self.admitted, self.gated)
+        """The growth request: the gated pods beyond what the gang holds and keeps, the oldest first."""
+        return requested(self.record.allowed, self.admitted, self.gated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +192,7 @@ class _Growth:
         """The requests of the granted pods."""
         self.refused: dict[Resources, _Refusal] = {}
         """By the requests of a pod: a younger pod with the same requests fares no better in the same pass."""
-        within = admissible(self.record.held, growing.admitted, growing.gated)
+        within = admissible(self.record.allowed, growing.admitted, growing.gated)
         self._taken = growing.admitted + sum_of(each.requests for each in within)
 
     def grant(self, pod: GatedPod) -> None:
@@ -249,7 +253,8 @@ class _Pass:
         if attempt is None:
             raise AssertionError(f"{growth.record.uid} grows without an attempt")
         room = self._rooms[attempt.cluster]
-        refusal = self._closed(growth.record, room) or self._behind(growth.record, pod, room)
+        refusal = _gives_way(growth.record) or self._closed(growth.record, room)
+        refusal = refusal or self._behind(growth.record, pod, room)
         if refusal is None and self._quota is not None:
             refusal = self._quota.refusal(growth.record, growth.increase(pod))
         placed = self._place(growth.record, pod, room) if refusal is None else refusal
@@ -403,6 +408,13 @@ def gangs_of(record: Record, pod: GatedPod) -> list[Gang]:
         PodSet(1, pod.requests, tolerations=tolerations, nodes=nodes) for tolerations, nodes in constraints
     ]
     return [Gang(pod.requests, 1, (each,)) for each in made] or [Gang(pod.requests, 1)]
+
+
+def _gives_way(record: Record) -> _Refusal | None:
+    """That surplus pods of a gang give way; None if none do."""
+    if record.attempt is None or record.attempt.shrinking is None:
+        return None
+    return _Refusal(GIVES_WAY, "its surplus pods give way to another gang")
 
 
 def _shortage(gang: Gang, room: ClusterRoom, short: Shortfall) -> Shortage:

@@ -13,9 +13,10 @@ from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.growth import GatedPod, GrowthRequest
+from dispatcher.core.model.growth import GatedPod, GrowthRequest, PodRef, Shrinking
 from dispatcher.core.model.nodes import LabelOperator, LabelRequirement, Node, NodeRequirements, NodeTerm
 from dispatcher.core.model.potential import PotentialPool
+from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
@@ -139,6 +140,16 @@ def test_growth_is_charged_beyond_what_the_gang_holds_and_does_not_use() -> None
     facts = replace(facts, active=[gang for gang in [active_gang(growing.record, is_silent=False)] if gang])
     (grant,) = incremental.run(decide_in_steps([growing], facts, snapshots))
     assert (grant.pods, grant.amounts) == ((pod,), CPU)
+
+
+def test_gang_that_gives_up_surplus_pods_is_granted_none_in_their_place() -> None:
+    grown = run_steps.grant(ray(), CPU * 2, None, "2 pods", at(90)).after
+    given = Shrinking((PodRef("team-a", "ray-9", "uid-9"),), CPU, "uid-of-another")
+    shrinking = run_steps.give_up(grown, given, Reason.FAIR_SHARE, "1 surplus pod", at(95)).after
+    # The first pod is within what it keeps: it is no growth.
+    message = "1 more pod waits (cpu 1): its surplus pods give way to another gang"
+    left = GrowthRequest(1, CPU, at(200), "GivesWay", message)
+    assert Hub().decide({shrinking: 2}) == [Grant(shrinking, (), CPU * 2, left)]
 
 
 def test_gang_without_gated_pods_asks_for_nothing_any_more() -> None:
