@@ -34,8 +34,10 @@ from dispatcher.cli.wrong_values import in_words
 if TYPE_CHECKING:
     from dispatcher.settings import Settings
 
-FEW_COLLECTIONS = 50_000
-"""New objects between two collections of garbage in a command: as many as its imports make."""
+FEW_COLLECTIONS = 200_000
+"""New objects between two collections of garbage in a command: more than the 125,000 that its imports make."""
+USUAL_COLLECTIONS = gc.get_threshold()
+"""The same of the interpreter, in three generations."""
 
 
 class Commands(TyperGroup):
@@ -186,6 +188,7 @@ def run(
     from dispatcher import app  # as in `migrate`
 
     gc.freeze()  # else the first collection looks at all of them
+    gc.set_threshold(*USUAL_COLLECTIONS)  # a process that lives on, unlike a command
     gc.enable()
     asyncio.run(app.run(settings, kinds))
 
@@ -197,7 +200,6 @@ def main() -> None:
 
 def kubectl_plugin() -> None:
     """Run a command of `kubectl aw`, as kubectl runs the program `kubectl-aw`."""
-    gc.set_threshold(FEW_COLLECTIONS)  # imported objects live on, and a command ends soon
     _run(plugin, "kubectl aw")
 
 
@@ -207,6 +209,7 @@ def complete_kubectl_plugin() -> None:
 
 
 def _run(program: typer.Typer, name: str) -> None:
+    gc.set_threshold(FEW_COLLECTIONS)  # imported objects live on, and a command ends soon
     # The process ends: to look through all imported objects for garbage once more takes a sixth of its time.
     atexit.register(gc.freeze)
     # Amounts are integers, and numpy multiplies no matrices here: starting threads for that costs 0.06 s of a start.

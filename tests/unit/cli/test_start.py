@@ -160,3 +160,31 @@ def test_no_garbage_is_collected_when_a_command_has_ended(entry: str) -> None:
     command = [sys.executable, "-c", statement, "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)  # noqa: S603  # our own
     assert done.stdout.splitlines()[-1] == "True"
+
+
+COLLECTED = """
+import gc
+from dispatcher.__main__ import {entry}
+def count(phase, information):
+    collections.append(phase)
+collections = []
+gc.callbacks.append(count)
+gc.freeze = lambda: print(len(collections))
+{entry}()
+"""
+"""Prints the collections until the command has ended, when it calls `gc.freeze`."""
+
+
+@pytest.mark.parametrize("entry", ["main", "kubectl_plugin"])
+def test_imports_of_a_command_cause_no_collection_of_garbage(entry: str) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        COLLECTED.format(entry=entry),
+        "explain",
+        "train",
+        "--database-url",
+        NOWHERE,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603  # our own
+    assert (done.stdout, done.returncode) == ("0\n", 3), done.stderr
