@@ -6,16 +6,22 @@ from typing import Any
 
 import pytest
 
-from dispatcher.api.names import QUEUES_PATH
+from dispatcher.api.names import QUEUE_LABEL, QUEUES_PATH
 from dispatcher.kube.client import MERGE_PATCH
 from tests.cluster.dispatch_queues import Declare
-from tests.cluster.growing import scale, until_gated
+from tests.cluster.growing import scale, until_gated, workers
 from tests.cluster.manifests import appwrapper, autoscaling, item, job
 from tests.cluster.outcomes import rows
 from tests.cluster.world import World
 
 Json = dict[str, Any]
 GPU = "nvidia.com/gpu"
+
+
+def labelled(queue: str, manifest: Json) -> Json:
+    """The AppWrapper with the label that names its queue."""
+    manifest["metadata"]["labels"] = {QUEUE_LABEL: queue}
+    return manifest
 
 
 async def change(world: World, queue: str, **spec: object) -> None:
@@ -100,3 +106,40 @@ async def test_growth_waits_for_a_gang_of_its_queue_that_was_queued_before(
     await until_gated(world, "ray", running=2, gated=0)
     told = "SELECT count(*) AS of_it FROM history.timeline WHERE name = 'ray' AND cause IN ('granted', 'growth-waits')"
     assert await rows(world, told) == [{"of_it": 2}]
+
+
+async def test_surplus_gives_way_to_a_gang_and_comes_back_once_that_is_gone(
+    world: World, declare: Declare
+) -> None:
+    """The guest's gang goes on without a worker; its owner's pods are made once that worker is gone."""
+    await declare("org")
+    reclaiming = {"reclaim": "Any"}
+    await declare("owner", parent="org", resources={GPU: {"nominalQuota": 2}}, preemption=reclaiming)
+    await declare("guest", parent="org", resources={GPU: {"nominalQuota": 1}})
+    await world.start_dispatcher()
+    await world.create(labelled("guest", appwrapper("ray", item(autoscaling("ray", gpu="1")))))
+    await world.until_state("ray", "Running")
+    await scale(world, "ray", 3)
+    await until_gated(world, "ray", running=3, gated=0)
+    before = {each["metadata"]["uid"] for each in await workers(world, "ray")}
+
+    own = job("own", 1)
+    own["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {GPU: "1"}}
+    await world.create(labelled("owner", appwrapper("own", item(own))))
+    await world.until_state("own", "Running")
+    await until_gated(world, "ray", running=2, gated=1)
+    assert len(before & {each["metadata"]["uid"] for each in await workers(world, "ray")}) == 2
+    status = ((await world.get("AppWrapper", "ray")) or {})["status"]
+    assert (status["state"], status["held"][GPU]) == ("Running", "2")
+
+    told = await rows(
+        world,
+        "SELECT reason, message FROM history.timeline WHERE name = 'ray' AND cause = 'surplus-preempted'",
+    )
+    assert [each["reason"] for each in told] == ["QuotaReclaimed"]
+    expected = f"1 surplus pod preempted for {world.namespace}/own (queue owner, priority 0): "
+    assert told[0]["message"].startswith(expected)
+    assert "preempted" not in await world.causes("ray")
+
+    await world.delete("own")
+    await until_gated(world, "ray", running=3, gated=0)
