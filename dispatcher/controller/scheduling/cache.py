@@ -227,7 +227,9 @@ class Cache:
         attempt = record.attempt if record.holds_capacity else None
         cluster = attempt.cluster if attempt and not attempt.awaits_capacity else None
         charged = self._charged.get(record.uid)
-        charge = (cluster, record.grown) if cluster is not None else None
+        # The room of pods that are given up is free once they are gone.
+        grown = attempt.shrinking.growth if attempt and attempt.shrinking else record.grown
+        charge = (cluster, grown) if cluster is not None else None
         if charged == charge:
             return
         if charged is not None:
@@ -236,5 +238,5 @@ class Cache:
             del self._charged[record.uid]
         if charge is not None and charge[0] in self._ledgers and record.attempt is not None:
             ledger, assignment = self._ledgers[charge[0]], record.attempt.assignment
-            ledger.reserve(record.uid, record.gang, assignment, record.grown)
+            ledger.reserve(record.uid, record.gang, assignment, grown)
             self._charged[record.uid] = charge

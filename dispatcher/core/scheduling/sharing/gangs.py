@@ -51,13 +51,15 @@ class PendingGang(_RecordedGang):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a gang: one surplus `pod`, or the rest of the gang without its surplus pods (None).
+    """A part of a gang: the gang without its surplus (no `name`), or a part of its surplus.
 
-    Its removal frees `charge` in the queues of the gang, and `held` in its cluster.
+    A part of the surplus is one `pod`, or the charge of pods that are gone already (no pod). Its removal frees `charge`
+    in the queues of the gang, and `held` in its cluster.
     """
 
     charge: Resources
     held: Resources
+    name: str = ""
     pod: SurplusPod | None = None
 
 
@@ -80,15 +82,15 @@ class ActiveGang(_RecordedGang):
 
     @property
     def uid(self) -> str:
-        """The uid of its AppWrapper; that of a surplus pod has the uid of the pod as well."""
-        if self.part is None or self.part.pod is None:
+        """The uid of its AppWrapper; that of a part of its surplus has the name of the part as well."""
+        if self.part is None or not self.part.name:
             return self.record.uid
-        return f"{self.record.uid}/{self.part.pod.uid}"
+        return f"{self.record.uid}/{self.part.name}"
 
     @property
     def is_surplus(self) -> bool:
-        """True for a surplus pod of a gang."""
-        return self.part is not None and self.part.pod is not None
+        """True for a part of a gang's surplus."""
+        return self.part is not None and bool(self.part.name)
 
     @property
     def charge(self) -> Resources:
@@ -105,9 +107,9 @@ class ActiveGang(_RecordedGang):
     def demand(self) -> Resources:
         """The amounts that it takes of its cluster for its demand, which may be less than its queues are charged with.
 
-        While it awaits capacity it takes none. A surplus pod takes what its removal frees.
+        While it awaits capacity it takes none. A part of the surplus takes what its removal frees.
         """
-        if self.part is not None and self.part.pod is not None:
+        if self.part is not None and self.part.name:
             return self.part.held
         return NOTHING if self.awaits_capacity else self.record.gang.in_cluster(self.cluster).demand
 

@@ -1,8 +1,8 @@
 """Surplus: the pods of a running gang that can be taken from it, so that the gang itself is not preempted.
 
 A gang that grows by grants has surplus pods: admitted pods beyond its base gang. A cycle sees such a gang as parts: one
-for each surplus pod, and the rest. A search for victims takes parts as it takes gangs. The part of a pod that the gang
-gives up already is leaving.
+for each surplus pod, and the rest. A search for victims takes parts as it takes gangs. What the gang gives up already
+is leaving: the pods, and the charge of those that are gone until the gang is charged anew.
 
 Each part has what its removal frees at least, if the pods go in their order: a demand may be declared larger than the
 requests of its pods, and then the last surplus pods free less than they request.
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from dispatcher.core.model.growth import PodRef, SurplusPod
+from dispatcher.core.model.growth import PodRef, Shrinking, SurplusPod
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, Part
@@ -42,32 +42,60 @@ def in_parts(gangs: Iterable[ActiveGang], surplus: Mapping[str, Surplus]) -> lis
     """These gangs; those with surplus (by uid) in parts, the surplus pods first, in the order in which they go."""
     found: list[ActiveGang] = []
     for gang in gangs:
-        known = surplus.get(gang.uid)
-        if known is None or gang.is_leaving or gang.is_fixed:
+        known = surplus.get(gang.uid, NO_SURPLUS)
+        if gang.is_leaving or gang.is_fixed or not (known.pods or _shrinking(gang.record)):
             found.append(gang)
         else:
             found += _parts(gang, known)
     return found
 
 
+def _shrinking(record: Record) -> Shrinking | None:
+    return record.attempt.shrinking if record.attempt else None
+
+
 def _parts(gang: ActiveGang, surplus: Surplus) -> list[ActiveGang]:
-    record, shrinking = gang.record, gang.record.attempt.shrinking if gang.record.attempt else None
-    leaving = {pod.uid for pod in shrinking.pods} if shrinking else set()
-    charge, held = record.charge, record.held
-    left = record.held.highest(surplus.admitted)
-    admitted, placed = surplus.admitted, record.placed_gang.demand
-    found = []
-    for pod in sorted(surplus.pods, key=lambda each: each.uid not in leaving):
-        freed = placed.highest(admitted) - placed.highest(admitted - pod.requests)
-        admitted, left = admitted - pod.requests, left - freed
-        of_charge = (charge - record.gang.demand.highest(left)).positive_part()
-        of_held = (held - placed.highest(left)).positive_part()
-        if not of_charge and not of_held:
-            continue
-        charge, held = charge - of_charge, held - of_held
-        part = Part(of_charge, of_held, pod)
-        found.append(replace(gang, part=part, is_leaving=pod.uid in leaving))
-    return [*found, replace(gang, part=Part(charge, held))] if found else [gang]
+    leaving = {pod.uid for pod in shrinking.pods} if (shrinking := _shrinking(gang.record)) else frozenset()
+    rest = _Rest(gang.record, surplus.admitted)
+    found = [
+        replace(gang, part=rest.without(pod), is_leaving=True) for pod in surplus.pods if pod.uid in leaving
+    ]
+    if gone := rest.without_gone():
+        found.append(replace(gang, part=gone, is_leaving=True))
+    others = (rest.without(pod) for pod in surplus.pods if pod.uid not in leaving)
+    found += [replace(gang, part=part) for part in others if part.charge or part.held]
+    return [*found, replace(gang, part=Part(rest.charge, rest.held))] if found else [gang]
+
+
+class _Rest:
+    """What is left of a gang while its surplus pods are taken from it one by one."""
+
+    def __init__(self, record: Record, admitted: Resources) -> None:
+        self._record = record
+        self._admitted = admitted
+        self._taken = record.held.highest(admitted)
+        self.charge, self.held = record.charge, record.held
+
+    def without(self, pod: SurplusPod) -> Part:
+        """The part of one more pod."""
+        placed = self._record.placed_gang.demand
+        admitted, self._admitted = self._admitted, self._admitted - pod.requests
+        self._taken -= placed.highest(admitted) - placed.highest(self._admitted)
+        held = (self.held - placed.highest(self._taken)).positive_part()
+        self.held -= held
+        return Part(self._charge_freed(self._taken), held, pod.uid, pod)
+
+    def without_gone(self) -> Part | None:
+        """The charge that is left of given up pods that are gone, None if there is none; their room is free."""
+        if _shrinking(self._record) is None:
+            return None
+        charge = self._charge_freed(self._record.allowed)
+        return Part(charge, NOTHING, "gone") if charge else None
+
+    def _charge_freed(self, held: Resources) -> Resources:
+        freed = (self.charge - self._record.gang.demand.highest(held)).positive_part()
+        self.charge -= freed
+        return freed
 
 
 def by_gang(gangs: Iterable[ActiveGang]) -> dict[str, list[ActiveGang]]:
@@ -91,7 +119,7 @@ def with_surplus(taken: Iterable[ActiveGang], parts: Mapping[str, Iterable[Activ
 
 def given_up(record: Record, parts: Iterable[ActiveGang]) -> GivenUp:
     """What a gang gives up with these surplus parts, and with those that it gives up already."""
-    shrinking = record.attempt.shrinking if record.attempt else None
+    shrinking = _shrinking(record)
     pods, growth = (shrinking.pods, shrinking.growth) if shrinking else ((), record.grown)
     for gang in parts:
         part = gang.part

@@ -15,7 +15,7 @@ from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.growth import PodRef, Shrinking
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Growth, Phase
-from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.scheduling.capacity import FitMode
 from dispatcher.core.scheduling.cycle import Preempting
 from dispatcher.core.scheduling.scenario import parse_scenario
@@ -150,6 +150,9 @@ def test_no_surplus_pod_is_preempted_in_vain() -> None:
 # --- the changes that follow ------------------------------------------------------------------------------------
 
 
+WORLD = TEAMS.format(sharing="Priority", running=GROWN.strip(), pods="[]", within="Never")
+
+
 def gpus(count: int) -> Resources:
     return Resources({"gpu": count})
 
@@ -204,6 +207,21 @@ def test_pods_that_a_gang_gives_up_leave_and_more_of_it_may_follow() -> None:
     ]
     given = given_up(record, parts[1:2])
     assert ([pod.name for pod in given.pods], given.growth) == (["ray/1/0", "ray/1/1"], gpus(1))
+
+
+def test_given_up_pods_that_are_gone_leave_until_the_gang_is_charged_anew() -> None:
+    """Else the gang that they gave way to would lack quota for a moment, and preempt the rest."""
+    (ray, *_) = parse_scenario({**yaml.safe_load(WORLD), "pending": []}).running
+    assert ray.active is not None
+    record = ray.active.record
+    assert record.attempt is not None
+    given = Shrinking((PodRef("default", "gone", "gone"),), gpus(2), "other")
+    gang = replace(ray.active, record=replace(record, attempt=replace(record.attempt, shrinking=given)))
+    for surplus in ({}, {"ray": Surplus(gpus(4), ray.surplus.pods[1:])}):
+        parts = in_parts([gang], surplus)
+        assert [(each.uid, each.charge) for each in parts if each.is_leaving] == [("ray/gone", gpus(1))]
+        assert sum_of(each.charge for each in parts) == gang.charge
+    assert not parts[0].demand
 
 
 def test_declared_demand_beyond_the_pods_is_not_freed_by_surplus() -> None:

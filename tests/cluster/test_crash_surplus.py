@@ -1,0 +1,115 @@
+"""Killed before and after every commit and API write while surplus gives way: one pod goes, and the gang goes on.
+
+A gang has grown by one pod. An urgent gang takes its quota, ends, and the gang grows again. The dispatcher is killed at
+one point of that, in the next turn at a later one, until there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from dispatcher.core.model.record import Phase
+from tests.cluster.dispatch_queues import Declare
+from tests.cluster.growing import scale, until_gated, workers
+from tests.cluster.manifests import appwrapper, autoscaling, item, job
+from tests.cluster.mortal import Mortal, Strike, When, sweep
+from tests.cluster.wires import Life, lives, wires_of
+from tests.cluster.world import World
+
+pytestmark = pytest.mark.sweep
+
+HALVES = pytest.mark.parametrize("first", [1, 2])
+"""Each test strikes at every second point, from another one on."""
+GPU = "nvidia.com/gpu"
+
+
+@pytest.fixture
+async def mortal(world: World, declare: Declare) -> AsyncIterator[Mortal]:
+    """A dispatcher to be killed, with quota for the gang and one more pod."""
+    await declare(
+        "default", resources={GPU: {"nominalQuota": 2}}, preemption={"withinQueue": "LowerPriority"}
+    )
+    async with wires_of(world) as wires:
+        mortal = Mortal(wires)
+        await mortal.start()
+        yield mortal
+
+
+class Breath:
+    """The gang that grows, and one urgent gang for each turn."""
+
+    def __init__(self, mortal: Mortal) -> None:
+        self._mortal = mortal
+        self._world = mortal.wires.world
+        self._turns = 0
+        self._base: set[str] = set()
+
+    async def start(self) -> None:
+        """Begin with the gang, and let it grow by one pod."""
+        await self._world.create(appwrapper("ray", item(autoscaling("ray", gpu="1"))))
+        await self._world.until_state("ray", "Running")
+        self._base = {each["metadata"]["uid"] for each in await workers(self._world, "ray")}
+        await scale(self._world, "ray", 2)
+        await until_gated(self._world, "ray", running=2, gated=0)
+
+    async def turn(self) -> None:
+        """In and out, whatever happens to the dispatcher, and check what has become of both."""
+        urgent = f"urgent-{self._turns:03}"
+        wanted = job(urgent)
+        wanted["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {GPU: "1"}}
+        await self._world.create(appwrapper(urgent, item(wanted), priority=10))
+        await self._world.until_state(urgent, "Running")
+        await until_gated(self._world, "ray", running=1, gated=1)
+        await self._world.delete(urgent)
+        await until_gated(self._world, "ray", running=2, gated=0)
+        await self._world.until_history(urgent, "released")
+        self._mortal.spare()
+        self._turns += 1
+        await self._check(urgent)
+
+    async def _check(self, urgent: str) -> None:
+        """The gang gave up one pod in each turn, and the pods of its base gang run since the beginning."""
+        known = await lives(self._world.database_url)
+        ray = known["ray"]
+        assert (ray.phase, ray.steps.count("surplus-preempted")) == (Phase.RUNNING, self._turns)
+        assert not {"grew", "evicted", "preempted"} & set(ray.steps)
+        ran = ("dispatched", "created", "pods-running")
+        assert known[urgent] == Life(Phase.DELETED, ("submitted", "preempting", *ran, "deleted", "released"))
+        assert self._base < {each["metadata"]["uid"] for each in await workers(self._world, "ray")}
+
+
+@pytest.fixture
+async def breath(mortal: Mortal) -> Breath:
+    """The gang after it grew."""
+    breath = Breath(mortal)
+    await breath.start()
+    return breath
+
+
+@HALVES
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("when", When)
+async def test_killed_at_every_commit_while_surplus_gives_way(
+    mortal: Mortal, breath: Breath, when: When, first: int
+) -> None:
+    async def arm(nth: int) -> Strike:
+        return mortal.at_change(nth, when)
+
+    # The urgent gang is submitted, dispatched, created, runs, is deleted and released; the preemption is one commit;
+    # the gang shrinks and is granted the pod again.
+    assert await sweep(arm, breath.turn, first, every=2) >= 4
+
+
+@HALVES
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("when", When)
+async def test_killed_at_every_write_while_surplus_gives_way(
+    mortal: Mortal, breath: Breath, when: When, first: int
+) -> None:
+    async def arm(nth: int) -> Strike:
+        return mortal.at_write(nth, when)
+
+    # The pod is deleted, the Job created and deleted, a gate removed; statuses and Events between them.
+    assert await sweep(arm, breath.turn, first, every=2) >= 2
