@@ -78,7 +78,7 @@ class QueueCycles:
         surplus = self._cache.surplus()
         gangs, known, found = self._in_parts
         if gangs is not self._active or known != surplus:
-            found = in_parts(self._active, surplus) if surplus else self._active
+            found = in_parts(self._active, surplus)
             self._in_parts = self._active, surplus, found
         return found
 
