@@ -24,7 +24,7 @@ from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.lifecycle.decision import retry_pause
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS
-from dispatcher.core.model.growth import GrowthRequest
+from dispatcher.core.model.growth import GrowthRequest, PodRef, Shrinking
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import ACTIVE, HOLDING, Change, Condition, ObjectRef, Pending, Phase, Record
 from dispatcher.core.scheduling.ordering import is_eligible
@@ -189,9 +189,22 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
         self.commit(run_steps.grant(self.record, demand * pods, None, "more pods", self.later()))
         assert self.record.charge == demand * (1 + pods)
 
+    @may_only(*ACTIVE)
+    @rule(keeps=st.sampled_from([0, 1]))
+    def gives_up_surplus_pods(self, keeps: int) -> None:
+        demand, charge = self.record.gang.demand, self.record.charge
+        growth = self.record.grown - (self.record.grown - demand * keeps).positive_part()
+        given = Shrinking((PodRef("default", "w", "uid-of-w"),), growth, "uid-of-other")
+        reason = Reason.QUOTA_RECLAIMED
+        self.commit(run_steps.give_up(self.record, given, reason, "1 surplus pod", self.later()))
+        assert self.record.charge == charge
+        assert self.record.allowed.fits_in(self.record.held)
+
     @invariant()
-    def growth_waits_only_while_it_is_active(self) -> None:
-        assert self.record.growth_request is None or self.record.phase in ACTIVE
+    def growth_waits_and_shrinks_only_while_it_is_active(self) -> None:
+        attempt = self.record.attempt
+        is_growing = attempt is not None and (attempt.growth_request or attempt.shrinking)
+        assert not is_growing or self.record.phase in ACTIVE
 
     @may_only(*ACTIVE)
     @rule(done=st.sampled_from([{0}, {1}, {0, 1}]))
