@@ -9,30 +9,39 @@ import atexit
 import gc
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 
 from dispatcher import errors
-from dispatcher.cli import (
-    clusters,
-    completion,
-    demand,
-    explain,
-    history,
-    plan,
-    queues,
-    release,
-    running,
-    verbs,
-)
-from dispatcher.cli.query import EXIT_CODES
+from dispatcher.cli import completion
+from dispatcher.cli.examples import EXIT_CODES
 from dispatcher.cli.release import Version
 from dispatcher.cli.wrong_values import in_words
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from dispatcher.settings import Settings
+
+SERVICE: Final = ("migrate", "run")
+"""The commands of `dispatcher` that are here."""
+MODULES: Final[Mapping[str, Sequence[str]]] = {
+    "clusters": ("clusters",),
+    "queues": ("queues",),
+    "history": ("queue", "show", "history", "usage", "waits", "sql"),
+    "running": ("running", "nodes"),
+    "verbs": ("hold", "release", "priority", "cancel", "wait", "submit", "logs"),
+    "explain": ("explain", "would"),
+    "demand": ("demand",),
+    "plan": ("plan",),
+    "release": ("crds",),
+}
+"""The modules of `dispatcher.cli` with commands, in the order of the help, and the names of these commands."""
+PLUGIN: Final = ("history", "running", "verbs", "clusters", "queues", "explain", "demand", "plan")
+"""The modules of `kubectl aw`, likewise."""
 
 FEW_COLLECTIONS = 200_000
 """New objects between two collections of garbage in a command: more than the 125,000 that its imports make."""
@@ -51,43 +60,6 @@ class Commands(TyperGroup):
             error.message = in_words(error) or error.message.removeprefix("Value error, ")
             raise
 
-
-commands = typer.Typer(
-    name="dispatcher",
-    cls=Commands,
-    help="Queues AppWrappers in Postgres and creates their wrapped objects only when the whole gang fits.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # rich would read text in brackets as markup and not show it
-)
-commands.add_typer(clusters.commands)
-commands.add_typer(queues.commands)
-commands.add_typer(history.commands)
-commands.add_typer(running.commands)
-commands.add_typer(verbs.commands)
-commands.add_typer(explain.commands)
-commands.add_typer(demand.commands)
-commands.add_typer(plan.commands)
-commands.add_typer(release.commands)
-
-plugin = typer.Typer(
-    name="kubectl aw",
-    cls=Commands,
-    help="Shows AppWrappers: the pending queue, running gangs, nodes, history and usage.",
-    epilog=EXIT_CODES,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-plugin.add_typer(history.commands)
-plugin.add_typer(running.commands)
-plugin.add_typer(verbs.commands)
-plugin.add_typer(clusters.commands)
-plugin.add_typer(queues.commands)
-plugin.add_typer(explain.commands)
-plugin.add_typer(demand.commands)
-plugin.add_typer(plan.commands)
 
 DatabaseUrl = Annotated[
     str | None,
@@ -111,13 +83,10 @@ LogFormat = Annotated[
 ]
 
 
-@commands.callback()
-@plugin.callback()
 def options(version: Version = False) -> None:
     """Parse the options of the program itself; `--version` prints and exits."""
 
 
-@commands.command()
 def migrate(
     database_url: DatabaseUrl = None, log_level: LogLevel = None, log_format: LogFormat = None
 ) -> None:
@@ -140,7 +109,6 @@ def migrate(
             typer.echo(f"{statement.strip()};", err=True)
 
 
-@commands.command()
 def run(
     database_url: DatabaseUrl = None,
     kubeconfig: Annotated[
@@ -193,22 +161,69 @@ def run(
     asyncio.run(app.run(settings, kinds))
 
 
+def dispatcher_program(words: Sequence[str] = ()) -> typer.Typer:
+    """The program `dispatcher`, with the command that is the first of the words, else with all commands."""
+    program = typer.Typer(
+        name="dispatcher",
+        cls=Commands,
+        help="Queues AppWrappers in Postgres and creates their wrapped objects only when the whole gang fits.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # rich would read text in brackets as markup and not show it
+    )
+    program.callback()(options)
+    program.command()(migrate)
+    program.command()(run)
+    if not (words and words[0] in SERVICE):
+        _add_commands(program, tuple(MODULES), words)
+    return program
+
+
+def plugin_program(words: Sequence[str] = ()) -> typer.Typer:
+    """The program `kubectl aw`, likewise."""
+    program = typer.Typer(
+        name="kubectl aw",
+        cls=Commands,
+        help="Shows AppWrappers: the pending queue, running gangs, nodes, history and usage.",
+        epilog=EXIT_CODES,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    program.callback()(options)
+    _add_commands(program, PLUGIN, words)
+    return program
+
+
+def _add_commands(program: typer.Typer, modules: Sequence[str], words: Sequence[str]) -> None:
+    """Add the commands of the modules, but only those of one module if it has the command that is the first word.
+
+    The modules of other commands would take 0.03 s of each command. Help, and the message about a command that does not
+    exist, need all.
+    """
+    first = words[0] if words else ""
+    for each in [name for name in modules if first in MODULES[name]] or modules:
+        program.add_typer(import_module(f"dispatcher.cli.{each}").commands)
+
+
 def main() -> None:
     """Run a command of `dispatcher`; a `DispatcherError` becomes one line on stderr and an exit code."""
-    _run(commands, "dispatcher")
+    _run(dispatcher_program, "dispatcher")
 
 
 def kubectl_plugin() -> None:
     """Run a command of `kubectl aw`, as kubectl runs the program `kubectl-aw`."""
-    _run(plugin, "kubectl aw")
+    _run(plugin_program, "kubectl aw")
 
 
 def complete_kubectl_plugin() -> None:
     """Print completions of `kubectl aw`, as kubectl runs the program `kubectl_complete-aw`."""
-    completion.complete(plugin, sys.argv[1:])
+    words = sys.argv[1:]
+    completion.complete(plugin_program(words[:-1]), words)  # the last word is being typed
 
 
-def _run(program: typer.Typer, name: str) -> None:
+def _run(program: Callable[[Sequence[str]], typer.Typer], name: str) -> None:
     gc.set_threshold(FEW_COLLECTIONS)  # imported objects live on, and a command ends soon
     # The process ends: to look through all imported objects for garbage once more takes a sixth of its time.
     atexit.register(gc.freeze)
@@ -217,7 +232,7 @@ def _run(program: typer.Typer, name: str) -> None:
     # Pydantic reads the metadata of every installed package to look for plugins, and there are none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
-        program(prog_name=name)
+        program(sys.argv[1:])(prog_name=name)
     except errors.DispatcherError as error:
         sys.stderr.write(f"{name}: {error}\n")
         raise SystemExit(error.exit_code if isinstance(error, errors.CommandFailed) else 1) from error

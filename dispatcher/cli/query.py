@@ -18,7 +18,7 @@ import typer
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli import coroutines
 from dispatcher.cli.durations import NotWritten, duration, moment
-from dispatcher.cli.examples import examples
+from dispatcher.cli.examples import EXIT_CODES, examples
 from dispatcher.cli.options import namespace_option
 from dispatcher.cli.output import Column, Shape, as_csv, as_json, as_table, put, terminal_width, written_as
 from dispatcher.errors import CommandFailed, SettingsError, StoreUnavailable, TryAgain
@@ -28,17 +28,6 @@ TIMEOUT: Final = timedelta(seconds=30)
 SHORTEST_TIMEOUT: Final = timedelta(milliseconds=1)
 LONGEST_TIMEOUT: Final = timedelta(days=1)
 """A running query keeps Postgres from vacuuming the rows that the dispatcher has replaced."""
-EXIT_CODES: Final = "\n".join(
-    (
-        "\b",
-        "Exit codes:",
-        "  0  answered, even if the result is empty",
-        "  1  failed: a refused query, an unknown name",
-        "  2  wrong usage",
-        "  3  the database or the hub did not answer in time: try again",
-        "",
-    )
-)
 
 Found = TypeVar("Found")
 

@@ -12,7 +12,7 @@ import pytest
 import typer.core
 import typer.main
 
-from dispatcher.__main__ import commands, plugin
+from dispatcher.__main__ import dispatcher_program, plugin_program
 from dispatcher.settings import Settings
 from testbed.past import past_database
 from tests.postgres.changes import rows_of
@@ -20,7 +20,10 @@ from tests.screens import OF_DATABASE, golden, of_database, screen_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "history.md").read_text(encoding="utf-8")
-PROGRAMS = {"dispatcher": typer.main.get_command(commands), "kubectl aw": typer.main.get_command(plugin)}
+PROGRAMS = {
+    "dispatcher": typer.main.get_command(dispatcher_program()),
+    "kubectl aw": typer.main.get_command(plugin_program()),
+}
 TYPED = re.findall(r"(?:^\$ |`|^)(dispatcher|kubectl aw) ([^`\n]*)", PAGE, re.MULTILINE)
 
 

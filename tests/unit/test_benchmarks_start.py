@@ -9,7 +9,7 @@ import pytest
 import typer.main
 
 from benchmarks.start import COMMANDS, Result, Start, as_table, too_slow
-from dispatcher.__main__ import plugin
+from dispatcher.__main__ import plugin_program
 
 
 def words_of(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:  # noqa: ANN401  # typer's copy of click has no public types
@@ -22,7 +22,7 @@ def words_of(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ..
 
 def test_every_command_is_measured() -> None:
     measured = {tuple(each[:length]) for each in COMMANDS for length in (1, 2)}
-    assert set(words_of(typer.main.get_command(plugin))) - measured == set()
+    assert set(words_of(typer.main.get_command(plugin_program()))) - measured == set()
 
 
 STARTS = (

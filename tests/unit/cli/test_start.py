@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 
 import pytest
+import typer.core
+import typer.main
+
+from dispatcher.__main__ import MODULES, SERVICE, dispatcher_program, plugin_program
 
 LIBRARIES = (
     "aiohttp",
@@ -140,6 +145,32 @@ def test_command_without_coroutines_imports_no_event_loop(words: list[str]) -> N
 )
 def test_command_that_reads_no_gang_imports_no_records(words: list[str]) -> None:
     assert "dispatcher.core.model.record" not in modules(PARSED.format(words=", ".join(map(repr, words))))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_command_imports_no_module_of_another_command(module: str) -> None:
+    words = [MODULES[module][0], "--help"]
+    found = modules(PARSED.format(words=", ".join(map(repr, words))))
+    assert {each for each in MODULES if f"dispatcher.cli.{each}" in found} <= {"release", module}
+
+
+@pytest.mark.parametrize("program", [dispatcher_program, plugin_program])
+def test_first_word_selects_the_commands_of_its_module(
+    program: Callable[[Sequence[str]], typer.Typer],
+) -> None:
+    every = names_of(program([]))
+    assert names_of(program(["--version"])) == every
+    assert names_of(program(["no-command"])) == every
+    selected = {frozenset(names_of(program([name, "--help"])) - {*SERVICE}) for name in every}
+    assert selected <= {frozenset(names) for names in (*MODULES.values(), ())}
+    assert frozenset.union(*selected) == every - {*SERVICE}
+
+
+def names_of(program: typer.Typer) -> set[str]:
+    """The names of the commands of a program."""
+    command = typer.main.get_command(program)
+    assert isinstance(command, typer.core.TyperGroup)
+    return set(command.commands)
 
 
 def test_dispatcher_that_runs_does_not_import_what_migrates() -> None:
