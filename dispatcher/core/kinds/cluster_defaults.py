@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.core.kinds.demand import Charge
 from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, PodDefaults, largest, with_defaults
+
+if TYPE_CHECKING:  # who reads the snapshot of the leader needs only the survey
+    from dispatcher.api.appwrapper import AppWrapperSpec
+    from dispatcher.core.kinds.demand import Charge
 
 MOST_SMALLER: Final = 8
 """Different defaults of clusters for which a demand is derived; in clusters with others the largest counts."""

@@ -14,11 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import is_not
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.core.kinds.server_fields import is_pod_template
 from dispatcher.core.model.quantity import QuantityError, amount
+
+if TYPE_CHECKING:
+    from dispatcher.api.appwrapper import AppWrapperSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,12 @@ Source: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.spec_errors import joined
+
+if TYPE_CHECKING:
+    from dispatcher.api.appwrapper import AppWrapperSpec
 
 STATUS: Final = "status"
 

@@ -98,6 +98,11 @@ def test_explanations_import_neither_a_library_of_kubernetes_nor_one_of_sql(word
     assert found <= {*TYPER, "numpy", "psycopg", "yaml"}
 
 
+def test_estimated_starts_need_no_parser_of_specs() -> None:
+    found = modules("import dispatcher.store.snapshot_reader, dispatcher.core.scheduling.estimate_words")
+    assert not {"dispatcher.api.schema", "dispatcher.core.kinds.demand", "pydantic"} & found
+
+
 def test_author_is_asked_for_without_a_library_of_kubernetes() -> None:
     assert imported("import dispatcher.cli.author_client, dispatcher.kube.user_client") == {
         "numpy",
