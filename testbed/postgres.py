@@ -7,7 +7,9 @@ stopped; a container of the image of `DISPATCHER_TEST_POSTGRES_IMAGE`; the progr
 system user, changes the modes of parent folders and outlives a killed parent.
 
 An embedded server keeps everything in one new folder, listens only on a unix socket there, and is removed with its
-folder when its owner ends. Its data may be lost: nothing is ever flushed to disk.
+folder when its owner ends. Its data may be lost: nothing is ever flushed to disk. The folder of `postgres_server` is in
+memory where there is room: a copy of a template is 400 new files, which take a file system on disk ten times the
+processor time.
 """
 
 from __future__ import annotations
@@ -46,6 +48,9 @@ FOLDER_PREFIX: Final = "aw-pg-"
 UNPRIVILEGED: Final = "nobody"
 SUPERUSER: Final = "postgres"
 START_SECONDS: Final = 20.0
+MEMORY: Final = Path("/dev/shm")  # noqa: S108  # each server makes a private folder in it
+MEMORY_BYTES: Final = 2**31
+"""Free memory that a server's folder may be put in: the tests of one worker fill a tenth of it."""
 LONGEST_SOCKET_PATH: Final = 100
 """The system's limit is 107 bytes with the final zero; macOS has 103."""
 
@@ -96,8 +101,17 @@ def postgres_server(supervisor: Supervisor | None = None) -> Iterator[PostgresSe
         with container(image, SUPERUSER, SETTINGS) as url:
             yield NamedPostgres(url)
     else:
-        with EmbeddedPostgres(supervisor) as embedded:
+        with EmbeddedPostgres(supervisor, parent=memory_folder()) as embedded:
             yield embedded
+
+
+def memory_folder(folder: Path = MEMORY, needed: int = MEMORY_BYTES) -> Path | None:
+    """The folder for files in memory; None where there is none or fewer bytes are free: in a container it is small."""
+    try:
+        room = os.statvfs(folder)
+    except OSError:
+        return None
+    return folder if room.f_bavail * room.f_frsize >= needed else None
 
 
 def _image() -> str | None:
@@ -118,7 +132,8 @@ class EmbeddedPostgres:
     """A Postgres process; use as a context manager, or `start` and `close`.
 
     Without a supervisor it creates one, so that it ends with its owner, even after SIGKILL. `binaries` is the folder of
-    the server's programs, by default `server_binaries`.
+    the server's programs, by default `server_binaries`. `parent` is where its folder is made if the server's user may
+    enter it, by default the system's temporary folder.
     """
 
     def __init__(
@@ -127,13 +142,14 @@ class EmbeddedPostgres:
         database: str = SUPERUSER,
         binaries: Path | None = None,
         port: int = PORT,
+        parent: Path | None = None,
     ) -> None:
         self._binaries = binaries or server_binaries()
         self._port = port
         self._user = UNPRIVILEGED if os.geteuid() == 0 else None
         self._database = database
         self._stack = contextlib.ExitStack()
-        self._folder = self._stack.enter_context(_fresh_folder(self._user))
+        self._folder = self._stack.enter_context(_fresh_folder(self._user, parent))
         if self._user is not None and not _may_enter(self._binaries, self._user):
             self._binaries = _copy_wheel(self._binaries, self._folder / "wheel")
         self._supervisor = supervisor or self._stack.enter_context(Supervisor(self._folder / "run"))
@@ -359,9 +375,9 @@ def _copy_wheel(binaries: Path, target: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _fresh_folder(user: str | None) -> Iterator[Path]:
+def _fresh_folder(user: str | None, parent: Path | None) -> Iterator[Path]:
     """Yields a short, private folder that `user` can enter, then removes it; first removes folders of dead owners."""
-    parent = _parent_folder(user)
+    parent = _parent_folder(user, parent)
     _orphan_collector(parent)
     folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent))
     lock = hold(folder, owner_name(os.getpid()))
@@ -373,9 +389,10 @@ def _fresh_folder(user: str | None) -> Iterator[Path]:
         os.close(lock)
 
 
-def _parent_folder(user: str | None) -> Path:
-    """The system's temporary folder, or another if that is too deep for a socket or closed to `user`."""
-    for candidate in (Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")):  # noqa: S108
+def _parent_folder(user: str | None, preferred: Path | None) -> Path:
+    """The preferred or the temporary folder, or another if that is too deep for a socket or closed to `user`."""
+    first = [] if preferred is None else [preferred]
+    for candidate in (*first, Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")):  # noqa: S108
         socket = candidate / f"{FOLDER_PREFIX}12345678" / ".s.PGSQL.5432"
         if len(os.fsencode(socket)) < LONGEST_SOCKET_PATH and _may_enter(candidate, user):
             return candidate
@@ -481,6 +498,7 @@ __all__ = [
     "TlsPostgres",
     "clone_template",
     "drop_database",
+    "memory_folder",
     "migrated_template",
     "postgres_server",
     "server_binaries",
