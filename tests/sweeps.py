@@ -14,7 +14,7 @@ import pytest
 
 ALL: Final = "all"
 TODAY: Final = "today"
-PARTS: Final = 8
+PARTS: Final = 24
 
 
 def part(option: str, today: date) -> str:

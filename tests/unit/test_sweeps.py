@@ -11,16 +11,17 @@ from hypothesis import settings
 from tests.sweeps import ALL, PARTS, TODAY, left_out, part, profile
 
 MONDAY = date(2026, 11, 23)
+SWEEPS = 2 * PARTS + 1
 
 
 @pytest.fixture
 def items(request: pytest.FixtureRequest) -> list[pytest.Item]:
-    """Seventeen sweeps and this test."""
+    """Two sweeps for each part and one more, and this test."""
     marked = [
         pytest.Function.from_parent(
             request.node.parent, name=f"sweep-{number}", callobj=test_every_part_has_its_day
         )
-        for number in range(17)
+        for number in range(SWEEPS)
     ]
     for each in marked:
         each.add_marker("sweep")
@@ -35,7 +36,7 @@ def test_every_part_has_its_day() -> None:
 def test_every_sweep_is_in_one_part_and_other_tests_in_each(items: list[pytest.Item]) -> None:
     kept = [[item for item in items if item not in left_out(items, str(each + 1))] for each in range(PARTS)]
     assert Counter(item.name for each in kept for item in each[:-1]) == Counter(
-        f"sweep-{n}" for n in range(17)
+        f"sweep-{n}" for n in range(SWEEPS)
     )
     assert {each[-1] for each in kept} == {items[-1]}
 
@@ -44,9 +45,9 @@ def test_all_leaves_nothing_out(items: list[pytest.Item]) -> None:
     assert left_out(items, part(ALL, MONDAY)) == []
 
 
-@pytest.mark.parametrize("option", ["0", "9", "tomorrow", ""])
+@pytest.mark.parametrize("option", ["0", str(PARTS + 1), "tomorrow", ""])
 def test_part_that_there_is_not_is_refused(option: str) -> None:
-    with pytest.raises(pytest.UsageError, match="choose all, today, or a number from 1 to 8"):
+    with pytest.raises(pytest.UsageError, match="choose all, today, or a number from 1 to 24"):
         part(option, MONDAY)
 
 
