@@ -115,7 +115,9 @@ class Cache:
         for uid in sorted(self._grown):
             attempt = self._records[uid].attempt
             ledger = self._ledgers.get(attempt.cluster) if attempt else None
-            if ledger is not None and (pods := ledger.surplus(uid)):
+            shrinking = attempt.shrinking if attempt else None
+            given_up = {pod.uid for pod in shrinking.pods} if shrinking else frozenset[str]()
+            if ledger is not None and (pods := ledger.surplus(uid, given_up)):
                 found[uid] = Surplus(ledger.admitted(uid), tuple(pods))
         return found
 

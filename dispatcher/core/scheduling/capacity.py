@@ -635,14 +635,15 @@ class CapacityLedger:
         """The uids of the AppWrappers with live pods that have the dispatcher's gate; claims count as in `bound`."""
         return frozenset(self._with_gated)
 
-    def surplus(self, appwrapper: str) -> list[SurplusPod]:
+    def surplus(self, appwrapper: str, given_up: Collection[str] = ()) -> list[SurplusPod]:
         """The pods that an AppWrapper (by uid) can give up: bound, and beyond the base gang.
 
-        Of each template, the base gang keeps the oldest admitted pods. Pods that are ending come first, then the
-        newest. Only confirmed pods count. Costs O(pods of the AppWrapper).
+        First come those that it has `given_up` (by uid), even if pods of the base gang ended meanwhile. Of each
+        template, the base gang keeps the oldest admitted pods. Pods that are ending come first, then the newest. Only
+        confirmed pods count. Costs O(pods of the AppWrapper).
         """
         share = self._shares.get(appwrapper)
-        return [] if share is None else share.surplus()
+        return [] if share is None else share.surplus(given_up)
 
     def is_live(self, uid: str) -> bool:
         """True of a pod that is known, and neither Succeeded nor Failed; one that is being deleted is live."""
@@ -863,8 +864,8 @@ class _Share:
         else:
             self.growing[pod.uid] = pod
 
-    def surplus(self) -> list[SurplusPod]:
-        """The bound pods beyond the base gang, those that are ending first, then the newest."""
+    def surplus(self, given_up: Collection[str] = ()) -> list[SurplusPod]:
+        """The bound pods that were given up, then those beyond the base gang: first ending ones, then the newest."""
         found = []
         beyond: Counter[str] = Counter()
         base: Counter[str] = Counter()
@@ -873,8 +874,10 @@ class _Share:
             base[pod.template] = max(base[pod.template], pod.base_pods)
         beyond.subtract(base)
         admitted = [(pod.admitted_as, pod) for pod in self.growing.values() if pod.admitted_as is not None]
-        for at, pod in sorted(admitted, key=_surplus_order, reverse=True):
-            if beyond[pod.template] > 0:
+        admitted.sort(key=_surplus_order, reverse=True)
+        admitted.sort(key=lambda each: each[1].uid not in given_up)
+        for at, pod in admitted:
+            if pod.uid in given_up or beyond[pod.template] > 0:
                 beyond[pod.template] -= 1
                 if pod.node:
                     found.append(_surplus_pod(at, pod))

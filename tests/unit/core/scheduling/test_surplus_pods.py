@@ -99,3 +99,13 @@ def surplus_pod(pod: Pod) -> SurplusPod:
     at = pod.admitted_as
     assert at is not None
     return SurplusPod(at.namespace, at.name, pod.uid, pod.requests, pod.node, at.created_at, pod.is_ending)
+
+
+def test_given_up_pods_come_first_even_if_the_base_gang_lacks_pods_meanwhile() -> None:
+    ledger = CapacityLedger()
+    for pod in (W1, W2, W3):
+        ledger.set_pod(pod)
+    assert ledger.surplus("ray", {W2.uid}) == [surplus_pod(W2), surplus_pod(W3)]
+    for pod in (W1, W3):
+        ledger.remove_pod(pod.uid)
+    assert ledger.surplus("ray", {W2.uid}) == [surplus_pod(W2)]
