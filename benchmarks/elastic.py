@@ -26,7 +26,8 @@ Plays Ray clusters with autoscalers in queues of one tree, by the dispatcher's c
 virtual time. Each has {LEAST} to {MOST} workers of one GPU. They come at random times, and bursts of tasks let them
 grow at once; a worker that was idle for a minute is removed. Every queue takes back the GPUs that it lends.
 
-  grant   Pods beyond the demand start once they are granted (DISPATCHER_GROWTH=grant, the default).
+  grant   Pods beyond the demand start once they are granted (DISPATCHER_GROWTH=grant, the default). A queue that takes
+          back what it lent takes such pods before gangs.
   charge  Pods start where a node has room, and are charged then (DISPATCHER_GROWTH=charge). A gang that is preempted
           loses all that its attempt has held.
 
@@ -120,6 +121,8 @@ def figures_of(outcome: Outcome) -> dict[str, float]:
         BEYOND: outcome.beyond_quota,
         "gangs preempted": outcome.preempted,
         "GPU-hours lost to preemption": outcome.lost / HOUR,
+        "surplus pods preempted": outcome.surplus,
+        "GPU-hours that they had run": outcome.cut / HOUR,
         "GPU-hours that tasks wanted": outcome.wanted / HOUR,
         "GPU-hours that they got": outcome.served / HOUR,
         "workers started": len(outcome.waits),

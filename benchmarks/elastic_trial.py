@@ -2,7 +2,8 @@
 
 The core decides all that the dispatcher decides: the cycle over queues dispatches gangs and preempts them, `grants`
 lets pods start, the lifecycle's steps charge growth with its pauses. This module plays the others: users, Ray's
-autoscalers, KubeRay, kube-scheduler and kubelets. They act at once; only the removal of a preempted gang takes time.
+autoscalers, KubeRay, kube-scheduler and kubelets. They act at once; only the removal of a preempted gang, or of surplus
+pods, takes time.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ from dispatcher.core.scheduling.pending_queue import PendingQueue
 from dispatcher.core.scheduling.sharing.cycle import Drained
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
+from dispatcher.core.scheduling.sharing.surplus import Surplus, in_parts
 from dispatcher.core.scheduling.waiting_gangs import WaitingGangs
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 REMOVAL_SECONDS: Final = 30
-"""From the preemption of a gang to the end of its pods: Kubernetes' default grace."""
+"""From the preemption of a gang, or of a surplus pod, to the end of its pods: Kubernetes' default grace."""
 LOOK_SECONDS: Final = 10
 """Seconds after which a cycle runs although nothing has changed."""
 
@@ -59,9 +61,9 @@ class Outcome:
 
     `beyond_quota` counts the seconds in which the pods of some queue, or of all queues together, used more GPUs than
     their quota with all that they may borrow. Amounts are in GPU-seconds: `wanted` by tasks, `served` by workers that
-    tasks wanted, `lost` held by attempts that were preempted. `waits` are the seconds from the creation of each worker
-    to its start; `withdrawn` counts the workers that Ray's autoscaler gave up before they started. `gang_waits` are
-    the seconds from the arrival of each cluster to its first dispatch.
+    tasks wanted, `lost` held by attempts that were preempted, `cut` held by `surplus` pods that were. `waits` are the
+    seconds from the creation of each worker to its start; `withdrawn` counts the workers that Ray's autoscaler gave up
+    before they started. `gang_waits` are the seconds from the arrival of each cluster to its first dispatch.
     """
 
     beyond_quota: int = 0
@@ -69,6 +71,8 @@ class Outcome:
     wanted: int = 0
     served: int = 0
     lost: int = 0
+    surplus: int = 0
+    cut: int = 0
     waits: list[int] = field(default_factory=list)
     withdrawn: int = 0
     gang_waits: list[int] = field(default_factory=list)
@@ -81,6 +85,8 @@ class _Worker:
     name: str
     created: int
     node: str = ""
+    started: int = 0
+    leaves_at: int = 0
 
 
 @dataclass(slots=True)
@@ -181,6 +187,14 @@ class _Life:
                 self._release(cluster)
                 cluster.record = removal_steps.removed(cluster.record, self._now).after
                 self._queue.put(cluster.record)
+            else:
+                self._end_surplus(cluster)
+
+    def _end_surplus(self, cluster: _Cluster) -> None:
+        """End the surplus pods whose grace is over; KubeRay makes others, which wait for a grant."""
+        for worker in [each for each in cluster.workers if 0 < each.leaves_at <= self.second]:
+            self.outcome.cut += self.second - worker.started
+            self._drop(cluster, worker)
 
     def _release(self, cluster: _Cluster) -> None:
         self._has_changed = True
@@ -220,8 +234,12 @@ class _Life:
 
     def _remove(self, cluster: _Cluster) -> None:
         """Remove the newest worker."""
-        worker = cluster.workers.pop()
+        worker = cluster.workers[-1]
         self.outcome.withdrawn += not worker.node
+        self._drop(cluster, worker)
+
+    def _drop(self, cluster: _Cluster, worker: _Worker) -> None:
+        cluster.workers.remove(worker)
         self._unbind(worker.name, WORKER, worker.node)
         self._has_changed = True
 
@@ -229,7 +247,7 @@ class _Life:
         """Bind a worker to the fullest node that has room for it, if any has."""
         rooms = [(free[GPU], name) for name, free in self._free.items() if WORKER.fits_in(free)]
         if rooms:
-            worker.node = min(rooms)[1]
+            worker.node, worker.started = min(rooms)[1], self.second
             self._bind(cluster, worker.name, WORKER, worker.node)
             self.outcome.waits.append(self.second - worker.created)
 
@@ -248,14 +266,19 @@ class _Life:
     def _pod(
         self, cluster: _Cluster, name: str, requests: Resources, node: str = "", *, gated: bool = False
     ) -> Pod:
+        at = Gate("benchmark", name, f"{self._now:%Y-%m-%dT%H:%M:%SZ}")
+        is_gated_template = self._growths is Growths.GRANT and requests is not HEAD
         return Pod(
             name,
             requests,
             node,
             PodPhase.RUNNING if node else PodPhase.PENDING,
             owner=cluster.record.uid,
-            gate=Gate("benchmark", name, f"{self._now:%Y-%m-%dT%H:%M:%SZ}") if gated else None,
-            can_be_gated=self._growths is Growths.GRANT and requests is not HEAD,
+            gate=at if gated else None,
+            can_be_gated=is_gated_template,
+            template="workers" if is_gated_template else "",
+            base_pods=cluster.ray.gang.pod_sets[1].count if is_gated_template else 0,
+            admitted_as=at if is_gated_template and not gated else None,
         )
 
     # --- the dispatcher ---------------------------------------------------------------------------------------------
@@ -263,15 +286,17 @@ class _Life:
     def note_growth(self) -> None:
         """Charge every gang for what its pods request, where that is due."""
         for cluster in self._active():
-            requests = self._taken(cluster.record)
+            requests, attempt = self._taken(cluster.record), cluster.record.attempt
             due = growth_due(cluster.record, requests)
+            if attempt is not None and attempt.shrinking is not None:
+                due = None if any(each.leaves_at for each in cluster.workers) else self._now
             if due is not None and due <= self._now:
                 self._commit(run_steps.note_growth(cluster.record, requests, self._now).after)
 
     def _taken(self, record: Record) -> Resources:
         if self._growths is Growths.CHARGE:
             return self._ledger.bound(record.uid)
-        return taken_soon(record.held, self._ledger.admitted(record.uid), self._ledger.gated(record.uid))
+        return taken_soon(record.allowed, self._ledger.admitted(record.uid), self._ledger.gated(record.uid))
 
     def cycle(self) -> None:
         """Plan a cycle over the queues, and commit it."""
@@ -280,7 +305,7 @@ class _Life:
         self._has_changed = False
         changes = self._queue.changes_for(self._planner, self._now)
         news = incremental.run(
-            self._planner.news_in_steps(changes, self._rules, self._holders(), self._snapshots(), self._now)
+            self._planner.news_in_steps(changes, self._rules, self._in_parts(), self._snapshots(), self._now)
         )
         for outcome in news:
             if isinstance(outcome, Preempting | Drained):
@@ -295,13 +320,24 @@ class _Life:
             self._grant()
 
     def _leave(self, outcome: Preempting | Drained) -> None:
+        gangs = {victim.uid for victim, _ in outcome.victims if not victim.is_surplus}
         for victim, _ in outcome.victims:
-            cluster = self._clusters[victim.uid]
+            cluster, part = self._clusters[victim.record.uid], victim.part
+            if part is not None and part.pod is not None:
+                if victim.record.uid not in gangs:
+                    self._give_up(cluster, part.pod.uid)
+                continue
             cluster.leaves_at = self.second + REMOVAL_SECONDS
             self.outcome.preempted += 1
             for worker in [each for each in cluster.workers if not each.node]:
                 cluster.workers.remove(worker)
                 self._unbind(worker.name, WORKER, "")
+
+    def _give_up(self, cluster: _Cluster, uid: str) -> None:
+        self.outcome.surplus += 1
+        for worker in cluster.workers:
+            if worker.name == uid:
+                worker.leaves_at = self.second + REMOVAL_SECONDS
 
     def _dispatch(self, cluster: _Cluster) -> None:
         """Create the objects of a gang. Its pods get the nodes of its assignment."""
@@ -338,7 +374,7 @@ class _Life:
         """Let the gated pods start that are within what their gangs hold."""
         for uid in self._ledger.with_gated():
             cluster = self._clusters[uid]
-            admitted = admissible(cluster.record.held, self._ledger.admitted(uid), self._ledger.gated(uid))
+            admitted = admissible(cluster.record.allowed, self._ledger.admitted(uid), self._ledger.gated(uid))
             names = {each.name for each in admitted}
             for worker in cluster.workers:
                 if worker.name in names:
@@ -352,7 +388,9 @@ class _Life:
         else:
             self._queue.remove(record.uid)
         if record.phase in HOLDING and record.attempt is not None:
-            self._ledger.reserve(record.uid, record.gang, record.attempt.assignment, record.grown)
+            shrinking = record.attempt.shrinking
+            grown = record.grown if shrinking is None else shrinking.growth
+            self._ledger.reserve(record.uid, record.gang, record.attempt.assignment, grown)
         self._has_changed = True
 
     def _active(self) -> Iterator[_Cluster]:
@@ -361,6 +399,16 @@ class _Life:
     def _holders(self) -> list[ActiveGang]:
         found = (active_gang(each.record, is_silent=False) for each in self._clusters.values())
         return [each for each in found if each is not None]
+
+    def _in_parts(self) -> list[ActiveGang]:
+        """The gangs that hold capacity, with their surplus pods as parts where growth is granted."""
+        surplus = {}
+        for cluster in self._active() if self._growths is Growths.GRANT else ():
+            uid, shrinking = cluster.record.uid, cluster.record.attempt and cluster.record.attempt.shrinking
+            given_up = {pod.uid for pod in shrinking.pods} if shrinking else frozenset[str]()
+            if cluster.record.grown and (pods := self._ledger.surplus(uid, given_up)):
+                surplus[uid] = Surplus(self._ledger.admitted(uid), tuple(pods))
+        return in_parts(self._holders(), surplus)
 
     def _snapshots(self) -> Mapping[str, ClusterSnapshot]:
         return {HUB_CLUSTER: ClusterSnapshot(HUB_CLUSTER, self._ledger.snapshot())}
