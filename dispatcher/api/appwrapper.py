@@ -148,7 +148,7 @@ class Scheduling:
 
 @dataclass(frozen=True, slots=True)
 class AppWrapperSpec:
-    """The spec of an AppWrapper, in either spelling."""
+    """The spec of an AppWrapper, in either spelling; ``namespace`` is that of the AppWrapper, empty if not known."""
 
     wrapped: tuple[WrappedObject, ...]
     priority: int = 0
@@ -158,6 +158,7 @@ class AppWrapperSpec:
     suspend: bool = False
     managed_by: str | None = None
     spelling: Spelling = "v1beta1"
+    namespace: str = field(default="", compare=False)
 
     def path_of(self, wrapped: WrappedObject) -> str:
         """The path of the wrapped object in the spec, for messages."""
@@ -190,6 +191,7 @@ def parse_spec(raw_spec: Mapping[str, Any], *, namespace: str) -> AppWrapperSpec
         suspend=written.suspend,
         managed_by=written.managed_by or None,
         spelling=spelling,
+        namespace=namespace,
     )
 
 

@@ -23,6 +23,7 @@ from dispatcher.core.model.nodes import (
     NodeTerm,
     Toleration,
 )
+from dispatcher.core.model.pod_terms import PodSort, PodTerm
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import (
     AWAITING_APPROVAL,
@@ -185,6 +186,7 @@ def _requirements(
 
 def _pod_set_of(value: Mapping[str, Any]) -> PodSet:
     selector = tuple((key, wanted) for key, wanted in value.get("selector", ()))
+    sort = sort_of(value["sort"]) if "sort" in value else None
     return PodSet(
         count=value["count"],
         requests=Resources(value["requests"]),
@@ -198,6 +200,38 @@ def _pod_set_of(value: Mapping[str, Any]) -> PodSet:
         spread=tuple(Spread(**each) for each in value.get("spread", ())),
         away=tuple((label, distance) for label, distance in value.get("away", ())),
         near=tuple((label, tuple(distances)) for label, distances in value.get("near", ())),
+        repels=sort.repels if sort else (),
+        attracts=tuple(map(term_of, value.get("attracts", ()))),
+        sort=sort,
+    )
+
+
+def sort_row(sort: PodSort) -> dict[str, Any]:
+    """The sort of pods as JSON."""
+    row: dict[str, Any] = {"namespace": sort.namespace, "labels": dict(sort.labels)}
+    return {**row, "repels": [term_row(each) for each in sort.repels]} if sort.repels else row
+
+
+def term_row(term: PodTerm) -> dict[str, Any]:
+    """The term about pods as JSON."""
+    namespaces = None if term.namespaces is None else sorted(term.namespaces)
+    return {"topology": term.topology, "namespaces": namespaces, "conditions": term.conditions}
+
+
+def sort_of(value: Mapping[str, Any]) -> PodSort:
+    """The sort of pods that a document or a row describes."""
+    return PodSort.of(
+        value["namespace"], value["labels"].items(), tuple(map(term_of, value.get("repels", ())))
+    )
+
+
+def term_of(value: Mapping[str, Any]) -> PodTerm:
+    """The term about pods that a document or a row describes."""
+    namespaces = value["namespaces"]
+    return PodTerm(
+        value["topology"],
+        None if namespaces is None else frozenset(namespaces),
+        tuple(map(_label_requirement_of, value["conditions"])),
     )
 
 

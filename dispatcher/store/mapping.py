@@ -46,6 +46,8 @@ from dispatcher.store.gang_rows import (
     provisioning_of,
     requirements_of,
     shrinking_of,
+    sort_row,
+    term_row,
 )
 
 if TYPE_CHECKING:
@@ -350,6 +352,8 @@ def _pod_set_row(pod_set: PodSet) -> Row:
         "spread": pod_set.spread,
         "away": pod_set.away,
         "near": pod_set.near,
+        "sort": sort_row(pod_set.sort) if pod_set.sort else None,
+        "attracts": [term_row(each) for each in pod_set.attracts],
     }
     return {
         "count": pod_set.count,

@@ -1,9 +1,9 @@
-"""The constraints of a pod template on nodes: node selector and node affinity, and rules among its own pods.
+"""The constraints of a pod template on nodes: node selector and node affinity, and rules about pods.
 
-This module reads required terms only. A term of pod affinity or anti-affinity, or a topology spread constraint, counts
-if it selects the pods of the template itself, by the labels of the template and the labels that known operators add. A
-term of affinity or anti-affinity also counts if it selects the pods of other templates of the same object.
-kube-scheduler alone checks other terms about pods, host ports and volumes, once the pods exist.
+This module reads required terms only. A topology spread constraint counts if it selects the pods of the template
+itself, by the labels of the template and the labels that known operators add. A term of affinity or anti-affinity is
+read as a rule among the pods of the template, as one between these and the pods of other templates, and as a term about
+the pods that are there (`core.scheduling.pods_there`). kube-scheduler alone checks host ports and volumes.
 A term that the API server would refuse raises `TemplateError`.
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/,
 https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/ and `ValidateNodeSelector`,
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from dispatcher.api.spec_errors import quoted
 from dispatcher.api.syntax import LONGEST_SUBDOMAIN, is_qualified_name
@@ -28,6 +28,7 @@ from dispatcher.core.model.nodes import (
     NodeTerm,
     whole_number,
 )
+from dispatcher.core.model.pod_terms import LABELS_OF_ONE_POD, OWN_NAMESPACE, PodSort, PodTerm
 
 MOST_TERMS: Final = 64
 """Entries of one list of terms, and keys of one node selector.
@@ -69,6 +70,9 @@ class PodConstraints:
     apart: tuple[str, ...] = ()
     together: tuple[str, ...] = ()
     spread: tuple[Spread, ...] = ()
+    repels: tuple[PodTerm, ...] = ()
+    attracts: tuple[PodTerm, ...] = ()
+    sort: PodSort | None = None
 
 
 def constraints_of(
@@ -82,12 +86,14 @@ def constraints_of(
     spec = template.at("spec")
     affinity, spread = spec.child("affinity"), spec.child("topologySpreadConstraints")
     if affinity.value is None and spread.value is None:  # as in most templates
-        return PodConstraints(NodeRequirements(_selector(spec.child("nodeSelector"))))
+        nodes = NodeRequirements(_selector(spec.child("nodeSelector")))
+        return PodConstraints(nodes, sort=_sort_of(template, wrapped, added_labels))
     apart, together = affinity.at(f"podAntiAffinity.{_REQUIRED}"), affinity.at(f"podAffinity.{_REQUIRED}")
     required = [each for each in spread.entries(MOST_SPREADS) if _is_required(each)]
     about_pods = apart.entries(MOST_TERMS) or together.entries(MOST_TERMS) or required
     labels = {**_labels(template.at("metadata.labels")), **added_labels()} if about_pods else {}
     pods = _Pods(labels, wrapped)
+    repels = _terms(apart.entries(MOST_TERMS), pods)
     return PodConstraints(
         nodes=NodeRequirements(
             _selector(spec.at("nodeSelector")), _node_terms(affinity.at(f"nodeAffinity.{_REQUIRED}"))
@@ -95,7 +101,66 @@ def constraints_of(
         apart=pods.topologies(apart),
         together=pods.topologies(together),
         spread=pods.spread(required),
+        repels=repels,
+        attracts=_terms(together.entries(MOST_TERMS), pods),
+        sort=PodSort.of(pods.namespace, labels.items(), repels)
+        if about_pods
+        else _sort_of(template, wrapped, added_labels),
     )
+
+
+def repelling_terms(pod: Mapping[str, Any]) -> tuple[PodTerm, ...]:
+    """The required terms of anti-affinity of a pod that is there; those that this release cannot read are left out."""
+    metadata = pod.get("metadata") or {}
+    try:
+        written = Field(pod).at(f"spec.affinity.podAntiAffinity.{_REQUIRED}").entries(MOST_TERMS)
+        pods = _Pods(_labels(Field(metadata).child("labels")), Field(pod))
+        return _terms(written, pods)
+    except TemplateError:
+        return ()
+
+
+def _sort_of(
+    template: Field, wrapped: Field, added_labels: Callable[[], Mapping[str, str]]
+) -> PodSort | None:
+    """The sort of the pods of a template; None if its labels are malformed, which only the API server refuses."""
+    try:
+        labels = {**_labels(template.at("metadata.labels")), **added_labels()}
+    except TemplateError:
+        return None
+    return PodSort.of(_Pods(labels, wrapped).namespace, labels.items())
+
+
+def _terms(written: Iterable[Field], pods: _Pods) -> tuple[PodTerm, ...]:
+    """The terms, sorted and without duplicates, and without those that cannot be compared with pods of others."""
+    found = {term for each in written if (term := _term(each, pods)) is not None}
+    return tuple(sorted(found, key=_order_of_term))
+
+
+def _order_of_term(term: PodTerm) -> tuple[object, ...]:
+    return term.topology, sorted(term.namespaces or ()), _order(term.conditions)
+
+
+def _term(written: Field, pods: _Pods) -> PodTerm | None:
+    """A term with its keys of labels resolved; None if it selects namespaces, or by labels of one pod alone.
+
+    A term without a selector selects no pod.
+    """
+    selector = written.at("labelSelector")
+    same = [each.text() for each in written.at("matchLabelKeys").entries(MOST_CONDITIONS)]
+    differing = [each.text() for each in written.at("mismatchLabelKeys").entries(MOST_CONDITIONS)]
+    spaces = written.at("namespaceSelector")
+    listed = frozenset(each.text() for each in written.at("namespaces").entries(MOST_CONDITIONS))
+    if selector.value is None or (spaces.value is not None and _label_conditions(spaces)):
+        return None
+    keys = [(key, LabelOperator.IN) for key in same] + [(key, LabelOperator.NOT_IN) for key in differing]
+    # As in the API server, a key that the pod itself lacks does not count.
+    own = [LabelRequirement(key, how, (pods.labels[key],)) for key, how in keys if key in pods.labels]
+    conditions = _distinct((*_label_conditions(selector), *own))
+    if any(each.key in LABELS_OF_ONE_POD for each in conditions):
+        return None
+    namespaces = None if spaces.value is not None else listed or frozenset({pods.namespace})
+    return PodTerm(_topology(written), namespaces, conditions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +387,11 @@ class _Pods:
 
     labels: Mapping[str, str]
     wrapped: Field
+
+    @property
+    def namespace(self) -> str:
+        """Their namespace as the wrapped object names it."""
+        return self.wrapped.at("metadata.namespace").text() or OWN_NAMESPACE
 
     def topologies(self, written: Field) -> tuple[str, ...]:
         """The topology keys of the terms that select these pods; raises `TemplateError` for any malformed term."""

@@ -12,12 +12,13 @@ unknown kinds need them, and for known kinds they must agree with the derived po
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, TemplatePodSet, WrappedObject
 from dispatcher.api.spec_errors import SpecError, quoted
+from dispatcher.core.kinds.affinity import Template, rules_between
 from dispatcher.core.kinds.built_in import KnownKind
 from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.fields import ConstraintError, Field, TemplateError, template_at
@@ -47,12 +48,14 @@ class Part:
     """The part of one wrapped object in a gang; `claimed` is its declared total, charged or not.
 
     `templates` are the templates of the pod sets; there are none where the declaration takes the place of any.
+    `labelled` are those of all pod sets with the labels of their pods, or none.
     """
 
     gang: Gang
     claimed: Resources = NOTHING
     warning: str = ""
     templates: tuple[Field, ...] = ()
+    labelled: tuple[Template, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ def charge_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER, kinds: Kinds = BUI
     pod_sets = [
         pod_set for item, part in zip(items, parts, strict=True) for pod_set in _pod_sets(item, part, rule)
     ]
-    gang = Gang(demand, pods, tuple(pod_sets))
+    gang = Gang(demand, pods, tuple(_in_namespace(_linked(pod_sets, items, parts), spec.namespace)))
     charge = Charge(gang, parts=parts)
     return replace(charge, warnings=charge.differences)
 
@@ -136,6 +139,35 @@ def _pod_sets(item: _Item, part: Part, rule: Rule) -> list[PodSet]:
     return pod_sets
 
 
+def _linked(pod_sets: Sequence[PodSet], items: Sequence[_Item], parts: Sequence[Part]) -> Sequence[PodSet]:
+    """The pod sets with the rules between those of different wrapped objects, if the labels of all are known."""
+    labelled = [each for part in parts for each in part.labelled]
+    if len(items) < 2 or len(labelled) != len(pod_sets) or not any(each.has_terms for each in pod_sets):
+        return pod_sets
+    try:
+        rules = rules_between(labelled)
+    except TemplateError:  # which each object alone has not raised
+        return pod_sets
+    return [
+        replace(pod_set, away=each.away, near=each.near) if each.away or each.near else pod_set
+        for pod_set, each in zip(pod_sets, rules, strict=True)
+    ]
+
+
+def _in_namespace(pod_sets: Iterable[PodSet], namespace: str) -> Iterator[PodSet]:
+    """The pod sets with the terms of pods in that namespace, which a wrapped object may leave out."""
+    for each in pod_sets:
+        if each.sort is None:
+            yield each
+            continue
+        yield replace(
+            each,
+            repels=tuple(term.in_namespace(namespace) for term in each.repels),
+            attracts=tuple(term.in_namespace(namespace) for term in each.attracts),
+            sort=each.sort.in_namespace(namespace),
+        )
+
+
 def _device_claims(item: _Item, part: Part) -> tuple[str, ...]:
     """The paths of the resource claims of all pods, or of all pod templates where these cannot be told apart."""
     templates, kind = part.templates, item.kind
@@ -174,7 +206,7 @@ def _part(item: _Item, rule: Rule) -> Part:
 
 
 def _of_pods(pods: Pods) -> Part:
-    return Part(_gang(pods), templates=pods.templates)
+    return Part(_gang(pods), templates=pods.templates, labelled=pods.labelled)
 
 
 def _declared_part(item: _Item, written: Sequence[DeclaredPodSet], rule: Rule) -> Part:
@@ -196,7 +228,8 @@ def _declared_part(item: _Item, written: Sequence[DeclaredPodSet], rule: Rule) -
     elif derived and differing:  # a suspended object may declare its later demand
         how = f"{_HOW_CHARGED[rule]} is charged"
     warning = f"{path}: {_differing(claimed, derived, differing)}; {how}" if how else ""
-    return Part(Gang(charged, found.members, found.sets), claimed, warning, found.templates)
+    gang = Gang(charged, found.members, found.sets)
+    return Part(gang, claimed, warning, found.templates, found.labelled)
 
 
 def _stand_in(declared: Gang, readable: Pods, rule: Rule, path: str) -> Part:

@@ -78,7 +78,10 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """The pods of one wrapped object: its pod sets, how many of the pods the gang waits for, and their templates."""
+    """The pods of one wrapped object: its pod sets, how many of the pods the gang waits for, and their templates.
+
+    `labelled` has the template of each pod set with all labels of its pods; empty where these are not known.
+    """
 
     sets: tuple[PodSet, ...] = ()
     members: int = 0
@@ -136,6 +139,7 @@ def _all(found: Sequence[Pods]) -> Pods:
         ),
         members=sum(pods.members for pods in found),
         templates=tuple(template for pods in found for template in pods.templates),
+        labelled=labelled,
     )
 
 
@@ -240,6 +244,9 @@ def _shape(
         together=constraints.together,
         path=template.path,
         spread=constraints.spread,
+        repels=constraints.repels,
+        attracts=constraints.attracts,
+        sort=constraints.sort,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model.nodes import ANY_NODE, Node, NodeRequirements, Taint, Toleration
+from dispatcher.core.model.pod_terms import PodSort, PodTerm
 from dispatcher.core.model.potential import Trusted, trusted_of
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 
@@ -54,6 +55,9 @@ class PodSet:
     with the same value of the label as a pod of the other set (required pod anti-affinity); both sets have the rule.
     `near` has several distances: each pod of this set is on a node with the same value of the label as a pod of one of
     these sets (required pod affinity).
+
+    `repels` and `attracts` are all its required terms of pod anti-affinity and affinity, which also hold for pods of
+    others. `sort` is what the terms of others select it by; None if its labels are not known.
     """
 
     count: int
@@ -68,6 +72,14 @@ class PodSet:
     spread: tuple[Spread, ...] = ()
     away: tuple[tuple[str, int], ...] = ()
     near: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    repels: tuple[PodTerm, ...] = ()
+    attracts: tuple[PodTerm, ...] = ()
+    sort: PodSort | None = field(default=None, compare=False)
+
+    @property
+    def has_terms(self) -> bool:
+        """True if these pods require something of pods that are there."""
+        return bool(self.repels or self.attracts)
 
     @property
     def total(self) -> Resources:

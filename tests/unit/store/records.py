@@ -17,6 +17,7 @@ from dispatcher.core.model.nodes import (
     NodeTerm,
     Toleration,
 )
+from dispatcher.core.model.pod_terms import PodSort, PodTerm
 from dispatcher.core.model.record import (
     Attempt,
     Borrower,
@@ -46,7 +47,19 @@ node_requirements = st.builds(
     st.lists(st.builds(NodeTerm, conditions_on_nodes, conditions_on_nodes), max_size=2).map(tuple),
 )
 spreads = st.builds(Spread, texts, small, small, st.booleans(), st.booleans())
-pod_sets = st.builds(
+pod_terms = st.builds(
+    PodTerm,
+    texts,
+    st.none() | st.frozensets(texts, max_size=2),
+    st.lists(label_requirements, max_size=2).map(tuple),
+)
+pod_sorts = st.builds(
+    lambda namespace, labels, repels: PodSort.of(namespace, labels.items(), repels),
+    texts,
+    st.dictionaries(texts, texts, max_size=2),
+    st.lists(pod_terms, max_size=2).map(tuple),
+)
+_pod_sets = st.builds(
     PodSet,
     small,
     resources,
@@ -61,7 +74,10 @@ pod_sets = st.builds(
     near=st.lists(st.tuples(texts, st.lists(st.integers(-9, 9), max_size=2).map(tuple)), max_size=2).map(
         tuple
     ),
+    attracts=st.lists(pod_terms, max_size=2).map(tuple),
+    sort=st.none() | pod_sorts,
 )
+pod_sets = _pod_sets.map(lambda each: replace(each, repels=each.sort.repels if each.sort else ()))
 
 
 @st.composite

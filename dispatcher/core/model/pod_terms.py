@@ -1,0 +1,142 @@
+"""Required terms about other pods, and the sorts of pods that they select, as in Kubernetes.
+
+Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+from weakref import WeakValueDictionary
+
+from dispatcher.core.model.nodes import LabelOperator, LabelRequirement
+
+Item = tuple[str, str]
+"""A label: its key and its value."""
+
+LABELS_OF_ONE_POD: Final = frozenset(
+    {
+        "apps.kubernetes.io/pod-index",
+        "batch.kubernetes.io/job-completion-index",
+        "statefulset.kubernetes.io/pod-name",
+        "training.kubeflow.org/replica-index",
+    }
+)
+"""Labels that controllers add with another value for each pod of a template; they are not kept, and no term reads them.
+
+With them every pod of a large Job would be a sort of its own.
+"""
+OWN_NAMESPACE: Final = ""
+"""Stands for the namespace of the pod that has a term, until that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodTerm:
+    """A required term about other pods: their domain is that of `topology`, a label of nodes.
+
+    It selects the pods in `namespaces` (None: in every namespace) with labels that satisfy all `conditions`.
+    """
+
+    topology: str
+    namespaces: frozenset[str] | None
+    conditions: tuple[LabelRequirement, ...] = ()
+
+    def selects(self, sort: PodSort) -> bool:
+        """True if it selects pods of this sort."""
+        if self.namespaces is not None and sort.namespace not in self.namespaces:
+            return False
+        labels = dict(sort.labels)
+        return all(each.matches(labels) for each in self.conditions)
+
+    @property
+    def item(self) -> Item | None:
+        """A label that every selected pod has; None if no condition names one."""
+        for each in self.conditions:
+            if each.operator is LabelOperator.IN and len(each.values) == 1:
+                return each.key, each.values[0]
+        return None
+
+    def in_namespace(self, namespace: str) -> PodTerm:
+        """The term of a pod in that namespace, if it was read without one."""
+        if self.namespaces is None or OWN_NAMESPACE not in self.namespaces:
+            return self
+        return replace(self, namespaces=self.namespaces - {OWN_NAMESPACE} | {namespace})
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class PodSort:
+    """The facts of a pod that terms about pods depend on: `repels` are its own terms of required anti-affinity.
+
+    `labels` are sorted. Equal sorts from `of` are one object, because many pods are of one sort.
+    """
+
+    namespace: str
+    labels: tuple[Item, ...] = ()
+    repels: tuple[PodTerm, ...] = ()
+
+    @classmethod
+    def of(cls, namespace: str, labels: Iterable[Item], repels: tuple[PodTerm, ...] = ()) -> PodSort:
+        """The sort of pods with these labels; those of one pod alone are left out."""
+        kept = tuple(sorted(each for each in labels if each[0] not in LABELS_OF_ONE_POD))
+        return cls(namespace, kept, repels).shared()
+
+    def shared(self) -> PodSort:
+        """The one object for this sort."""
+        return _SORTS.setdefault((self.namespace, self.labels, self.repels), self)
+
+    def in_namespace(self, namespace: str) -> PodSort:
+        """The sort in that namespace, if it was read without one."""
+        repels = tuple(each.in_namespace(namespace) for each in self.repels)
+        return PodSort(self.namespace or namespace, self.labels, repels).shared()
+
+
+_SORTS: Final = WeakValueDictionary[object, PodSort]()
+
+
+class TermIndex:
+    """A set of terms, and which of them select a sort of pods; immutable.
+
+    A sort is compared only with the terms that name one of its labels, and with those that name none.
+    """
+
+    __slots__ = ("_by_item", "_known", "terms")
+
+    def __init__(self, terms: Iterable[PodTerm] = ()) -> None:
+        self.terms = frozenset(terms)
+        self._by_item: dict[Item | None, list[PodTerm]] = {}
+        self._known: dict[PodSort, frozenset[PodTerm]] = {}
+        for each in self.terms:
+            self._by_item.setdefault(each.item, []).append(each)
+
+    def __eq__(self, other: object) -> bool:
+        """True if both have the same terms."""
+        return isinstance(other, TermIndex) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return hash(self.terms)
+
+    def selecting(self, sort: PodSort) -> frozenset[PodTerm]:
+        """The terms that select pods of this sort."""
+        known = self._known.get(sort)
+        if known is None:
+            if len(self._known) >= _MOST_REMEMBERED:
+                self._known.clear()
+            known = self._known[sort] = frozenset(
+                term for term in self._candidates(sort) if term.selects(sort)
+            )
+        return known
+
+    def union(self, other: TermIndex) -> TermIndex:
+        """The terms of both."""
+        if other.terms <= self.terms:
+            return self
+        return TermIndex(self.terms | other.terms)
+
+    def _candidates(self, sort: PodSort) -> Iterator[PodTerm]:
+        for item in (None, *sort.labels):
+            yield from self._by_item.get(item, ())
+
+
+NO_TERMS: Final = TermIndex()
+_MOST_REMEMBERED: Final = 20_000

@@ -1,0 +1,119 @@
+"""Which terms about pods are compared with the pods of others, and by which labels others select the pods of a gang."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
+from dispatcher.core.kinds.demand import gang_of
+from dispatcher.core.model.gang import PodSet
+from dispatcher.core.model.nodes import LabelOperator, LabelRequirement
+from dispatcher.core.model.pod_terms import PodSort, PodTerm
+from tests.cluster.manifests import appwrapper, item, job
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+ZONE = "topology.kubernetes.io/zone"
+Json = dict[str, Any]
+
+
+def labelled(name: str, labels: Json, affinity: Json | None = None) -> Json:
+    found = job(name)
+    template = found["spec"]["template"]
+    template["metadata"] = {"labels": labels}
+    template["spec"]["affinity"] = affinity
+    return found
+
+
+def spec_of(*wrapped: Json) -> AppWrapperSpec:
+    return parse_spec(appwrapper("aw", *map(item, wrapped))["spec"], namespace="team")
+
+
+def pod_set(affinity: Json | None = None, **labels: str) -> PodSet:
+    (found,) = gang_of(spec_of(labelled("x", labels, affinity))).pod_sets
+    return found
+
+
+def anti(**term: object) -> Json:
+    return {"podAntiAffinity": {REQUIRED: [{"topologyKey": ZONE, **term}]}}
+
+
+def near(**term: object) -> Json:
+    return {"podAffinity": {REQUIRED: [{"topologyKey": ZONE, **term}]}}
+
+
+def has(key: str, value: str, operator: LabelOperator = LabelOperator.IN) -> LabelRequirement:
+    return LabelRequirement(key, operator, (value,))
+
+
+WEB = {"matchLabels": {"app": "web"}}
+
+
+@pytest.mark.parametrize(
+    ("term", "namespaces", "conditions"),
+    [
+        pytest.param({"labelSelector": WEB}, {"team"}, (has("app", "web"),), id="own-namespace"),
+        pytest.param(
+            {"labelSelector": WEB, "namespaces": ["x", "y"]}, {"x", "y"}, (has("app", "web"),), id="listed"
+        ),
+        pytest.param({"labelSelector": {}}, {"team"}, (), id="every-pod"),
+        pytest.param(
+            {"labelSelector": WEB, "namespaceSelector": {}}, None, (has("app", "web"),), id="every-namespace"
+        ),
+        pytest.param(
+            {"labelSelector": WEB, "matchLabelKeys": ["run", "absent"]},
+            {"team"},
+            (has("app", "web"), has("run", "7")),
+            id="match-label-keys",
+        ),
+        pytest.param(
+            {"labelSelector": WEB, "mismatchLabelKeys": ["run"]},
+            {"team"},
+            (has("app", "web"), has("run", "7", LabelOperator.NOT_IN)),
+            id="mismatch-label-keys",
+        ),
+    ],
+)
+def test_term_is_read_as_kube_scheduler_reads_it(
+    term: Json, namespaces: set[str] | None, conditions: tuple[LabelRequirement, ...]
+) -> None:
+    expected = PodTerm(ZONE, None if namespaces is None else frozenset(namespaces), conditions)
+    repelling = pod_set(anti(**term), run="7")
+    assert repelling.repels == (expected,)
+    assert repelling.sort is not None
+    assert repelling.sort.repels == (expected,)
+    assert pod_set(near(**term), run="7").attracts == (expected,)
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        pytest.param({}, id="no-selector"),
+        pytest.param({"labelSelector": WEB, "namespaceSelector": WEB}, id="namespaces-by-labels"),
+        pytest.param(
+            {"labelSelector": {"matchLabels": {"statefulset.kubernetes.io/pod-name": "a"}}}, id="one-pod"
+        ),
+    ],
+)
+def test_term_that_cannot_be_compared_is_left_out(term: Json) -> None:
+    assert pod_set(anti(**term)).repels == ()
+
+
+def test_template_without_terms_has_the_labels_by_which_others_select_its_pods() -> None:
+    sort = pod_set(app="web").sort
+    added = {"batch.kubernetes.io/job-name": "x", "job-name": "x"}
+    assert sort == PodSort.of("team", {"app": "web", **added}.items())
+
+
+def test_malformed_labels_without_terms_are_for_the_api_server_to_refuse() -> None:
+    spec = spec_of(labelled("x", {"app": 7}))
+    assert gang_of(spec).pod_sets[0].sort is None
+
+
+def test_rules_hold_between_the_templates_of_different_wrapped_objects() -> None:
+    front = labelled("front", {"app": "front"}, anti(labelSelector=WEB))
+    web = labelled("web", {"app": "web"}, near(labelSelector={"matchLabels": {"app": "front"}}))
+    first, second = gang_of(spec_of(front, web)).pod_sets
+    assert (first.away, first.near) == (((ZONE, 1),), ())
+    assert (second.away, second.near) == (((ZONE, -1),), ((ZONE, (-1,)),))
