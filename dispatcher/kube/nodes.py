@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from sys import intern
 from typing import Any, Final
 
 from dispatcher.api import names
+from dispatcher.core.kinds.affinity import repelling_terms
 from dispatcher.core.kinds.manifest import controller_of
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.kinds.pod_requests import live_pod_requests
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.nodes import Node, Taint
+from dispatcher.core.model.pod_terms import LABELS_OF_ONE_POD, PodSort
 from dispatcher.core.model.quantity import QuantityError, amount
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.core.model.resources import Resources
@@ -94,6 +97,7 @@ def decode_pod(raw: Json) -> PodView:
             gate=gate if is_gated else None,
             can_be_gated=can_be_gated,
             template=intern(template),
+            sort=_sort(raw, metadata, spec) if node else None,
             base_pods=int(base_pods) if _COUNT.fullmatch(base_pods) else 0,
             admitted_as=None if is_gated else gate,
             is_ending=can_be_gated and metadata.get("deletionTimestamp") is not None,
@@ -102,6 +106,26 @@ def decode_pod(raw: Json) -> PodView:
         controller=_controller(metadata),
         names_appwrapper=claimed_by is None and names.MCAD_NAME_LABEL in labels,
     )
+
+
+def _sort(raw: Json, metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> PodSort:
+    """What terms about pods depend on; equal sorts are one object."""
+    labels = tuple(
+        each for each in (metadata.get("labels") or {}).items() if each[0] not in LABELS_OF_ONE_POD
+    )
+    namespace = metadata["namespace"]
+    if not (spec.get("affinity") or {}).get("podAntiAffinity"):
+        try:
+            return _sort_without_terms(namespace, labels)
+        except TypeError:  # no API server sends a value that is no text
+            return _sort_without_terms.__wrapped__(namespace, labels)
+    return PodSort.of(intern(name_of(namespace)), _labels(dict(labels)).items(), repelling_terms(raw))
+
+
+@lru_cache(maxsize=4096)
+def _sort_without_terms(namespace: str, labels: tuple[tuple[str, str], ...]) -> PodSort:
+    """One value for equal labels: the pods of a template come one after the other."""
+    return PodSort.of(intern(name_of(namespace)), _labels(dict(labels)).items())
 
 
 _COUNT: Final = re.compile("[0-9]{1,9}")

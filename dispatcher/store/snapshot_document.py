@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -33,7 +33,7 @@ from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods, 
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.world import Cluster
 from dispatcher.errors import StoreError
-from dispatcher.store.gang_rows import assignment_of, class_of
+from dispatcher.store.gang_rows import assignment_of, class_of, sort_of, sort_row
 
 VERSION: Final = 1
 _LEVEL: Final = 1
@@ -81,8 +81,10 @@ def lines_of(facts: ClusterFacts) -> Steps[list[bytes]]:
         lines.append(_dumped({"nodes": nodes}))
         yield
     for pods in in_parts(facts.pods, _AT_ONCE):
-        rows = [(each.owner, *each.place, each.never_ends) for each in pods]
-        lines.append(_dumped({"pods": rows}))
+        rows = [(each.owner, *each.place[:3], each.never_ends) for each in pods]
+        sorts = [(at, sort_row(each.place.sort)) for at, each in enumerate(pods) if each.place.sort]
+        # A list of its own, which a command of an earlier release does not read.
+        lines.append(_dumped({"pods": rows, "sorts": sorts} if sorts else {"pods": rows}))
         yield
     return lines
 
@@ -104,7 +106,7 @@ def facts_of(document: bytes, taken_at: datetime) -> ClusterFacts:
                 f"the snapshot is of version {header['version']}, this program reads {VERSION}: use the same release"
             )
         nodes = tuple(_node_of(each) for line in lines for each in line.get("nodes", ()))
-        pods = tuple(_pods_of(each) for line in lines for each in line.get("pods", ()))
+        pods = tuple(each for line in lines for each in _pods_of_line(line))
         return ClusterFacts(
             cluster=replace(_cluster_of(header["cluster"]), nodes=nodes),
             pods=pods,
@@ -223,9 +225,11 @@ def _node_of(value: Mapping[str, Any]) -> Node:
     return Node(**{**value, "allocatable": _resources_of(value["allocatable"]), "taints": taints})
 
 
-def _pods_of(value: list[Any]) -> OwnedPods:
-    owner, node, requests, pods, never_ends = value
-    return OwnedPods(owner, Place(node, _shared(tuple(sorted(requests.items()))), pods), never_ends)
+def _pods_of_line(line: Mapping[str, Any]) -> Iterator[OwnedPods]:
+    sorts = {at: sort_of(each) for at, each in line.get("sorts", ())}
+    for at, (owner, node, requests, pods, never_ends) in enumerate(line.get("pods", ())):
+        place = Place(node, _shared(tuple(sorted(requests.items()))), pods, sorts.get(at))
+        yield OwnedPods(owner, place, never_ends)
 
 
 @functools.lru_cache(maxsize=10_000)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from dispatcher.core.model.nodes import HOSTNAME
 from testbed import nodes
 from testbed.nodes import Shape
+from tests.cluster import manifests
 from tests.cluster.manifests import appwrapper, item, job
 from tests.cluster.outcomes import delete_all
 from tests.cluster.world import World
@@ -15,12 +17,16 @@ Json = dict[str, Any]
 LARGE_NODE = 91
 
 
+JOB_NAME = "batch.kubernetes.io/job-name"
+
+
 async def nodes_by_pod(world: World) -> dict[str, str]:
+    """The nodes of the pods of Jobs, by the name of the Job and of the pod."""
+    named = ((each["metadata"], each["spec"].get("nodeName", "")) for each in await world.every("Pod"))
     return {
-        pod["metadata"]["labels"]["batch.kubernetes.io/job-name"] + "/" + pod["metadata"]["name"]: pod[
-            "spec"
-        ].get("nodeName", "")
-        for pod in await world.every("Pod")
+        f"{metadata['labels'][JOB_NAME]}/{metadata['name']}": node
+        for metadata, node in named
+        if JOB_NAME in metadata["labels"]
     }
 
 
@@ -58,3 +64,31 @@ async def test_gang_that_fills_every_node_is_bound_where_it_was_planned(world: W
     for pod, node in (await nodes_by_pod(world)).items():
         by_node.setdefault(node, []).append(pod.partition("/")[0])
     assert sorted(map(sorted, by_node.values())) == [["large"], ["small"] * 8, ["small"] * 8]
+
+
+async def test_gang_that_repels_a_foreign_pod_on_every_node_waits_with_the_reason_and_goes_once_one_ends(
+    world: World,
+) -> None:
+    """No amount is short: without the foreign pods' labels the gang would be dispatched, and stay pending."""
+    await world.start_dispatcher()
+    hosts = [node["metadata"]["name"] for node in (await world.client.get("/api/v1/nodes"))["items"]]
+    for host in hosts:
+        foreign = manifests.pod(f"web-{host}", {"cpu": "10m"}, nodeName=host)
+        foreign["metadata"]["labels"] = {"app": "web"}
+        await world.create(foreign)
+    repelling = job("apart", 2)
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    term = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": "web"}}}
+    repelling["spec"]["template"]["spec"]["affinity"] = {"podAntiAffinity": {required: [term]}}
+
+    await world.create(appwrapper("apart", item(repelling)))
+    waiting = (await world.until_state("apart", "Backoff"))["waiting"]
+    assert waiting["reason"] == "InsufficientResources"
+    closed = f"{len(hosts)} of {len(hosts)} nodes excluded: {len(hosts)} by its anti-affinity to other pods"
+    assert waiting["message"].endswith(closed)
+    assert await world.names("Job") == set()
+
+    await world.delete(f"web-{hosts[0]}", "Pod")
+    await world.until_state("apart", "Running")
+    placed = {pod.partition("/")[0]: node for pod, node in (await nodes_by_pod(world)).items()}
+    assert placed == {"apart": hosts[0]}

@@ -287,12 +287,14 @@ class Cluster:
     def _pod_changed(self, uid: str, old: PodView | None, new: PodView | None) -> None:
         if old is not None and (new is None or _claim(old) != _claim(new)):
             self._drop_unresolved(uid, old)
+        sorts_before = self.ledger.sorts_version
         if new is None:
             self.ledger.remove_pod(uid)
         else:
             self._count(uid, new)
         freed = old is not None and old.pod.occupies_node and (new is None or not new.pod.occupies_node)
-        if freed or _asks_anew(old, new):
+        concerns_terms = self.ledger.sorts_version != sorts_before
+        if freed or concerns_terms or _asks_anew(old, new):
             self._on_capacity()
         for owner in {self._appwrapper_to_wake(view) for view in (old, new) if view is not None}:
             if owner is not None:

@@ -83,6 +83,12 @@ class Cache:
                     self._enqueue(self._records[uid])
             yield
 
+    def follow_terms(self) -> None:
+        """Have the ledgers compare the queued gangs with pods, before snapshots of them are taken."""
+        followed = self.pending_queue.followed
+        for ledger in self._ledgers.values():
+            ledger.follow(followed)
+
     def get(self, uid: str) -> Record | None:
         """The record of one AppWrapper; None if there is none."""
         return self._records.get(uid)

@@ -166,7 +166,7 @@ class Scheduler:
         forest = None if queues is None else queues.forest
         growing = self._growth.growing(forest, before_the_cycle=before_the_cycle)
         if growing:
-            snapshots = self._known.snapshots(self._cache.pending_queue.requirements())
+            snapshots = self._snapshots()
             slices = Slices(self._monotonic)
             if not await self._growth.decide(growing, forest, snapshots, self._now(), slices):
                 self.wake()
@@ -176,7 +176,7 @@ class Scheduler:
         await self._known.get_ready(pending.requirements())
         now = self._now()  # a gang that arrived while the cycle waited must not be dispatched before that
         begun, slices = self._monotonic(), Slices(self._monotonic)
-        snapshots = self._known.snapshots(pending.requirements())
+        snapshots = self._snapshots()
         # The plan takes from the snapshots.
         before = {name: replace(each, capacity=each.capacity.copy()) for name, each in snapshots.items()}
         # No name for the news: the last reference to a decision is in its batch.
@@ -196,6 +196,10 @@ class Scheduler:
         if self._is_next_due:
             self._is_next_due = False
             self.wake()
+
+    def _snapshots(self) -> Mapping[str, ClusterSnapshot]:
+        self._cache.follow_terms()
+        return self._known.snapshots(self._cache.pending_queue.requirements())
 
     async def _plan(
         self, snapshots: Mapping[str, ClusterSnapshot], now: datetime, slices: Slices
@@ -298,7 +302,7 @@ class Scheduler:
             return placed
         pending = self._cache.pending_queue
         unchanged = [each for each in placed if pending.holds(each.record)]
-        snapshots = self._known.snapshots(pending.requirements())
+        snapshots = self._snapshots()
         found = unchanged if snapshots == before else still_fitting(unchanged, snapshots)
         if len(found) < len(placed):
             self.wake()

@@ -67,6 +67,7 @@ def states_of(
 ) -> dict[str, ClusterState]:
     """The state of each cluster now, by name; `surveys` are the defaults of pods there."""
     pending = cache.pending_queue
+    cache.follow_terms()
     snapshots = clusters.snapshots(pending.requirements())
     by_cluster: dict[str, dict[str, Reservation]] = {name: {} for name in snapshots}
     for uid, reservation in pending.reservations.items():
@@ -91,5 +92,5 @@ async def facts_of(state: ClusterState, clusters: Clusters, now: datetime, slice
         cluster, pods = Cluster.of(snapshot, (), NOTHING), tuple[OwnedPods, ...]()
     else:
         cluster = Cluster.of(snapshot, ledger.nodes(), clusters.reserve_of(snapshot.name))
-        pods = await slices.run(count_pods_by_place(ledger.pods()))
+        pods = await slices.run(count_pods_by_place(ledger.pods(), ledger.concerns_terms))
     return ClusterFacts(cluster, pods, state.rules, state.reservations, now, state.defaults)

@@ -160,16 +160,46 @@ class NodeTerm:
         return ", ".join(map(str, (*self.labels, *self.names)))
 
 
+class WhyBeside(StrEnum):
+    """Why pods that are there keep others off nodes, in words that follow a number of nodes."""
+
+    REPELS = "by its anti-affinity to other pods"
+    IS_REPELLED = "by the anti-affinity of other pods"
+    ATTRACTS = "without the other pods that its affinity requires"
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A condition on the domain of a node by a label, because of pods that are there: see `core.scheduling.pods_there`.
+
+    The value of the label must not be one of `domains`, and may be absent; for ATTRACTS it must be one of them.
+    """
+
+    topology: str
+    domains: frozenset[str]
+    why: WhyBeside
+
+    def allows(self, value: str | None) -> bool:
+        """True if the condition allows nodes with this value of the label; None where it is absent."""
+        return (value in self.domains) is (self.why is WhyBeside.ATTRACTS)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeRequirements:
-    """Requirements of pods on the labels of a node: all of `selector`, and one of `terms` if there are any."""
+    """Requirements of pods on the labels of a node: all of `selector`, and one of `terms` if there are any.
+
+    `beside` are conditions of one moment, by the pods that are there; a template has none.
+    """
 
     selector: tuple[tuple[str, str], ...] = ()
     terms: tuple[NodeTerm, ...] = ()
+    beside: tuple[Beside, ...] = ()
 
     def matches(self, name: str, labels: Mapping[str, str]) -> bool:
         """True if pods with these requirements may be placed on a node with this name and these labels."""
         if any(labels.get(key) != value for key, value in self.selector):
+            return False
+        if not all(each.allows(labels.get(each.topology)) for each in self.beside):
             return False
         return not self.terms or any(term.matches(name, labels) for term in self.terms)
 

@@ -214,7 +214,7 @@ def _is_exact(gang: Gang) -> bool:
     return (
         bool(gang.pod_sets)
         and not gang.smaller
-        and not any(each.has_rules or each.claims for each in gang.pod_sets)
+        and not any(each.has_rules or each.has_terms or each.claims for each in gang.pod_sets)
         and all(0 <= amount <= LARGEST for each in amounts for _, amount in each.items())
     )
 

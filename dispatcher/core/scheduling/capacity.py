@@ -45,10 +45,12 @@ from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.growth import GatedPod, SurplusPod
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pod_terms import NO_TERMS, PodSort, TermIndex
 from dispatcher.core.model.potential import FULL_TRUST, MOST_NODES, PotentialPool, Trust, is_potential
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.scheduling.node_ledger import NO_LOAD, Load, NodeLedger
 from dispatcher.core.scheduling.node_snapshot import NodeSnapshot, use_of
+from dispatcher.core.scheduling.pods_there import FOLLOWS_NONE, FollowedTerms
 
 
 class PodPhase(StrEnum):
@@ -107,7 +109,8 @@ class Pod:
     gate; None once the pod is admitted, and for a pod that never had it. `can_be_gated` is true for a pod whose
     template has that gate, also once the pod is admitted; `template` names the template, and the base gang has
     `base_pods` of its pods. Only such a pod has `admitted_as`, the gate that it had, once it is admitted; and only such
-    a pod `is_ending`, once its deletion was requested.
+    a pod `is_ending`, once its deletion was requested. `sort` is what terms about pods depend on; None while the pod
+    has no node.
     """
 
     uid: str
@@ -126,6 +129,7 @@ class Pod:
     base_pods: int = 0
     admitted_as: Gate | None = None
     is_ending: bool = False
+    sort: PodSort | None = None
 
     @property
     def live(self) -> bool:
@@ -350,6 +354,22 @@ class CapacitySnapshot:
         found = frozenset(pool.taints for pool in self._pools)
         return found.union(_scheduling_taints(each.shape) for each in self.pools) if self.pools else found
 
+    @property
+    def repelling(self) -> TermIndex:
+        """The known terms of pod anti-affinity, of pods that are there and of gangs that are compared."""
+        there = None if self.nodes is None else self.nodes.there
+        return NO_TERMS if there is None else there.repelling
+
+    def beside(self, gang: Gang) -> Gang:
+        """The gang as it is in this cluster, with the conditions on its nodes by the pods that are there."""
+        gang = gang.in_cluster(self.cluster)
+        return gang if self.nodes is None else self.nodes.beside(gang)
+
+    def beside_lasting(self, gang: Gang) -> Gang:
+        """The gang as it is in this cluster, with the conditions on its nodes by the pods that never end."""
+        gang = gang.in_cluster(self.cluster)
+        return gang if self.nodes is None else self.nodes.beside_lasting(gang)
+
     def copy(self) -> CapacitySnapshot:
         """A copy; taking from it does not change this snapshot."""
         nodes = None if self.nodes is None else self.nodes.copy()
@@ -449,6 +469,35 @@ class CapacityLedger:
         self._unheld: dict[str, None] = {}
         """AppWrappers that changed since the last snapshot: the places for their growth may be others."""
         self._growing: tuple[PotentialPool, ...] = ()
+        self._followed = FOLLOWS_NONE
+
+    def follow(self, followed: FollowedTerms) -> None:
+        """Compare gangs with these terms, and no others, with the pods that are there.
+
+        The terms of pods, and of gangs that hold capacity, need no call. While there are none of all these, pods are
+        not counted by sort. The first one costs O(pods), once.
+        """
+        self._followed = followed
+        if self._by_node is not None:
+            if followed and not self._by_node.counts_sorts:
+                self._begin_to_count_sorts(self._by_node)
+            self._by_node.follow(followed)
+
+    @property
+    def sorts_version(self) -> int:
+        """Grows with each change of pods that concerns a known term about pods."""
+        return 0 if self._by_node is None else self._by_node.sorts_version
+
+    def concerns_terms(self, sort: PodSort) -> bool:
+        """True if a known term about pods concerns pods of this sort."""
+        return self._by_node is not None and self._by_node.concerns_terms(sort)
+
+    def _begin_to_count_sorts(self, nodes: NodeLedger) -> None:
+        nodes.begin_to_count_sorts()
+        nodes.follow(self._followed)
+        for pod in self._pods.values():
+            if pod.occupies_node:
+                self._count_on_nodes(nodes, pod, +1)
 
     def set_pools(self, pools: tuple[PotentialPool, ...]) -> None:
         """Declare the pools that may grow for pending pods, in place of those declared before."""
@@ -507,10 +556,17 @@ class CapacityLedger:
         known = self._pods.get(pod.uid)
         if known == pod:
             return
+        if pod.sort is not None and pod.sort.repels:
+            self._note_repelling()
         if known is not None:
             self._count_pod(known, -1)
         self._pods[pod.uid] = pod
         self._count_pod(pod, +1)
+
+    def _note_repelling(self) -> None:
+        """Count pods by sort from now on: some of them have terms of anti-affinity."""
+        if self._by_node is not None and not self._by_node.counts_sorts:
+            self._begin_to_count_sorts(self._by_node)
 
     def admit(self, uid: str) -> None:
         """Counts a pod as admitted once its gate is removed: the watch may show another pod before it shows that.
@@ -542,6 +598,8 @@ class CapacityLedger:
         gate; other pods are charged once they are bound.
         """
         gang = gang.in_cluster(self._cluster)
+        if any(each.repels for each in gang.pod_sets):
+            self._note_repelling()
         if self._by_node is not None:
             self._by_node.reserve(appwrapper, gang, assignment)
         self._set_demand(appwrapper, gang.demand, grown)
@@ -690,8 +748,6 @@ class CapacityLedger:
             self._note_gated(uid, share)
         if pod.occupies_node:
             share.bound += pod.requests * sign
-            if self._by_node is not None:
-                self._by_node.count_bound(uid, pod.requests, pod.node, sign)
             if pod.owner is not None:
                 self._count_on_node(pod.node, pod.owner, share, sign)
         self._settle(uid, share)
@@ -718,10 +774,19 @@ class CapacityLedger:
             self._loads[pod.node] = load
         if self._by_node is not None:
             self._by_node.load_node(pod.node, load)
+            self._count_on_nodes(self._by_node, pod, sign)
         node = self._nodes.get(pod.node)
         if node is not None and node.usable:
             taints = _scheduling_taints(node)
             self._pools[taints] = self._pools[taints].changed(0, NOTHING, taken * -1, permanent)
+
+    def _count_on_nodes(self, nodes: NodeLedger, pod: Pod, sign: int) -> None:
+        """Count a bound pod by its AppWrapper, and while a term about pods is known, by its sort."""
+        uid = pod.owner or pod.claim
+        if uid is not None:
+            nodes.count_bound(uid, pod.requests, pod.node, sign, pod.sort)
+        if nodes.counts_sorts and pod.sort is not None:
+            nodes.count_sort(pod.sort, pod.node, sign, is_permanent=pod.is_permanent)
 
     def _set_demand(self, appwrapper: str, demand: Resources | None, grown: Resources = NOTHING) -> None:
         share = self._shares.setdefault(appwrapper, _Share())

@@ -2,7 +2,8 @@
 
 A class is defined by facts that some cluster distinguishes: the demand and the pod sets, also those in clusters where
 the gang requests less, the node taints of the clusters
-that each pod set tolerates, and the clusters that reject its requirements, with the reasons. Thousands of namespaces
+that each pod set tolerates, the terms of pod anti-affinity that select it, and the clusters that reject its
+requirements, with the reasons. Thousands of namespaces
 are one class if every cluster has all of them. A preference matters only among clusters that a gang fits. A closed
 cluster is closed for every gang, so closures are no part of a class.
 
@@ -11,20 +12,23 @@ If facts of the clusters change, only the gangs to which they matter change thei
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.incremental import Steps
+from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.nodes import Taint
+from dispatcher.core.model.pod_terms import NO_TERMS, TermIndex
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ClusterRequirements, Kind, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity import Tolerations, tolerations_of
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejection
+from dispatcher.core.scheduling.pods_there import Repelled, repelled_by
 
 Taints = tuple[Taint, ...]
 Tolerated = tuple[frozenset[Taints], ...]
@@ -51,6 +55,7 @@ class ClassKey(NamedTuple):
     pods: Pods
     tolerated: Tolerated
     clearance: Clearance
+    repelled: Repelled
 
 
 class _Facts(NamedTuple):
@@ -88,7 +93,8 @@ def class_of(record: Record, snapshots: Mapping[str, ClusterSnapshot]) -> tuple[
     rejections = tuple(
         answer for snapshot in opened if (answer := rejection(record.requirements, snapshot)) is not None
     )
-    return record.gang.demand, _pods(record.gang), _tolerated(record.gang, taints), rejections
+    repelled = repelled_by(record.gang, known_repelling(snapshots))
+    return record.gang.demand, _pods(record.gang), _tolerated(record.gang, taints), rejections, repelled
 
 
 class Classes:
@@ -98,6 +104,7 @@ class Classes:
         self._snapshots: dict[str, ClusterSnapshot] = {}
         self._facts: dict[str, _Facts] = {}
         self._taints: frozenset[Taints] = frozenset()
+        self._repelling = NO_TERMS
         self._requiring: dict[ClusterRequirements, _Requiring] = {}
         self._tolerating: dict[Tolerations, _Tolerating] = {}
         self._clearances: WeakValueDictionary[tuple[Rejection, ...], Clearance] = WeakValueDictionary()
@@ -131,10 +138,16 @@ class Classes:
         """The class of a record that was added."""
         tolerated = self._tolerating[tolerations_of(record.gang)].tolerated
         clearance = self._requiring[record.requirements].clearance
-        return ClassKey(record.gang.demand, _pods(record.gang), tolerated, clearance)
+        repelled = repelled_by(record.gang, self._repelling)
+        return ClassKey(record.gang.demand, _pods(record.gang), tolerated, clearance, repelled)
 
-    def follow(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[list[str]]:
-        """Updates the classes to these clusters; returns the uids of the gangs whose class changed."""
+    def follow(
+        self, snapshots: Mapping[str, ClusterSnapshot], gangs: Iterable[tuple[str, Gang]]
+    ) -> Steps[list[str]]:
+        """Updates the classes to these clusters; returns the uids of the gangs whose class changed.
+
+        `gangs` are all that were added, by uid; they are read only if the known terms of anti-affinity changed.
+        """
         chosen_from = _chosen_from(snapshots)
         facts = {name: _facts(snapshot) for name, snapshot in chosen_from.items()}
         yield
@@ -150,7 +163,19 @@ class Classes:
         if taints != self._taints:
             self._taints = taints
             yield from self._refresh_tolerated(moved)
+        repelling = known_repelling(snapshots)
+        if repelling.terms != self._repelling.terms:
+            differing = TermIndex(repelling.terms ^ self._repelling.terms)
+            self._repelling = repelling
+            yield from self._find_repelled(gangs, differing, moved)
         return moved
+
+    def _find_repelled(
+        self, gangs: Iterable[tuple[str, Gang]], differing: TermIndex, moved: list[str]
+    ) -> Steps[None]:
+        for part in in_parts(gangs):
+            moved += (uid for uid, gang in part if repelled_by(gang, differing))
+            yield
 
     def _refresh_rejections(self, changed: set[str], moved: list[str]) -> Steps[None]:
         for done, (requirements, requiring) in enumerate(self._requiring.items()):
@@ -210,6 +235,7 @@ def _pods(gang: Gang) -> Pods:
             each.spread,
             each.away,
             each.near,
+            *((each.repels, each.attracts, each.sort) if each.has_terms else ()),
         )
         for each in gang.pod_sets
     )
@@ -222,6 +248,12 @@ def _tolerated(gang: Gang, taints: frozenset[Taints]) -> Tolerated:
 
 def _taints(snapshots: Mapping[str, ClusterSnapshot]) -> frozenset[Taints]:
     return frozenset[Taints]().union(*(snapshot.capacity.taints for snapshot in snapshots.values()))
+
+
+def known_repelling(snapshots: Mapping[str, ClusterSnapshot]) -> TermIndex:
+    """The known terms of pod anti-affinity in all clusters."""
+    known = [each for snapshot in snapshots.values() if (each := snapshot.capacity.repelling).terms]
+    return reduce(TermIndex.union, known) if known else NO_TERMS
 
 
 def _chosen_from(snapshots: Mapping[str, ClusterSnapshot]) -> Mapping[str, ClusterSnapshot]:

@@ -234,7 +234,7 @@ def rejection_of(gang: Gang, short: Shortage) -> Rejection:
     if short.reason == RESERVED:
         message = f"what is free there is kept for {short.keeper}, which has waited too long"
         return Rejection(short.cluster, RESERVED, message)
-    gang = gang.in_cluster(short.cluster)
+    gang = short.shortfall.compared or gang.in_cluster(short.cluster)
     if short.reason == NEEDS_POTENTIAL:
         message = one_line("; ".join(_needed("needs", short)))
         return Rejection(short.cluster, NEEDS_POTENTIAL, message, short.resource(gang))

@@ -42,6 +42,7 @@ class Shortfall:
     groups: NodeGroups | None = field(default=None, compare=False, repr=False)
     available: Resources = field(default=NOTHING, compare=False)
     needs: Trusted = ()
+    compared: Gang | None = field(default=None, compare=False, repr=False)
 
     def scarcest(self, gang: Gang) -> tuple[str, int]:
         """The scarcest resource; for a shortfall on nodes, also the largest amount on one of `groups`.
@@ -78,7 +79,7 @@ def fit(gang: Gang, capacity: CapacitySnapshot) -> Fit:
     """The assignment of a gang that fits the free capacity, or its shortfall."""
     if (asked := capacity.provisioning_of(gang)) is not None:
         return Assignment(provisioning=asked)
-    gang = gang.in_cluster(capacity.cluster)
+    gang = capacity.beside(gang)
     found = _fit_free(gang, capacity)
     if isinstance(found, Assignment) or not capacity.pools:
         return found
@@ -92,7 +93,7 @@ def fit_in_both(gang: Gang, one: CapacitySnapshot, other: CapacitySnapshot) -> F
     """
     if (asked := one.provisioning_of(gang)) is not None:
         return Assignment(provisioning=asked)
-    gang = gang.in_cluster(one.cluster)
+    gang = other.beside(one.beside(gang))
     found = _fit_free_in_both(gang, one, other)
     if isinstance(found, Assignment) or not one.pools:
         return found
@@ -117,7 +118,7 @@ def fits(gang: Gang, capacity: CapacitySnapshot) -> bool:
     """True if a gang fits the free capacity; cheaper than `fit`, which explains a shortfall by groups of nodes."""
     if capacity.provisioning_of(gang) is not None:
         return True
-    gang = gang.in_cluster(capacity.cluster)
+    gang = capacity.beside(gang)
     if _takes(gang, capacity):
         return True
     if not capacity.pools:
@@ -139,7 +140,7 @@ _Assign = Callable[[NodeCapacity, Gang], Assignment | Unplaceable | None]
 def _fit_in_empty(gang: Gang, capacity: CapacitySnapshot, assign: _Assign) -> Fit:
     if (asked := capacity.provisioning_of(gang)) is not None:
         return Assignment(provisioning=asked)
-    gang = gang.in_cluster(capacity.cluster)
+    gang = capacity.beside_lasting(gang)
     found = _fit_empty(gang, capacity, assign)
     if isinstance(found, Assignment) or not capacity.pools:
         return found
@@ -206,13 +207,13 @@ def _fit_empty(gang: Gang, capacity: CapacitySnapshot, assign: _Assign) -> Fit:
 
 def _fit(gang: Gang, available: Resources, nodes: NodeCapacity | None, assign: _Assign) -> Fit:
     if not gang.demand.fits_in(available):
-        return Shortfall(gang.demand.shortfall(available), available=available)
+        return Shortfall(gang.demand.shortfall(available), available=available, compared=gang)
     if nodes is None or not gang.pod_sets:
         return ASSIGNED_NOWHERE
     found = assign(nodes, gang)
     if isinstance(found, Unplaceable):
         groups = nodes.groups(_subject(gang, found.index))
-        return Shortfall(NOTHING, found.index, found.fitting, groups, available)
+        return Shortfall(NOTHING, found.index, found.fitting, groups, available, compared=gang)
     return found or ASSIGNED_NOWHERE
 
 

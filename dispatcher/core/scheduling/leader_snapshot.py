@@ -9,7 +9,7 @@ its capacity since then are left out.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.incremental import Steps, in_parts
+from dispatcher.core.model.pod_terms import PodSort
 from dispatcher.core.model.record import Attempt, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import Queue, QueueingStrategy
@@ -78,18 +79,22 @@ class ClusterFacts:
     defaults: DefaultsSurvey | None = None
 
 
-def count_pods_by_place(pods: Iterable[Pod]) -> Steps[tuple[OwnedPods, ...]]:
-    """The pods that occupy nodes, equal pods together, by node."""
-    counts: Counter[tuple[str, str, Resources, bool]] = Counter()
+def count_pods_by_place(
+    pods: Iterable[Pod], concerns_terms: Callable[[PodSort], bool] = lambda _: False
+) -> Steps[tuple[OwnedPods, ...]]:
+    """The pods that occupy nodes, equal pods together, by node; with their sort where that concerns known terms."""
+    counts: Counter[tuple[str, str, Resources, bool, PodSort | None]] = Counter()
     for part in in_parts(pods):
         for pod in part:
             if pod.occupies_node:
-                counts[pod.node, pod.owner or pod.claim or "", pod.requests, pod.is_permanent] += 1
+                sort = pod.sort if pod.sort is not None and concerns_terms(pod.sort) else None
+                owner = pod.owner or pod.claim or ""
+                counts[pod.node, owner, pod.requests, pod.is_permanent, sort] += 1
         yield
     found: list[OwnedPods] = []
     for counted in in_parts(counts.items()):
-        for (node, owner, requests, never_ends), pods_there in counted:
-            found.append(OwnedPods(owner, Place(node, requests, pods_there), never_ends))
+        for (node, owner, requests, never_ends, sort), pods_there in counted:
+            found.append(OwnedPods(owner, Place(node, requests, pods_there, sort), never_ends))
         yield
     return tuple(found)
 

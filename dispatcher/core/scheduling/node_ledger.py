@@ -28,12 +28,14 @@ import numpy as np
 from dispatcher.core.model import potential
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.nodes import UNLIMITED_PODS, Node
+from dispatcher.core.model.pod_terms import PodSort
 from dispatcher.core.model.potential import PotentialPool, is_potential
 from dispatcher.core.model.resources import NOTHING, PODS, Resources, sum_of
 from dispatcher.core.scheduling.node_room import LARGEST, Room
 from dispatcher.core.scheduling.node_snapshot import NodeCapacity, NodeSnapshot, Place, Use
 from dispatcher.core.scheduling.node_traits import Traits
 from dispatcher.core.scheduling.placement import Rest, Unplaceable, place
+from dispatcher.core.scheduling.pods_there import FollowedTerms, PodSorts
 
 _WRITTEN_AT_ONCE: Final = 200
 """Changed nodes that are written into the arrays before the next snapshot; each takes some ten microseconds."""
@@ -62,14 +64,14 @@ NO_LOAD: Final = Load()
 
 @dataclass(slots=True)
 class _Share:
-    """One AppWrapper: its gang and assignment while it is active, its bound pods by requests and node, its places.
+    """One AppWrapper: its gang and assignment while it is active, its places, its bound pods (requests, node, sort).
 
     `growth` is charged beside the demand of the gang; `starting` are the unbound pods by requests, beyond it too.
     """
 
     gang: Gang | None = None
     assignment: Assignment = ASSIGNED_NOWHERE
-    bound: Counter[tuple[Resources, str]] = field(default_factory=Counter)
+    bound: Counter[tuple[Resources, str, PodSort | None]] = field(default_factory=Counter)
     held: list[Place] = field(default_factory=list)
     beyond: Resources = NOTHING
     growth: Resources = NOTHING
@@ -134,6 +136,11 @@ class NodeLedger:
         self._retraited: dict[int, Node | None] = {}
         self._has_changed = True
         self._last: NodeSnapshot | None = None
+        self._sorts: PodSorts | None = None
+        """The pods and held places by sort; None while no term about pods is known."""
+        self._lasting_sorts = PodSorts()
+        """The pods that never end, by sort."""
+        self._sorts_version = 0, 0
 
     # --- events ------------------------------------------------------------------------------------------------
 
@@ -184,6 +191,9 @@ class NodeLedger:
             table.write(row, self._columns, NOTHING, 0)
         for uid in self._holders.pop(name, {}):
             share = self._shares[uid]
+            for place_there in share.held:
+                if place_there.node == name:
+                    self._count_held_sort(place_there, -1)
             share.held = [each for each in share.held if each.node != name]
             self._unsettle(uid)
         self._has_changed = True
@@ -195,13 +205,53 @@ class NodeLedger:
             known.load = load
             self._touch(name)
 
-    def count_bound(self, appwrapper: str, requests: Resources, node: str, sign: int) -> None:
-        """Count one bound pod of an AppWrapper, or uncount it."""
+    def count_bound(
+        self, appwrapper: str, requests: Resources, node: str, sign: int, sort: PodSort | None = None
+    ) -> None:
+        """Count one bound pod of an AppWrapper, or uncount it; `sort` counts while pods are counted by sort."""
         bound = self._shares.setdefault(appwrapper, _Share()).bound
-        bound[requests, node] += sign
-        if not bound[requests, node]:
-            del bound[requests, node]
+        key = requests, node, sort if self._sorts is not None else None
+        bound[key] += sign
+        if not bound[key]:
+            del bound[key]
         self._unsettle(appwrapper)
+
+    @property
+    def counts_sorts(self) -> bool:
+        """True if the pods and the held places are counted by sort, because a term about pods is known."""
+        return self._sorts is not None
+
+    @property
+    def sorts_version(self) -> int:
+        """Grows with each change of pods that concerns a known term about pods."""
+        return self._sorts.version if self._sorts is not None else 0
+
+    def concerns_terms(self, sort: PodSort) -> bool:
+        """True if a known term about pods concerns pods of this sort."""
+        return self._sorts is not None and self._sorts.there.concerns(sort)
+
+    def begin_to_count_sorts(self) -> None:
+        """Count pods by sort from now on. No bound pod is counted after this: the caller counts them all again."""
+        self._sorts = PodSorts()
+        for uid, share in self._shares.items():
+            share.bound.clear()
+            for each in share.held:
+                self._count_held_sort(each, +1)
+            self._unsettle(uid)
+
+    def count_sort(self, sort: PodSort, node: str, sign: int, *, is_permanent: bool) -> None:
+        """Count one bound pod of anyone by its sort, or uncount it; nothing while pods are not counted by sort."""
+        if self._sorts is not None:
+            self._sorts.count(sort, node, sign)
+            if is_permanent:
+                self._lasting_sorts.count(sort, node, sign)
+            self._has_changed = True
+
+    def follow(self, followed: FollowedTerms) -> None:
+        """Follow the terms of these gangs, beside those of the pods, in the next snapshots."""
+        if self._sorts is not None:
+            for each in (self._sorts, self._lasting_sorts):
+                self._has_changed |= each.follow(followed)
 
     def reserve(self, appwrapper: str, gang: Gang, assignment: Assignment) -> None:
         """Hold places for the unbound pods of an active AppWrapper: its assignment, where that fits, else any."""
@@ -272,7 +322,7 @@ class NodeLedger:
             # The last ones as long as they are the same, because they remember sums, groups and refusals.
             before = [last.free, last.allocatable, last.empty]
             nodes = [old if old.equals(new) else new for old, new in zip(before, nodes, strict=True)]
-            if nodes == before and self._beyond == last.beyond:
+            if nodes == before and self._beyond == last.beyond and self._sorts_version == self._versions():
                 generation = last.generation
         free, allocatable, empty = nodes
         uses = dict(self._uses)
@@ -282,9 +332,22 @@ class NodeLedger:
         }
         if rows != (last.potential if last is not None else {}):
             generation = object()
+        self._sorts_version = self._versions()
+        is_sorted = self._sorts is not None
         return NodeSnapshot(
-            free, allocatable, empty, self._beyond, uses, generation=generation, potential=rows
+            free,
+            allocatable,
+            empty,
+            self._beyond,
+            uses,
+            generation=generation,
+            potential=rows,
+            there=self._sorts.taken() if self._sorts is not None else None,
+            lasting=self._lasting_sorts.taken() if is_sorted else None,
         )
+
+    def _versions(self) -> tuple[int, int]:
+        return self.sorts_version, self._lasting_sorts.version
 
     # --- potential nodes ---------------------------------------------------------------------------------------
 
@@ -398,7 +461,7 @@ class NodeLedger:
             for node, pods in plan.items():
                 found = self._fitting(node, pod_set.requests, pods)
                 if found:
-                    self._hold(uid, Place(node, pod_set.requests, found))
+                    self._hold(uid, Place(node, pod_set.requests, found, pod_set.sort))
                     rest.missing[index] -= found
                     rest.present[index][node] += found
         return rest
@@ -431,10 +494,10 @@ class NodeLedger:
     def _hold_there(self, uid: str, gang: Gang, rest: _Rest, node: str, part: Counter[int]) -> None:
         """Hold as many places of a part of a gang (pods by pod set) on one node as fit there."""
         for index, pods in part.items():
-            requests = gang.pod_sets[index].requests
-            found = self._fitting(node, requests, pods)
+            pod_set = gang.pod_sets[index]
+            found = self._fitting(node, pod_set.requests, pods)
             if found:
-                self._hold(uid, Place(node, requests, found))
+                self._hold(uid, Place(node, pod_set.requests, found, pod_set.sort))
                 part[index] -= found
                 rest.missing[index] -= found
                 rest.present[index][node] += found
@@ -489,7 +552,7 @@ class NodeLedger:
         if isinstance(found, Unplaceable):
             return []
         return [
-            Place(node.name, pod_set.requests, int(pods[row]))
+            Place(node.name, pod_set.requests, int(pods[row]), pod_set.sort)
             for pod_set, pods in zip(gang.pod_sets, found, strict=True)
             for row in np.flatnonzero(pods)
             if (node := traits.nodes[row]) is not None
@@ -513,13 +576,20 @@ class NodeLedger:
         known = self._on_nodes[each.node]  # the places on a node are dropped with it
         known.held += each.requests * (each.pods * sign)
         known.held_pods += each.pods * sign
+        self._count_held_sort(each, sign)
         self._touch(each.node)
+
+    def _count_held_sort(self, each: Place, sign: int) -> None:
+        if self._sorts is not None and each.sort is not None:
+            self._sorts.count(each.sort, each.node, each.pods * sign)
 
     def _note_use(self, uid: str, share: _Share) -> None:
         """Keep the use of an AppWrapper for snapshots, and its demand that has no place."""
         self._beyond -= share.beyond
         share.beyond = NOTHING
-        bound = tuple(Place(node, requests, pods) for (requests, node), pods in share.bound.items())
+        bound = tuple(
+            Place(node, requests, pods, sort) for (requests, node, sort), pods in share.bound.items()
+        )
         if share.gang is not None:
             placed = sum_of(each.requests * each.pods for each in (*bound, *share.held))
             share.beyond = (share.gang.demand + share.growth - placed).positive_part()
@@ -569,7 +639,7 @@ def _unbound(gang: Gang, share: _Share) -> _Rest:
     by_requests: dict[Resources, list[int]] = {}
     for index, pod_set in enumerate(gang.pod_sets):
         by_requests.setdefault(pod_set.requests, []).append(index)
-    for (requests, node), pods in sorted(share.bound.items(), key=lambda each: each[0][1]):
+    for (requests, node, _), pods in sorted(share.bound.items(), key=lambda each: each[0][1]):
         for index in (*by_requests.get(requests, ()), *range(len(left))):
             taken = min(pods, left[index])
             left[index] -= taken

@@ -20,10 +20,12 @@ import numpy as np
 from dispatcher.core.model.gang import Assignment, Constraint, Gang, PodSet
 from dispatcher.core.model.growth import SurplusPod
 from dispatcher.core.model.nodes import UNLIMITED_PODS
+from dispatcher.core.model.pod_terms import PodSort
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.node_room import NodeGroups, Room
 from dispatcher.core.scheduling.node_traits import PLAIN, Amounts, Mask, Traits
 from dispatcher.core.scheduling.placement import Unplaceable, place
+from dispatcher.core.scheduling.pods_there import PodsThere
 
 _QUESTIONS: Final = 20
 """Questions after a change until nodes are grouped again: grouping costs as much as some of them."""
@@ -35,11 +37,12 @@ _PLAIN_ONLY: Final = frozenset({PLAIN.constraint})
 
 
 class Place(NamedTuple):
-    """Pods with equal requests on one node."""
+    """Pods with equal requests and of one sort on one node; `sort` is None where it is not known or does not matter."""
 
     node: str
     requests: Resources
     pods: int
+    sort: PodSort | None = None
 
 
 class Use(NamedTuple):
@@ -81,6 +84,11 @@ class NodeCapacity:
         """Grows with every change."""
         self._lowest: tuple[NodeCapacity, int, NodeCapacity] | None = None
         """The last answer of `lowest`, with the other capacity and its version; wrong after a change of this one."""
+
+    @property
+    def all_traits(self) -> Traits:
+        """The traits with potential nodes."""
+        return self._all_traits
 
     def equals(self, other: NodeCapacity) -> bool:
         """True if both have the same amounts on the same nodes."""
@@ -269,7 +277,8 @@ class NodeSnapshot:
     `beyond` is not free either, for any gang: the demand without a place, and `reserve`, which the totals do not have.
     `uses` is by the uid of the AppWrapper. Snapshots of one `generation` and reserve have the same capacity.
     `potential` has the rows of the potential nodes of each pool, which count only in a snapshot that is `including`
-    them.
+    them. `there` are the pods as terms about pods concern them, `lasting` those of them that never end; None while no
+    such term is known.
     """
 
     free: NodeCapacity
@@ -280,6 +289,8 @@ class NodeSnapshot:
     reserve: Resources = NOTHING
     generation: object = field(default_factory=object)
     potential: PotentialRows = field(default_factory=dict)
+    there: PodsThere | None = None
+    lasting: PodsThere | None = None
 
     def __eq__(self, other: object) -> bool:
         """True if both are of one generation, so that they give every gang the same capacity."""
@@ -305,7 +316,18 @@ class NodeSnapshot:
 
     def copy(self) -> NodeSnapshot:
         """A copy; taking from it does not change this snapshot."""
-        return replace(self, free=self.free.copy())
+        there = self.there
+        return replace(self, free=self.free.copy(), there=there.copy() if there is not None else None)
+
+    def beside(self, gang: Gang) -> Gang:
+        """The gang with the conditions on its nodes by the pods that are there; the same one if there are none."""
+        there = self.there
+        return gang if there is None else there.beside(gang, self.free.all_traits)
+
+    def beside_lasting(self, gang: Gang) -> Gang:
+        """The gang with the conditions on its nodes by the pods that never end; the same one if there are none."""
+        lasting = self.lasting
+        return gang if lasting is None else lasting.beside(gang, self.free.all_traits, lasts=True)
 
     def including(self, rows: tuple[int, ...]) -> NodeSnapshot:
         """The same capacity with the potential nodes in these rows; not to be changed."""
@@ -342,8 +364,10 @@ class NodeSnapshot:
 
     def charge(self, use: Use, sign: int = 1) -> None:
         """Charge the use of an AppWrapper from now on; with the sign -1 it is charged no more."""
-        for node, requests, pods in (*use.bound, *use.held):
+        for node, requests, pods, sort in (*use.bound, *use.held):
             self.free.take(node, requests, sign * pods)
+            if self.there is not None and sort is not None:
+                self.there.count(sort, node, sign * pods)
         self.beyond += use.beyond * sign
         self.generation = object()
 
@@ -384,7 +408,7 @@ class NodeSnapshot:
 def use_of(gang: Gang, assignment: Assignment) -> Use:
     """The use of a cluster by a gang that holds the places of an assignment."""
     held = (
-        Place(node, pod_set.requests, pods)
+        Place(node, pod_set.requests, pods, pod_set.sort)
         for pod_set, places in zip(gang.pod_sets, assignment.places, strict=False)
         for node, pods in places
     )

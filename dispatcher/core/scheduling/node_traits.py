@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_, or_
 from typing import Final, NamedTuple
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dispatcher.core.model.gang import Constraint, PodSet, Spread
 from dispatcher.core.model.nodes import (
     ANY_NODE,
+    Beside,
     LabelOperator,
     LabelRequirement,
     Node,
@@ -33,6 +34,12 @@ _MOST_MASKS: Final = 2000
 
 _MOST_INCLUDING: Final = 64
 """Traits with different potential nodes that are kept."""
+
+_MOST_BESIDE: Final = 64
+"""Constraints with conditions by other pods whose nodes are kept."""
+
+_MOST_EXCLUSIONS: Final = 2000
+"""Sets of constraints for which the excluded nodes are kept."""
 
 PLAIN: Final = PodSet(1, NOTHING)
 """Pods without constraints: they stand for the pods of a gang without pod sets."""
@@ -63,6 +70,7 @@ class Traits:
         self._exclusions: dict[frozenset[Constraint], Counter[str]] = {}
         self._taints: _Taints | None = None
         self._including: dict[tuple[int, ...], Traits] = {}
+        self._beside: dict[Constraint, Mask] = {}
 
     def including(self, rows: tuple[int, ...], others: Traits) -> Traits:
         """The traits with the nodes that `others` has in these rows; kept, because many gangs ask for the same."""
@@ -99,7 +107,8 @@ class Traits:
 
     def usable_by(self, pod_set: PodSet) -> Mask:
         """The nodes that the pods of a set may use."""
-        return self._mask(pod_set.constraint)
+        constraint = pod_set.constraint
+        return self._beside_mask(constraint) if pod_set.nodes.beside else self._mask(constraint)
 
     def is_usable(self, node: str) -> bool:
         """True if a node is there, Ready and not cordoned."""
@@ -112,6 +121,8 @@ class Traits:
 
     def spread_domains(self, pod_set: PodSet) -> tuple[Domains, ...]:
         """The domains of each spread of a pod set; a node that lacks the label of one of them counts for none."""
+        if pod_set.nodes.beside:  # kube-scheduler does not ask other pods whether a domain counts
+            pod_set = _alone(pod_set)
         key = pod_set.constraint, pod_set.spread
         known = self._spread.get(key)
         if known is None:
@@ -141,7 +152,11 @@ class Traits:
         constraints = frozenset(each.constraint for each in pod_sets)
         known = self._exclusions.get(constraints)
         if known is None:
-            known = self._exclusions[constraints] = Counter(dict(self._count_excluded(pod_sets or (PLAIN,))))
+            if len(self._exclusions) >= _MOST_EXCLUSIONS:
+                self._exclusions.clear()
+            known = self._exclusions[constraints] = Counter()
+            for reason, count in self._count_excluded(pod_sets or (PLAIN,)):
+                known[reason] += count
         return known
 
     def _count_excluded(self, pod_sets: Sequence[PodSet]) -> Iterator[tuple[str, int]]:
@@ -149,6 +164,14 @@ class Traits:
         for is_ready, count in unusable.items():
             yield ("cordoned" if is_ready else "not ready"), count
         excluded = self.usable() & ~reduce(or_, map(self.usable_by, pod_sets))
+        first = pod_sets[0]
+        if first.nodes.beside:
+            open_alone = self.usable_by(_alone(first))
+            for each in first.nodes.beside:
+                closed = excluded & open_alone & ~self._allowed_by(each)
+                if count := int(closed.sum()):
+                    yield each.why, count
+                excluded &= ~closed
         distinct, numbers = self._distinct_taints()
         counts = Counter[str]()
         for number, count in zip(*np.unique(numbers[excluded], return_counts=True), strict=True):
@@ -169,6 +192,23 @@ class Traits:
         if known is None:
             known = self._masks[constraint] = self._find_mask(constraint)
         return known
+
+    def _beside_mask(self, constraint: Constraint) -> Mask:
+        """The nodes of a constraint with conditions of one moment, of which few are kept."""
+        known = self._beside.get(constraint)
+        if known is None:
+            if len(self._beside) >= _MOST_BESIDE:
+                self._beside.clear()
+            tolerations, requirements = constraint
+            alone = self._mask((tolerations, replace(requirements, beside=())))
+            known = self._beside[constraint] = reduce(and_, map(self._allowed_by, requirements.beside), alone)
+        return known
+
+    def _allowed_by(self, condition: Beside) -> Mask:
+        """The nodes that a condition on their domain allows."""
+        values, numbers = self._labelled(condition.topology)
+        answers = [condition.allows(value) for value in (*values, None)]
+        return np.array(answers, np.bool_)[numbers]  # -1 is the last: without the label
 
     def _find_mask(self, constraint: Constraint | None) -> Mask:
         """The nodes of a constraint: each condition is compared once with each distinct value, not with each node."""
@@ -261,6 +301,11 @@ def _why_excluded(pod_set: PodSet, taints: tuple[Taint, ...]) -> str:
         if not pod_set.tolerates((taint,)):
             return f"with taint {taint} not tolerated"
     return "not selected by its pods"
+
+
+def _alone(pod_set: PodSet) -> PodSet:
+    """The pod set without the conditions by pods that are there."""
+    return replace(pod_set, nodes=replace(pod_set.nodes, beside=()))
 
 
 def _name_of(node: Node | None) -> str:

@@ -33,6 +33,7 @@ from dispatcher.core.lifecycle.queue_steps import (
     pending_key_of,
 )
 from dispatcher.core.model import incremental
+from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ClusterRequirements
@@ -53,6 +54,7 @@ from dispatcher.core.scheduling.equivalence_classes import Classes, ClassKey, Di
 from dispatcher.core.scheduling.explain import Refused
 from dispatcher.core.scheduling.gang_class import GangClass, Key, key_of
 from dispatcher.core.scheduling.ordering import is_eligible, starved
+from dispatcher.core.scheduling.pods_there import FOLLOWS_NONE, FollowedTerms
 
 _Class = GangClass[ClassKey]
 _Refusals = dict[_Class, Refused]
@@ -102,6 +104,9 @@ class PendingQueue:
         self._requirements = DistinctRequirements()
         self._postponed: list[tuple[datetime, str]] = []
         self._inbox: dict[str, Record | None] = {}
+        self._with_terms: dict[str, Gang] = {}
+        self._followed: FollowedTerms | None = FOLLOWS_NONE
+        """The terms about pods of these gangs; None after a change of them."""
         self._reader: object = self
         self._forget_classes()
 
@@ -126,6 +131,10 @@ class PendingQueue:
         self._forget(record.uid)
         self._records[record.uid] = self._inbox[record.uid] = record
         self._requirements.add(record.requirements)
+        if any(each.has_terms for each in record.gang.pod_sets):
+            self._note_terms(record.uid, record.gang)
+        elif record.uid in self._with_terms:
+            self._note_terms(record.uid, None)
         if record.eligible_at:
             insort(self._postponed, (record.eligible_at, record.uid))
 
@@ -133,6 +142,7 @@ class PendingQueue:
         """Removes a record that is no longer queued; safe to repeat."""
         if self._forget(uid):
             self._inbox[uid] = None
+            self._note_terms(uid, None)
 
     def holds(self, record: Record) -> bool:
         """True if the record is queued and this is its last state."""
@@ -146,6 +156,14 @@ class PendingQueue:
     def requirements(self) -> Iterable[ClusterRequirements]:
         """Requirements that cover every required namespace and kind, in no order; fewer than the records have."""
         return self._requirements
+
+    @property
+    def followed(self) -> FollowedTerms:
+        """The terms about pods of the queued gangs; the same value as long as they do not change."""
+        if self._followed is None:
+            pod_sets = (each for gang in self._with_terms.values() for each in gang.pod_sets)
+            self._followed = FollowedTerms.of(pod_sets)
+        return self._followed
 
     def next_eligible(self, now: datetime) -> datetime | None:
         """The time at which the next postponed record becomes eligible; None if there is none."""
@@ -205,6 +223,13 @@ class PendingQueue:
                 del self._postponed[at]
         return True
 
+    def _note_terms(self, uid: str, gang: Gang | None) -> None:
+        before = self._with_terms.pop(uid, None)
+        if gang is not None:
+            self._with_terms[uid] = gang
+        if before is not gang:
+            self._followed = None
+
     def _take_due(self, now: datetime) -> None:
         """Adds the records that have become eligible to the inbox."""
         until = bisect_right(self._postponed, now, key=itemgetter(0))
@@ -245,7 +270,8 @@ class PendingQueue:
         if class_ is None:
             class_ = before if before is not None and before.key == key else GangClass(key)
             self._by_key[key] = class_
-            self._requests.add(class_, record.gang)
+            if not key.repelled:
+                self._requests.add(class_, record.gang)
         class_.add(record)
         self._touched.add(class_)
         self._in_cycle[record.uid] = record, class_
@@ -262,13 +288,18 @@ class PendingQueue:
 
     def _follow(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[None]:
         """Updates the equivalence classes to these clusters."""
-        moved = yield from self._classes.follow(snapshots)
+        moved = yield from self._classes.follow(snapshots, self._gangs_in_cycle())
         for part in incremental.in_parts(moved):
             for uid in part:
                 record = self._leave_class(uid)
                 if record is not None:
                     self._enter_class(record, self._classes.key(record))
             yield
+
+    def _gangs_in_cycle(self) -> Iterator[tuple[str, Gang]]:
+        """The gangs by uid; costs nothing until the first is asked for."""
+        for uid, (record, _) in list(self._in_cycle.items()):
+            yield uid, record.gang
 
     # --- a cycle ---------------------------------------------------------------------------------------------
 

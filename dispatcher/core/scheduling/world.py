@@ -35,6 +35,7 @@ from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot, effective, rejection
 from dispatcher.core.scheduling.cycle import Outcome, Placed, Waiting
 from dispatcher.core.scheduling.node_snapshot import Place
+from dispatcher.core.scheduling.pods_there import FOLLOWS_NONE, FollowedTerms
 from dispatcher.core.scheduling.sharing.cycle import (
     Drained,
     QueueCycle,
@@ -348,10 +349,14 @@ class KnownSnapshots:
 
     def __init__(self) -> None:
         self._filled: dict[str, _FilledCluster] = {}
+        self._followed: tuple[tuple[Record, ...], FollowedTerms] = (), FOLLOWS_NONE
 
     def of(self, world: World) -> dict[str, ClusterSnapshot]:
         """The cluster snapshots of a world, by name, for one cycle. Raises `NoNode`."""
         there = world.running_by_cluster()
+        if self._followed[0] is not world.pending:
+            pod_sets = (each for record in world.pending for each in record.gang.pod_sets)
+            self._followed = world.pending, FollowedTerms.of(pod_sets)
         return {each.name: self._snapshot(each, there[each.name], world.fit) for each in world.clusters}
 
     def _snapshot(
@@ -360,7 +365,7 @@ class KnownSnapshots:
         filled = self._filled.get(cluster.name)
         if filled is None:
             filled = self._filled[cluster.name] = _FilledCluster(fit, cluster.name)
-        return filled.snapshot(cluster, gangs)
+        return filled.snapshot(cluster, gangs, self._followed[1])
 
 
 _OTHERS: Final = "!others"
@@ -377,8 +382,13 @@ class _FilledCluster:
         self._gangs: dict[str, RunningGang] = {}
         self._pods: dict[str, list[Pod]] = {}
 
-    def snapshot(self, cluster: Cluster, gangs: Sequence[tuple[int, RunningGang]]) -> ClusterSnapshot:
-        """The snapshot of the cluster with these gangs. Raises `NoNode`, and then keeps the last ones."""
+    def snapshot(
+        self, cluster: Cluster, gangs: Sequence[tuple[int, RunningGang]], followed: FollowedTerms
+    ) -> ClusterSnapshot:
+        """The snapshot of the cluster with these gangs, for gangs with these terms.
+
+        Raises `NoNode`, and then keeps the last ones.
+        """
         pods = self._pods_of(cluster, gangs)
         if cluster is not self._cluster:
             self._ledger.set_pools(cluster.pools)
@@ -386,6 +396,7 @@ class _FilledCluster:
         self._set_pods(pods)
         self._set_gangs({gang.name: gang for _, gang in gangs})
         self._cluster = cluster
+        self._ledger.follow(followed)
         return cluster.snapshot(self._ledger.snapshot())
 
     def _pods_of(self, cluster: Cluster, gangs: Sequence[tuple[int, RunningGang]]) -> dict[str, list[Pod]]:
@@ -435,7 +446,9 @@ def _others(cluster: Cluster) -> Iterator[Pod]:
     """The pods of a cluster that belong to no running gang."""
     for pods, never_ends in ((cluster.others, False), (cluster.permanent, True)):
         for uid, place in _one_by_one(f"!{never_ends}", pods):
-            yield Pod(uid, place.requests, place.node, PodPhase.RUNNING, never_ends=never_ends)
+            yield Pod(
+                uid, place.requests, place.node, PodPhase.RUNNING, never_ends=never_ends, sort=place.sort
+            )
 
 
 def _one_by_one(whose: str, places: Iterable[Place]) -> Iterator[tuple[str, Place]]:
@@ -470,7 +483,7 @@ def _named_pods(gang: RunningGang) -> Iterator[Pod]:
     """The pods of a gang on nodes that the world names."""
     if gang.bound is not None:
         for uid, place in _one_by_one(gang.name, gang.bound):
-            yield Pod(uid, place.requests, place.node, PodPhase.RUNNING, owner=gang.name)
+            yield Pod(uid, place.requests, place.node, PodPhase.RUNNING, owner=gang.name, sort=place.sort)
         return
     for number, running in enumerate(gang.pods):
         yield from _pods(gang, number, running.pods, running.nodes)
@@ -479,7 +492,7 @@ def _named_pods(gang: RunningGang) -> Iterator[Pod]:
 def _pods(gang: RunningGang, number: int, pods: PodSet, nodes: Sequence[str]) -> Iterator[Pod]:
     for index, node in enumerate(nodes):
         uid = f"{gang.name}/{number}/{index}"
-        yield Pod(uid, pods.requests, node, PodPhase.RUNNING, owner=gang.name)
+        yield Pod(uid, pods.requests, node, PodPhase.RUNNING, owner=gang.name, sort=pods.sort)
 
 
 def _timeless(outcome: Outcome) -> Outcome:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from dispatcher.api.names import GROWTH_ANNOTATION, GROWTH_GATE, UID_LABEL
-from dispatcher.core.model.nodes import Node, Taint
+from dispatcher.core.model.nodes import LabelOperator, LabelRequirement, Node, Taint
+from dispatcher.core.model.pod_terms import PodSort, PodTerm
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity import Gate, Pod, PodPhase, PodReason, Unscheduled
@@ -57,10 +58,32 @@ RAYCLUSTER = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "ray", "u
 
 def test_pod_is_what_it_asks_for_where_it_is_and_whose_it_says_it_is() -> None:
     assert decode_pod(make_pod("worker", cpu="1500m", of="the-appwrapper", controller=RAYCLUSTER)) == PodView(
-        Pod("uid-of-worker", Resources({"cpu": 1500}), node="n1", phase=PodPhase.RUNNING, owner=None),
+        Pod(
+            "uid-of-worker",
+            Resources({"cpu": 1500}),
+            node="n1",
+            phase=PodPhase.RUNNING,
+            owner=None,
+            sort=PodSort.of("default", [(UID_LABEL, "the-appwrapper")]),
+        ),
         claimed_by="the-appwrapper",
         controller=ObjectRef(-1, "ray.io/v1", "RayCluster", "default", "ray", "uid-of-ray"),
     )
+
+
+def test_bound_pod_has_the_labels_and_the_terms_that_gangs_are_compared_with() -> None:
+    raw = make_pod("web-0")
+    raw["metadata"]["labels"] = {"app": "web", "statefulset.kubernetes.io/pod-name": "web-0"}
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    raw["spec"]["affinity"] = {"podAntiAffinity": {required: [term, {**term, "labelSelector": None}]}}
+    in_words = PodTerm("zone", frozenset({"default"}), (LabelRequirement("app", LabelOperator.IN, ("web",)),))
+    sort = decode_pod(raw).pod.sort
+    assert sort == PodSort("default", (("app", "web"),), (in_words,))
+    raw["metadata"]["labels"]["statefulset.kubernetes.io/pod-name"] = "web-1"
+    assert decode_pod(raw).pod.sort is sort
+    del raw["spec"]["nodeName"]
+    assert decode_pod(raw).pod.sort is None
 
 
 def test_foreign_pod_that_is_just_created_claims_nothing() -> None:

@@ -17,7 +17,8 @@ from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Assignment
-from dispatcher.core.model.nodes import Node, Taint
+from dispatcher.core.model.nodes import LabelOperator, LabelRequirement, Node, Taint
+from dispatcher.core.model.pod_terms import PodSort, PodTerm
 from dispatcher.core.model.potential import PotentialPool, Trust
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 from dispatcher.core.queues.queue import QueueingStrategy
@@ -30,7 +31,7 @@ from dispatcher.core.scheduling.world import Cluster
 from dispatcher.errors import StoreError
 from dispatcher.store.snapshot_document import VERSION, compressed, facts_of, lines_of
 from tests.builders import NOW
-from tests.unit.store.records import moments, resources, small, texts
+from tests.unit.store.records import moments, pod_sorts, resources, small, texts
 
 MILLISECONDS = st.integers(0, 10**9).map(lambda each: timedelta(milliseconds=each))
 LABELS = st.dictionaries(texts, texts, max_size=2)
@@ -62,7 +63,9 @@ NODES = st.builds(
     LABELS,
     st.none() | st.integers(0, LARGEST_AMOUNT),
 )
-PODS = st.builds(OwnedPods, texts, st.builds(Place, texts, resources, small), st.booleans())
+PODS = st.builds(
+    OwnedPods, texts, st.builds(Place, texts, resources, small, st.none() | pod_sorts), st.booleans()
+)
 RESERVATIONS = st.builds(
     Reservation,
     texts,
@@ -128,7 +131,11 @@ def test_the_facts_of_a_cluster_come_back_as_they_are(facts: ClusterFacts) -> No
 
 def test_many_nodes_and_pods_come_back_in_their_order() -> None:
     nodes = tuple(Node(f"n{index}", _CPU) for index in range(250))
-    pods = tuple(OwnedPods(f"u{index}", Place(f"n{index}", _CPU, 1)) for index in range(301))
+    term = PodTerm("zone", None, (LabelRequirement("app", LabelOperator.IN, ("web",)),))
+    sorts = (None, PodSort.of("ns", [("app", "web")], (term,)), PodSort.of("ns", []))
+    pods = tuple(
+        OwnedPods(f"u{index}", Place(f"n{index}", _CPU, 1, sorts[index % 3])) for index in range(301)
+    )
     facts = ClusterFacts(Cluster("east", nodes), pods, taken_at=NOW)
     assert facts_of(document_of(facts), NOW) == facts
 

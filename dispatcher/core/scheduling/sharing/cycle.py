@@ -52,6 +52,7 @@ from dispatcher.core.scheduling.cycle import (
     Waiting,
     refusal,
 )
+from dispatcher.core.scheduling.equivalence_classes import known_repelling
 from dispatcher.core.scheduling.explain import (
     INSUFFICIENT,
     LARGER_THAN_CLUSTER,
@@ -168,6 +169,7 @@ class QueueCycle:
         self._rooms = {
             name: ClusterRoom(snapshots[name], leaving.get(name, ())) for name in sorted(snapshots)
         }
+        facts.queued.follow(known_repelling(snapshots), facts.now)
         self._shares = self._divided()
         if failed is not None:
             failed.begin(facts.forest, self._active)

@@ -11,8 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import NamedTuple, Self
 
+from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.pod_terms import NO_TERMS, TermIndex
 from dispatcher.core.model.record import Record, Shape
 from dispatcher.core.scheduling.gang_class import GangClass
+from dispatcher.core.scheduling.pods_there import repelled_by
 from dispatcher.core.scheduling.sharing.gangs import PendingGang, count_preemptions
 
 
@@ -25,6 +28,8 @@ class QueueClassKey(NamedTuple):
     priority: int
     preemptions: int
     is_preempting: bool
+    pods: tuple[object, ...]
+    """The known terms of other pods that select its pods, and what its own terms depend on; empty for most."""
 
 
 QueueClass = GangClass[QueueClassKey]
@@ -38,6 +43,7 @@ class QueuedGangs:
         self._by_key: dict[QueueClassKey, QueueClass] = {}
         self._blocked: dict[str, Record] = {}
         self._preempted: dict[str, Record] = {}
+        self._repelling = NO_TERMS
 
     @classmethod
     def of(cls, records: Iterable[Record], now: datetime) -> Self:
@@ -60,6 +66,7 @@ class QueuedGangs:
             record.priority,
             count_preemptions(record, now),
             record.is_preempting,
+            self._pods(record.gang),
         )
         class_ = self._by_key.get(key)
         if class_ is None:
@@ -81,6 +88,20 @@ class QueuedGangs:
             del self._by_key[class_.key]
         self._blocked.pop(uid, None)
         self._preempted.pop(uid, None)
+
+    def follow(self, repelling: TermIndex, now: datetime) -> None:
+        """Let these terms of anti-affinity of other pods be the known ones; O(gangs) if they are others than before."""
+        if repelling.terms == self._repelling.terms:
+            return
+        differing = TermIndex(repelling.terms ^ self._repelling.terms)
+        self._repelling = repelling
+        for record, _ in list(self._records.values()):
+            if repelled_by(record.gang, differing):
+                self.put(record, now)
+
+    def _pods(self, gang: Gang) -> tuple[object, ...]:
+        own = tuple(each.sort for each in gang.pod_sets if each.has_terms)
+        return (*repelled_by(gang, self._repelling), *own)
 
     def move_to(self, now: datetime) -> None:
         """Let preemptions count as of that time: those of more than a day ago count no more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -14,7 +15,15 @@ from hypothesis import strategies as st
 
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
-from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleration
+from dispatcher.core.model.nodes import (
+    LabelOperator,
+    LabelRequirement,
+    Node,
+    NodeRequirements,
+    Taint,
+    Toleration,
+)
+from dispatcher.core.model.pod_terms import PodSort, PodTerm
 from dispatcher.core.model.record import HOLDING, RESERVATION, Attempt, Phase, Record
 from dispatcher.core.model.requirements import ANYWHERE
 from dispatcher.core.model.resources import NOTHING, Resources
@@ -32,6 +41,7 @@ from dispatcher.core.scheduling.leader_snapshot import (
     world_of,
 )
 from dispatcher.core.scheduling.node_snapshot import Place
+from dispatcher.core.scheduling.pods_there import FollowedTerms
 from dispatcher.core.scheduling.world import Cluster, KnownSnapshots, World
 from tests.builders import NOW, at, make_core_node, make_gang, make_record
 from tests.unit.core.scheduling.clusters import KNOWN, WHERES, Known
@@ -75,6 +85,10 @@ class Leader:
         for record in self.records:
             if record.holds_capacity and record.attempt is not None:
                 ledgers[record.attempt.cluster].reserve(record.uid, record.gang, record.attempt.assignment)
+        queued = [each for each in self.records if each.phase is Phase.QUEUED]
+        followed = FollowedTerms.of(each for record in queued for each in record.gang.pod_sets)
+        for ledger in ledgers.values():
+            ledger.follow(followed)
         return ledgers
 
     def snapshots(self) -> dict[str, ClusterSnapshot]:
@@ -97,7 +111,7 @@ class Leader:
         return [
             ClusterFacts(
                 Cluster(name, tuple(ledger.nodes()), reserve=self.reserves[name], **self.known.get(name, {})),
-                incremental.run(count_pods_by_place(ledger.pods())),
+                incremental.run(count_pods_by_place(ledger.pods(), ledger.concerns_terms)),
                 self.rules,
                 {uid: each for uid, each in self.reservations.items() if each.cluster == name},
                 TAKEN_AT,
@@ -119,12 +133,31 @@ AMOUNTS = st.builds(
     lambda cpu, gpu: Resources({"cpu": cpu, "nvidia.com/gpu": gpu}), st.integers(0, 6), st.integers(0, 2)
 )
 REQUESTS = st.sampled_from([Resources({"cpu": 1}), Resources({"cpu": 2, "nvidia.com/gpu": 1}), NOTHING])
+TERM = PodTerm("zone", frozenset({"ns"}), (LabelRequirement("app", LabelOperator.IN, ("web",)),))
+SORTS = st.sampled_from(
+    [
+        PodSort.of("ns", [("app", app)], repels)
+        for app, repels in (("web", ()), ("web", (TERM,)), ("db", ()), ("db", (TERM,)))
+    ]
+)
+
+
+def pod_set_of(pod_set: PodSet, sort: PodSort | None) -> PodSet:
+    """The pod set with pods of that sort, which have the terms of the sort."""
+    return replace(pod_set, sort=sort, repels=sort.repels if sort else ())
+
+
 POD_SETS = st.builds(
-    PodSet,
-    st.integers(0, 3),
-    REQUESTS,
-    st.sampled_from([(), TOLERATES]),
-    st.sampled_from([NodeRequirements(), NodeRequirements((("zone", "a"),))]),
+    pod_set_of,
+    st.builds(
+        PodSet,
+        st.integers(0, 3),
+        REQUESTS,
+        st.sampled_from([(), TOLERATES]),
+        st.sampled_from([NodeRequirements(), NodeRequirements((("zone", "a"),))]),
+        attracts=st.sampled_from([(), (), (TERM,)]),
+    ),
+    st.none() | SORTS,
 )
 PLACES = st.sampled_from([(), (("n1", 1),), (("n2", 2),), (("n0", 1), ("n2", 2)), (("n2", 1), ("n1", 1))])
 
@@ -216,7 +249,8 @@ def _pods(draw: st.DrawFn, uids: list[str]) -> list[Pod]:
         node = draw(st.sampled_from([*NODES, *NODES, "gone", ""]))
         phase = draw(st.sampled_from([PodPhase.RUNNING, *PodPhase]))
         never_ends = draw(st.integers(0, 2)) == 0
-        found.append(Pod("", draw(REQUESTS), node, phase, owner, claim, never_ends=never_ends))
+        sort = draw(st.none() | SORTS) if node else None
+        found.append(Pod("", draw(REQUESTS), node, phase, owner, claim, never_ends=never_ends, sort=sort))
     # Pods that lost their planned places get others in the order in which their gangs changed last.
     found.sort(key=lambda each: each.owner or each.claim or "")
     return [replace(each, uid=f"pod-{index}") for index, each in enumerate(found)]
@@ -256,10 +290,18 @@ def uses(cluster: ClusterSnapshot, records: Iterable[Record]) -> dict[str, tuple
         return {}
     there = {each.uid for each in records if each.attempt and each.attempt.cluster == cluster.name}
     return {
-        uid: (set(use.bound), set(use.held), use.beyond)
+        uid: (by_node(use.bound), by_node(use.held), use.beyond)
         for uid, use in cluster.capacity.nodes.uses.items()
         if uid in there
     }
+
+
+def by_node(places: Iterable[Place]) -> Counter[tuple[str, Resources]]:
+    """The pods of these places, of whatever sort: that is kept only where a term about pods concerns it."""
+    found = Counter[tuple[str, Resources]]()
+    for each in places:
+        found[each.node, each.requests] += each.pods
+    return found
 
 
 # --- gangs that changed since the snapshot, and what is carried ----------------------------------------------

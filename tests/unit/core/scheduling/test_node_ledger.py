@@ -13,6 +13,7 @@ from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Gate, Pod, PodPhase
 from dispatcher.core.scheduling.fit import fit
+from dispatcher.core.scheduling.node_snapshot import Place
 
 NODE_NAMES = st.sampled_from(["n1", "n2", "n3"])
 APPWRAPPERS = st.sampled_from(["a", "b", "c"])
@@ -140,7 +141,7 @@ class NodesUnderEvents(RuleBasedStateMachine):
         for uid in self.active:
             places, beyond = uses[uid]
             held = Counter[Resources]()
-            for _, requests, pods in places:
+            for _, requests, pods, _ in places:
                 held[requests] += pods
             without = self.unbound(uid) - held
             assert held <= self.unbound(uid)
@@ -151,7 +152,7 @@ class NodesUnderEvents(RuleBasedStateMachine):
         held: dict[str, Resources] = {}
         pods: Counter[str] = Counter()
         for places, _ in self.uses().values():
-            for name, requests, count in places:
+            for name, requests, count, _ in places:
                 held[name] = held.get(name, NOTHING) + requests * count
                 pods[name] += count
         for name, amounts in held.items():
@@ -175,7 +176,7 @@ class NodesUnderEvents(RuleBasedStateMachine):
         assert without.free_for(None) == others.snapshot().free_for(None)
         assert self.ledger.snapshot() == self.ledger.snapshot()
 
-    def uses(self) -> dict[str, tuple[tuple[tuple[str, Resources, int], ...], Resources]]:
+    def uses(self) -> dict[str, tuple[tuple[Place, ...], Resources]]:
         snapshot = self.ledger.snapshot().nodes
         assert snapshot is not None
         return {uid: (use.held, use.beyond) for uid, use in snapshot.uses.items() if uid in self.active}

@@ -16,13 +16,21 @@ from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import queue_steps
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.incremental import run
-from dispatcher.core.model.nodes import Taint, Toleration
+from dispatcher.core.model.nodes import (
+    HOSTNAME,
+    LabelOperator,
+    LabelRequirement,
+    Node,
+    Taint,
+    Toleration,
+)
+from dispatcher.core.model.pod_terms import PodSort, PodTerm
 from dispatcher.core.model.record import Change, Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill import Backfill, Bounds, Running
-from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode
+from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import CycleState, Impossible, Outcome, Placed, Waiting, plan
 from dispatcher.core.scheduling.explain import Refused, Shortage
@@ -214,6 +222,8 @@ class SameAsFromScratch(RuleBasedStateMachine):
         return at(self.seconds)
 
     def snapshots(self) -> dict[str, ClusterSnapshot]:
+        for ledger in self.ledgers.values():
+            ledger.follow(self.line.followed)
         return {
             name: ClusterSnapshot(name, ledger.snapshot(), **self.known.get(name, {}))
             for name, ledger in self.ledgers.items()
@@ -251,6 +261,107 @@ TestSameAsFromScratch.settings = settings(max_examples=100, stateful_step_count=
 class SameAsFromScratchOnNodes(SameAsFromScratch):
     fit = FitMode.NODE
 
+
+TERMS = st.builds(
+    lambda topology, app: PodTerm(
+        topology, frozenset({"ns"}), (LabelRequirement("app", LabelOperator.IN, (app,)),)
+    ),
+    st.sampled_from([HOSTNAME, "zone"]),
+    st.sampled_from(["a", "b"]),
+)
+SORTS = st.builds(
+    lambda app, repels: PodSort.of("ns", [("app", app)], tuple(repels)),
+    st.sampled_from(["a", "b", "c"]),
+    st.sampled_from([0, 0, 1]).flatmap(lambda size: st.lists(TERMS, min_size=size, max_size=size)),
+)
+
+
+def with_sort(pods: int, cpu: int, sort: PodSort, attracts: list[PodTerm]) -> Gang:
+    """A gang of equal pods that others may select, and that may select others."""
+    each = Resources({"cpu": cpu})
+    pod_set = PodSet(pods, each, repels=sort.repels, attracts=tuple(attracts), sort=sort)
+    return Gang(pod_set.total, pods, (pod_set,))
+
+
+SORTED_GANGS = st.builds(
+    with_sort,
+    st.integers(1, 2),
+    st.integers(0, 3),
+    SORTS,
+    st.one_of(st.just([]), st.lists(TERMS, max_size=1)),
+)
+
+
+class SameAsFromScratchBesidePods(SameAsFromScratchOnNodes):
+    """Gangs and pods with terms about each other come and go beside those without."""
+
+    @rule(gang=SORTED_GANGS, count=st.integers(1, 2), requirements=WHERES)
+    def some_arrive_that_may_select_pods(
+        self, gang: Gang, count: int, requirements: ClusterRequirements
+    ) -> None:
+        for _ in range(count):
+            self.arrived += 1
+            name = f"aw-{self.arrived}"
+            self.put(make_record(name=name, gang=gang, requirements=requirements, enqueue_seq=self.arrived))
+
+    @rule(
+        cluster=st.sampled_from(["east", "west"]),
+        name=st.sampled_from(["n1", "n2", "n3"]),
+        zone=st.sampled_from(["x", "y", ""]),
+        cpu=st.integers(0, 6),
+    )
+    def a_node_is_in_a_zone(self, cluster: str, name: str, zone: str, cpu: int) -> None:
+        labels = {HOSTNAME: name, **({"zone": zone} if zone else {})}
+        self.ledgers[cluster].set_node(Node(name, Resources({"cpu": cpu, "gpu": 1}), labels=labels))
+
+    @rule(
+        cluster=st.sampled_from(["east", "west"]),
+        uid=st.sampled_from(["pod-1", "pod-2"]),
+        node=st.sampled_from(["n1", "n2", "n3"]),
+        sort=st.none() | SORTS,
+        never_ends=st.booleans(),
+    )
+    def a_pod_comes_changes_or_goes(
+        self, cluster: str, uid: str, node: str, sort: PodSort | None, *, never_ends: bool
+    ) -> None:
+        if sort is None:
+            self.ledgers[cluster].remove_pod(uid)
+        else:
+            pod = Pod(uid, Resources(), node, PodPhase.RUNNING, never_ends=never_ends, sort=sort)
+            self.ledgers[cluster].set_pod(pod)
+
+    @rule(
+        gangs=st.lists(SORTED_GANGS, min_size=1, max_size=3),
+        cluster=st.sampled_from(["east", "west"]),
+        labels=st.lists(SORTS, min_size=2, max_size=3),
+        cpu=st.integers(0, 2),
+    )
+    def a_pod_is_relabelled_between_two_cycles(
+        self, gangs: list[Gang], cluster: str, labels: list[PodSort], cpu: int
+    ) -> None:
+        """All else stays, but perhaps an amount: a cycle might keep a refusal that holds no more."""
+        for each in self.ledgers:
+            self.ledgers[each].remove_node("n2")
+            self.a_node_is_in_a_zone(each, "n1", "x", 6)
+        for gang in gangs:
+            self.some_arrive_that_may_select_pods(gang, 1, ANYWHERE)
+        for sort in labels:
+            pod = Pod("pod-1", Resources({"cpu": cpu}), "n1", PodPhase.RUNNING, sort=sort)
+            self.ledgers[cluster].set_pod(pod)
+            self.a_cycle_runs(0, 1.0)
+            self.a_cycle_runs(0, 1.0)
+            self.ledgers[cluster].set_pod(replace(pod, requests=Resources()))
+            self.a_cycle_runs(0, 1.0)
+
+    @rule(data=st.data())
+    def a_gang_ends(self, data: st.DataObject) -> None:
+        cluster = data.draw(st.sampled_from(["east", "west"]))
+        if self.running[cluster]:
+            self.ledgers[cluster].release(self.running[cluster].pop().uid)
+
+
+TestSameAsFromScratchBesidePods = SameAsFromScratchBesidePods.TestCase
+TestSameAsFromScratchBesidePods.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 TestSameAsFromScratchOnNodes = SameAsFromScratchOnNodes.TestCase
 TestSameAsFromScratchOnNodes.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

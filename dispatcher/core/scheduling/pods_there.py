@@ -1,0 +1,298 @@
+"""The pods that are there, as far as required terms about pods concern them, and the domains that these terms close.
+
+kube-scheduler places a pod by three rules about the pods on nodes, which include pods that are being deleted:
+
+1. Affinity: its domain has a pod that all of its terms select. If no pod anywhere is selected, and the pod selects
+   itself, any domain does.
+2. Anti-affinity: its domain has no pod that one of its terms selects.
+3. Symmetry: its domain has no pod with a term of anti-affinity that selects it.
+
+The rules among the pods of one gang are those of `core.scheduling.placement`. This module is about all other pods: of
+other AppWrappers, bound or with a place that they hold, and of none.
+
+Growth: nothing is kept while no term is known. Else a pod costs the terms that name one of its labels; a snapshot costs
+the known terms; a question costs the domains of the terms that concern it.
+Source: https://github.com/kubernetes/kubernetes/blob/master/pkg/scheduler/framework/plugins/interpodaffinity/filtering.go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Final
+
+from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.nodes import Beside, WhyBeside
+from dispatcher.core.model.pod_terms import NO_TERMS, Item, PodSort, PodTerm, TermIndex
+from dispatcher.core.scheduling.node_traits import Traits
+
+Repelled = tuple[frozenset[PodTerm], ...]
+"""For each pod set of a gang the known terms of anti-affinity of other pods that select it; empty if none does."""
+_Nodes = dict[str, int]
+"""The number of pods by node."""
+_ANY_TOPOLOGY: Final = ""
+_MOST_GONE: Final = 64
+"""Terms that no pod has any more and that are still compared, beside as many as there are others."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedTerms:
+    """The terms of gangs that may be compared with pods: `selecting` those of pods, without topologies, by either rule.
+
+    `repelling` are the terms of anti-affinity among them, with their topologies.
+    """
+
+    selecting: TermIndex = NO_TERMS
+    repelling: TermIndex = NO_TERMS
+
+    @classmethod
+    def of(cls, pod_sets: Iterable[PodSet]) -> FollowedTerms:
+        """The terms of these pod sets."""
+        selecting, repelling = set[PodTerm](), set[PodTerm]()
+        for each in pod_sets:
+            repelling.update(each.repels)
+            selecting.update(map(_selection, each.repels))
+            if each.attracts:
+                selecting.add(_attraction(each.attracts))
+        return cls(TermIndex(selecting), TermIndex(repelling)) if selecting else FOLLOWS_NONE
+
+    def __bool__(self) -> bool:
+        """True if there are any."""
+        return bool(self.selecting.terms)
+
+
+FOLLOWS_NONE: Final = FollowedTerms()
+
+
+@lru_cache(maxsize=10_000)
+def _selection(term: PodTerm) -> PodTerm:
+    """The pods that a term selects, wherever they are."""
+    return replace(term, topology=_ANY_TOPOLOGY)
+
+
+@lru_cache(maxsize=10_000)
+def _attraction(terms: tuple[PodTerm, ...]) -> PodTerm:
+    """The pods that all terms of an affinity select: kube-scheduler counts no others for any of them."""
+    listed = [each.namespaces for each in terms if each.namespaces is not None]
+    namespaces = frozenset.intersection(*listed) if listed else None
+    conditions = dict.fromkeys(condition for each in terms for condition in each.conditions)
+    return PodTerm(_ANY_TOPOLOGY, namespaces, tuple(conditions))
+
+
+def repelled_by(gang: Gang, repelling: TermIndex) -> Repelled:
+    """The terms of `repelling` that select pods of a gang."""
+    if not repelling.terms:
+        return ()
+    found = tuple(
+        repelling.selecting(each.sort) if each.sort is not None else frozenset[PodTerm]()
+        for each in gang.pod_sets
+    )
+    return found if any(found) else ()
+
+
+class PodsThere:
+    """The number of pods by node, for each selection that is followed and each term of anti-affinity of pods.
+
+    `repelling` has the terms of anti-affinity of all these pods, and those that are followed: a gang placed within a
+    cycle brings no others.
+    """
+
+    __slots__ = ("_by_term", "_domains", "_followed", "_mine", "_selected", "repelling")
+
+    def __init__(
+        self,
+        followed: FollowedTerms,
+        repelling: TermIndex,
+        selected: dict[PodTerm, _Nodes],
+        by_term: dict[PodTerm, _Nodes],
+    ) -> None:
+        self.repelling = repelling
+        self._followed = followed
+        self._selected = selected
+        self._by_term = by_term
+        self._mine: set[int] = set()
+        """The values, by id, of the two mappings that no copy shares."""
+        self._domains: dict[tuple[PodTerm, str, bool], frozenset[str]] = {}
+
+    def copy(self) -> PodsThere:
+        """A copy; a change of one does not change the other."""
+        self._mine.clear()
+        return PodsThere(self._followed, self.repelling, dict(self._selected), dict(self._by_term))
+
+    def following(self, followed: FollowedTerms, new: Mapping[PodTerm, _Nodes]) -> PodsThere:
+        """The same pods with other terms that are followed; `new` are the pods of those that were not."""
+        kept = {each: nodes for each, nodes in self._selected.items() if each in followed.selecting.terms}
+        selected = {**kept, **{each: nodes for each, nodes in new.items() if nodes}}
+        repelling = followed.repelling.union(TermIndex(self._by_term))
+        return PodsThere(followed, repelling, selected, self._by_term)
+
+    @property
+    def terms_there(self) -> Iterable[PodTerm]:
+        """The terms of anti-affinity of these pods."""
+        return self._by_term.keys()
+
+    def concerns(self, sort: PodSort) -> bool:
+        """True if a known term concerns pods of this sort."""
+        return bool(sort.repels or self._followed.selecting.selecting(sort))
+
+    def count(self, sort: PodSort, node: str, pods: int) -> bool:
+        """Count pods of a sort on a node, or uncount them; False if no term concerns them."""
+        selections = self._followed.selecting.selecting(sort)
+        for each in selections:
+            self._add(self._selected, each, node, pods)
+        for each in sort.repels:
+            if each not in self.repelling.terms:
+                self.repelling = self.repelling.union(TermIndex([each]))
+            self._add(self._by_term, each, node, pods)
+        is_concerned = bool(selections or sort.repels)
+        if is_concerned:
+            self._domains.clear()
+        return is_concerned
+
+    def beside(self, gang: Gang, traits: Traits, *, lasts: bool = False) -> Gang:
+        """The gang with the conditions on its nodes that follow from these pods; `traits` has their nodes.
+
+        If these are the pods that last while all others end, `lasts`, others may still come that its affinity requires.
+        """
+        found = [tuple(self._conditions(each, gang, traits, lasts=lasts)) for each in gang.pod_sets]
+        if not any(found):
+            return gang
+        return replace(gang, pod_sets=tuple(map(_with, gang.pod_sets, found)))
+
+    def _conditions(self, pods: PodSet, gang: Gang, traits: Traits, *, lasts: bool) -> Iterator[Beside]:
+        closed: dict[tuple[str, WhyBeside], frozenset[str]] = {}
+        for each in pods.repels:
+            domains = self._domains_of(_selection(each), each.topology, traits, is_selection=True)
+            _extend(closed, (each.topology, WhyBeside.REPELS), domains)
+        for each in self.repelling.selecting(pods.sort) if pods.sort is not None else ():
+            domains = self._domains_of(each, each.topology, traits, is_selection=False)
+            _extend(closed, (each.topology, WhyBeside.IS_REPELLED), domains)
+        for (topology, why), domains in sorted(closed.items()):
+            if domains:
+                yield Beside(topology, domains, why)
+        if pods.attracts and not lasts:
+            yield from self._attracted(pods, gang, traits)
+
+    def _attracted(self, pods: PodSet, gang: Gang, traits: Traits) -> Iterator[Beside]:
+        """The conditions by rule 1. Pods of the gang itself may be those that the terms require.
+
+        If the gang can bring the first such pod wherever it is, because that pod requires nothing itself, or because
+        there is none yet, the rules among its pods suffice.
+        """
+        attraction = _attraction(pods.attracts)
+        nodes = self._selected.get(attraction)
+        if attraction not in self._followed.selecting.terms:
+            return
+        own = [each for each in gang.pod_sets if each.sort is not None and attraction.selects(each.sort)]
+        if own and (not nodes or any(not each.attracts for each in own)):
+            return
+        for topology in sorted({each.topology for each in pods.attracts}):
+            domains = self._domains_of(attraction, topology, traits, is_selection=True)
+            yield Beside(topology, domains, WhyBeside.ATTRACTS)
+
+    def _domains_of(
+        self, term: PodTerm, topology: str, traits: Traits, *, is_selection: bool
+    ) -> frozenset[str]:
+        """The domains with such pods; a node without the label is in none."""
+        key = term, topology, is_selection
+        known = self._domains.get(key)
+        if known is None:
+            nodes = (self._selected if is_selection else self._by_term).get(term, {})
+            rows = (traits.rows.get(name) for name, pods in nodes.items() if pods > 0)
+            there = (traits.nodes[row] for row in rows if row is not None)
+            values = {node.labels.get(topology) for node in there if node is not None}
+            known = self._domains[key] = frozenset(value for value in values if value is not None)
+        return known
+
+    def _add(self, by_term: dict[PodTerm, _Nodes], term: PodTerm, node: str, pods: int) -> None:
+        nodes = by_term.get(term)
+        if nodes is None or id(nodes) not in self._mine:
+            nodes = by_term[term] = dict(nodes or {})
+            self._mine.add(id(nodes))
+        left = nodes.get(node, 0) + pods
+        if left:
+            nodes[node] = left
+        else:
+            del nodes[node]
+        if not nodes:
+            self._mine.discard(id(nodes))
+            del by_term[term]
+
+
+def _extend(
+    closed: dict[tuple[str, WhyBeside], frozenset[str]], key: tuple[str, WhyBeside], domains: frozenset[str]
+) -> None:
+    before = closed.get(key)
+    closed[key] = domains if not before else before | domains
+
+
+def _with(pods: PodSet, conditions: tuple[Beside, ...]) -> PodSet:
+    if not conditions:
+        return pods
+    beside = tuple(dict.fromkeys((*pods.nodes.beside, *conditions)))
+    return replace(pods, nodes=replace(pods.nodes, beside=beside))
+
+
+@dataclass(slots=True)
+class PodSorts:
+    """All pods of one cluster by sort and node, while some term is known; it keeps a `PodsThere` of them.
+
+    `version` grows with each change that concerns a known term.
+    """
+
+    there: PodsThere = field(default_factory=lambda: PodsThere(FOLLOWS_NONE, NO_TERMS, {}, {}))
+    version: int = 0
+    _pods: dict[PodSort, _Nodes] = field(default_factory=dict)
+    _by_item: dict[Item, dict[PodSort, None]] = field(default_factory=dict)
+    _followed: FollowedTerms = FOLLOWS_NONE
+
+    def count(self, sort: PodSort, node: str, pods: int) -> None:
+        """Count pods of a sort on a node, or uncount them with a negative number."""
+        nodes = self._pods.get(sort)
+        if nodes is None:
+            nodes = self._pods[sort] = {}
+            for item in sort.labels:
+                self._by_item.setdefault(item, {})[sort] = None
+        left = nodes.get(node, 0) + pods
+        if left:
+            nodes[node] = left
+        else:
+            del nodes[node]
+        if not nodes:
+            self._forget(sort)
+        self.version += self.there.count(sort, node, pods)
+
+    def taken(self) -> PodsThere:
+        """The pods at this moment, without the terms of anti-affinity that no pod has any more."""
+        repelling = self._followed.repelling.union(TermIndex(self.there.terms_there))
+        if len(self.there.repelling.terms) > _MOST_GONE + 2 * len(repelling.terms):
+            self.there.repelling = repelling
+            self.version += 1
+        return self.there.copy()
+
+    def follow(self, followed: FollowedTerms) -> bool:
+        """Follow these terms, and no others but those of the pods themselves; False if they are the same as before."""
+        if followed is self._followed or followed == self._followed:
+            return False
+        new = followed.selecting.terms - self._followed.selecting.terms
+        self.there = self.there.following(followed, {each: self._selected_by(each) for each in new})
+        self._followed = followed
+        return True
+
+    def _selected_by(self, term: PodTerm) -> _Nodes:
+        sorts: Iterable[PodSort] = self._pods if term.item is None else self._by_item.get(term.item, ())
+        found: _Nodes = {}
+        for sort in sorts:
+            if term.selects(sort):
+                for node, pods in self._pods[sort].items():
+                    found[node] = found.get(node, 0) + pods
+        return found
+
+    def _forget(self, sort: PodSort) -> None:
+        del self._pods[sort]
+        for item in sort.labels:
+            sorts = self._by_item[item]
+            del sorts[sort]
+            if not sorts:
+                del self._by_item[item]
