@@ -61,6 +61,21 @@ _IGNORE: Final = "Ignore"
 _OF_ONE_TEMPLATE: Final = frozenset({"pod-template-hash", "controller-revision-hash"})
 """Labels that controllers add with one value for all pods of a template."""
 
+_LABELS_OF_ONE_OBJECT: Final = frozenset(
+    {
+        "batch.kubernetes.io/controller-uid",
+        "batch.kubernetes.io/job-name",
+        "controller-uid",
+        "job-name",
+        "jobset.sigs.k8s.io/jobset-name",
+        "leaderworkerset.sigs.k8s.io/name",
+        "ray.io/cluster",
+        "ray.io/identifier",
+        "training.kubeflow.org/job-name",
+    }
+)
+"""Labels by which controllers name the object that pods are of; its name is its own in its namespace."""
+
 
 @dataclass(frozen=True, slots=True)
 class PodConstraints:
@@ -93,7 +108,10 @@ def constraints_of(
     about_pods = apart.entries(MOST_TERMS) or together.entries(MOST_TERMS) or required
     labels = {**_labels(template.at("metadata.labels")), **added_labels()} if about_pods else {}
     pods = _Pods(labels, wrapped)
-    repels = _terms(apart.entries(MOST_TERMS), pods)
+    repels = _about_others(_terms(apart.entries(MOST_TERMS), pods), pods)
+    attracts = _terms(together.entries(MOST_TERMS), pods)
+    if len(_about_others(attracts, pods)) < len(attracts):
+        attracts = ()  # kube-scheduler counts only pods that all terms select, which are pods of the same object
     return PodConstraints(
         nodes=NodeRequirements(
             _selector(spec.at("nodeSelector")), _node_terms(affinity.at(f"nodeAffinity.{_REQUIRED}"))
@@ -102,7 +120,7 @@ def constraints_of(
         together=pods.topologies(together),
         spread=pods.spread(required),
         repels=repels,
-        attracts=_terms(together.entries(MOST_TERMS), pods),
+        attracts=attracts,
         sort=PodSort.of(pods.namespace, labels.items(), repels)
         if about_pods
         else _sort_of(template, wrapped, added_labels),
@@ -115,7 +133,7 @@ def repelling_terms(pod: Mapping[str, Any]) -> tuple[PodTerm, ...]:
     try:
         written = Field(pod).at(f"spec.affinity.podAntiAffinity.{_REQUIRED}").entries(MOST_TERMS)
         pods = _Pods(_labels(Field(metadata).child("labels")), Field(pod))
-        return _terms(written, pods)
+        return _about_others(_terms(written, pods), pods)
     except TemplateError:
         return ()
 
@@ -135,6 +153,22 @@ def _terms(written: Iterable[Field], pods: _Pods) -> tuple[PodTerm, ...]:
     """The terms, sorted and without duplicates, and without those that cannot be compared with pods of others."""
     found = {term for each in written if (term := _term(each, pods)) is not None}
     return tuple(sorted(found, key=_order_of_term))
+
+
+def _about_others(terms: tuple[PodTerm, ...], pods: _Pods) -> tuple[PodTerm, ...]:
+    """The terms without those that name the object of these pods: no pods of others are of it.
+
+    Each object has another name, so with these terms every gang would be a class of its own.
+    """
+
+    def is_of_own_object(condition: LabelRequirement) -> bool:
+        value = pods.labels.get(condition.key) if condition.key in _LABELS_OF_ONE_OBJECT else None
+        return condition.operator is LabelOperator.IN and condition.values == (value,)
+
+    own = frozenset({pods.namespace})
+    return tuple(
+        term for term in terms if term.namespaces != own or not any(map(is_of_own_object, term.conditions))
+    )
 
 
 def _order_of_term(term: PodTerm) -> tuple[object, ...]:

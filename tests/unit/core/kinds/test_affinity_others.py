@@ -100,6 +100,26 @@ def test_term_that_cannot_be_compared_is_left_out(term: Json) -> None:
     assert pod_set(anti(**term)).repels == ()
 
 
+@pytest.mark.parametrize("namespaces", [None, ["other"]])
+def test_term_that_names_the_object_of_its_pods_concerns_no_pods_of_others(
+    namespaces: list[str] | None,
+) -> None:
+    term: Json = {"labelSelector": {"matchLabels": {"batch.kubernetes.io/job-name": "x"}}}
+    if namespaces:
+        term["namespaces"] = namespaces
+    found = pod_set(anti(**term)), pod_set(near(**term))
+    assert (bool(found[0].repels), bool(found[1].attracts)) == (bool(namespaces), bool(namespaces))
+    assert (found[0].apart, found[1].together) == (() if namespaces else (ZONE,),) * 2
+
+
+def test_affinity_of_which_one_term_names_the_own_object_concerns_no_pods_of_others() -> None:
+    terms = [
+        {"topologyKey": ZONE, "labelSelector": {"matchLabels": labels}}
+        for labels in ({"job-name": "x"}, {"app": "web"})
+    ]
+    assert pod_set({"podAffinity": {REQUIRED: terms}}, app="web").attracts == ()
+
+
 def test_template_without_terms_has_the_labels_by_which_others_select_its_pods() -> None:
     sort = pod_set(app="web").sort
     added = {"batch.kubernetes.io/job-name": "x", "job-name": "x"}

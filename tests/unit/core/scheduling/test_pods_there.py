@@ -16,13 +16,16 @@ from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import HOSTNAME, LabelOperator, LabelRequirement, Node, NodeRequirements
 from dispatcher.core.model.pod_terms import PodSort, PodTerm
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.queue import Queue as QueueDeclaration
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
 from dispatcher.core.scheduling.cycle import CycleState, Outcome, Placed
 from dispatcher.core.scheduling.explain import Refused
 from dispatcher.core.scheduling.fit import Shortfall, fit, fits, fits_in_empty
+from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.pending_queue import PendingQueue
 from dispatcher.core.scheduling.pods_there import FollowedTerms
+from dispatcher.core.scheduling.world import Cluster, World
 from tests.builders import at, make_record, make_snapshots
 
 CPU = Resources({"cpu": 1000})
@@ -295,3 +298,25 @@ def plan_of(queue: PendingQueue, ledger: CapacityLedger) -> list[Outcome]:
     ledger.follow(queue.followed)
     snapshots = make_snapshots(hub=ledger.snapshot())
     return queue.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, timedelta(days=1), at(1))
+
+
+@pytest.mark.parametrize("queues", [None, (QueueDeclaration("default"),)])
+def test_gang_that_other_pods_repel_holds_up_no_gang_that_differs_from_it_in_labels_alone(
+    queues: tuple[QueueDeclaration, ...] | None,
+) -> None:
+    nodes = tuple(Node(name, CPU * 2, labels={HOSTNAME: name}) for name in ("n1", "n2"))
+    repelling = sort(term(app="web"))
+    world = World(
+        clusters=(
+            Cluster("hub", nodes, others=tuple(Place(each.name, CPU, 1, repelling) for each in nodes)),
+        ),
+        pending=(
+            make_record(name="web", gang=gang(WEB), enqueue_seq=1),
+            make_record(name="db", gang=gang(DB), enqueue_seq=2),
+        ),
+        queues=queues,
+    )
+    placed = {each.record.name: isinstance(each, Placed) for each in world.plan()}
+    assert placed == {"web": False, "db": True}
+    open_world = replace(world, clusters=(replace(world.clusters[0], others=()),))
+    assert all(isinstance(each, Placed) for each in open_world.plan())
