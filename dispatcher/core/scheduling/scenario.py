@@ -33,7 +33,7 @@ from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, is_silent
-from dispatcher.core.scheduling.sharing.surplus import Surplus
+from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus
 from dispatcher.core.scheduling.world import (
     SOME_TIME,
     Cluster,
@@ -276,7 +276,9 @@ def _running_gang(
         (*pods, *more),
         active=active,
         grown=grown,
-        surplus=Surplus(gang.demand + grown, tuple(_one_by_one(record, more, len(pods)))),
+        surplus=Surplus(gang.demand + grown, tuple(_one_by_one(record, more, len(pods))))
+        if more
+        else NO_SURPLUS,
     )
 
 
