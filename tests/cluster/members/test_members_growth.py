@@ -14,7 +14,7 @@ from testbed.processes import Supervisor
 from tests.cluster.conftest import CHECKOUT
 from tests.cluster.dispatch_queues import Declare
 from tests.cluster.growing import scale, until_gated
-from tests.cluster.manifests import appwrapper, autoscaling, item
+from tests.cluster.manifests import appwrapper, autoscaling, item, job
 from tests.cluster.members.fleet import Fleet
 
 
@@ -48,3 +48,27 @@ async def test_base_gang_starts_in_a_member_and_a_growth_beyond_the_quota_neithe
     await fleet.hub.client.patch(f"{QUEUES_PATH}/default", more, MERGE_PATCH)
     await until_gated(west, "ray", running=3, gated=0)
     assert "granted" in await fleet.hub.until_history("ray", "granted")
+
+
+async def test_surplus_of_a_gang_in_a_member_gives_way_there_and_comes_back(
+    fleet: Fleet, declare: Declare
+) -> None:
+    """The dispatcher deletes the worker with its rights in the member."""
+    west = fleet.members["west"]
+    quota = {"cpu": {"nominalQuota": "600m"}}  # for the gang, and one worker more
+    await declare("default", resources=quota, preemption={"withinQueue": "LowerPriority"})
+    await fleet.declare("west")
+    await fleet.start_dispatcher()
+    await fleet.hub.create(appwrapper("ray", item(autoscaling("ray"))))
+    await fleet.hub.until_state("ray", "Running")
+    await scale(west, "ray", 2)
+    await until_gated(west, "ray", running=2, gated=0)
+
+    await fleet.hub.create(appwrapper("urgent", item(job("urgent", cpu="200m")), priority=10))
+    await fleet.hub.until_state("urgent", "Running")
+    await until_gated(west, "ray", running=1, gated=1)
+    assert {"surplus-preempted", "shrank"} <= set(await fleet.hub.causes("ray"))
+
+    await fleet.hub.delete("urgent")
+    await until_gated(west, "ray", running=2, gated=0)
+    assert "preempted" not in await fleet.hub.causes("ray")
