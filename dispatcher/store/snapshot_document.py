@@ -20,6 +20,7 @@ from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
 from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
 from dispatcher.core.kinds.registry import Kinds
+from dispatcher.core.model.growth import SurplusPod
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.potential import FULL_TRUST, PotentialPool, Trust
@@ -31,6 +32,7 @@ from dispatcher.core.scheduling.capacity import FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods, SchedulingRules
 from dispatcher.core.scheduling.node_snapshot import Place
+from dispatcher.core.scheduling.sharing.surplus import Surplus
 from dispatcher.core.scheduling.world import Cluster
 from dispatcher.errors import StoreError
 from dispatcher.store.gang_rows import assignment_of, class_of, sort_of, sort_row
@@ -75,6 +77,7 @@ def lines_of(facts: ClusterFacts) -> Steps[list[bytes]]:
         },
         "reservations": facts.reservations,
         "defaults": _written_survey(facts.defaults),
+        "surplus": facts.surplus,
     }
     lines = [_dumped(header)]
     for nodes in in_parts(cluster.nodes, _AT_ONCE):
@@ -114,6 +117,8 @@ def facts_of(document: bytes, taken_at: datetime) -> ClusterFacts:
             reservations={uid: _reservation_of(each) for uid, each in header["reservations"].items()},
             taken_at=taken_at,
             defaults=_survey_of(header.get("defaults")),
+            # A leader of an earlier release writes none.
+            surplus={uid: _surplus_of(each) for uid, each in header.get("surplus", {}).items()},
         )
     except (zlib.error, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise StoreError(f"the snapshot cannot be read: {type(error).__name__}") from error
@@ -140,6 +145,11 @@ def _survey_of(value: Mapping[str, Any] | None) -> DefaultsSurvey | None:
     listed = value["requests"]
     requests = None if listed is None else {name: each for each, names in listed for name in names}
     return DefaultsSurvey(requests, value["overheads"], value["has_more"])
+
+
+def _surplus_of(value: Mapping[str, Any]) -> Surplus:
+    pods = (SurplusPod(**{**each, "requests": _resources_of(each["requests"])}) for each in value["pods"])
+    return Surplus(_resources_of(value["admitted"]), tuple(pods))
 
 
 def _resources_of(value: Mapping[str, int | str]) -> Resources:

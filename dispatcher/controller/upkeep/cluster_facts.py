@@ -6,7 +6,7 @@ The work grows with the nodes and pods of a cluster and runs in slices.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -25,6 +25,7 @@ from dispatcher.core.scheduling.leader_snapshot import (
     count_pods_by_place,
 )
 from dispatcher.core.scheduling.node_snapshot import Use
+from dispatcher.core.scheduling.sharing.surplus import Surplus
 from dispatcher.core.scheduling.world import Cluster
 
 NO_SURVEYS: Final[Mapping[str, DefaultsSurvey]] = {}
@@ -49,7 +50,7 @@ class ClusterState:
     """The facts of a cluster at one moment, to be compared with those of another moment.
 
     `uses` differ where a pod was bound as planned, which frees nothing. `defaults` are those of pods, None where they
-    were not surveyed.
+    were not surveyed. `surplus` are the surplus pods of gangs there, by the uid of the AppWrapper.
     """
 
     snapshot: ClusterSnapshot
@@ -57,6 +58,7 @@ class ClusterState:
     uses: Mapping[str, Use]
     rules: SchedulingRules
     defaults: DefaultsSurvey | None = None
+    surplus: Mapping[str, Surplus] = field(default_factory=dict)
 
 
 def states_of(
@@ -72,6 +74,9 @@ def states_of(
     by_cluster: dict[str, dict[str, Reservation]] = {name: {} for name in snapshots}
     for uid, reservation in pending.reservations.items():
         by_cluster.get(reservation.cluster, {})[uid] = reservation
+    surplus: dict[str, dict[str, Surplus]] = {name: {} for name in snapshots}
+    for uid, found in cache.surplus().items():
+        surplus.get(cache.cluster_of(uid), {})[uid] = found
     return {
         name: ClusterState(
             each,
@@ -79,6 +84,7 @@ def states_of(
             each.capacity.nodes.uses if each.capacity.nodes else {},
             rules,
             surveys.get(name),
+            surplus[name],
         )
         for name, each in snapshots.items()
     }
@@ -93,4 +99,4 @@ async def facts_of(state: ClusterState, clusters: Clusters, now: datetime, slice
     else:
         cluster = Cluster.of(snapshot, ledger.nodes(), clusters.reserve_of(snapshot.name))
         pods = await slices.run(count_pods_by_place(ledger.pods(), ledger.concerns_terms))
-    return ClusterFacts(cluster, pods, state.rules, state.reservations, now, state.defaults)
+    return ClusterFacts(cluster, pods, state.rules, state.reservations, now, state.defaults, state.surplus)

@@ -26,6 +26,7 @@ from dispatcher.core.scheduling.backfill import Bounds, Reservation
 from dispatcher.core.scheduling.capacity import FitMode, Pod
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.sharing.gangs import RecentUse, active_gang, is_silent
+from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus
 from dispatcher.core.scheduling.world import Cluster, RunningGang, RunningPods, World
 
 
@@ -68,7 +69,8 @@ class ClusterFacts:
     """The leader's facts about one cluster at `taken_at`: `cluster` is without pods, which are in `pods`.
 
     `reservations` are the backfill reservations on this cluster, by the uid of the gang. `defaults` are those of pods;
-    None for a cluster that is not connected, and in a snapshot of an earlier release.
+    None for a cluster that is not connected, and in a snapshot of an earlier release. `surplus` are the surplus pods of
+    gangs there, by the uid of the AppWrapper.
     """
 
     cluster: Cluster
@@ -77,6 +79,7 @@ class ClusterFacts:
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
     taken_at: datetime | None = None
     defaults: DefaultsSurvey | None = None
+    surplus: Mapping[str, Surplus] = field(default_factory=dict)
 
 
 def count_pods_by_place(
@@ -129,10 +132,14 @@ def world_of(
             )
         )
     silent = frozenset(each.cluster.name for each in facts if is_silent(each.cluster.closed))
+    surplus = {(each.cluster.name, uid): found for each in facts for uid, found in each.surplus.items()}
     return World(
         clusters=tuple(clusters),
         running=tuple(
-            running_gang(record, attempt, bound[record.uid], silent if rules.has_queues else None)
+            replace(
+                running_gang(record, attempt, bound[record.uid], silent if rules.has_queues else None),
+                surplus=surplus.get((attempt.cluster, record.uid), NO_SURPLUS),
+            )
             for record, attempt in sorted(holders.values(), key=_by_dispatch)
         ),
         pending=tuple(each for each in known if each.phase is Phase.QUEUED),

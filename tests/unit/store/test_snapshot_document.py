@@ -17,6 +17,7 @@ from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Assignment
+from dispatcher.core.model.growth import SurplusPod
 from dispatcher.core.model.nodes import LabelOperator, LabelRequirement, Node, Taint
 from dispatcher.core.model.pod_terms import PodSort, PodTerm
 from dispatcher.core.model.potential import PotentialPool, Trust
@@ -27,6 +28,7 @@ from dispatcher.core.scheduling.capacity import FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods, SchedulingRules
 from dispatcher.core.scheduling.node_snapshot import Place
+from dispatcher.core.scheduling.sharing.surplus import Surplus
 from dispatcher.core.scheduling.world import Cluster
 from dispatcher.errors import StoreError
 from dispatcher.store.snapshot_document import VERSION, compressed, facts_of, lines_of
@@ -104,6 +106,13 @@ SURVEYS = st.builds(
     *[st.none() | st.dictionaries(texts, QUANTITIES, max_size=3) for _ in range(2)],
     has_more=st.booleans(),
 )
+SURPLUS = st.builds(
+    Surplus,
+    resources,
+    st.lists(
+        st.builds(SurplusPod, texts, texts, texts, resources, texts, texts, st.booleans()), max_size=2
+    ).map(tuple),
+)
 FACTS = st.builds(
     ClusterFacts,
     CLUSTERS,
@@ -112,6 +121,7 @@ FACTS = st.builds(
     st.dictionaries(texts, RESERVATIONS, max_size=2),
     moments,
     st.none() | SURVEYS,
+    st.dictionaries(texts, SURPLUS, max_size=2),
 )
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
+from dispatcher.core.model.growth import SurplusPod
 from dispatcher.core.model.nodes import (
     LabelOperator,
     LabelRequirement,
@@ -42,6 +43,7 @@ from dispatcher.core.scheduling.leader_snapshot import (
 )
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.pods_there import FollowedTerms
+from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus
 from dispatcher.core.scheduling.world import Cluster, KnownSnapshots, World
 from tests.builders import NOW, at, make_core_node, make_gang, make_record
 from tests.unit.core.scheduling.clusters import KNOWN, WHERES, Known
@@ -381,6 +383,17 @@ def test_the_unbound_pods_of_a_partly_bound_gang_hold_their_places() -> None:
 def test_running_gangs_are_in_the_order_of_their_dispatch() -> None:
     records = [runs("a", -10), runs("b", -30), runs("c", -20)]
     assert [each.name for each in world_of([facts_of()], records, (), NOW).running] == ["b", "c", "a"]
+
+
+def test_a_gang_has_the_surplus_that_the_leader_knows_in_its_cluster() -> None:
+    pod = SurplusPod("default", "ray-2", "uid-ray-2", ONE_CPU, "n1", "2026-01-01T00:00:00Z")
+    surplus = Surplus(ONE_CPU * 3, (pod,))
+    facts = [
+        facts_of(owned("a", pods=3), surplus={"a": surplus}),
+        facts_of(name="west", surplus={"b": surplus}),
+    ]
+    world = world_of(facts, [runs("a", -60), runs("b", -50)], [], NOW)
+    assert [each.surplus for each in world.running] == [surplus, NO_SURPLUS]
 
 
 def test_reservations_and_rules_are_those_of_the_leader() -> None:
