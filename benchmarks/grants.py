@@ -20,6 +20,7 @@ from benchmarks.arena import Arena, fresh_arena
 from benchmarks.declared_queues import declare, generous_trees, leaves
 from benchmarks.failure import BenchmarkFailed
 from benchmarks.gangs import APPWRAPPERS, NAMESPACE, RAYCLUSTERS
+from benchmarks.members_clusters import MEMBERS, fresh_clusters
 from benchmarks.processor import Usage
 from benchmarks.runner import measured, progress, write
 from benchmarks.subject import (
@@ -29,7 +30,7 @@ from benchmarks.subject import (
     running_dispatcher,
     wait_until_ready,
 )
-from dispatcher.api.names import GROWTH_GATE, QUEUE_LABEL
+from dispatcher.api.names import GROWTH_GATE, HUB_CLUSTER, QUEUE_LABEL
 from dispatcher.kube.client import MERGE_PATCH
 from dispatcher.store import migrate
 from testbed.postgres import EmbeddedPostgres
@@ -112,7 +113,8 @@ class GateBook:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures by the command line, prints the table, and returns the exit code."""
     options = parser().parse_args(arguments)
-    result = measured(lambda folder: _run(options.gangs, options.rate, folder))
+    run = _run_in_member if options.member else _run
+    result = measured(lambda folder: run(options.gangs, options.rate, folder))
     at = datetime.now(UTC).isoformat(timespec="seconds")
     write(options.output, {"benchmark": "grants", "at": at, **asdict(result)})
     print(as_table(result))
@@ -130,6 +132,7 @@ def parser() -> argparse.ArgumentParser:
         "--gangs", type=int, default=25, metavar="N", help="RayClusters, raised four times each (%(default)s)"
     )
     top.add_argument("--rate", type=float, default=5.0, help="workers a second (%(default)s)")
+    top.add_argument("--member", action="store_true", help="let the gangs run in a member of the hub")
     top.add_argument("--output", metavar="FILE.json", help="write every figure there as JSON")
     return top
 
@@ -148,27 +151,43 @@ def as_table(result: Result) -> str:
 
 
 async def _run(gangs: int, rate: float, folder: Path) -> Result:
-    room_for = gangs * (1 + BASE_WORKERS + RAISES)
-    async with fresh_arena(folder, room_for, CONNECTIONS, _say) as arena:
-        await declare(arena.client, generous_trees(1))
-        arena.supervisor.start(
-            "kuberay-stand-in",
-            [sys.executable, "-m", "testbed.kuberay", "--kubeconfig", str(arena.plane.kubeconfig)],
-        )
-        with EmbeddedPostgres(arena.supervisor, database="dispatcher") as postgres:
-            await asyncio.to_thread(migrate.migrate, postgres.url)
-            kubeconfig = await arena.dispatcher_kubeconfig()
-            with running_dispatcher(arena.supervisor, kubeconfig, postgres.url, "") as process:
-                await wait_until_ready(process)
-                trial = _Trial(arena, gangs, rate)
-                base, growth, noise = await trial.run()
-                process.check()
-                return Result(base, growth, mean_of_metric(await metrics_of(process), growth.count), noise)
+    async with fresh_arena(folder, _room_for(gangs), CONNECTIONS, _say) as arena:
+        return await _measure(arena, arena, await arena.dispatcher_kubeconfig(), gangs, rate)
+
+
+async def _run_in_member(gangs: int, rate: float, folder: Path) -> Result:
+    name = MEMBERS[0]
+    async with fresh_clusters(folder, [name], _room_for(gangs), CONNECTIONS, _say) as clusters:
+        await clusters.declare(name)
+        kubeconfig = clusters.kubeconfigs[HUB_CLUSTER]
+        return await _measure(clusters.hub, clusters.member(name), kubeconfig, gangs, rate)
+
+
+def _room_for(gangs: int) -> int:
+    return gangs * (1 + BASE_WORKERS + RAISES)
+
+
+async def _measure(hub: Arena, where: Arena, kubeconfig: Path, gangs: int, rate: float) -> Result:
+    """The figures of gangs that are submitted to the hub and run in the cluster `where`."""
+    await declare(hub.client, generous_trees(1))
+    hub.supervisor.start(
+        "kuberay-stand-in",
+        [sys.executable, "-m", "testbed.kuberay", "--kubeconfig", str(where.plane.kubeconfig)],
+    )
+    with EmbeddedPostgres(hub.supervisor, database="dispatcher") as postgres:
+        await asyncio.to_thread(migrate.migrate, postgres.url)
+        with running_dispatcher(hub.supervisor, kubeconfig, postgres.url, "") as process:
+            await wait_until_ready(process)
+            base, growth, noise = await _Trial(hub, where, gangs, rate).run()
+            process.check()
+            return Result(base, growth, mean_of_metric(await metrics_of(process), growth.count), noise)
 
 
 class _Trial:
-    def __init__(self, arena: Arena, gangs: int, rate: float) -> None:
-        self._arena = arena
+    """Gangs are submitted to the hub; their pods are watched, and their RayClusters raised, in the cluster `where`."""
+
+    def __init__(self, hub: Arena, where: Arena, gangs: int, rate: float) -> None:
+        self._hub, self._where = hub, where
         self._names = [f"ray-{number:03d}" for number in range(gangs)]
         self._rate = rate
         self._book = GateBook()
@@ -176,8 +195,8 @@ class _Trial:
 
     async def run(self) -> tuple[Latency, Latency, float]:
         """The latencies of base workers and of growth, and the noise."""
-        version = (await self._arena.client.get(PODS))["metadata"]["resourceVersion"]
-        usage = Usage.now(self._arena.supervisor)
+        version = (await self._where.client.get(PODS))["metadata"]["resourceVersion"]
+        usage = Usage.now(self._hub.supervisor)
         async with asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(self._watch(version))
             _say(f"submitting {len(self._names)} RayClusters of {BASE_WORKERS} workers")
@@ -189,22 +208,22 @@ class _Trial:
                 await _paced(self._names, self._rate, raised)
             every = await self._until_admitted(len(self._names) * (BASE_WORKERS + RAISES))
             watching.cancel()
-        noise = Usage.now(self._arena.supervisor).since(usage).noise
+        noise = Usage.now(self._hub.supervisor).since(usage).noise
         growth = [seconds for uid, seconds in every.items() if uid not in base]
         return Latency.of(list(base.values())), Latency.of(growth), noise
 
     async def _submit(self, name: str) -> None:
-        await self._arena.client.create(APPWRAPPERS, elastic_gang(name))
+        await self._hub.client.create(APPWRAPPERS, elastic_gang(name))
 
     async def _raise(self, name: str, replicas: int) -> None:
-        found = await self._arena.client.get(f"{RAYCLUSTERS}/{name}")
+        found = await self._where.client.get(f"{RAYCLUSTERS}/{name}")
         groups = [{**each, "replicas": replicas} for each in found["spec"]["workerGroupSpecs"]]
         patch = {"spec": {"workerGroupSpecs": groups}}
-        await self._arena.client.patch(f"{RAYCLUSTERS}/{name}", patch, MERGE_PATCH)
+        await self._where.client.patch(f"{RAYCLUSTERS}/{name}", patch, MERGE_PATCH)
 
     async def _watch(self, version: str) -> None:
         query = {**WORKERS, "watch": "true", "resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
-        async for line in self._arena.client.watch(PODS, query, idle_timeout=WATCH_SECONDS):
+        async for line in self._where.client.watch(PODS, query, idle_timeout=WATCH_SECONDS):
             now, event = time.monotonic(), orjson.loads(line)
             if event["type"] == "ERROR":
                 raise BenchmarkFailed(f"the watch on pods: {line.decode()}")

@@ -69,6 +69,10 @@ class Clusters:
         self.kubeconfigs = kubeconfigs
         self._arenas = arenas
 
+    def member(self, name: str) -> Arena:
+        """A member by its name."""
+        return self._arenas[name]
+
     async def declare(self, name: str, server: str = "") -> None:
         """Declares a member on the hub, with another address if there is a proxy before it."""
         plane, kubeconfig = self._arenas[name].plane, self.kubeconfigs[name].read_text()
