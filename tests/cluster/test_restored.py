@@ -127,6 +127,7 @@ async def test_after_a_restore_attempts_go_on_behind_those_that_were_found_and_n
         await world.until_state("moves", "Suspended")
         await world.merge("AppWrapper", "moves", RESUME)
         await world.until_history("moves", "pods-running", times=times)
+        await world.until_state("moves", "Running")  # status follows history: it may still say Suspended
 
     await backup.restore()
     await world.start_dispatcher()
