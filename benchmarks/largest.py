@@ -20,7 +20,6 @@ from typing import Any, Final
 
 import orjson
 from aiohttp import web
-from kubernetes_asyncio.client import ApiClient, Configuration
 
 from benchmarks.backlog import Meter, TimedStore
 from benchmarks.processor import peak_memory
@@ -37,6 +36,7 @@ from dispatcher.core.model.record import Phase
 from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
+from dispatcher.kube.library import ApiClient, Configuration
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.partitions import ensure_partitions

@@ -29,9 +29,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
-from kubernetes_asyncio.client import Configuration
-from kubernetes_asyncio.config import load_kube_config
 
+from dispatcher.kube.library import Configuration, config
 from testbed import rayservices
 from testbed.rayclusters import (
     CLUSTER_LABEL,
@@ -80,7 +79,7 @@ class Api:
     async def connect(cls, kubeconfig: Path) -> AsyncIterator[Self]:
         """A client for the server and the user of the kubeconfig's current context."""
         found = Configuration()
-        await load_kube_config(str(kubeconfig), client_configuration=found, persist_config=False)
+        await config.load_kube_config(str(kubeconfig), client_configuration=found, persist_config=False)
         tls = ssl.create_default_context(cafile=found.ssl_ca_cert)
         if found.cert_file:
             tls.load_cert_chain(found.cert_file, found.key_file)

@@ -12,9 +12,9 @@ from typing import Any, Self
 
 import orjson
 from aiohttp import web
-from kubernetes_asyncio.client import ApiClient, Configuration
 
 from dispatcher.kube.client import ClusterClient, always
+from dispatcher.kube.library import ApiClient, Configuration
 
 NOBODYS_CA = Path(__file__).parent / "golden" / "nobodys-ca.pem"
 """Read in place of the system's authorities, which would take longer than most tests."""

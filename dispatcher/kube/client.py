@@ -25,15 +25,13 @@ import orjson
 import yaml
 from aiohttp import connector
 from aiohttp.abc import AbstractStreamWriter
-from kubernetes_asyncio import config
-from kubernetes_asyncio.client import ApiClient, Configuration
-from kubernetes_asyncio.config.config_exception import ConfigException
 from yarl import URL
 
 from dispatcher import errors
 from dispatcher.kube import bounds, paths
 from dispatcher.kube.bounds import LARGEST_REFUSAL, Allowance, Buffer
 from dispatcher.kube.kubeconfig import Connection, api_client
+from dispatcher.kube.library import ApiClient, ConfigException, Configuration, config
 from dispatcher.kube.media_types import JSON, JSON_PATCH, MERGE_PATCH, METADATA, METADATA_LIST
 from dispatcher.kube.refusals import refusal
 from dispatcher.kube.warning_headers import warnings_in

@@ -26,7 +26,6 @@ from typing import Final, NoReturn, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
 import yaml
-from kubernetes_asyncio.client import ApiClient, Configuration
 from yaml.events import (
     AliasEvent,
     CollectionEndEvent,
@@ -39,6 +38,7 @@ from yaml.events import (
 from dispatcher import errors
 from dispatcher.api.spec_errors import quoted
 from dispatcher.api.syntax import is_subdomain
+from dispatcher.kube.library import ApiClient, Configuration
 
 LARGEST_FILE: Final = 2**20
 """Bytes; a Secret holds no more."""

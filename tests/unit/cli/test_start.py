@@ -98,6 +98,19 @@ def test_explanations_import_neither_a_library_of_kubernetes_nor_one_of_sql(word
     assert found <= {*TYPER, "numpy", "psycopg", "yaml"}
 
 
+def test_dispatcher_imports_no_generated_class_of_the_api() -> None:
+    names = {
+        name for name in modules("import dispatcher.app") if name.startswith("kubernetes_asyncio.client.")
+    }
+    assert {name.removeprefix("kubernetes_asyncio.client.") for name in names} == {
+        "api_client",
+        "configuration",
+        "exceptions",
+        "models",
+        "rest",
+    }
+
+
 def test_estimated_starts_need_no_parser_of_specs() -> None:
     found = modules("import dispatcher.store.snapshot_reader, dispatcher.core.scheduling.estimate_words")
     assert not {"dispatcher.api.schema", "dispatcher.core.kinds.demand", "pydantic"} & found

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kubernetes_asyncio.client import ApiClient, Configuration
-from kubernetes_asyncio.config.config_exception import ConfigException
 
 from dispatcher import errors
 from dispatcher.kube.client import JSON_PATCH, MERGE_PATCH, METADATA, ClusterClient, resource_of
+from dispatcher.kube.library import ApiClient, ConfigException, Configuration
 from tests.fakes import FakeApiServer, answer, client_of, hang_up, never, refusal, text, watch
 from tests.unit.virtual_time import monotonic, until
 
