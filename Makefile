@@ -13,7 +13,7 @@ SDK_LOCKS := tests/cluster/sdk
 SDK_PIP := -m pip install --quiet --disable-pip-version-check --require-hashes
 SDK_RELEASES := 0.12.1 0.16.0
 SDK_NEWEST := 0.40.1
-WORKERS ?= 3
+WORKERS ?= 4
 # Else every worker would rewrite the assertions of all test modules again.
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/pytest --numprocesses $(WORKERS)
