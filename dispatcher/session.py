@@ -165,8 +165,8 @@ class Session:
         self._cluster_loader = ClusterLoader(
             self._clusters, self._cache, self._queue.add, self._wake_scheduler
         )
-        self._recorder = EventRecorder(process.client, time.monotonic)
-        self._steps = StepRecorder(process.metrics, self._recorder, process.kinds)
+        self._recorder = self._cluster.event_recorder
+        self._steps = StepRecorder(process.metrics, self._recorder, self._recorder_in, process.kinds)
         self._loop_report = self._make_loop_report()
         self._committer = Committer(self._store, self._cache, self._announce)
         self._informer = AppWrapperInformer(
@@ -444,7 +444,6 @@ class Session:
         await self._housekeeping.prepare()
         await self._load()
         tasks.create_task(self._committer.run(), name="committer")
-        tasks.create_task(self._recorder.run(), name="events")
         tasks.create_task(self._loop_report.run(), name="preemption-loops")
         await self.watch(tasks)
         self._start_author_check(tasks)
@@ -526,7 +525,6 @@ class Session:
             self._informer,
             self._watches,
             self._process.client,
-            self._recorder,
             self._queue_statuses.states.values,
         )
         return gather(sources, self._process.clock.now())
@@ -568,6 +566,11 @@ class Session:
         self._loop_report.note(change, record)
         if self._fields is not None:
             self._fields.note(change)
+
+    def _recorder_in(self, cluster: str) -> EventRecorder | None:
+        """What writes Events to a cluster; None while it is not connected."""
+        found = self._clusters.get(cluster)
+        return None if found is None else found.event_recorder
 
     def _lane_of(self, uid: str) -> str:
         return lane_of(uid, self._cache, self._informer)

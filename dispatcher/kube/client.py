@@ -61,11 +61,14 @@ def pod_namespace(path: Path = POD_NAMESPACE) -> str:
 class WriteCounts:
     """Writes to API servers: those sent, by verb and resource, and those that failed, by the error as well.
 
+    `dropped_events` are the Events that were not written, by their reason.
+
     One value counts the writes of all clients of a process, so no count is lost when a member is connected anew.
     """
 
     sent: Counter[tuple[str, ...]] = field(default_factory=Counter)
     failed: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    dropped_events: Counter[str] = field(default_factory=Counter)
 
 
 def always() -> bool:

@@ -1,4 +1,4 @@
-"""Writes Kubernetes Events about AppWrappers and their wrapped objects, at a limited rate.
+"""Writes Kubernetes Events about AppWrappers and their wrapped objects to one cluster, at a limited rate.
 
 One sender takes Events from a bounded queue; an Event that finds no room or cannot be written is dropped and counted.
 Namespaces take turns. If the queue is full, the namespace with the most Events in it loses its newest one.
@@ -19,6 +19,8 @@ from dispatcher.core.model.timestamps import timestamp
 from dispatcher.kube import paths
 from dispatcher.kube.client import ClusterClient, Json
 
+_log = log.get("events")
+
 MOST_WAITING: Final = 200
 PER_SECOND: Final = 10.0
 BURST: Final = 50
@@ -27,7 +29,7 @@ LONGEST_MESSAGE: Final = 1024  # the API server's own limit
 
 @dataclass(frozen=True, slots=True)
 class EventAbout:
-    """One Event to be written about one AppWrapper, or about one wrapped object in the hub."""
+    """One Event to be written about one AppWrapper, or about one wrapped object in the same cluster as the Event."""
 
     api_version: str
     kind: str
@@ -41,17 +43,28 @@ class EventAbout:
 
 
 class EventRecorder:
-    """Takes Events without waiting; `run` writes them. `monotonic` is in seconds."""
+    """Takes Events without waiting; `run` writes them. `monotonic` is in seconds, `cluster` is a name for the log."""
 
-    def __init__(self, client: ClusterClient, monotonic: Callable[[], float]) -> None:
-        self.dropped = 0
+    def __init__(
+        self, client: ClusterClient, monotonic: Callable[[], float], cluster: str = names.HUB_CLUSTER
+    ) -> None:
+        self._cluster = cluster
         self._client = client
+        self._is_forbidden = False
         self._monotonic = monotonic
         self._waiting: OrderedDict[str, deque[EventAbout]] = OrderedDict()
         """By namespace, the one whose turn it is first; none is empty."""
         self._wake = asyncio.Event()
         self._tokens = float(BURST)
         self._filled_at = monotonic()
+
+    @property
+    def dropped(self) -> int:
+        """The Events that were not written, of all recorders of this process: each belongs to one connection."""
+        return self._client.writes.dropped_events.total()
+
+    def _drop(self, event: EventAbout) -> None:
+        self._client.writes.dropped_events[event.reason] += 1
 
     def offer(self, event: EventAbout) -> None:
         """Queue an Event, at the expense of the namespace with the most."""
@@ -63,8 +76,7 @@ class EventRecorder:
     def _drop_newest_of_most(self) -> None:
         # Of several namespaces with the most Events, the newest one loses, so that it does not displace earlier Events.
         waiting = max(reversed(self._waiting.values()), key=len)
-        waiting.pop()
-        self.dropped += 1
+        self._drop(waiting.pop())
         if not waiting:
             self._waiting.popitem()
 
@@ -96,11 +108,19 @@ class EventRecorder:
     async def _write(self, event: EventAbout) -> None:
         try:
             await self._client.create(paths.collection("v1", "events", event.namespace), _body(event))
-        except errors.ClusterError:
-            self.dropped += 1
+            self._is_forbidden = False
+        except errors.ClusterError as error:
+            self._drop(event)
+            self._tell_if_forbidden(error)
         except Exception as error:  # noqa: BLE001  # the loop's edge: one Event must not end the others
-            self.dropped += 1
-            log.internal_error("events", error, appwrapper=event.uid)
+            self._drop(event)
+            log.internal_error("events", error, object=event.uid)
+
+    def _tell_if_forbidden(self, error: errors.ClusterError) -> None:
+        """Log a refusal, once until an Event is written again: it may be the same for each Event."""
+        if isinstance(error, errors.Forbidden) and not self._is_forbidden:
+            self._is_forbidden = True
+            _log.warning("events_forbidden", cluster=self._cluster, error=str(error))
 
 
 def _short(message: str) -> str:

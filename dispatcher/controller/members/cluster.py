@@ -24,6 +24,7 @@ from dispatcher.kube.anchors import Anchors
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.drift_checker import DriftChecker
+from dispatcher.kube.events import EventRecorder
 from dispatcher.kube.growth_gates import GrowthGates
 from dispatcher.kube.live_pod_lister import LivePodLister
 from dispatcher.kube.nodes import NODES_PATH, PODS_PATH, PodView, decode_node, decode_pod
@@ -91,6 +92,7 @@ class Cluster:
         self.anchors = Anchors(client, self._anchor_found)
         self.growth_gates = GrowthGates(client, ledger.admit)
         self.surplus_pods = SurplusPods(client)
+        self.event_recorder = EventRecorder(client, monotonic, name)
         manifest = "manifests/overlays/member/member.yaml" if self.is_member else "manifests/base/hub.yaml"
         self.pod_defaults = PodDefaultsReader(client, name, manifest, monotonic)
         self.may_create_namespaces = False
@@ -214,6 +216,7 @@ class Cluster:
             tasks.create_task(self.live_pods.run(), name=f"{self.name}-live-pods")
             tasks.create_task(self._watch_objects(objects_after), name=f"{self.name}-objects")
             tasks.create_task(self._kinds.run(), name=f"{self.name}-kinds")
+            tasks.create_task(self.event_recorder.run(), name=f"{self.name}-events")
             tasks.create_task(self.drift_checker.run(), name=f"{self.name}-drift-checker")
             if self.is_member:
                 tasks.create_task(self._namespaces.run(), name=f"{self.name}-namespaces")

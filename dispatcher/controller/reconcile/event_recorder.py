@@ -1,14 +1,17 @@
-"""Records every committed step: a log line, metrics, and for some steps an Event on the AppWrapper."""
+"""Records every committed step: a log line, metrics, and for some steps an Event on the AppWrapper.
+
+Steps of growth have an Event on the wrapped objects that grow as well, in the cluster where they are.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from dispatcher import log
 from dispatcher.api import names
-from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.kinds.podsets import can_grow
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.lifecycle.transitions import Cause
@@ -37,11 +40,21 @@ _ANSWERS: Final = {
 
 
 class StepRecorder:
-    """Called once for each change, after its commit; never waits."""
+    """Called once for each change, after its commit; never waits.
 
-    def __init__(self, metrics: Metrics, recorder: EventRecorder, kinds: Kinds = BUILT_IN) -> None:
+    `recorder` writes to the hub. `recorder_in` gives what writes to the cluster of a name, None if it is not connected.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        recorder: EventRecorder,
+        recorder_in: Callable[[str], EventRecorder | None],
+        kinds: Kinds = BUILT_IN,
+    ) -> None:
         self._metrics = metrics
         self._recorder = recorder
+        self._recorder_in = recorder_in
         self._kinds = kinds
 
     def announce(self, change: Change, record: Record) -> None:
@@ -57,14 +70,15 @@ class StepRecorder:
                 self._tell_wrapped_objects(record, notice, change.events[-1].at)
 
     def _tell_wrapped_objects(self, record: Record, notice: UserEvent, at: datetime) -> None:
-        """Write the Event about the objects that can grow, in the hub: members have no Events of the dispatcher."""
+        """Offer the Event about the objects that can grow to their cluster; none if that is not connected."""
         attempt = record.attempt
-        if attempt is None or attempt.cluster != HUB_CLUSTER:
+        recorder = self._recorder_in(attempt.cluster) if attempt else None
+        if attempt is None or recorder is None:
             return
         growing = [each for each in attempt.objects if each.uid and self._can_grow(each)]
         for each in growing[:MOST_TOLD]:
             about = event_about(record, notice, at)
-            self._recorder.offer(
+            recorder.offer(
                 replace(
                     about,
                     api_version=each.api_version,

@@ -20,7 +20,6 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.model.record import Record
 from dispatcher.core.status.queue_status import QueueState
 from dispatcher.kube.client import ClusterClient
-from dispatcher.kube.events import EventRecorder
 from dispatcher.kube.reflector import Reflector
 from dispatcher.probes import Figures, QueueFigures
 
@@ -46,7 +45,6 @@ class Sources:
     informer: AppWrapperInformer
     watches: Callable[[], Iterable[tuple[str, Reflector[Any]]]]
     client: ClusterClient
-    recorder: EventRecorder
     queues: Callable[[], Collection[QueueState]]
 
 
@@ -67,7 +65,7 @@ def gather(sources: Sources, now: datetime) -> Figures:
         },
         writes=dict(writes.sent),
         write_errors=dict(writes.failed),
-        events_dropped=sources.recorder.dropped,
+        events_dropped=writes.dropped_events.total(),
         internal_errors=log.internal_errors(),
         queues=figures_of(sources.queues()),
     )

@@ -40,6 +40,7 @@ async def test_base_gang_starts_in_a_member_and_a_growth_beyond_the_quota_neithe
     await scale(west, "ray", 3)
 
     await until_gated(west, "ray", running=1, gated=2)
+    assert (await west.event("ray", "GrowthWaits"))["involvedObject"]["kind"] == "RayCluster"
     status = ((await fleet.hub.get("AppWrapper", "ray")) or {})["status"]
     assert "held" not in status
     assert not {"grew", "unhealthy", "granted"} & set(await fleet.hub.causes("ray"))

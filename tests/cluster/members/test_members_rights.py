@@ -20,6 +20,7 @@ from testbed.processes import Supervisor
 from tests.cluster.conftest import CHECKOUT
 from tests.cluster.definitions import install, optional_definitions, uninstall
 from tests.cluster.dispatch_queues import declaring
+from tests.cluster.growing import scale
 from tests.cluster.manifests import (
     appwrapper,
     autoscaling,
@@ -126,6 +127,16 @@ async def loses_labels_and_is_suspended(
     await delete(hub, name)
 
 
+async def grows(hub: World, there: World, where: str) -> None:
+    """Who scales a RayCluster reads there that it may."""
+    name = f"ray-{where}"
+    await hub.create(at(where, appwrapper(name, item(autoscaling("ray")))))
+    await hub.until_state(name, "Running")
+    await scale(there, "ray", 2)
+    assert (await there.event("ray", "GrowthGranted"))["involvedObject"]["kind"] == "RayCluster"
+    await delete(hub, name)
+
+
 async def completes(hub: World, there: World, where: str) -> None:
     name = f"short-{where}"
     await hub.create(at(where, appwrapper(name, item(job("short", run_for="200ms")))))
@@ -189,7 +200,8 @@ async def delete(hub: World, name: str, kind: str = "AppWrapper") -> None:
 
 
 async def live_through_everything(hub: World, there: World, where: str) -> None:
-    for befalls in (has_every_kind_and_is_suspended, completes, will_not_go, is_denied_its_pods):
+    lives = (has_every_kind_and_is_suspended, grows, completes, will_not_go, is_denied_its_pods)
+    for befalls in lives:
         await befalls(hub, there, where)
 
 

@@ -52,6 +52,11 @@ class ListRecorder(EventRecorder):
         self.offered.append(event)
 
 
+def make_steps(recorder: ListRecorder, **members: ListRecorder) -> StepRecorder:
+    """A recorder of steps with these connected members."""
+    return StepRecorder(Metrics(), recorder, {"hub": recorder, **members}.get)
+
+
 def blocked() -> Change:
     change = queue_steps.block(make_record(), WAITS, at(1))
     assert change is not None
@@ -104,7 +109,7 @@ async def test_users_are_told_of_few_steps_by_an_event(
     step: Callable[[], Change], notice: tuple[str, str, bool] | None
 ) -> None:
     recorder, change = ListRecorder(), step()
-    StepRecorder(Metrics(), recorder).announce(change, change.after)
+    make_steps(recorder).announce(change, change.after)
     told = [(event.uid, event.reason, event.message, event.warning) for event in recorder.offered]
     assert told == ([("uid-of-aw", *notice)] if notice else [])
 
@@ -114,7 +119,7 @@ WAITS_TO_GROW = GrowthRequest(2, Resources({"cpu": 2000}), at(20), "Insufficient
 
 async def test_growth_is_told_at_the_appwrapper_and_at_the_objects_that_grow() -> None:
     recorder = ListRecorder()
-    steps, record = StepRecorder(Metrics(), recorder), make_record(Phase.RUNNING)
+    steps, record = make_steps(recorder), make_record(Phase.RUNNING)
     assert record.attempt is not None
     objects = (make_ref(name="ray"), make_ref(1, "Service"))
     record = replace(record, attempt=replace(record.attempt, objects=objects))
@@ -140,7 +145,7 @@ async def test_growth_is_told_at_the_appwrapper_and_at_the_objects_that_grow() -
 
 async def test_growth_that_is_granted_in_part_is_told_to_wait_too_unless_it_waited_before() -> None:
     recorder = ListRecorder()
-    steps, record = StepRecorder(Metrics(), recorder), make_record(Phase.RUNNING)
+    steps, record = make_steps(recorder), make_record(Phase.RUNNING)
     granted = run_steps.grant(record, Resources({"cpu": 1000}), WAITS_TO_GROW, "1 pod may start", at(20))
     more = run_steps.grant(granted.after, Resources({"cpu": 2000}), WAITS_TO_GROW, "1 pod may start", at(30))
     for change in (granted, more):
@@ -153,17 +158,28 @@ async def test_growth_that_is_granted_in_part_is_told_to_wait_too_unless_it_wait
     ]
 
 
-async def test_members_have_no_events_about_growth() -> None:
-    recorder, record = ListRecorder(), make_record(Phase.RUNNING)
+@pytest.mark.parametrize("cluster", ["east", "west", "not-connected"])
+async def test_growth_is_told_at_the_object_in_its_member_and_at_the_appwrapper_on_the_hub(
+    cluster: str,
+) -> None:
+    hub, east, west = ListRecorder(), ListRecorder(), ListRecorder()
+    record = make_record(Phase.RUNNING)
     assert record.attempt is not None
-    record = replace(record, attempt=replace(record.attempt, cluster="east"))
+    record = replace(
+        record, attempt=replace(record.attempt, cluster=cluster, objects=(make_ref(name="ray"),))
+    )
     change = run_steps.note_growth_request(record, WAITS_TO_GROW, at(20))
-    StepRecorder(Metrics(), recorder).announce(change, change.after)
-    assert [each.kind for each in recorder.offered] == ["AppWrapper"]
+    make_steps(hub, east=east, west=west).announce(change, change.after)
+    told = {"hub": hub.offered, "east": east.offered, "west": west.offered}
+    assert {name: [(each.kind, each.reason) for each in offered] for name, offered in told.items()} == {
+        **{name: [] for name in told},
+        **({cluster: [("RayCluster", "GrowthWaits")]} if cluster in told else {}),
+        "hub": [("AppWrapper", "GrowthWaits")],
+    }
 
 
 async def test_every_step_is_one_log_line() -> None:
-    announcer = StepRecorder(Metrics(), ListRecorder())
+    announcer = make_steps(ListRecorder())
     with capture_logs() as logs:
         for _, step, _ in NOTICES:
             change = step()
@@ -183,7 +199,7 @@ async def test_every_step_is_one_log_line() -> None:
 
 async def test_waiting_and_creating_are_measured() -> None:
     metrics = Metrics()
-    announcer = StepRecorder(metrics, ListRecorder())
+    announcer = StepRecorder(metrics, ListRecorder(), lambda _: None)
     dispatching = queue_steps.dispatch(make_record(), "hub", at(7))
     for change in (dispatching, creation_steps.created(dispatching.after, (), at(7.5))):
         announcer.announce(change, change.after)
@@ -196,7 +212,7 @@ async def test_waiting_and_creating_are_measured() -> None:
 
 async def test_answers_to_requests_for_capacity_are_measured() -> None:
     metrics = Metrics()
-    announcer = StepRecorder(metrics, ListRecorder())
+    announcer = StepRecorder(metrics, ListRecorder(), lambda _: None)
     for change in (
         provisioning_steps.provisioned(make_requested(), "there", at(61)),
         provisioning_steps.fail(make_requested(), "no nodes", has_other_cluster=False, now=at(11)),
@@ -212,7 +228,7 @@ async def test_answers_to_requests_for_capacity_are_measured() -> None:
 
 async def test_preemptions_are_counted_by_why_the_gang_gave_way() -> None:
     metrics = Metrics()
-    announcer = StepRecorder(metrics, ListRecorder())
+    announcer = StepRecorder(metrics, ListRecorder(), lambda _: None)
     for reason in (Reason.FAIR_SHARE, Reason.FAIR_SHARE, Reason.QUEUE_STOPPED):
         change = run_steps.preempt(make_record(Phase.RUNNING), reason, "it gives way", at(4), "uid-of-prod")
         announcer.announce(change, change.after)
@@ -259,8 +275,7 @@ async def test_figures_are_those_of_the_moment(world: World) -> None:
     world.cache.put(make_record(name="new", created_at=at(-60)))
     world.cache.put(make_blocked(make_record(name="blocked", created_at=at(0), blocked_since=at(20))))
     world.cache.put(make_record(Phase.RUNNING, name="runs"))
-    recorder = EventRecorder(world.client, lambda: 0.0)
-
+    world.client.writes.dropped_events["Dispatched"] += 3
     watches = [("hub", watch) for watch in world.hub.reflectors]
     sources = Sources(
         world.cache,
@@ -269,7 +284,6 @@ async def test_figures_are_those_of_the_moment(world: World) -> None:
         world.hub,
         lambda: watches,
         world.client,
-        recorder,
         list,
     )
     assert gather(sources, at(60)) == Figures(
@@ -291,6 +305,6 @@ async def test_figures_are_those_of_the_moment(world: World) -> None:
             ("hub", "pods"): 0,
         },
         writes={},
-        events_dropped=0,
+        events_dropped=3,
         internal_errors=log.internal_errors(),  # of the whole process, so of other tests, too
     )

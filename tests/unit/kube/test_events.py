@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from structlog.testing import capture_logs
+
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.events import BURST, MOST_WAITING, PER_SECOND, EventAbout, EventRecorder
 from tests.builders import NOW
@@ -84,6 +86,19 @@ async def test_event_that_cannot_be_written_is_dropped_and_the_next_is_written(
             recorder.offer(EVENT)
         await until(lambda: len(server.requests("POST")) == 3)
     assert recorder.dropped == 2
+
+
+async def test_refusal_is_logged_once_until_an_event_is_written_again(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    refused = refusal(403, "Forbidden")
+    server.on("POST", EVENTS, refused, refused, answer({}, 201), refused)
+    with capture_logs() as logs:
+        async with recording(client) as recorder:
+            for _ in range(4):
+                recorder.offer(EVENT)
+            await until(lambda: recorder.dropped == 3)
+    assert [(each["event"], each["cluster"]) for each in logs] == [("events_forbidden", "hub")] * 2
 
 
 async def test_more_than_there_is_room_for_is_dropped_at_once(client: ClusterClient) -> None:
