@@ -10,24 +10,22 @@ import gc
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
-from typer.core import TyperGroup
+import click
 
 from dispatcher import errors
 from dispatcher.cli import completion
+from dispatcher.cli.command_group import CommandGroup
 from dispatcher.cli.examples import EXIT_CODES
-from dispatcher.cli.release import Version
-from dispatcher.cli.wrong_values import in_words
+from dispatcher.cli.parameter_types import WholeNumber
+from dispatcher.cli.release import version_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from dispatcher.settings import Settings
 
-SERVICE: Final = ("migrate", "run")
-"""The commands of `dispatcher` that are here."""
 MODULES: Final[Mapping[str, Sequence[str]]] = {
     "clusters": ("clusters",),
     "queues": ("queues",),
@@ -49,47 +47,72 @@ USUAL_COLLECTIONS = gc.get_threshold()
 """The same of the interpreter, in three generations."""
 
 
-class Commands(TyperGroup):
-    """The commands, with messages about wrong arguments that do not name the error type of a library."""
+class Program(CommandGroup):
+    """Commands of its own, and those of some modules, each of which is imported once one of its commands is typed.
 
-    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401  # typer's copy of click has no public types
-        """Run the command; raises `BadParameter` for a wrong argument."""
-        try:
-            return super().invoke(ctx)
-        except typer.BadParameter as error:
-            error.message = in_words(error) or error.message.removeprefix("Value error, ")
-            raise
+    The modules of other commands would take 0.03 s of each command. Help needs all.
+    """
 
+    def __init__(self, *args: Any, modules: Sequence[str], **settings: Any) -> None:  # noqa: ANN401  # as click has it
+        super().__init__(*args, **settings)
+        self.modules = modules
 
-DatabaseUrl = Annotated[
-    str | None,
-    typer.Option(
-        help="libpq URL of the queue's database: postgresql://user:password@host:5432/name, or "
-        "postgresql:///name?host=/socket/folder.  [env: DISPATCHER_DATABASE_URL]",
-        show_default=False,
-    ),
-]
-LogLevel = Annotated[
-    str | None,
-    typer.Option(
-        help="debug, info, warning or error.  [env: DISPATCHER_LOG_LEVEL; default: info]", show_default=False
-    ),
-]
-LogFormat = Annotated[
-    str | None,
-    typer.Option(
-        help="json, console or auto.  [env: DISPATCHER_LOG_FORMAT; default: auto]", show_default=False
-    ),
-]
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of the help."""
+        return [*super().list_commands(ctx), *(name for module in self.modules for name in MODULES[module])]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name; None if there is none."""
+        for module in self.modules:
+            if cmd_name in MODULES[module]:
+                group: click.Group = import_module(f"dispatcher.cli.{module}").commands
+                return group.get_command(ctx, cmd_name)
+        return super().get_command(ctx, cmd_name)
 
 
-def options(version: Version = False) -> None:
-    """Parse the options of the program itself; `--version` prints and exits."""
+@click.group(
+    "dispatcher",
+    cls=Program,
+    modules=tuple(MODULES),
+    help="Queues AppWrappers in Postgres and creates their wrapped objects only when the whole gang fits.",
+    no_args_is_help=True,
+)
+@version_option
+def dispatcher_program() -> None:
+    """The program `dispatcher`."""
 
 
-def migrate(
-    database_url: DatabaseUrl = None, log_level: LogLevel = None, log_format: LogFormat = None
-) -> None:
+@click.group(
+    "kubectl aw",
+    cls=Program,
+    modules=PLUGIN,
+    help="Shows AppWrappers: the pending queue, running gangs, nodes, history and usage.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+)
+@version_option
+def plugin_program() -> None:
+    """The program `kubectl aw`."""
+
+
+database_url_option = click.option(
+    "--database-url",
+    help="libpq URL of the queue's database: postgresql://user:password@host:5432/name, or "
+    "postgresql:///name?host=/socket/folder.  [env: DISPATCHER_DATABASE_URL]",
+)
+log_level_option = click.option(
+    "--log-level", help="debug, info, warning or error.  [env: DISPATCHER_LOG_LEVEL; default: info]"
+)
+log_format_option = click.option(
+    "--log-format", help="json, console or auto.  [env: DISPATCHER_LOG_FORMAT; default: auto]"
+)
+
+
+@dispatcher_program.command()
+@database_url_option
+@log_level_option
+@log_format_option
+def migrate(database_url: str | None, log_level: str | None, log_format: str | None) -> None:
     """Migrate the database to the schema of this version. Safe to repeat, and while a dispatcher runs."""
     # Imported here, because other commands do not need it and importing takes most of their time.
     from dispatcher.store import migrate as migrations
@@ -98,38 +121,39 @@ def migrate(
     settings = _settings(database_url=database_url, log_level=log_level, log_format=log_format)
     url = settings.database_url.get_secret_value()
     left = migrations.migrate(url)
-    typer.echo(f"the database is at revision {revision.current_revision(url)}")
+    click.echo(f"the database is at revision {revision.current_revision(url)}")
     if left:
-        typer.echo(
+        click.echo(
             "This account lacks the rights to set up all reader roles. Run these statements as an account that has "
             "them (docs/history.md, Who may), and then this command again:",
             err=True,
         )
         for statement in left:
-            typer.echo(f"{statement.strip()};", err=True)
+            click.echo(f"{statement.strip()};", err=True)
 
 
+@dispatcher_program.command()
+@database_url_option
+@click.option(
+    "--kubeconfig",
+    help="Path of a kubeconfig.  [env: DISPATCHER_KUBECONFIG, else KUBECONFIG, else the pod's own account]",
+)
+@click.option("--listen-address", help="Address of probes and metrics.  [default: 127.0.0.1]")
+@click.option(
+    "--listen-port",
+    type=WholeNumber(min=0, max=65535),
+    metavar="NUMBER",
+    help="Port of probes and metrics; 0 lets the system choose.  [default: 8081]",
+)
+@log_level_option
+@log_format_option
 def run(
-    database_url: DatabaseUrl = None,
-    kubeconfig: Annotated[
-        str | None,
-        typer.Option(
-            help="Path of a kubeconfig.  [env: DISPATCHER_KUBECONFIG, else KUBECONFIG, else the pod's own account]",
-            show_default=False,
-        ),
-    ] = None,
-    listen_address: Annotated[
-        str | None,
-        typer.Option(help="Address of probes and metrics.  [default: 127.0.0.1]", show_default=False),
-    ] = None,
-    listen_port: Annotated[
-        int | None,
-        typer.Option(
-            help="Port of probes and metrics; 0 lets the system choose.  [default: 8081]", show_default=False
-        ),
-    ] = None,
-    log_level: LogLevel = None,
-    log_format: LogFormat = None,
+    database_url: str | None,
+    kubeconfig: str | None,
+    listen_address: str | None,
+    listen_port: int | None,
+    log_level: str | None,
+    log_format: str | None,
 ) -> None:
     """Run the dispatcher until it is stopped.
 
@@ -161,52 +185,6 @@ def run(
     asyncio.run(app.run(settings, kinds))
 
 
-def dispatcher_program(words: Sequence[str] = ()) -> typer.Typer:
-    """The program `dispatcher`, with the command that is the first of the words, else with all commands."""
-    program = typer.Typer(
-        name="dispatcher",
-        cls=Commands,
-        help="Queues AppWrappers in Postgres and creates their wrapped objects only when the whole gang fits.",
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,  # rich would read text in brackets as markup and not show it
-    )
-    program.callback()(options)
-    program.command()(migrate)
-    program.command()(run)
-    if not (words and words[0] in SERVICE):
-        _add_commands(program, tuple(MODULES), words)
-    return program
-
-
-def plugin_program(words: Sequence[str] = ()) -> typer.Typer:
-    """The program `kubectl aw`, likewise."""
-    program = typer.Typer(
-        name="kubectl aw",
-        cls=Commands,
-        help="Shows AppWrappers: the pending queue, running gangs, nodes, history and usage.",
-        epilog=EXIT_CODES,
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-    )
-    program.callback()(options)
-    _add_commands(program, PLUGIN, words)
-    return program
-
-
-def _add_commands(program: typer.Typer, modules: Sequence[str], words: Sequence[str]) -> None:
-    """Add the commands of the modules, but only those of one module if it has the command that is the first word.
-
-    The modules of other commands would take 0.03 s of each command. Help, and the message about a command that does not
-    exist, need all.
-    """
-    first = words[0] if words else ""
-    for each in [name for name in modules if first in MODULES[name]] or modules:
-        program.add_typer(import_module(f"dispatcher.cli.{each}").commands)
-
-
 def main() -> None:
     """Run a command of `dispatcher`; a `DispatcherError` becomes one line on stderr and an exit code."""
     _run(dispatcher_program, "dispatcher")
@@ -219,11 +197,10 @@ def kubectl_plugin() -> None:
 
 def complete_kubectl_plugin() -> None:
     """Print completions of `kubectl aw`, as kubectl runs the program `kubectl_complete-aw`."""
-    words = sys.argv[1:]
-    completion.complete(plugin_program(words[:-1]), words)  # the last word is being typed
+    completion.complete(plugin_program, sys.argv[1:])
 
 
-def _run(program: Callable[[Sequence[str]], typer.Typer], name: str) -> None:
+def _run(program: click.Command, name: str) -> None:
     gc.set_threshold(FEW_COLLECTIONS)  # imported objects live on, and a command ends soon
     # The process ends: to look through all imported objects for garbage once more takes a sixth of its time.
     atexit.register(gc.freeze)
@@ -232,7 +209,7 @@ def _run(program: Callable[[Sequence[str]], typer.Typer], name: str) -> None:
     # Pydantic reads the metadata of every installed package to look for plugins, and there are none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
-        program(sys.argv[1:])(prog_name=name)
+        program(prog_name=name)
     except errors.DispatcherError as error:
         sys.stderr.write(f"{name}: {error}\n")
         raise SystemExit(error.exit_code if isinstance(error, errors.CommandFailed) else 1) from error

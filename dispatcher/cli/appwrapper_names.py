@@ -6,9 +6,9 @@ Commands import this to parse their arguments, so nothing that talks to the hub 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from dispatcher import errors
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def names_on_hub(context: typer.Context, incomplete: str) -> list[str]:
+def names_on_hub(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """The names of AppWrappers, for completion; nothing if the hub does not answer."""
     from dispatcher.cli.user_hub import UserHub
 
@@ -30,15 +30,13 @@ def names_on_hub(context: typer.Context, incomplete: str) -> list[str]:
     return []
 
 
-NameIfAny = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME",
-        help="AppWrapper, as NAME or NAMESPACE/NAME; -l selects some instead.",
-        autocompletion=names_on_hub,
-        show_default=False,
-    ),
-]
+optional_name_argument = click.argument(
+    "name",
+    default="",
+    metavar="[NAME]",
+    help="AppWrapper, as NAME or NAMESPACE/NAME; -l selects some instead.",
+    shell_complete=names_on_hub,
+)
 
 
 def parts(name: str, namespace: str) -> tuple[str, str]:
@@ -56,15 +54,15 @@ def _parts_of_argument(name: str, namespace: str) -> tuple[str, str]:
     try:
         return parts(name, namespace)
     except errors.CommandFailed as error:
-        raise typer.BadParameter(str(error)) from error
+        raise click.BadParameter(str(error)) from error
 
 
 def check_one_of(name: str, selector: str) -> None:
     """Raises `BadParameter` unless either a name or a selector was given."""
     if name and selector:
-        raise typer.BadParameter("give NAME or -l, not both")
+        raise click.BadParameter("give NAME or -l, not both")
     if not name and not selector:
-        raise typer.BadParameter(
+        raise click.BadParameter(
             "give the NAME of an AppWrapper, or select some with -l; only a kubeconfig has labels"
         )
 

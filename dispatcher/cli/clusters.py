@@ -9,51 +9,52 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
-import typer
+import click
 
 from dispatcher import errors
 from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.cli import coroutines
+from dispatcher.cli.command_group import CommandGroup
 from dispatcher.cli.examples import examples
 from dispatcher.cli.listing import CLUSTERS, CLUSTERS_WIDE, NO_CLUSTERS, as_json, as_table, as_wide_table
 from dispatcher.cli.live_capacity import with_age
 from dispatcher.cli.options import (
-    Accepted,
-    Force,
-    Format,
-    Grace,
-    Labels,
-    MemberContext,
-    MemberKubeconfig,
-    Name,
-    Namespace,
-    OnLost,
     Output,
-    Policy,
-    Reason,
-    Reserve,
-    SecretName,
-    Yes,
+    accepted_namespaces_option,
     as_typed,
     check_no_options,
+    cluster_name_argument,
+    force_option,
+    grace_option,
+    label_option,
+    member_context_option,
+    member_kubeconfig_option,
+    namespace_policy_option,
+    on_lost_option,
+    output_option,
+    own_namespace_option,
+    reason_option,
+    reserve_option,
+    secret_option,
+    yes_option,
 )
 from dispatcher.cli.output import Shape, put, terminal_width, written_as
 from dispatcher.cli.query import (
     NO_DATABASE,
-    DatabaseUrlIfAny,
-    Shown,
     ask,
     epilog,
     laid_out,
     note,
+    optional_database_option,
+    shape_option,
     show_report,
 )
 from dispatcher.cli.sources import reads_database
-from dispatcher.cli.user_options import Context, Hub, Kubeconfig
-from dispatcher.cli.watching import Every, Watch, is_watched, watch
+from dispatcher.cli.user_options import Hub, context_option, kubeconfig_option
+from dispatcher.cli.watching import every_option, is_watched, watch, watch_option
 from dispatcher.store.reports import Report, Reports
 
 if TYPE_CHECKING:
@@ -65,10 +66,11 @@ HUB_SECONDS: Final = 5.0
 DEFAULT_NAMESPACE: Final = "default"
 POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
-commands = typer.Typer(name="clusters")
+commands = click.Group()
 
 
-@commands.callback(
+@commands.group(
+    cls=CommandGroup,
     invoke_without_command=True,
     epilog=epilog(
         "kubectl aw clusters",
@@ -77,14 +79,21 @@ commands = typer.Typer(name="clusters")
         "dispatcher clusters drain --help",
     ),
 )
+@click.pass_context
+@shape_option
+@watch_option
+@every_option
+@optional_database_option
+@kubeconfig_option
+@context_option
 def clusters(
-    command: typer.Context,
-    output: Shown = None,
-    again: Watch = False,
-    every: Every = None,
-    database_url: DatabaseUrlIfAny = "",
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
+    command: click.Context,
+    output: Shape | None,
+    again: bool,
+    every: float | None,
+    database_url: str,
+    kubeconfig: str,
+    context: str,
 ) -> None:
     """Show the capacity and the last event of each cluster; or add, cordon, drain and remove clusters.
 
@@ -118,7 +127,7 @@ def clusters(
     show_report(look(), output, CLUSTERS, CLUSTERS_WIDE, nothing=NO_CLUSTERS)
 
 
-@commands.command(
+@clusters.command(
     "list",
     epilog=examples(
         "dispatcher clusters list",
@@ -126,24 +135,26 @@ def clusters(
         "dispatcher clusters list -o json | jq '.items[].status.free'",
     ),
 )
-def list_clusters(
-    output: Format = None,
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-) -> None:
+@output_option
+@kubeconfig_option
+@context_option
+def list_clusters(output: Output | None, kubeconfig: str, context: str) -> None:
     """Show the declared clusters as the hub has them now: free capacity, and why a cluster gets no gangs.
 
     Needs no database; clusters without list reads the database, and also shows clusters that are gone. Free capacity
     is what a gang could request now: the reserve is already subtracted.
     """
-
-    async def act(hub: HubClient) -> None:
-        put(_shown(await hub.members(), output), output)
-
-    _on_hub(Hub(kubeconfig, context), DEFAULT_NAMESPACE, act)
+    _list(output, Hub(kubeconfig, context))
 
 
-@commands.command(
+def _list(output: Output | None, hub: Hub) -> None:
+    async def act(client: HubClient) -> None:
+        put(_shown(await client.members(), output), output)
+
+    _on_hub(hub, DEFAULT_NAMESPACE, act)
+
+
+@clusters.command(
     epilog=examples(
         "dispatcher clusters add east --member-kubeconfig east.kubeconfig --label gpu=a100 --reserve cpu=2",
         "kubectl config view --minify --flatten --raw --context east |",
@@ -152,21 +163,35 @@ def list_clusters(
         "dispatcher clusters add hub",
     )
 )
+@cluster_name_argument
+@member_kubeconfig_option
+@member_context_option
+@namespace_policy_option
+@accepted_namespaces_option
+@label_option
+@reserve_option
+@on_lost_option
+@grace_option
+@secret_option
+@own_namespace_option
+@yes_option
+@kubeconfig_option
+@context_option
 def add(
-    name: Name,
-    member_kubeconfig: MemberKubeconfig = None,
-    member_context: MemberContext = "",
-    namespace_policy: Policy = None,
-    accepted_namespaces: Accepted = None,
-    label: Labels = None,
-    reserve: Reserve = None,
-    on_lost: OnLost = None,
-    grace: Grace = None,
-    secret: SecretName = "",
-    namespace: Namespace = "",
-    yes: Yes = False,
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
+    name: str,
+    member_kubeconfig: BinaryIO | None,
+    member_context: str,
+    namespace_policy: NamespacePolicy | None,
+    accepted_namespaces: AcceptedNamespaces | None,
+    label: Sequence[str],
+    reserve: Sequence[str],
+    on_lost: OnClusterLost | None,
+    grace: int | None,
+    secret: str,
+    namespace: str,
+    yes: bool,
+    kubeconfig: str,
+    context: str,
 ) -> None:
     """Add a member cluster, or change one: options that are left out keep their value.
 
@@ -177,11 +202,11 @@ def add(
     from dispatcher.cli.add_member import Wanted, join
 
     if name == HUB_CLUSTER and (member_kubeconfig or secret):
-        raise typer.BadParameter(
+        raise click.BadParameter(
             "hub is the cluster of the AppWrappers themselves: give no kubeconfig, or another NAME"
         )
     if member_context and not member_kubeconfig:
-        raise typer.BadParameter("--member-context is one of a --member-kubeconfig: give that, too")
+        raise click.BadParameter("--member-context is one of a --member-kubeconfig: give that, too")
     wanted = Wanted(
         name=name,
         spec=_spec(namespace_policy, accepted_namespaces, reserve or [], on_lost, grace),
@@ -190,58 +215,68 @@ def add(
         secret=secret,
         anyway=yes,
     )
-    _on_hub(Hub(kubeconfig, context), namespace or own_namespace(), lambda hub: join(hub, wanted, typer.echo))
+    _on_hub(Hub(kubeconfig, context), namespace or own_namespace(), lambda hub: join(hub, wanted, click.echo))
 
 
-def _minified(kubeconfig: typer.FileBinaryRead, context: str) -> bytes:
+def _minified(kubeconfig: BinaryIO, context: str) -> bytes:
     """The kubeconfig with only the cluster and the user of one context; "" is its current context."""
     from dispatcher.kube.kubeconfig import LARGEST_FILE, minified  # imports the client of the dispatcher
 
     return minified(kubeconfig.read(LARGEST_FILE + 1), context)
 
 
-@commands.command(
+@clusters.command(
     epilog=examples(
         'dispatcher clusters cordon east --reason "new switches until noon"',
         "dispatcher clusters uncordon east",
     )
 )
-def cordon(name: Name, reason: Reason = "", kubeconfig: Kubeconfig = "", context: Context = "") -> None:
+@cluster_name_argument
+@reason_option
+@kubeconfig_option
+@context_option
+def cordon(name: str, reason: str, kubeconfig: str, context: str) -> None:
     """Stop dispatching to a cluster. Gangs that run there keep running."""
     _change(name, Hub(kubeconfig, context), {"cordoned": True, **_because(reason)})
 
 
-@commands.command(epilog=examples("dispatcher clusters uncordon east"))
-def uncordon(name: Name, kubeconfig: Kubeconfig = "", context: Context = "") -> None:
+@clusters.command(epilog=examples("dispatcher clusters uncordon east"))
+@cluster_name_argument
+@kubeconfig_option
+@context_option
+def uncordon(name: str, kubeconfig: str, context: str) -> None:
     """Dispatch to a cluster again, after cordon or drain."""
     _change(name, Hub(kubeconfig, context), {"cordoned": False, "drain": False, "cordonReason": None})
 
 
-@commands.command(
+@clusters.command(
     epilog=examples(
         'dispatcher clusters drain east --reason "rack 3 moves"',
         "dispatcher clusters list                # RUNNING comes down to 0",
         "dispatcher clusters uncordon east       # or: remove",
     )
 )
-def drain(name: Name, reason: Reason = "", kubeconfig: Kubeconfig = "", context: Context = "") -> None:
+@cluster_name_argument
+@reason_option
+@kubeconfig_option
+@context_option
+def drain(name: str, reason: str, kubeconfig: str, context: str) -> None:
     """Empty a cluster: stop dispatching to it, and requeue the gangs that run there."""
     _change(name, Hub(kubeconfig, context), {"cordoned": True, "drain": True, **_because(reason)})
 
 
-@commands.command(
+@clusters.command(
     epilog=examples(
         "dispatcher clusters drain east          # first, and wait until nothing runs there",
         "dispatcher clusters remove east",
     )
 )
-def remove(
-    name: Name,
-    force: Force = False,
-    namespace: Namespace = "",
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-) -> None:
+@cluster_name_argument
+@force_option
+@own_namespace_option
+@kubeconfig_option
+@context_option
+def remove(name: str, force: bool, namespace: str, kubeconfig: str, context: str) -> None:
     """Remove a member cluster and the Secret that add created for it. Nothing inside the cluster is changed."""
     _on_hub(
         Hub(kubeconfig, context), namespace or own_namespace(), lambda hub: _remove(hub, name, force=force)
@@ -256,17 +291,17 @@ async def _remove(hub: HubClient, name: str, *, force: bool) -> None:
     if found is not None:
         _check_empty(found, force=force)
         await hub.remove(found)
-        typer.echo(f"member cluster {name} removed")
+        click.echo(f"member cluster {name} removed")
     removed = await hub.clear(name)
     for each in removed:
-        typer.echo(f"Secret {hub.namespace}/{each} removed")
+        click.echo(f"Secret {hub.namespace}/{each} removed")
     if found is None and not removed:
         raise errors.CommandFailed(missing(name))
     secret = declared_secret(found) if found else None
     if secret and secret.name not in removed:
-        typer.echo(f"The namespace {hub.namespace} has no Secret that add made for it; {secret.name} is left")
+        click.echo(f"The namespace {hub.namespace} has no Secret that add made for it; {secret.name} is left")
     if not (await hub.members())["items"]:
-        typer.echo("None is left: from now on every gang goes to the hub itself.")
+        click.echo("None is left: from now on every gang goes to the hub itself.")
 
 
 async def _clusters_and_leader(reports: Reports) -> tuple[Report, bool]:
@@ -288,13 +323,13 @@ def _members(hub: Hub) -> Json:
         return {}
 
 
-def _list_instead(output: Shown, again: bool, hub: Hub) -> None:
+def _list_instead(output: Shape | None, again: bool, hub: Hub) -> None:
     if output is Shape.CSV or again:
-        raise typer.BadParameter(
+        raise click.BadParameter(
             f"without a database there is neither --watch nor csv, and there is {NO_DATABASE}"
         )
     note(f"There is {NO_DATABASE}. This is what the hub says.")
-    list_clusters(Output(output) if output else None, hub.kubeconfig, hub.context)
+    _list(Output(output) if output else None, hub)
 
 
 def own_namespace(pod_namespace: Path = POD_NAMESPACE) -> str:
@@ -324,7 +359,7 @@ def _change(name: str, hub: Hub, spec: Json) -> None:
         found = await client.member(name)
         after = await client.change(found, spec)
         was = "" if changed(found, after) else "already "
-        typer.echo(f"{name} is {was}{_scheduling_state(after['spec'])}")
+        click.echo(f"{name} is {was}{_scheduling_state(after['spec'])}")
 
     _on_hub(hub, DEFAULT_NAMESPACE, act)
 

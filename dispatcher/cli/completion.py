@@ -6,13 +6,11 @@ then a directive.
 
 from __future__ import annotations
 
-import os
-import shlex
 from collections.abc import Sequence
 from typing import Final
 
-import typer
-from typer.completion import get_completion_inspect_parameters
+import click
+from click.shell_completion import ShellComplete
 
 NO_FILES: Final = ":4"
 """kubectl's directive that no names of files are offered (cobra's ShellCompDirectiveNoFileComp)."""
@@ -20,16 +18,11 @@ NO_FILES: Final = ":4"
 _PROGRAM: Final = "kubectl-aw"
 
 
-def complete(program: typer.Typer, words: Sequence[str]) -> None:
+def complete(program: click.Command, words: Sequence[str]) -> None:
     """Print the completions of the last word."""
-    # Registers typer's shells. typer completes only as a shell asks, so this asks as bash does.
-    get_completion_inspect_parameters()
-    os.environ |= {
-        "COMP_WORDS": shlex.join([_PROGRAM, *words]),
-        "COMP_CWORD": str(max(1, len(words))),
-        "_KUBECTL_AW_COMPLETE": "complete_bash",
-    }
+    *before, typed = words or [""]
     try:
-        program(prog_name=_PROGRAM)
+        for each in ShellComplete(program, {}, _PROGRAM, "").get_completions(before, typed):
+            click.echo(each.value)
     finally:
-        typer.echo(NO_FILES)
+        click.echo(NO_FILES)

@@ -5,13 +5,13 @@ The command contacts neither a cluster nor the database. It reads all files befo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-import typer
+import click
 
 from dispatcher.cli.examples import examples
-from dispatcher.cli.options import DOCUMENTS, Format, Output
+from dispatcher.cli.options import DOCUMENTS, Output, output_option
 from dispatcher.cli.output import put, shown_as, terminal_width
 from dispatcher.cli.query import note
 from dispatcher.cli.tables import Heading, table
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dispatcher.core.model.gang import PodSet
     from dispatcher.core.model.resources import Resources
 
-commands = typer.Typer()
+commands = click.Group()
 
 _HEADINGS: Final = (
     Heading("OBJECT"),
@@ -42,26 +42,23 @@ _EXIT_CODES: Final = "\n".join(
     )
 )
 
-Files = Annotated[
-    list[typer.FileBinaryRead],
-    typer.Option(
-        "--filename",
-        "-f",
-        metavar="FILE",
-        help="YAML or JSON with AppWrappers or with objects that they wrap; - reads stdin. Repeatable.",
-        show_default=False,
-    ),
-]
-KindsFile = Annotated[
-    str,
-    typer.Option(
-        "--kinds",
-        envvar="DISPATCHER_KINDS_FILE",
-        metavar="FILE",
-        help="YAML with declarations of further kinds, as the dispatcher reads it; docs/kinds.md has the fields.",
-        show_default=False,
-    ),
-]
+files_option = click.option(
+    "--filename",
+    "-f",
+    type=click.File("rb"),
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="YAML or JSON with AppWrappers or with objects that they wrap; - reads stdin. Repeatable.",
+)
+kinds_option = click.option(
+    "--kinds",
+    default="",
+    envvar="DISPATCHER_KINDS_FILE",
+    metavar="FILE",
+    help="YAML with declarations of further kinds, as the dispatcher reads it; docs/kinds.md has the fields.",
+    show_envvar=True,
+)
 
 
 @commands.command(
@@ -77,7 +74,10 @@ KindsFile = Annotated[
         )
     )
 )
-def demand(filename: Files, kinds: KindsFile = "", output: Format = None) -> None:
+@files_option
+@kinds_option
+@output_option
+def demand(filename: Sequence[BinaryIO], kinds: str, output: Output | None) -> None:
     """Show the requests of the pods of AppWrappers, jobs and clusters, for each pod set and in total.
 
     The command reads only the files: no cluster, no database. It counts the containers that operators add. On stderr
@@ -95,7 +95,7 @@ def demand(filename: Files, kinds: KindsFile = "", output: Format = None) -> Non
         name = getattr(file, "name", "<stdin>")
         found += [_breakdown(name, raw, known) for raw in objects_in(name, file.read(LARGEST_FILE + 1))]
     if output in DOCUMENTS:
-        typer.echo(shown_as([_as_value(each) for each in found], output))
+        click.echo(shown_as([_as_value(each) for each in found], output))
         return
     put(_as_table(found, is_wide=output is Output.WIDE), output)
     for each in found:

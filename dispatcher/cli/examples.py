@@ -18,5 +18,5 @@ EXIT_CODES: Final = "\n".join(
 
 
 def examples(*lines: str) -> str:
-    """Return an epilog of examples; its first character keeps typer from joining the lines."""
+    """Return an epilog of examples; its first character keeps click from joining the lines."""
     return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines), ""))

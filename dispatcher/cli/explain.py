@@ -9,19 +9,35 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
-import typer
+import click
 
 from dispatcher.cli import coroutines
-from dispatcher.cli.appwrapper_names import NameIfAny, check_one_of, find_appwrappers, name_in_database
-from dispatcher.cli.options import DOCUMENTS, Format, Output, is_given, namespace_option
+from dispatcher.cli.appwrapper_names import (
+    check_one_of,
+    find_appwrappers,
+    name_in_database,
+    optional_name_argument,
+)
+from dispatcher.cli.options import DOCUMENTS, Output, is_given, namespace_option, output_option
 from dispatcher.cli.output import put, shown_as, terminal_width
-from dispatcher.cli.query import DatabaseUrlIfAny, check_way, epilog, note, patience
-from dispatcher.cli.sources import DatabaseUrl as DatabaseUrlOrHub
-from dispatcher.cli.sources import Namespace as NamespaceOfSource
-from dispatcher.cli.sources import needs_database, reading_hub, reads_database
-from dispatcher.cli.user_options import AllNamespaces, Context, Hub, Kubeconfig, Selector
+from dispatcher.cli.parameter_types import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber
+from dispatcher.cli.query import check_way, epilog, note, optional_database_option, patience
+from dispatcher.cli.sources import (
+    database_or_hub_option,
+    needs_database,
+    reading_hub,
+    reads_database,
+    source_namespace_option,
+)
+from dispatcher.cli.user_options import (
+    Hub,
+    all_namespaces_option,
+    context_option,
+    kubeconfig_option,
+    selector_option,
+)
 from dispatcher.errors import ClusterError, CommandFailed, InvalidFile, SettingsError
 from dispatcher.text import one_line
 
@@ -33,7 +49,7 @@ if TYPE_CHECKING:
     from dispatcher.core.scheduling.world import World
     from dispatcher.store.snapshot_reader import Snapshot
 
-commands = typer.Typer()
+commands = click.Group()
 
 MOST_WORK: Final = 100_000
 """Bounds the search for repairs: a third of `repair.MOST_WORK`, some seconds."""
@@ -49,48 +65,43 @@ _NO_SNAPSHOT: Final = (
 )
 _NO_LEADER: Final = "No dispatcher leads now, so nothing is dispatched: start one, or see its log."
 
-Manifests = Annotated[
-    list[typer.FileBinaryRead],
-    typer.Option(
-        "--filename",
-        "-f",
-        metavar="FILE",
-        help="YAML or JSON with AppWrappers; - reads stdin. Repeatable.",
-        show_default=False,
-    ),
-]
+manifests_option = click.option(
+    "--filename",
+    "-f",
+    type=click.File("rb"),
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="YAML or JSON with AppWrappers; - reads stdin. Repeatable.",
+)
 
-Changes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--if",
-        metavar="CHANGE",
-        help="Decide as if: [CLUSTER/]nodes+2:cpu=8,nvidia.com/gpu=1, nodes+2:like=NODE, or untaint:NODE. Repeatable.",
-        show_default=False,
-    ),
-]
-Gone = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--if-gone",
-        metavar="NAME",
-        help="Decide as if this AppWrapper ([NAMESPACE/]NAME) were deleted. Repeatable.",
-        show_default=False,
-    ),
-]
-Priority = Annotated[
-    int | None,
-    typer.Option(metavar="NUMBER", help="Decide as if it had this priority.", show_default=False),
-]
-Without = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--without-cluster",
-        metavar="CLUSTER",
-        help="Decide as if this cluster did not exist. Repeatable.",
-        show_default=False,
-    ),
-]
+changes_option = click.option(
+    "changes",
+    "--if",
+    multiple=True,
+    metavar="CHANGE",
+    help="Decide as if: [CLUSTER/]nodes+2:cpu=8,nvidia.com/gpu=1, nodes+2:like=NODE, or untaint:NODE. Repeatable.",
+)
+gone_option = click.option(
+    "gone",
+    "--if-gone",
+    multiple=True,
+    metavar="NAME",
+    help="Decide as if this AppWrapper ([NAMESPACE/]NAME) were deleted. Repeatable.",
+)
+priority_option = click.option(
+    "--priority",
+    type=WholeNumber(min=LEAST_PRIORITY, max=MOST_PRIORITY),
+    metavar="NUMBER",
+    help="Decide as if it had this priority.",
+)
+without_option = click.option(
+    "without",
+    "--without-cluster",
+    multiple=True,
+    metavar="CLUSTER",
+    help="Decide as if this cluster did not exist. Repeatable.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +122,35 @@ class WhatIf:
         "kubectl aw explain train-7 --if-gone team-b/sweep-4 --priority 9 -o json",
     )
 )
+@click.pass_context
+@optional_name_argument
+@source_namespace_option
+@all_namespaces_option
+@selector_option
+@click.option("--uid", is_flag=True, help="NAME is the uid. Needs the database.")
+@changes_option
+@gone_option
+@priority_option
+@without_option
+@output_option
+@kubeconfig_option
+@context_option
+@database_or_hub_option
 def explain(
-    command: typer.Context,
-    name: NameIfAny = "",
-    namespace: NamespaceOfSource = "",
-    everywhere: AllNamespaces = False,
-    selector: Selector = "",
-    uid: Annotated[bool, typer.Option("--uid", help="NAME is the uid. Needs the database.")] = False,
-    changes: Changes = None,
-    gone: Gone = None,
-    priority: Priority = None,
-    without: Without = None,
-    output: Format = None,
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-    database_url: DatabaseUrlOrHub = "",
+    command: click.Context,
+    name: str,
+    namespace: str,
+    everywhere: bool,
+    selector: str,
+    uid: bool,
+    changes: Sequence[str],
+    gone: Sequence[str],
+    priority: int | None,
+    without: Sequence[str],
+    output: Output | None,
+    kubeconfig: str,
+    context: str,
+    database_url: str,
 ) -> None:
     """Explain why an AppWrapper waits, who holds what it needs, and which changes would let it go.
 
@@ -145,7 +170,7 @@ def explain(
     record = _record(snapshot, name, namespace, is_uid=uid)
     world = snapshot.world
     if all(each.uid != record.uid for each in world.pending):
-        typer.echo(_not_pending(record, output))
+        click.echo(_not_pending(record, output))
         if any(is_given(command, each) for each in asks):
             note(f"Nothing was planned: {record.key} is not pending.")
         return
@@ -171,7 +196,7 @@ def _explain_from_status(
         found = find_appwrappers(hub, name, selector, namespace, everywhere=everywhere)
     explanations = [StatusExplanation(each, datetime.now(UTC)) for each in found]
     if output in DOCUMENTS:
-        typer.echo(shown_as([each.as_value() for each in explanations], output))
+        click.echo(shown_as([each.as_value() for each in explanations], output))
     else:
         is_wide = output is Output.WIDE
         width = None if is_wide else terminal_width()
@@ -185,22 +210,27 @@ def _explain_from_status(
         "kubectl aw would -f - -o json < train.yaml | jq '.[].verdict'",
     )
 )
+@manifests_option
+@namespace_option("Namespace of AppWrappers that name none.  [default: that of the kubeconfig, else default]")
+@changes_option
+@gone_option
+@priority_option
+@without_option
+@output_option
+@optional_database_option
+@kubeconfig_option
+@context_option
 def would(
-    filename: Manifests,
-    namespace: Annotated[
-        str,
-        namespace_option(
-            "Namespace of AppWrappers that name none.  [default: that of the kubeconfig, else default]"
-        ),
-    ] = "",
-    changes: Changes = None,
-    gone: Gone = None,
-    priority: Priority = None,
-    without: Without = None,
-    output: Format = None,
-    database_url: DatabaseUrlIfAny = "",
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
+    filename: Sequence[BinaryIO],
+    namespace: str,
+    changes: Sequence[str],
+    gone: Sequence[str],
+    priority: int | None,
+    without: Sequence[str],
+    output: Output | None,
+    database_url: str,
+    kubeconfig: str,
+    context: str,
 ) -> None:
     """Say what would happen if the AppWrappers of a file were submitted now: nothing is submitted.
 
@@ -209,9 +239,9 @@ def would(
     priority ceiling of the namespace and the namespace's bound on queued AppWrappers are not checked.
     """
     if not database_url:
-        raise typer.BadParameter(needs_database("would", THE_SNAPSHOT))
+        raise click.BadParameter(needs_database("would", THE_SNAPSHOT))
     if context and not kubeconfig:
-        raise typer.BadParameter("--context is one of a kubeconfig: give --kubeconfig or KUBECONFIG, too")
+        raise click.BadParameter("--context is one of a kubeconfig: give --kubeconfig or KUBECONFIG, too")
     from dispatcher.cli.documents import LARGEST_FILE
     from dispatcher.cli.manifests import objects_in
     from dispatcher.core.model.record import Phase
@@ -374,12 +404,12 @@ def _changed(snapshot: Snapshot, world: World, asked: WhatIf, uids: Collection[s
         for written in asked.gone:
             gone = {each.uid for each in _named(snapshot, written)}
             if not gone.isdisjoint(uids):
-                raise typer.BadParameter(f"{written!r} is the AppWrapper to explain: name another one")
+                raise click.BadParameter(f"{written!r} is the AppWrapper to explain: name another one")
             world = world.without_gangs(gone).without_pending(gone)
         for index, written in enumerate(asked.changes):
             world = apply(world, parse_change(written, world), f"added-{index}")
     except ChangeError as error:
-        raise typer.BadParameter(one_line(str(error))) from error
+        raise click.BadParameter(one_line(str(error))) from error
     if asked.priority is not None:
         for uid in uids:
             world = world.with_priority(uid, asked.priority)
@@ -390,9 +420,9 @@ def _named(snapshot: Snapshot, written: str) -> list[Record]:
     namespace, _, name = written.rpartition("/")
     found = [each for each in snapshot.records.values() if _has_name(each, name, namespace)]
     if not found:
-        raise typer.BadParameter(f"no AppWrapper {written!r} is queued or running")
+        raise click.BadParameter(f"no AppWrapper {written!r} is queued or running")
     if len({each.namespace for each in found}) > 1:
-        raise typer.BadParameter(f"several AppWrappers are named {written!r}: write NAMESPACE/NAME")
+        raise click.BadParameter(f"several AppWrappers are named {written!r}: write NAMESPACE/NAME")
     return found
 
 
@@ -421,7 +451,7 @@ def _show(reports: list[Report], output: Output | None) -> None:
     from dispatcher.cli.explanation_report import as_text
 
     if output in DOCUMENTS:
-        typer.echo(shown_as([each.as_value() for each in reports], output))
+        click.echo(shown_as([each.as_value() for each in reports], output))
     elif reports:
         is_wide = output is Output.WIDE
         put(as_text(reports, None if is_wide else terminal_width(), is_wide=is_wide), output)

@@ -11,12 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
 from dispatcher.cli import coroutines
-from dispatcher.cli.appwrapper_names import NameIfAny, check_one_of, find_appwrappers, name_in_database
+from dispatcher.cli.appwrapper_names import (
+    check_one_of,
+    find_appwrappers,
+    name_in_database,
+    optional_name_argument,
+)
 from dispatcher.cli.describe import as_text, as_value
 from dispatcher.cli.durations import duration
 from dispatcher.cli.output import (
@@ -34,33 +39,44 @@ from dispatcher.cli.output import (
     terminal_width,
     text,
 )
+from dispatcher.cli.parameter_types import WholeNumber, Word
 from dispatcher.cli.pending_advice import described, with_true_advice
 from dispatcher.cli.pending_starts import described_with_start, with_starts
 from dispatcher.cli.query import (
     TO_NAME_A_DATABASE,
-    DatabaseUrl,
-    Namespace,
-    Queue,
-    Shown,
-    Since,
-    Timeout,
-    Until,
-    User,
     ask,
     check_way,
+    database_option,
     epilog,
     laid_out,
+    namespace_filter_option,
     note,
     patience,
+    query_timeout_option,
+    queue_option,
+    shape_option,
     show_report,
+    since_option,
     since_until,
+    until_option,
+    user_option,
 )
-from dispatcher.cli.sources import DatabaseUrl as DatabaseUrlOrHub
-from dispatcher.cli.sources import Namespace as NamespaceOfSource
-from dispatcher.cli.sources import needs_database, reading_hub, reads_database
+from dispatcher.cli.sources import (
+    database_or_hub_option,
+    needs_database,
+    reading_hub,
+    reads_database,
+    source_namespace_option,
+)
 from dispatcher.cli.tables import Heading
-from dispatcher.cli.user_options import ALL_NAMESPACES, AllNamespaces, Context, Kubeconfig, Selector
-from dispatcher.cli.watching import Every, Watch, is_watched, watch
+from dispatcher.cli.user_options import (
+    ALL_NAMESPACES,
+    all_namespaces_option,
+    context_option,
+    kubeconfig_option,
+    selector_option,
+)
+from dispatcher.cli.watching import every_option, is_watched, watch, watch_option
 from dispatcher.errors import CommandFailed
 from dispatcher.store.reports import COLUMN_OF, Description, Filter, GroupBy, Period, Report, Row, Window
 
@@ -141,7 +157,7 @@ USED: Final = (
     plain("GPU %", "gpu_percent"),
 )
 
-commands = typer.Typer()
+commands = click.Group()
 
 
 class Outcome(StrEnum):
@@ -152,14 +168,14 @@ class Outcome(StrEnum):
     DELETED = "deleted"
 
 
-def _states(incomplete: str) -> list[str]:
+def _states(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """The states that begin so, in any case, for completion."""
     from dispatcher.core.model.record import Phase
 
     return [each for each in Phase if each.lower().startswith(incomplete.lower())]
 
 
-def _checked_state(written: str) -> str:
+def _checked_state(_context: click.Context, _parameter: click.Parameter, written: str) -> str:
     """The state as all screens spell it, or nothing; raises `BadParameter` for another word."""
     if not written:
         return ""
@@ -168,7 +184,7 @@ def _checked_state(written: str) -> str:
     for each in Phase:
         if written.lower() == each.lower():
             return each
-    raise typer.BadParameter(f"{written!r} is not one of {', '.join(map(repr, map(str, Phase)))}")
+    raise click.BadParameter(f"{written!r} is not one of {', '.join(map(repr, map(str, Phase)))}")
 
 
 @commands.command(
@@ -181,19 +197,31 @@ def _checked_state(written: str) -> str:
         "kubectl aw queue -o json | jq '.[] | select(.gpu > 0)'",
     ),
 )
+@click.pass_context
+@shape_option
+@source_namespace_option
+@all_namespaces_option
+@selector_option
+@user_option
+@queue_option
+@watch_option
+@every_option
+@kubeconfig_option
+@context_option
+@database_or_hub_option
 def show_queue(
-    command: typer.Context,
-    output: Shown = None,
-    namespace: NamespaceOfSource = "",
-    everywhere: AllNamespaces = False,
-    selector: Selector = "",
-    user: User = "",
-    queue: Queue = "",
-    again: Watch = False,
-    every: Every = None,
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-    database_url: DatabaseUrlOrHub = "",
+    command: click.Context,
+    output: Shape | None,
+    namespace: str,
+    everywhere: bool,
+    selector: str,
+    user: str,
+    queue: str,
+    again: bool,
+    every: float | None,
+    kubeconfig: str,
+    context: str,
+    database_url: str,
 ) -> None:
     """Show the pending queue in scheduling order, and why each AppWrapper is pending.
 
@@ -239,7 +267,7 @@ def _pending_in_statuses(
     from dispatcher.cli.status_queue import outside, pending_report
 
     if "/" in of.queue:
-        raise typer.BadParameter(needs_database("a node of MCAD's trees (TREE/NODE)"))
+        raise click.BadParameter(needs_database("a node of MCAD's trees (TREE/NODE)"))
     with reading_hub(kubeconfig, context) as hub:
         where = ALL_NAMESPACES if everywhere else of.namespace or hub.namespace
         found = hub.appwrappers(where, selector)
@@ -262,26 +290,38 @@ def _position(row: Row) -> str:
         "kubectl aw show --uid 0b1f6f0e-6d3c-4b7e-9d6f-0a5c7f1c2d3e -o json | jq '.[0].timeline'",
     )
 )
+@click.pass_context
+@optional_name_argument
+@shape_option
+@source_namespace_option
+@all_namespaces_option
+@selector_option
+@click.option("--uid", is_flag=True, help="NAME is the uid. Needs the database.")
+@click.option(
+    "all_of_it",
+    "--all",
+    is_flag=True,
+    help="Show every AppWrapper that ever had the name, not only the newest. Needs the database.",
+)
+@watch_option
+@every_option
+@kubeconfig_option
+@context_option
+@database_or_hub_option
 def show(
-    command: typer.Context,
-    name: NameIfAny = "",
-    output: Shown = None,
-    namespace: NamespaceOfSource = "",
-    everywhere: AllNamespaces = False,
-    selector: Selector = "",
-    uid: Annotated[bool, typer.Option("--uid", help="NAME is the uid. Needs the database.")] = False,
-    all_of_it: Annotated[
-        bool,
-        typer.Option(
-            "--all",
-            help="Show every AppWrapper that ever had the name, not only the newest. Needs the database.",
-        ),
-    ] = False,
-    again: Watch = False,
-    every: Every = None,
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-    database_url: DatabaseUrlOrHub = "",
+    command: click.Context,
+    name: str,
+    output: Shape | None,
+    namespace: str,
+    everywhere: bool,
+    selector: str,
+    uid: bool,
+    all_of_it: bool,
+    again: bool,
+    every: float | None,
+    kubeconfig: str,
+    context: str,
+    database_url: str,
 ) -> None:
     """Show an AppWrapper: its state, its attempts and its timeline.
 
@@ -325,32 +365,41 @@ def show(
         "kubectl aw history --since 2026-11-01 --until 2026-12-01 --user alice -o csv > november.csv",
     )
 )
+@since_option
+@until_option
+@shape_option
+@namespace_filter_option
+@user_option
+@queue_option
+@click.option(
+    "--state",
+    default="",
+    callback=_checked_state,
+    metavar="STATE",
+    help="Only AppWrappers in this state, such as Queued.",
+    shell_complete=_states,
+)
+@click.option("--outcome", type=Word(Outcome), help="Only AppWrappers with this outcome.")
+@click.option(
+    "--limit",
+    type=WholeNumber(min=1, max=MOST_ROWS),
+    default=50,
+    show_default=True,
+    metavar="ROWS",
+    help="Most AppWrappers to show, newest first.",
+)
+@database_option
 def history(
-    since: Since = "7d",
-    until: Until = "",
-    output: Shown = None,
-    namespace: Namespace = "",
-    user: User = "",
-    queue: Queue = "",
-    state: Annotated[
-        str,
-        typer.Option(
-            callback=_checked_state,
-            autocompletion=_states,
-            metavar="STATE",
-            help="Only AppWrappers in this state, such as Queued.",
-            show_default=False,
-        ),
-    ] = "",
-    outcome: Annotated[
-        Outcome | None,
-        typer.Option(help="Only AppWrappers with this outcome.", show_default=False),
-    ] = None,
-    limit: Annotated[
-        int,
-        typer.Option(min=1, max=MOST_ROWS, metavar="ROWS", help="Most AppWrappers to show, newest first."),
-    ] = 50,
-    database_url: DatabaseUrl = "",
+    since: str,
+    until: str,
+    output: Shape | None,
+    namespace: str,
+    user: str,
+    queue: str,
+    state: str,
+    outcome: Outcome | None,
+    limit: int,
+    database_url: str,
 ) -> None:
     """Show AppWrappers, newest first: state, outcome, and how long each waited and ran.
 
@@ -371,19 +420,29 @@ def history(
         "kubectl aw usage --since 2026-11-01 --until 2026-12-01 --by namespace -o csv > november.csv",
     )
 )
+@since_option
+@until_option
+@click.option(
+    "--by", type=Word(GroupBy), multiple=True, help="Group by this; repeatable.  [default: namespace]"
+)
+@click.option(
+    "--per", type=Word(Period), default=Period.TOTAL.value, show_default=True, help="Aggregation period."
+)
+@shape_option
+@namespace_filter_option
+@user_option
+@queue_option
+@database_option
 def usage(
-    since: Since = "7d",
-    until: Until = "",
-    by: Annotated[
-        list[GroupBy] | None,
-        typer.Option(help="Group by this; repeatable.  [default: namespace]", show_default=False),
-    ] = None,
-    per: Annotated[Period, typer.Option(help="Aggregation period.")] = Period.TOTAL,
-    output: Shown = None,
-    namespace: Namespace = "",
-    user: User = "",
-    queue: Queue = "",
-    database_url: DatabaseUrl = "",
+    since: str,
+    until: str,
+    by: Sequence[GroupBy],
+    per: Period,
+    output: Shape | None,
+    namespace: str,
+    user: str,
+    queue: str,
+    database_url: str,
 ) -> None:
     """Show usage: core-, GiB- and GPU-hours, and each row's share of the GPU-hours shown.
 
@@ -404,13 +463,14 @@ def usage(
 @commands.command(
     epilog=epilog("kubectl aw waits", "kubectl aw waits --since 4w --queue default -o csv > waits.csv")
 )
+@since_option
+@until_option
+@shape_option
+@namespace_filter_option
+@queue_option
+@database_option
 def waits(
-    since: Since = "7d",
-    until: Until = "",
-    output: Shown = None,
-    namespace: Namespace = "",
-    queue: Queue = "",
-    database_url: DatabaseUrl = "",
+    since: str, until: str, output: Shape | None, namespace: str, queue: str, database_url: str
 ) -> None:
     """Show the wait until the first start: percentiles for each day, queue, namespace and number of GPUs.
 
@@ -428,24 +488,17 @@ def waits(
         "kubectl aw sql 'SELECT DISTINCT viewname FROM pg_views WHERE schemaname = current_schema'",
     )
 )
-def sql(
-    query: Annotated[
-        str,
-        typer.Argument(metavar="QUERY", help="One SQL query; - reads it from stdin.", show_default=False),
-    ],
-    output: Shown = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="ROWS",
-            help=f"Most rows to show.  [default: {ROWS_ON_TERMINAL} on a terminal, else all]",
-            show_default=False,
-        ),
-    ] = None,
-    timeout: Timeout = "30s",
-    database_url: DatabaseUrl = "",
-) -> None:
+@click.argument("query", metavar="QUERY", help="One SQL query; - reads it from stdin.")
+@shape_option
+@click.option(
+    "--limit",
+    type=WholeNumber(min=1),
+    metavar="ROWS",
+    help=f"Most rows to show.  [default: {ROWS_ON_TERMINAL} on a terminal, else all]",
+)
+@query_timeout_option
+@database_option
+def sql(query: str, output: Shape | None, limit: int | None, timeout: str, database_url: str) -> None:
     """Run an SQL query on the views of schema history.
 
     The query is one SELECT, WITH, VALUES or TABLE. It runs in a read-only transaction as the role dispatcher_reader,
@@ -484,7 +537,7 @@ def _show_from_status(
     look: Callable[[], list[StatusDescription]], output: Shape | None, every: float | None, *, again: bool
 ) -> None:
     if output is Shape.CSV:
-        raise typer.BadParameter(needs_database("csv, which is the timeline,"))
+        raise click.BadParameter(needs_database("csv, which is the timeline,"))
 
     def told() -> str:
         if output in {Shape.JSON, Shape.YAML}:

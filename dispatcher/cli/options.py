@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-import typer
+import click
 
 from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
 from dispatcher.api.syntax import LONGEST_LABEL, is_qualified_name, is_subdomain
+from dispatcher.cli.parameter_types import WholeNumber, Word
 from dispatcher.core.model.quantity import QuantityError, amount
 
 
@@ -22,6 +24,9 @@ class Output(StrEnum):
     WIDE = "wide"
 
 
+Option = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""A decorator that adds an option to a command."""
+
 DOCUMENTS: Final = frozenset({Output.JSON, Output.YAML})
 """The forms for programs."""
 
@@ -32,162 +37,135 @@ def as_typed(command: str) -> str:
     return f"{'kubectl aw' if is_plugin else 'dispatcher'} {command}"
 
 
-def check_no_options(context: typer.Context, example: str) -> None:
+def check_no_options(context: click.Context, example: str) -> None:
     """Raises `BadParameter` if options were written before a command, which would drop them.
 
     They could name the hub of a cluster to be drained, for example. `example` is a command with its options at the end.
     """
     for name in context.params:
         if is_given(context, name):
-            raise typer.BadParameter(f"give options at the end, such as: {as_typed(example)}")
+            raise click.BadParameter(f"give options at the end, such as: {as_typed(example)}")
 
 
-def is_given(command: typer.Context, name: str) -> bool:
+def is_given(command: click.Context, name: str) -> bool:
     """True if a parameter was written on the command line: not by default, nor by the environment."""
     source = command.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
 
-def namespace_option(meaning: str, **more: Any) -> Any:  # noqa: ANN401  # as `typer.Option` has it
+def namespace_option(meaning: str, envvar: str | None = None) -> Option:
     """The option -n, which commands spell alike although it means different things; `meaning` is its help."""
-    return typer.Option("--namespace", "-n", metavar="NAME", help=meaning, show_default=False, **more)
+    return click.option(
+        "--namespace", "-n", default="", metavar="NAME", help=meaning, envvar=envvar, show_envvar=bool(envvar)
+    )
 
 
-def _checked_name(name: str) -> str:
+def _checked_name(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
     if not is_subdomain(name) or len(name) > LONGEST_LABEL:
-        raise typer.BadParameter(
+        raise click.BadParameter(
             f"{name!r} is no name of a cluster: at most {LONGEST_LABEL} of lower-case letters, digits, '-' and '.'"
         )
     return name
 
 
-def _checked_labels(written: list[str] | None) -> list[str]:
-    for each in written or []:
+def _checked_labels(
+    _context: click.Context, _parameter: click.Parameter, written: Sequence[str]
+) -> Sequence[str]:
+    for each in written:
         key, equals, _ = each.partition("=")
         if not equals or not is_qualified_name(key):
-            raise typer.BadParameter(f"{each!r} is not KEY=VALUE, such as gpu=a100")
-    return written or []
+            raise click.BadParameter(f"{each!r} is not KEY=VALUE, such as gpu=a100")
+    return written
 
 
-def _checked_reserve(written: list[str] | None) -> list[str]:
-    for each in written or []:
+def _checked_reserve(
+    _context: click.Context, _parameter: click.Parameter, written: Sequence[str]
+) -> Sequence[str]:
+    for each in written:
         resource, _, quantity = each.partition("=")
         try:
             amount(resource, quantity)
         except QuantityError as error:
-            raise typer.BadParameter(f"{each!r} is not RESOURCE=QUANTITY, such as cpu=2: {error}") from error
-    return written or []
+            raise click.BadParameter(f"{each!r} is not RESOURCE=QUANTITY, such as cpu=2: {error}") from error
+    return written
 
 
-Name = Annotated[str, typer.Argument(callback=_checked_name, metavar="NAME", help="The cluster's name.")]
+cluster_name_argument = click.argument(
+    "name", callback=_checked_name, metavar="NAME", help="The cluster's name."
+)
 
 
-Namespace = Annotated[
-    str,
-    namespace_option(
-        "The dispatcher's own namespace on the hub, the only one it reads kubeconfigs from.  "
-        "[default: that of the pod this runs in, else default]",
-        envvar="DISPATCHER_NAMESPACE",
-    ),
-]
-Format = Annotated[
-    Output | None,
-    typer.Option("--output", "-o", metavar="FORMAT", help="json, yaml, or wide.", show_default=False),
-]
-MemberKubeconfig = Annotated[
-    typer.FileBinaryRead | None,
-    typer.Option(
-        "--member-kubeconfig",
-        metavar="FILE",
-        help="Kubeconfig of the member cluster; - reads it from stdin.",
-        show_default=False,
-    ),
-]
-MemberContext = Annotated[
-    str,
-    typer.Option(
-        "--member-context",
-        metavar="NAME",
-        help="Context of the member's kubeconfig.  [default: its current context]",
-        show_default=False,
-    ),
-]
-Policy = Annotated[
-    NamespacePolicy | None,
-    typer.Option(
-        help="If the member lacks an AppWrapper's namespace: Require does not dispatch there, Create creates it.",
-        show_default=False,
-    ),
-]
-Accepted = Annotated[
-    AcceptedNamespaces | None,
-    typer.Option(
-        "--accepted-namespaces",
-        help="Namespaces of the member that accept gangs: Labelled (dispatcher.codeflare.dev/dispatch=enabled) or All.",
-        show_default=False,
-    ),
-]
-Labels = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--label",
-        metavar="KEY=VALUE",
-        callback=_checked_labels,
-        help="Label by which AppWrappers select clusters, such as gpu=a100. Repeatable.",
-        show_default=False,
-    ),
-]
-Reserve = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="RESOURCE=QUANTITY",
-        callback=_checked_reserve,
-        help="Capacity to leave free for other users of the cluster, such as cpu=2. Repeatable.",
-        show_default=False,
-    ),
-]
-OnLost = Annotated[
-    OnClusterLost | None,
-    typer.Option(
-        help="Policy for gangs of a cluster that stays unreachable: wait, requeue (a gang may run twice) or fail.",
-        show_default=False,
-    ),
-]
-Grace = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        metavar="SECONDS",
-        help="Seconds without contact before --on-lost applies.",
-        show_default=False,
-    ),
-]
-SecretName = Annotated[
-    str,
-    typer.Option(
-        "--secret",
-        metavar="NAME",
-        help="Secret to write the kubeconfig to; without --member-kubeconfig, an existing one to read.  "
-        "[default: cluster-NAME]",
-        show_default=False,
-    ),
-]
-Yes = Annotated[
-    bool,
-    typer.Option(
-        "--yes", "-y", help="Continue even if the member does not answer from here or fails a check."
-    ),
-]
-Reason = Annotated[
-    str,
-    typer.Option(
-        metavar="TEXT", help="Reason, shown by AppWrappers that wait for the cluster.", show_default=False
-    ),
-]
-Force = Annotated[
-    bool,
-    typer.Option(
-        "--force",
-        help="Remove it even if gangs run there; they keep running, unmanaged.",
-    ),
-]
+own_namespace_option = namespace_option(
+    "The dispatcher's own namespace on the hub, the only one it reads kubeconfigs from.  "
+    "[default: that of the pod this runs in, else default]",
+    envvar="DISPATCHER_NAMESPACE",
+)
+output_option = click.option(
+    "--output", "-o", type=Word(Output), metavar="FORMAT", help="json, yaml, or wide."
+)
+member_kubeconfig_option = click.option(
+    "--member-kubeconfig",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Kubeconfig of the member cluster; - reads it from stdin.",
+)
+member_context_option = click.option(
+    "--member-context",
+    default="",
+    metavar="NAME",
+    help="Context of the member's kubeconfig.  [default: its current context]",
+)
+namespace_policy_option = click.option(
+    "--namespace-policy",
+    type=Word(NamespacePolicy),
+    help="If the member lacks an AppWrapper's namespace: Require does not dispatch there, Create creates it.",
+)
+accepted_namespaces_option = click.option(
+    "--accepted-namespaces",
+    type=Word(AcceptedNamespaces),
+    help="Namespaces of the member that accept gangs: Labelled (dispatcher.codeflare.dev/dispatch=enabled) or All.",
+)
+label_option = click.option(
+    "--label",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_checked_labels,
+    help="Label by which AppWrappers select clusters, such as gpu=a100. Repeatable.",
+)
+reserve_option = click.option(
+    "--reserve",
+    multiple=True,
+    metavar="RESOURCE=QUANTITY",
+    callback=_checked_reserve,
+    help="Capacity to leave free for other users of the cluster, such as cpu=2. Repeatable.",
+)
+on_lost_option = click.option(
+    "--on-lost",
+    type=Word(OnClusterLost),
+    help="Policy for gangs of a cluster that stays unreachable: wait, requeue (a gang may run twice) or fail.",
+)
+grace_option = click.option(
+    "--grace",
+    type=WholeNumber(min=0),
+    metavar="SECONDS",
+    help="Seconds without contact before --on-lost applies.",
+)
+secret_option = click.option(
+    "--secret",
+    default="",
+    metavar="NAME",
+    help="Secret to write the kubeconfig to; without --member-kubeconfig, an existing one to read.  "
+    "[default: cluster-NAME]",
+)
+yes_option = click.option(
+    "--yes",
+    "-y",
+    is_flag=True,
+    help="Continue even if the member does not answer from here or fails a check.",
+)
+reason_option = click.option(
+    "--reason", default="", metavar="TEXT", help="Reason, shown by AppWrappers that wait for the cluster."
+)
+force_option = click.option(
+    "--force", is_flag=True, help="Remove it even if gangs run there; they keep running, unmanaged."
+)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Final
 
-import typer
+import click
 
 from dispatcher.cli.examples import examples
 from dispatcher.cli.output import shown_as, terminal_width
+from dispatcher.cli.parameter_types import Word
 from dispatcher.errors import InvalidFile
 
-commands = typer.Typer()
+commands = click.Group()
 
 STDIN: Final = "-"
 
@@ -62,25 +63,17 @@ class Output(StrEnum):
 
 
 @commands.command("plan", epilog=_HELP_END)
-def plan(
-    file: Annotated[
-        str,
-        typer.Option(
-            "--file",
-            "-f",
-            metavar="FILE",
-            help="Scenario in YAML or JSON; - reads it from stdin.",
-            show_default=False,
-        ),
-    ],
-    output: Annotated[
-        Output | None,
-        typer.Option("--output", "-o", metavar="FORMAT", help="json, or yaml.", show_default=False),
-    ] = None,
-    repairs: Annotated[
-        bool, typer.Option(help="Search for holders and repairs; takes up to a minute for large files.")
-    ] = True,
-) -> None:
+@click.option(
+    "--file", "-f", required=True, metavar="FILE", help="Scenario in YAML or JSON; - reads it from stdin."
+)
+@click.option("--output", "-o", type=Word(Output), metavar="FORMAT", help="json, or yaml.")
+@click.option(
+    "--repairs/--no-repairs",
+    default=True,
+    show_default=True,
+    help="Search for holders and repairs; takes up to a minute for large files.",
+)
+def plan(file: str, output: Output | None, repairs: bool) -> None:
     """Plan one scheduling cycle over a file, without a cluster and a database.
 
     The file has clusters with their nodes, queues, running gangs and pending gangs. The answer has a decision for

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Final, TypeVar
+from typing import Final, TypeVar
 
-import typer
+import click
 
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli import coroutines
@@ -21,6 +21,7 @@ from dispatcher.cli.durations import NotWritten, duration, moment
 from dispatcher.cli.examples import EXIT_CODES, examples
 from dispatcher.cli.options import namespace_option
 from dispatcher.cli.output import Column, Shape, as_csv, as_json, as_table, put, terminal_width, written_as
+from dispatcher.cli.parameter_types import Word
 from dispatcher.errors import CommandFailed, SettingsError, StoreUnavailable, TryAgain
 from dispatcher.store.reports import Report, Reports, Window, reports
 
@@ -44,9 +45,9 @@ TO_NAME_A_DATABASE: Final = (
 NO_DATABASE: Final = f"no database: {TO_NAME_A_DATABASE}"
 
 
-def _checked_url(url: str) -> str:
+def _checked_url(_context: click.Context, _parameter: click.Parameter, url: str) -> str:
     if not url:
-        raise typer.BadParameter(NO_DATABASE)
+        raise click.BadParameter(NO_DATABASE)
     return url
 
 
@@ -66,14 +67,14 @@ def check_way(url: str) -> None:
             raise CommandFailed("DISPATCHER_DATABASE_TLS is neither verified nor unverified")
 
 
-def _checked_timeout(written: str) -> str:
+def _checked_timeout(_context: click.Context, _parameter: click.Parameter, written: str) -> str:
     with explained():
         if not SHORTEST_TIMEOUT <= duration(written) <= LONGEST_TIMEOUT:
             raise NotWritten(f"{written!r} is no timeout: from 1 ms to a day")
     return written
 
 
-def _checked_moment(written: str) -> str:
+def _checked_moment(_context: click.Context, _parameter: click.Parameter, written: str) -> str:
     with explained():
         if written:
             moment(written, datetime.now(UTC))
@@ -81,64 +82,48 @@ def _checked_moment(written: str) -> str:
 
 
 _URL_HELP: Final = "libpq URL of the queue's database; one of the role dispatcher_reader suffices."
-DatabaseUrl = Annotated[
-    str,
-    typer.Option(
-        "--database-url",
-        envvar="DISPATCHER_DATABASE_URL",
-        callback=_checked_url,
-        metavar="URL",
-        help=_URL_HELP,
-        show_default=False,
-    ),
-]
-DatabaseUrlIfAny = Annotated[
-    str,
-    typer.Option(
-        "--database-url",
-        envvar="DISPATCHER_DATABASE_URL",
-        metavar="URL",
-        help=_URL_HELP,
-        show_default=False,
-    ),
-]
-Shown = Annotated[
-    Shape | None,
-    typer.Option("--output", "-o", metavar="FORMAT", help="json, yaml, csv, or wide.", show_default=False),
-]
-Namespace = Annotated[str, namespace_option("Only AppWrappers of this namespace.")]
-User = Annotated[
-    str, typer.Option("--user", metavar="NAME", help="Only AppWrappers of this user.", show_default=False)
-]
-Queue = Annotated[
-    str, typer.Option("--queue", metavar="NAME", help="Only AppWrappers of this queue.", show_default=False)
-]
-Since = Annotated[
-    str,
-    typer.Option(
-        callback=_checked_moment,
-        metavar="WHEN",
-        help="Start of the window: 90m, 24h, 7d or 4w ago, or 2026-11-20.",
-    ),
-]
-Until = Annotated[
-    str,
-    typer.Option(
-        callback=_checked_moment,
-        metavar="WHEN",
-        help="End of the window.  [default: now]",
-        show_default=False,
-    ),
-]
-Timeout = Annotated[
-    str,
-    typer.Option(
-        callback=_checked_timeout,
-        metavar="DURATION",
-        help="Longest time a query may take.",
-        show_default=True,
-    ),
-]
+database_option = click.option(
+    "--database-url",
+    default="",
+    envvar="DISPATCHER_DATABASE_URL",
+    callback=_checked_url,
+    metavar="URL",
+    help=_URL_HELP,
+    show_envvar=True,
+)
+optional_database_option = click.option(
+    "--database-url",
+    default="",
+    envvar="DISPATCHER_DATABASE_URL",
+    metavar="URL",
+    help=_URL_HELP,
+    show_envvar=True,
+)
+shape_option = click.option(
+    "--output", "-o", type=Word(Shape), metavar="FORMAT", help="json, yaml, csv, or wide."
+)
+namespace_filter_option = namespace_option("Only AppWrappers of this namespace.")
+user_option = click.option("--user", default="", metavar="NAME", help="Only AppWrappers of this user.")
+queue_option = click.option("--queue", default="", metavar="NAME", help="Only AppWrappers of this queue.")
+since_option = click.option(
+    "--since",
+    default="7d",
+    show_default=True,
+    callback=_checked_moment,
+    metavar="WHEN",
+    help="Start of the window: 90m, 24h, 7d or 4w ago, or 2026-11-20.",
+)
+until_option = click.option(
+    "--until", default="", callback=_checked_moment, metavar="WHEN", help="End of the window.  [default: now]"
+)
+query_timeout_option = click.option(
+    "--timeout",
+    default="30s",
+    show_default=True,
+    callback=_checked_timeout,
+    metavar="DURATION",
+    help="Longest time a query may take.",
+)
 
 
 def ask(url: str, question: Callable[[Reports], Awaitable[Found]]) -> Found:
@@ -158,7 +143,7 @@ def since_until(since: str, until: str) -> Window:
     now = datetime.now(UTC)
     window = Window(moment(since, now), moment(until, now) if until else now)
     if window.since >= window.until:
-        raise typer.BadParameter(f"--since {since} is not before --until {until or 'now'}")
+        raise click.BadParameter(f"--since {since} is not before --until {until or 'now'}")
     return window
 
 
@@ -170,7 +155,7 @@ def patience() -> Iterator[None]:
     except StoreUnavailable as error:
         raise TryAgain(one_line(str(error))) from error
     except UnicodeEncodeError as error:
-        raise typer.BadParameter("an argument is not UTF-8") from error
+        raise click.BadParameter("an argument is not UTF-8") from error
 
 
 @contextmanager
@@ -179,7 +164,7 @@ def explained() -> Iterator[None]:
     try:
         yield
     except NotWritten as error:
-        raise typer.BadParameter(str(error)) from error
+        raise click.BadParameter(str(error)) from error
 
 
 def show_report(
@@ -220,7 +205,7 @@ def laid_out(
 
 def note(sentence: str) -> None:
     """Print a sentence on stderr."""
-    typer.echo(one_line(sentence), err=True)
+    click.echo(one_line(sentence), err=True)
 
 
 def _harmless(written: str) -> str:

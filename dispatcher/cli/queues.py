@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-import typer
-from typer.core import TyperGroup
+import click
 
 from dispatcher import errors
 from dispatcher.cli import coroutines
+from dispatcher.cli.command_group import CommandGroup
 from dispatcher.cli.examples import examples
-from dispatcher.cli.options import DOCUMENTS, Format, Output, as_typed, check_no_options
+from dispatcher.cli.options import DOCUMENTS, Output, as_typed, check_no_options, output_option
 from dispatcher.cli.output import (
     as_table,
     how_long,
@@ -32,9 +32,9 @@ from dispatcher.cli.output import (
 )
 from dispatcher.cli.pending_advice import with_true_advice
 from dispatcher.cli.pending_starts import with_starts
-from dispatcher.cli.query import TIMEOUT, DatabaseUrlIfAny, ask, check_way, epilog, note, patience
-from dispatcher.cli.user_options import Context, Hub, Kubeconfig
-from dispatcher.cli.watching import Every, Watch, is_watched, watch
+from dispatcher.cli.query import TIMEOUT, ask, check_way, epilog, note, optional_database_option, patience
+from dispatcher.cli.user_options import Hub, context_option, kubeconfig_option
+from dispatcher.cli.watching import every_option, is_watched, watch, watch_option
 from dispatcher.core.queues.queue import StopPolicy
 from dispatcher.store.reports import Filter, Report, Reports
 
@@ -78,26 +78,29 @@ _MEANING: Final = {
 _Answer = TypeVar("_Answer")
 
 
-class QueueCommands(TyperGroup):
+class QueueCommands(CommandGroup):
     """The commands of `queues`, where the name of a queue stands for the command that shows it."""
 
     def resolve_command(
         self,
-        ctx: Any,  # noqa: ANN401  # of click, or of typer's copy of it
+        ctx: click.Context,
         args: list[str],
-    ) -> tuple[str | None, Any, list[str]]:
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command to run, with its arguments."""
         if args and args[0] not in self.commands and not args[0].startswith("-"):
             args = [SHOW, *args]
         return super().resolve_command(ctx, args)
 
 
-commands = typer.Typer(name="queues", cls=QueueCommands, subcommand_metavar="[NAME | COMMAND NAME]")
-
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.", show_default=False)]
+queue_name_argument = click.argument("name", metavar="NAME", help="The queue's name.")
 
 
-@commands.callback(
+commands = click.Group()
+
+
+@commands.group(
+    cls=QueueCommands,
+    subcommand_metavar="[NAME | COMMAND NAME]",
     invoke_without_command=True,
     epilog=epilog(
         "kubectl aw queues",
@@ -107,14 +110,21 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.", s
         "kubectl aw queues -o json | jq '.items[] | {name: .metadata.name, used: .status.used}'",
     ),
 )
+@click.pass_context
+@output_option
+@watch_option
+@every_option
+@optional_database_option
+@kubeconfig_option
+@context_option
 def queues(
-    command: typer.Context,
-    output: Format = None,
-    again: Watch = False,
-    every: Every = None,
-    database_url: DatabaseUrlIfAny = "",
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
+    command: click.Context,
+    output: Output | None,
+    again: bool,
+    every: float | None,
+    database_url: str,
+    kubeconfig: str,
+    context: str,
 ) -> None:
     """Show all queues as trees: quota, use, and pending gangs; or one queue; or hold, drain and resume queues.
 
@@ -144,7 +154,7 @@ def queues(
     put(look(), output)
 
 
-@commands.command(
+@queues.command(
     SHOW,
     epilog=epilog(
         "kubectl aw queues show team-a",
@@ -152,14 +162,21 @@ def queues(
         "kubectl aw queues team-a -o json | jq '.settings'",
     ),
 )
+@queue_name_argument
+@output_option
+@watch_option
+@every_option
+@optional_database_option
+@kubeconfig_option
+@context_option
 def show(
-    name: Name,
-    output: Format = None,
-    again: Watch = False,
-    every: Every = None,
-    database_url: DatabaseUrlIfAny = "",
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
+    name: str,
+    output: Output | None,
+    again: bool,
+    every: float | None,
+    database_url: str,
+    kubeconfig: str,
+    context: str,
 ) -> None:
     """Show one queue: its settings and where each comes from, its amounts, and its pending gangs in order.
 
@@ -181,20 +198,26 @@ def show(
         note("Without a database (DISPATCHER_DATABASE_URL or --database-url), its gangs are not shown.")
 
 
-@commands.command(epilog=examples("kubectl aw queues hold team-a", "kubectl aw queues resume team-a"))
-def hold(name: Name, kubeconfig: Kubeconfig = "", context: Context = "") -> None:
+@queues.command(epilog=examples("kubectl aw queues hold team-a", "kubectl aw queues resume team-a"))
+@queue_name_argument
+@kubeconfig_option
+@context_option
+def hold(name: str, kubeconfig: str, context: str) -> None:
     """Dispatch nothing new from a queue and all queues below it. Gangs that run keep running."""
     _stop(name, StopPolicy.HOLD, Hub(kubeconfig, context))
 
 
-@commands.command(
+@queues.command(
     epilog=examples(
         "kubectl aw queues drain team-a",
         "kubectl aw queues team-a            # Running comes down to 0",
         "kubectl aw queues resume team-a",
     )
 )
-def drain(name: Name, kubeconfig: Kubeconfig = "", context: Context = "") -> None:
+@queue_name_argument
+@kubeconfig_option
+@context_option
+def drain(name: str, kubeconfig: str, context: str) -> None:
     """Empty a queue and all queues below it: dispatch nothing new, and preempt the gangs that run.
 
     The gangs wait in the queue by their age, and are dispatched anew once it is resumed.
@@ -202,8 +225,11 @@ def drain(name: Name, kubeconfig: Kubeconfig = "", context: Context = "") -> Non
     _stop(name, StopPolicy.HOLD_AND_DRAIN, Hub(kubeconfig, context))
 
 
-@commands.command(epilog=examples("kubectl aw queues resume team-a"))
-def resume(name: Name, kubeconfig: Kubeconfig = "", context: Context = "") -> None:
+@queues.command(epilog=examples("kubectl aw queues resume team-a"))
+@queue_name_argument
+@kubeconfig_option
+@context_option
+def resume(name: str, kubeconfig: str, context: str) -> None:
     """Dispatch from a queue again, after hold or drain."""
     _stop(name, StopPolicy.NONE, Hub(kubeconfig, context))
 
@@ -224,7 +250,7 @@ def _stop(name: str, policy: StopPolicy, hub: Hub) -> None:
         return listed, before
 
     listed, before = _on_hub(hub, act)
-    typer.echo(f"{name} is {'already ' if before is policy else ''}{_MEANING[policy]}")
+    click.echo(f"{name} is {'already ' if before is policy else ''}{_MEANING[policy]}")
     if stopped := _stopped_above(listed, name):
         note(f"{stopped}, which counts for {name}, too.")
 

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
-import typer
+import click
 
 from dispatcher.cli.examples import examples
 
 DISTRIBUTION: Final = "appwrapper-dispatcher"
 """The name of the wheel."""
 
-commands = typer.Typer()
+commands = click.Group()
 
 
-def _shown_version(asked: bool) -> None:
-    if not asked:
-        return
-    from importlib import metadata  # no other command needs it
-
-    typer.echo(metadata.version(DISTRIBUTION))
-    raise typer.Exit
-
-
-Version = Annotated[
-    bool,
-    typer.Option("--version", callback=_shown_version, is_eager=True, help="Print the version and exit."),
-]
+version_option = click.version_option(
+    package_name=DISTRIBUTION, message="%(version)s", help="Print the version and exit."
+)
 
 
 @commands.command(epilog=examples("dispatcher crds | kubectl apply --server-side -f -"))
@@ -36,7 +26,7 @@ def crds() -> None:
 
     The command contacts neither a cluster nor the database.
     """
-    typer.echo("---\n".join(path.read_text(encoding="utf-8") for path in definitions()), nl=False)
+    click.echo("---\n".join(path.read_text(encoding="utf-8") for path in definitions()), nl=False)
 
 
 def definitions() -> list[Path]:

@@ -6,19 +6,19 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-import typer
+import click
 
 from dispatcher.cli.examples import examples
-from dispatcher.cli.options import DOCUMENTS, Format, Output
+from dispatcher.cli.options import DOCUMENTS, Output, output_option
 from dispatcher.cli.output import put, shown_as, terminal_width
 from dispatcher.cli.query import note
 from dispatcher.cli.user_options import (
     ALL_NAMESPACES,
-    AllNamespaces,
-    Context,
-    Kubeconfig,
-    Namespace,
-    Selector,
+    all_namespaces_option,
+    context_option,
+    hub_namespace_option,
+    kubeconfig_option,
+    selector_option,
 )
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-commands = typer.Typer()
+commands = click.Group()
 
 EXIT_CODES: Final = "\n".join(
     ("\b", "Exit codes:", "  0  answered, even if the result is empty", "  1  failed", "  2  wrong usage", "")
@@ -47,13 +47,14 @@ NOTHING_RUNS: Final = "No gang holds capacity{}."
         )
     )
 )
+@output_option
+@hub_namespace_option
+@all_namespaces_option
+@selector_option
+@kubeconfig_option
+@context_option
 def running(
-    output: Format = None,
-    namespace: Namespace = "",
-    everywhere: AllNamespaces = False,
-    selector: Selector = "",
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
+    output: Output | None, namespace: str, everywhere: bool, selector: str, kubeconfig: str, context: str
 ) -> None:
     """Show the gangs that hold capacity: where, since when, and how many GPUs each holds and really has.
 
@@ -75,7 +76,7 @@ def running(
         pods = _pods(hub, gangs)
     report = RunningReport.of(gangs, pods, datetime.now(UTC))
     if output in DOCUMENTS:
-        typer.echo(shown_as(report.as_value(), output))
+        click.echo(shown_as(report.as_value(), output))
     elif gangs:
         put(report.as_wide_table() if output is Output.WIDE else report.as_table(terminal_width()), output)
     else:
@@ -94,13 +95,12 @@ def running(
         )
     )
 )
-def nodes(
-    output: Format = None,
-    namespace: Namespace = "",
-    selector: Selector = "",
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-) -> None:
+@output_option
+@hub_namespace_option
+@selector_option
+@kubeconfig_option
+@context_option
+def nodes(output: Output | None, namespace: str, selector: str, kubeconfig: str, context: str) -> None:
     """Show the GPUs of each node by gang, the free ones, and whether the node is cordoned or tainted.
 
     Pods that belong to no AppWrapper are counted as "no AppWrapper"; -o wide names them. FREE counts the GPUs that no
@@ -115,7 +115,7 @@ def nodes(
     with UserHub(kubeconfig, context) as hub:
         report, sentences = NodeReport.read(hub, namespace or hub.namespace, selector)
     if output in DOCUMENTS:
-        typer.echo(shown_as(report.as_value(), output))
+        click.echo(shown_as(report.as_value(), output))
     elif report.nodes:
         put(report.as_wide_table() if output is Output.WIDE else report.as_table(terminal_width()), output)
     else:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
 from dispatcher.cli.options import is_given, namespace_option
 from dispatcher.cli.query import TO_NAME_A_DATABASE
@@ -24,25 +24,20 @@ _OF_KUBECONFIG: Final = frozenset({"kubeconfig", "context", "selector"})
 
 THE_DATABASE: Final = "the database"
 
-DatabaseUrl = Annotated[
-    str,
-    typer.Option(
-        "--database-url",
-        envvar="DISPATCHER_DATABASE_URL",
-        metavar="URL",
-        help="libpq URL of the queue's database, which is then read instead of the hub; '' reads the hub.",
-        show_default=False,
-    ),
-]
-Namespace = Annotated[
-    str,
-    namespace_option(
-        "Only AppWrappers of this namespace.  [default: that of the context; in the database, all]"
-    ),
-]
+database_or_hub_option = click.option(
+    "--database-url",
+    default="",
+    envvar="DISPATCHER_DATABASE_URL",
+    metavar="URL",
+    help="libpq URL of the queue's database, which is then read instead of the hub; '' reads the hub.",
+    show_envvar=True,
+)
+source_namespace_option = namespace_option(
+    "Only AppWrappers of this namespace.  [default: that of the context; in the database, all]"
+)
 
 
-def reads_database(command: typer.Context, url: str, *only_there: str, needed: str = THE_DATABASE) -> bool:
+def reads_database(command: click.Context, url: str, *only_there: str, needed: str = THE_DATABASE) -> bool:
     """True if the command reads the database, False if it reads the hub.
 
     Raises `BadParameter` for an option of the other source. `only_there` are the parameters that only the database
@@ -54,11 +49,11 @@ def reads_database(command: typer.Context, url: str, *only_there: str, needed: s
             continue
         flag = "/".join(sorted(parameter.opts, key=len))
         if url:
-            raise typer.BadParameter(
+            raise click.BadParameter(
                 f"{flag} is about a kubeconfig, and the database is read: leave it out, or read the hub with "
                 "--database-url ''"
             )
-        raise typer.BadParameter(needs_database(flag, needed))
+        raise click.BadParameter(needs_database(flag, needed))
     return bool(url)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-import typer
+import click
 
 from dispatcher.cli.options import namespace_option
 
@@ -18,34 +18,24 @@ class Hub(NamedTuple):
     context: str = ""
 
 
-Kubeconfig = Annotated[
-    str,
-    typer.Option(
-        "--kubeconfig",
-        envvar=["DISPATCHER_KUBECONFIG", "KUBECONFIG"],
-        metavar="FILE",
-        help="Kubeconfig of the hub.  [default: ~/.kube/config, else the account of the pod this runs in]",
-        show_default=False,
-    ),
-]
-Context = Annotated[
-    str,
-    typer.Option(
-        "--context",
-        metavar="NAME",
-        help="Context of the kubeconfig that leads to the hub.  [default: its current context]",
-        show_default=False,
-    ),
-]
-Namespace = Annotated[str, namespace_option("Namespace of the AppWrappers.  [default: that of the context]")]
-AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="AppWrappers of all namespaces.")]
-Selector = Annotated[
-    str,
-    typer.Option(
-        "--selector",
-        "-l",
-        metavar="SELECTOR",
-        help="Only with these labels, such as team=a.",
-        show_default=False,
-    ),
-]
+kubeconfig_option = click.option(
+    "--kubeconfig",
+    default="",
+    envvar=["DISPATCHER_KUBECONFIG", "KUBECONFIG"],
+    metavar="FILE",
+    help="Kubeconfig of the hub.  [default: ~/.kube/config, else the account of the pod this runs in]",
+    show_envvar=True,
+)
+context_option = click.option(
+    "--context",
+    default="",
+    metavar="NAME",
+    help="Context of the kubeconfig that leads to the hub.  [default: its current context]",
+)
+hub_namespace_option = namespace_option("Namespace of the AppWrappers.  [default: that of the context]")
+all_namespaces_option = click.option(
+    "everywhere", "--all-namespaces", "-A", is_flag=True, help="AppWrappers of all namespaces."
+)
+selector_option = click.option(
+    "--selector", "-l", default="", metavar="SELECTOR", help="Only with these labels, such as team=a."
+)

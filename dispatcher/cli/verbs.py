@@ -8,24 +8,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
-import typer
+import click
 
 from dispatcher import errors
 from dispatcher.cli.appwrapper_names import names_on_hub, parts
 from dispatcher.cli.durations import duration
 from dispatcher.cli.examples import examples
 from dispatcher.cli.gang_progress import Goal
+from dispatcher.cli.parameter_types import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber, Word
 from dispatcher.cli.query import explained, note
-from dispatcher.cli.user_options import Context, Kubeconfig, Namespace
+from dispatcher.cli.user_options import context_option, hub_namespace_option, kubeconfig_option
 from dispatcher.text import one_line
 
 if TYPE_CHECKING:
     from dispatcher.cli.appwrapper_client import AppWrapperClient, Found
     from dispatcher.cli.user_hub import UserHub
 
-commands = typer.Typer()
+commands = click.Group()
 
 _CODES: Final = (
     "\b",
@@ -46,44 +47,36 @@ _WAIT_CODES: Final = (
 )
 
 
-Names = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="NAME...",
-        help="AppWrappers, each as NAME or NAMESPACE/NAME.",
-        autocompletion=names_on_hub,
-        show_default=False,
-    ),
-]
-Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME",
-        help="AppWrapper, as NAME or NAMESPACE/NAME.",
-        autocompletion=names_on_hub,
-        show_default=False,
-    ),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Have the hub check the change without making it.")]
+names_argument = click.argument(
+    "names",
+    nargs=-1,
+    required=True,
+    metavar="NAME...",
+    help="AppWrappers, each as NAME or NAMESPACE/NAME.",
+    shell_complete=names_on_hub,
+)
+name_argument = click.argument(
+    "name", metavar="NAME", help="AppWrapper, as NAME or NAMESPACE/NAME.", shell_complete=names_on_hub
+)
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Have the hub check the change without making it."
+)
 
 
-def _checked_timeout(written: str) -> str:
+def _checked_timeout(_context: click.Context, _parameter: click.Parameter, written: str) -> str:
     with explained():
         if written:
             duration(written)
     return written
 
 
-Timeout = Annotated[
-    str,
-    typer.Option(
-        "--timeout",
-        callback=_checked_timeout,
-        metavar="DURATION",
-        help="Longest time to wait, such as 90s or 1h30m.  [default: without a bound]",
-        show_default=False,
-    ),
-]
+timeout_option = click.option(
+    "--timeout",
+    default="",
+    callback=_checked_timeout,
+    metavar="DURATION",
+    help="Longest time to wait, such as 90s or 1h30m.  [default: without a bound]",
+)
 
 
 def _epilog(codes: Sequence[str], *lines: str) -> str:
@@ -93,16 +86,16 @@ def _epilog(codes: Sequence[str], *lines: str) -> str:
 @commands.command(
     epilog=_epilog(_CODES, "kubectl aw hold train-7", "kubectl aw hold train-7 team-b/sweep --dry-run")
 )
+@names_argument
+@click.option(
+    "--evict", is_flag=True, help="Also hold gangs that are dispatched, which deletes their objects."
+)
+@dry_run_option
+@hub_namespace_option
+@kubeconfig_option
+@context_option
 def hold(
-    names: Names,
-    evict: Annotated[
-        bool,
-        typer.Option("--evict", help="Also hold gangs that are dispatched, which deletes their objects."),
-    ] = False,
-    dry_run: DryRun = False,
-    namespace: Namespace = "",
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
+    names: Sequence[str], evict: bool, dry_run: bool, namespace: str, kubeconfig: str, context: str
 ) -> None:
     """Take AppWrappers out of the queue until they are released; this sets spec.suspend.
 
@@ -127,13 +120,12 @@ def hold(
 @commands.command(
     epilog=_epilog(_CODES, "kubectl aw release train-7", "kubectl aw release -n team-a train-7 train-8")
 )
-def release(
-    names: Names,
-    dry_run: DryRun = False,
-    namespace: Namespace = "",
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-) -> None:
+@names_argument
+@dry_run_option
+@hub_namespace_option
+@kubeconfig_option
+@context_option
+def release(names: Sequence[str], dry_run: bool, namespace: str, kubeconfig: str, context: str) -> None:
     """Queue held AppWrappers again, by their original age; this clears spec.suspend."""
 
     def act(client: AppWrapperClient, found: Found) -> str:
@@ -151,18 +143,19 @@ def release(
     ),
     context_settings={"ignore_unknown_options": True},  # a negative number is no option
 )
+@click.argument(
+    "number",
+    type=WholeNumber(min=LEAST_PRIORITY, max=MOST_PRIORITY),
+    metavar="NUMBER",
+    help="Higher goes first.",
+)
+@names_argument
+@dry_run_option
+@hub_namespace_option
+@kubeconfig_option
+@context_option
 def priority(
-    number: Annotated[
-        int,
-        typer.Argument(
-            min=-(2**31), max=2**31 - 1, metavar="NUMBER", help="Higher goes first.", show_default=False
-        ),
-    ],
-    names: Names,
-    dry_run: DryRun = False,
-    namespace: Namespace = "",
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
+    number: int, names: Sequence[str], dry_run: bool, namespace: str, kubeconfig: str, context: str
 ) -> None:
     """Set the priority of AppWrappers; this writes spec.priority. The ceiling of the namespace still counts."""
 
@@ -181,13 +174,12 @@ def priority(
         _CODES, "kubectl aw cancel train-7", "kubectl aw cancel team-a/train-7 team-b/sweep --dry-run"
     )
 )
-def cancel(
-    names: Names,
-    dry_run: DryRun = False,
-    namespace: Namespace = "",
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-) -> None:
+@names_argument
+@dry_run_option
+@hub_namespace_option
+@kubeconfig_option
+@context_option
+def cancel(names: Sequence[str], dry_run: bool, namespace: str, kubeconfig: str, context: str) -> None:
     """Delete AppWrappers, and with them everything that they created. Their history stays."""
 
     def act(client: AppWrapperClient, found: Found) -> str:
@@ -204,19 +196,19 @@ def cancel(
         "kubectl aw wait team-a/train-7 --for running --timeout 1h30m",
     )
 )
-def wait(
-    name: Name,
-    goal: Annotated[
-        Goal,
-        typer.Option(
-            "--for", help="running: its pods run, or have run. done: it completed.", show_default=False
-        ),
-    ],
-    timeout: Timeout = "",
-    namespace: Namespace = "",
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-) -> None:
+@name_argument
+@click.option(
+    "goal",
+    "--for",
+    type=Word(Goal),
+    required=True,
+    help="running: its pods run, or have run. done: it completed.",
+)
+@timeout_option
+@hub_namespace_option
+@kubeconfig_option
+@context_option
+def wait(name: str, goal: Goal, timeout: str, namespace: str, kubeconfig: str, context: str) -> None:
     """Wait until an AppWrapper runs or is done, and print each change of its state. The hub is watched, not polled."""
     from dispatcher.cli.appwrapper_client import AppWrapperClient
 
@@ -232,21 +224,25 @@ def wait(
         "kubectl aw submit train.yaml --wait && kubectl aw logs train-7",
     )
 )
+@click.argument(
+    "file", type=click.File("rb"), metavar="FILE", help="YAML or JSON with AppWrappers; - reads stdin."
+)
+@click.option(
+    "until_done", "--wait", is_flag=True, help="Wait until all are done, and print each change of state."
+)
+@timeout_option
+@dry_run_option
+@hub_namespace_option
+@kubeconfig_option
+@context_option
 def submit(
-    file: Annotated[
-        typer.FileBinaryRead,
-        typer.Argument(
-            metavar="FILE", help="YAML or JSON with AppWrappers; - reads stdin.", show_default=False
-        ),
-    ],
-    until_done: Annotated[
-        bool, typer.Option("--wait", help="Wait until all are done, and print each change of state.")
-    ] = False,
-    timeout: Timeout = "",
-    dry_run: DryRun = False,
-    namespace: Namespace = "",
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
+    file: BinaryIO,
+    until_done: bool,
+    timeout: str,
+    dry_run: bool,
+    namespace: str,
+    kubeconfig: str,
+    context: str,
 ) -> None:
     """Create the AppWrappers of a file. Nothing is created if one of them is malformed.
 
@@ -269,7 +265,7 @@ def submit(
                     f"{to}/{raw['metadata']['name']} exists: nothing more was submitted. Delete it with kubectl aw "
                     "cancel, or choose another name"
                 ) from error
-            typer.echo(f"{found.key} submitted{_DRY * dry_run}")
+            click.echo(f"{found.key} submitted{_DRY * dry_run}")
             submitted.append(found)
         if until_done and not dry_run:
             for found in submitted:
@@ -281,18 +277,15 @@ def submit(
         _CODES, "kubectl aw logs train-7", "kubectl aw logs train-7 -f", "kubectl aw logs train-7 --commands"
     )
 )
-def logs(
-    name: Name,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Print new lines until the pod ends.")
-    ] = False,
-    only_commands: Annotated[
-        bool, typer.Option("--commands", help="Print the kubectl command for each pod instead.")
-    ] = False,
-    namespace: Namespace = "",
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-) -> None:
+@name_argument
+@click.option("--follow", "-f", is_flag=True, help="Print new lines until the pod ends.")
+@click.option(
+    "only_commands", "--commands", is_flag=True, help="Print the kubectl command for each pod instead."
+)
+@hub_namespace_option
+@kubeconfig_option
+@context_option
+def logs(name: str, follow: bool, only_commands: bool, namespace: str, kubeconfig: str, context: str) -> None:
     """Print the log of a gang's head pod; or the kubectl commands for the logs of all its pods.
 
     The head is the pod that KubeRay marks as head, else the first pod by name. If the kubeconfig does not lead to the
@@ -310,12 +303,12 @@ def logs(
         pods = find_pods(client, found.raw) if client else []
         if client is None or only_commands:
             for line in commands_for(found.raw, cluster, pods):
-                typer.echo(line)
+                click.echo(line)
             return
         if not pods:
             raise errors.CommandFailed(f"{found.key} has no pods in {cluster} now")
         for chunk in log_of(client, pods[0], follow=follow):
-            typer.echo(chunk, nl=False)
+            click.echo(chunk, nl=False)
 
 
 _DRY: Final = " (dry run)"
@@ -350,12 +343,12 @@ def _each(
             try:
                 with asking():
                     found = client.find(*parts(name, namespace or hub.namespace))
-                    typer.echo(one_line(f"{found.key} {act(client, found)}{_DRY * is_dry}"))
+                    click.echo(one_line(f"{found.key} {act(client, found)}{_DRY * is_dry}"))
             except errors.CommandFailed as error:
                 failed = True
                 note(f"{name}: {error}")
     if failed:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _is_suspended(found: Found) -> bool:
@@ -372,13 +365,13 @@ def _follow(client: AppWrapperClient, found: Found, goal: Goal, timeout: str) ->
         for raw in client.states(found, duration(timeout) if timeout else None):
             if (line := progress(raw)) != said:
                 said = line
-                typer.echo(f"{found.key} {said}")
+                click.echo(f"{found.key} {said}")
                 sys.stdout.flush()
             match wait_for(raw, goal):
                 case Wait.REACHED:
                     return
                 case Wait.FAILED:
-                    raise typer.Exit(1)
+                    raise click.exceptions.Exit(1)
     except TimeIsUp as error:
         raise TimeIsUp(f"{found.key} is not {goal} after {timeout}: {said}") from error
     raise errors.CommandFailed(f"{found.key} was deleted")

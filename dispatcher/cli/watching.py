@@ -11,34 +11,33 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from typing import Annotated, Final, NoReturn
+from typing import Final, NoReturn
 
-import typer
+import click
 
 from dispatcher.api.spec_errors import one_line
+from dispatcher.cli.parameter_types import Number
 from dispatcher.errors import TryAgain
 
 EVERY: Final = 2.0
 INTERRUPTED: Final = 130
 CLEAR: Final = "\x1b[H\x1b[2J"
 
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C, which exits with 130.")]
-Every = Annotated[
-    float | None,
-    typer.Option(
-        min=0.1,
-        max=86400.0,
-        metavar="SECONDS",
-        help=f"Seconds between two refreshes of --watch.  [default: {EVERY:g}]",
-        show_default=False,
-    ),
-]
+watch_option = click.option(
+    "again", "--watch", "-w", is_flag=True, help="Refresh until Ctrl-C, which exits with 130."
+)
+every_option = click.option(
+    "--every",
+    type=Number(min=0.1, max=86400.0),
+    metavar="SECONDS",
+    help=f"Seconds between two refreshes of --watch.  [default: {EVERY:g}]",
+)
 
 
 def is_watched(again: bool, every: float | None) -> bool:
     """True with --watch; raises `BadParameter` for --every without it, which would be ignored."""
     if every is not None and not again:
-        raise typer.BadParameter("--every is the pause of --watch: give --watch, too")
+        raise click.BadParameter("--every is the pause of --watch: give --watch, too")
     return again
 
 
@@ -48,13 +47,13 @@ def watch(
     """Show the text of `look`, refreshed until Ctrl-C; an error that may pass is shown below the last text."""
     try:
         seen = look()
-        typer.echo(_drawn(seen))
+        click.echo(_drawn(seen))
         while True:
             pause(EVERY if every is None else every)
             seen, said = _again(look, seen)
-            typer.echo(_drawn(said))
+            click.echo(_drawn(said))
     except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
+        raise click.exceptions.Exit(INTERRUPTED) from None
 
 
 def _again(look: Callable[[], str], seen: str) -> tuple[str, str]:

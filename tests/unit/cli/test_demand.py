@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from dispatcher.__main__ import plugin_program
 from tests.commands import Ran, Run, runner
@@ -383,6 +383,6 @@ async def test_dates_and_keys_are_read_as_kubectl_reads_them(demand: Run) -> Non
 
 
 def test_kubectl_plugin_has_the_command_with_examples() -> None:
-    shown_help = CliRunner().invoke(plugin_program(), ["demand", "--help"])
+    shown_help = CliRunner().invoke(plugin_program, ["demand", "--help"])
     assert shown_help.exit_code == 0
     assert "Examples:\n    dispatcher demand -f train.yaml" in shown_help.output

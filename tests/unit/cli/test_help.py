@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from dispatcher.__main__ import dispatcher_program
 from dispatcher.cli.clusters import own_namespace
@@ -15,7 +15,7 @@ COMMANDS = ["list", "add", "cordon", "uncordon", "drain", "remove"]
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_shows_examples_of_itself(command: str) -> None:
-    shown = CliRunner().invoke(dispatcher_program(), ["clusters", command, "--help"])
+    shown = CliRunner().invoke(dispatcher_program, ["clusters", command, "--help"])
 
     assert shown.exit_code == 0
     assert f"Examples:\n    dispatcher clusters {command}" in shown.output.replace(
@@ -25,7 +25,7 @@ def test_every_command_shows_examples_of_itself(command: str) -> None:
 
 @pytest.mark.parametrize("command", ["show", "hold", "drain", "resume"])
 def test_every_command_over_a_queue_shows_examples_of_itself(command: str) -> None:
-    shown = CliRunner().invoke(dispatcher_program(), ["queues", command, "--help"])
+    shown = CliRunner().invoke(dispatcher_program, ["queues", command, "--help"])
 
     assert shown.exit_code == 0
     assert f"Examples:\n    kubectl aw queues {command}" in shown.output
@@ -39,7 +39,7 @@ def test_every_command_over_a_queue_shows_examples_of_itself(command: str) -> No
     ],
 )
 def test_help_says_what_counts_where_an_option_is_left_out(arguments: list[str], words: str) -> None:
-    shown = CliRunner().invoke(dispatcher_program(), [*arguments, "--help"])
+    shown = CliRunner().invoke(dispatcher_program, [*arguments, "--help"])
 
     assert words in " ".join(shown.output.split())
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from dispatcher.__main__ import plugin_program
 from dispatcher.cli.kinds_file import read_kinds
@@ -95,7 +95,7 @@ async def test_setting_of_the_dispatcher_is_the_default(
 
 
 def test_kubectl_plugin_has_the_option(kinds: Path, training: str) -> None:
-    result = CliRunner().invoke(plugin_program(), ["demand", "-f", training, "--kinds", str(kinds)])
+    result = CliRunner().invoke(plugin_program, ["demand", "-f", training, "--kinds", str(kinds)])
     assert (result.exit_code, result.stdout) == (0, SHOWN)
 
 

@@ -83,7 +83,7 @@ async def test_without_a_database_it_is_told_what_to_set(ask: Run, asked: list[s
         (["sql", "SELECT 1", "--timeout", "25h"], "'25h' is no timeout: from 1 ms to a day"),
         (["sql", "SELECT 1", "--timeout", "0.0001s"], "'0.0001s' is no timeout: from 1 ms to a day"),
         (["sql", "SELECT 1", "--limit", "0"], "--limit': 0 is too small: the least is 1\n"),
-        (["sql", "SELECT 1", "--limit", "9" * 4400], "is no whole number that fits 64 bits\n"),
+        (["sql", "SELECT 1", "--limit", "9" * 4400], "is no whole number\n"),
         (["history", "--limit", "all"], "--limit': 'all' is no whole number\n"),
         (["history", "--limit", "1.5"], "--limit': '1.5' is no whole number\n"),
         (["queue", "--watch", "--every", "often"], "--every': 'often' is no number\n"),
@@ -174,12 +174,8 @@ def test_the_plugin_of_kubectl_speaks_in_its_own_name(
 def test_kubectl_is_told_what_may_come_next(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], offered: list[str]
 ) -> None:
-    for name in ("COMP_WORDS", "COMP_CWORD", "_KUBECTL_AW_COMPLETE"):
-        monkeypatch.setenv(name, "")
     monkeypatch.setattr(sys, "argv", ["kubectl_complete-aw", *words])
-    with pytest.raises(SystemExit) as ended:
-        complete_kubectl_plugin()
-    assert ended.value.code == 0
+    complete_kubectl_plugin()
     assert capsys.readouterr().out.split() == [*offered, ":4"]
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
 
+import click
 import pytest
-import typer.core
-import typer.main
 
-from dispatcher.__main__ import MODULES, SERVICE, dispatcher_program, plugin_program
+from dispatcher.__main__ import MODULES, dispatcher_program, plugin_program
 
 LIBRARIES = (
     "aiohttp",
@@ -24,9 +22,7 @@ LIBRARIES = (
     "structlog",
     "yaml",
 )
-"""Libraries that take long to import. Where rich and pygments are installed, typer and structlog import them."""
-TYPER = {"pydantic"}
-"""What typer imports to read the options of a command."""
+"""Libraries that take long to import. Where rich and pygments are installed, structlog imports them."""
 SHOW = """
 import sys
 {statement}
@@ -68,34 +64,44 @@ def modules(statement: str) -> set[str]:
     ids=" ".join,
 )
 def test_command_that_needs_no_cluster_imports_nothing_for_one(words: list[str]) -> None:
-    assert imported(PARSED.format(words=", ".join(map(repr, words)))) <= {*TYPER, "psycopg"}
+    assert imported(PARSED.format(words=", ".join(map(repr, words)))) <= {"psycopg"}
 
 
 @pytest.mark.parametrize(
     "words",
     [
         ["clusters", "list", "--kubeconfig", "/dev/null"],
-        ["clusters", "cordon", "east", "--kubeconfig", "/dev/null"],
-        ["clusters", "add", "hub", "--kubeconfig", "/dev/null"],
         ["queues", "hold", "team-a", "--kubeconfig", "/dev/null"],
         ["queue", "-A", "--database-url", "", "--kubeconfig", "/dev/null"],
-        ["show", "train", "--database-url", "", "--kubeconfig", "/dev/null"],
         ["explain", "train", "--database-url", "", "--kubeconfig", "/dev/null"],
-        ["running", "-A", "--kubeconfig", "/dev/null"],
-        ["nodes", "--kubeconfig", "/dev/null"],
         ["hold", "train", "--kubeconfig", "/dev/null"],
         ["wait", "train", "--for", "done", "--kubeconfig", "/dev/null"],
     ],
     ids=" ".join,
 )
 def test_command_over_a_cluster_imports_no_library_of_kubernetes(words: list[str]) -> None:
-    assert imported(PARSED.format(words=", ".join(map(repr, words)))) == {*TYPER, "yaml"}
+    assert imported(PARSED.format(words=", ".join(map(repr, words)))) == {"yaml"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["clusters", "cordon", "east", "--kubeconfig", "/dev/null"],
+        ["clusters", "add", "hub", "--kubeconfig", "/dev/null"],
+        ["show", "train", "--database-url", "", "--kubeconfig", "/dev/null"],
+        ["running", "-A", "--kubeconfig", "/dev/null"],
+        ["nodes", "--kubeconfig", "/dev/null"],
+    ],
+    ids=" ".join,
+)
+def test_command_that_reads_whole_objects_imports_what_checks_them_as_well(words: list[str]) -> None:
+    assert imported(PARSED.format(words=", ".join(map(repr, words)))) == {"pydantic", "yaml"}
 
 
 @pytest.mark.parametrize("words", [["explain", "train"], ["would", "-f", "/dev/null"]], ids=" ".join)
 def test_explanations_import_neither_a_library_of_kubernetes_nor_one_of_sql(words: list[str]) -> None:
     found = imported(PARSED.format(words=", ".join(map(repr, [*words, "--database-url", NOWHERE]))))
-    assert found <= {*TYPER, "numpy", "psycopg", "yaml"}
+    assert found <= {"numpy", "psycopg", "yaml"}
 
 
 def test_dispatcher_imports_no_generated_class_of_the_api() -> None:
@@ -126,7 +132,7 @@ def test_author_is_asked_for_without_a_library_of_kubernetes() -> None:
 
 def test_demand_imports_only_what_reads_a_file() -> None:
     words = ["demand", "-f", "/dev/null"]
-    assert imported(PARSED.format(words=", ".join(map(repr, words)))) == {*TYPER, "yaml"}
+    assert imported(PARSED.format(words=", ".join(map(repr, words)))) == {"yaml"}
 
 
 def test_help_imports_none_of_them() -> None:
@@ -172,68 +178,12 @@ def test_command_imports_no_module_of_another_command(module: str) -> None:
     assert {each for each in MODULES if f"dispatcher.cli.{each}" in found} <= {"release", module}
 
 
-@pytest.mark.parametrize("program", [dispatcher_program, plugin_program])
-def test_first_word_selects_the_commands_of_its_module(
-    program: Callable[[Sequence[str]], typer.Typer],
-) -> None:
-    every = names_of(program([]))
-    assert names_of(program(["--version"])) == every
-    assert names_of(program(["no-command"])) == every
-    selected = {frozenset(names_of(program([name, "--help"])) - {*SERVICE}) for name in every}
-    assert selected <= {frozenset(names) for names in (*MODULES.values(), ())}
-    assert frozenset.union(*selected) == every - {*SERVICE}
-
-
-def names_of(program: typer.Typer) -> set[str]:
-    """The names of the commands of a program."""
-    command = typer.main.get_command(program)
-    assert isinstance(command, typer.core.TyperGroup)
-    return set(command.commands)
-
-
-def test_dispatcher_that_runs_does_not_import_what_migrates() -> None:
-    assert imported("import dispatcher.app") == set(LIBRARIES) - {"alembic", "mako"}
-
-
-ENDED = """
-import atexit, gc
-before = gc.get_freeze_count()
-atexit.register(lambda: print(gc.get_freeze_count() > before))
-"""
-"""The function that is registered first is called last."""
-
-
-@pytest.mark.parametrize("entry", ["main", "kubectl_plugin"])
-def test_no_garbage_is_collected_when_a_command_has_ended(entry: str) -> None:
-    statement = f"{ENDED}\nfrom dispatcher.__main__ import {entry}\n{entry}()"
-    command = [sys.executable, "-c", statement, "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)  # noqa: S603  # our own
-    assert done.stdout.splitlines()[-1] == "True"
-
-
-COLLECTED = """
-import gc
-from dispatcher.__main__ import {entry}
-def count(phase, information):
-    collections.append(phase)
-collections = []
-gc.callbacks.append(count)
-gc.freeze = lambda: print(len(collections))
-{entry}()
-"""
-"""Prints the collections until the command has ended, when it calls `gc.freeze`."""
-
-
-@pytest.mark.parametrize("entry", ["main", "kubectl_plugin"])
-def test_imports_of_a_command_cause_no_collection_of_garbage(entry: str) -> None:
-    command = [
-        sys.executable,
-        "-c",
-        COLLECTED.format(entry=entry),
-        "explain",
-        "train",
-        "--database-url",
-        NOWHERE,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603  # our own
-    assert (done.stdout, done.returncode) == ("0\n", 3), done.stderr
+@pytest.mark.parametrize("program", [dispatcher_program, plugin_program], ids=lambda each: each.name)
+def test_each_command_is_found_in_the_module_that_names_it(program: click.Group) -> None:
+    context = click.Context(program)
+    names = program.list_commands(context)
+    assert {
+        name: found and found.name for name in names if (found := program.get_command(context, name))
+    } == {name: name for name in names}
+    assert {*names} >= {name for module in ("history", "verbs") for name in MODULES[module]}
+    assert program.get_command(context, "no-command") is None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import click
 import pytest
-import typer
 
 from dispatcher.cli.watching import cropped, watch
 from dispatcher.errors import TryAgain
@@ -37,14 +37,14 @@ def interrupted_after(times: int, pauses: list[float]) -> Callable[[float], None
 
 def test_it_is_shown_until_it_is_interrupted(capsys: pytest.CaptureFixture[str]) -> None:
     pauses: list[float] = []
-    with pytest.raises(typer.Exit) as ended:
+    with pytest.raises(click.exceptions.Exit) as ended:
         watch(looks("one", "two"), 2.5, interrupted_after(2, pauses))
     assert (capsys.readouterr().out, pauses, ended.value.exit_code) == ("one\ntwo\n", [2.5, 2.5], 130)
 
 
 def test_what_was_seen_stays_while_the_database_is_away(capsys: pytest.CaptureFixture[str]) -> None:
     away = TryAgain("it is away")
-    with pytest.raises(typer.Exit):
+    with pytest.raises(click.exceptions.Exit):
         watch(looks("one", away, away, "two"), 1, interrupted_after(4, []))
     assert capsys.readouterr().out == "one\none\n\nit is away\none\n\nit is away\ntwo\n"
 
