@@ -187,3 +187,51 @@ def test_each_command_is_found_in_the_module_that_names_it(program: click.Group)
     } == {name: name for name in names}
     assert {*names} >= {name for module in ("history", "verbs") for name in MODULES[module]}
     assert program.get_command(context, "no-command") is None
+
+
+def test_dispatcher_that_runs_does_not_import_what_migrates() -> None:
+    assert imported("import dispatcher.app") == set(LIBRARIES) - {"alembic", "mako"}
+
+
+ENDED = """
+import atexit, gc
+before = gc.get_freeze_count()
+atexit.register(lambda: print(gc.get_freeze_count() > before))
+"""
+"""The function that is registered first is called last."""
+
+
+@pytest.mark.parametrize("entry", ["main", "kubectl_plugin"])
+def test_no_garbage_is_collected_when_a_command_has_ended(entry: str) -> None:
+    statement = f"{ENDED}\nfrom dispatcher.__main__ import {entry}\n{entry}()"
+    command = [sys.executable, "-c", statement, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)  # noqa: S603  # our own
+    assert done.stdout.splitlines()[-1] == "True"
+
+
+COLLECTED = """
+import gc
+from dispatcher.__main__ import {entry}
+def count(phase, information):
+    collections.append(phase)
+collections = []
+gc.callbacks.append(count)
+gc.freeze = lambda: print(len(collections))
+{entry}()
+"""
+"""Prints the collections until the command has ended, when it calls `gc.freeze`."""
+
+
+@pytest.mark.parametrize("entry", ["main", "kubectl_plugin"])
+def test_imports_of_a_command_cause_no_collection_of_garbage(entry: str) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        COLLECTED.format(entry=entry),
+        "explain",
+        "train",
+        "--database-url",
+        NOWHERE,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603  # our own
+    assert (done.stdout, done.returncode) == ("0\n", 3), done.stderr
