@@ -26,6 +26,9 @@ PER_SECOND: Final = 10.0
 BURST: Final = 50
 LONGEST_MESSAGE: Final = 1024  # the API server's own limit
 
+REFUSED_SECONDS: Final = 600.0
+"""Pause of the Events of a namespace that a member refuses; with a shorter one, the alert about writes may fire."""
+
 
 @dataclass(frozen=True, slots=True)
 class EventAbout:
@@ -43,7 +46,11 @@ class EventAbout:
 
 
 class EventRecorder:
-    """Takes Events without waiting; `run` writes them. `monotonic` is in seconds, `cluster` is a name for the log."""
+    """Takes Events without waiting; `run` writes them. `monotonic` is in seconds, `cluster` is the name of the cluster.
+
+    The role in a member may be older than the dispatcher and lack the right: once the member refuses an Event, those of
+    that namespace are dropped for `REFUSED_SECONDS`.
+    """
 
     def __init__(
         self, client: ClusterClient, monotonic: Callable[[], float], cluster: str = names.HUB_CLUSTER
@@ -51,6 +58,8 @@ class EventRecorder:
         self._cluster = cluster
         self._client = client
         self._is_forbidden = False
+        self._paused_until: dict[str, float] = {}
+        """By namespace of a member."""
         self._monotonic = monotonic
         self._waiting: OrderedDict[str, deque[EventAbout]] = OrderedDict()
         """By namespace, the one whose turn it is first; none is empty."""
@@ -68,6 +77,10 @@ class EventRecorder:
 
     def offer(self, event: EventAbout) -> None:
         """Queue an Event, at the expense of the namespace with the most."""
+        now = self._monotonic()
+        if now < self._paused_until.get(event.namespace, now):
+            self._drop(event)
+            return
         self._waiting.setdefault(event.namespace, deque()).append(event)
         if sum(map(len, self._waiting.values())) > MOST_WAITING:
             self._drop_newest_of_most()
@@ -111,16 +124,27 @@ class EventRecorder:
             self._is_forbidden = False
         except errors.ClusterError as error:
             self._drop(event)
-            self._tell_if_forbidden(error)
+            if isinstance(error, errors.Forbidden):
+                self._note_refusal(event.namespace, error)
         except Exception as error:  # noqa: BLE001  # the loop's edge: one Event must not end the others
             self._drop(event)
             log.internal_error("events", error, object=event.uid)
 
-    def _tell_if_forbidden(self, error: errors.ClusterError) -> None:
+    def _note_refusal(self, namespace: str, error: errors.Forbidden) -> None:
         """Log a refusal, once until an Event is written again: it may be the same for each Event."""
-        if isinstance(error, errors.Forbidden) and not self._is_forbidden:
+        if not self._is_forbidden:
             self._is_forbidden = True
             _log.warning("events_forbidden", cluster=self._cluster, error=str(error))
+        if self._cluster != names.HUB_CLUSTER:
+            self._pause(namespace)
+
+    def _pause(self, namespace: str) -> None:
+        """Drop the Events of a namespace for a while. In other namespaces the member may allow them."""
+        now = self._monotonic()
+        self._paused_until = {name: end for name, end in self._paused_until.items() if end > now}
+        self._paused_until[namespace] = now + REFUSED_SECONDS
+        for event in self._waiting.pop(namespace, ()):
+            self._drop(event)
 
 
 def _short(message: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -9,7 +10,7 @@ from dataclasses import replace
 from structlog.testing import capture_logs
 
 from dispatcher.kube.client import ClusterClient
-from dispatcher.kube.events import BURST, MOST_WAITING, PER_SECOND, EventAbout, EventRecorder
+from dispatcher.kube.events import BURST, MOST_WAITING, PER_SECOND, REFUSED_SECONDS, EventAbout, EventRecorder
 from tests.builders import NOW
 from tests.fakes import FakeApiServer, answer, never, refusal
 from tests.unit import workers
@@ -172,3 +173,40 @@ async def test_of_as_many_namespaces_as_there_is_room_none_pushes_out_another(cl
     assert recorder.dropped == 3
     recorder.offer(in_namespace("ns-0"))
     assert recorder.dropped == 4
+
+
+async def test_member_without_the_right_is_asked_once_in_ten_minutes_and_the_log_has_one_line(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    denied = refusal(403, "Forbidden")
+    server.on("POST", EVENTS, denied, denied, answer({}, 201))
+    recorder = EventRecorder(client, monotonic, "east")
+    for _ in range(3):
+        recorder.offer(EVENT)
+    with capture_logs() as logs:
+        async with workers.running(recorder.run()):
+            await until(lambda: recorder.dropped == 3)
+            recorder.offer(EVENT)
+            assert (recorder.dropped, len(server.requests("POST"))) == (4, 1)
+            await asyncio.sleep(REFUSED_SECONDS)
+            recorder.offer(EVENT)
+            await until(lambda: recorder.dropped == 5)
+            await asyncio.sleep(REFUSED_SECONDS)
+            recorder.offer(EVENT)
+            await until(lambda: len(server.requests("POST")) == 3)
+    assert recorder.dropped == 5
+    assert [(each["event"], each["cluster"]) for each in logs] == [("events_forbidden", "east")]
+
+
+async def test_namespace_in_which_a_member_refuses_events_holds_up_no_other(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("POST", "/api/v1/namespaces/closed/events", refusal(403, "Forbidden"))
+    server.on("POST", EVENTS, answer({}, 201))
+    recorder = EventRecorder(client, monotonic, "east")
+    for name in ("closed", "closed", "default", "default"):
+        recorder.offer(in_namespace(name))
+    async with workers.running(recorder.run()):
+        await until(lambda: len(server.requests("POST")) == 3)
+    written = [request.body["metadata"]["namespace"] for request in server.requests("POST")]
+    assert (written, recorder.dropped) == (["closed", "default", "default"], 2)
