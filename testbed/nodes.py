@@ -5,8 +5,9 @@ treats it as any other. Functions for tests of a running cluster are async; `cre
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -143,6 +144,16 @@ async def cordon(client: Client, name: str) -> None:
 async def uncordon(client: Client, name: str) -> None:
     """Undoes `cordon`."""
     await _patch(client, f"{NODES}/{name}", {"spec": {"unschedulable": None}})
+
+
+@asynccontextmanager
+async def cordoned(client: Client, name: str) -> AsyncIterator[None]:
+    """Nothing new may be scheduled on a node for a while."""
+    await cordon(client, name)
+    try:
+        yield
+    finally:
+        await uncordon(client, name)
 
 
 async def resize(client: Client, name: str, resources: Mapping[str, str | None]) -> None:

@@ -113,19 +113,20 @@ def _sort(raw: Json, metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> Po
     labels = tuple(
         each for each in (metadata.get("labels") or {}).items() if each[0] not in LABELS_OF_ONE_POD
     )
-    namespace = metadata["namespace"]
+    namespace, is_ending = metadata["namespace"], metadata.get("deletionTimestamp") is not None
     if not (spec.get("affinity") or {}).get("podAntiAffinity"):
         try:
-            return _sort_without_terms(namespace, labels)
+            return _sort_without_terms(namespace, labels, is_ending=is_ending)
         except TypeError:  # no API server sends a value that is no text
-            return _sort_without_terms.__wrapped__(namespace, labels)
-    return PodSort.of(intern(name_of(namespace)), _labels(dict(labels)).items(), repelling_terms(raw))
+            return _sort_without_terms.__wrapped__(namespace, labels, is_ending=is_ending)
+    kept, repels = _labels(dict(labels)).items(), repelling_terms(raw)
+    return PodSort.of(intern(name_of(namespace)), kept, repels, is_ending=is_ending)
 
 
 @lru_cache(maxsize=4096)
-def _sort_without_terms(namespace: str, labels: tuple[tuple[str, str], ...]) -> PodSort:
+def _sort_without_terms(namespace: str, labels: tuple[tuple[str, str], ...], *, is_ending: bool) -> PodSort:
     """One value for equal labels: the pods of a template come one after the other."""
-    return PodSort.of(intern(name_of(namespace)), _labels(dict(labels)).items())
+    return PodSort.of(intern(name_of(namespace)), _labels(dict(labels)).items(), is_ending=is_ending)
 
 
 _COUNT: Final = re.compile("[0-9]{1,9}")

@@ -197,7 +197,7 @@ def _pod_set_of(value: Mapping[str, Any]) -> PodSet:
         claims=tuple(value.get("claims", ())),
         path=value.get("path", ""),
         item=value.get("item", 0),
-        spread=tuple(Spread(**each) for each in value.get("spread", ())),
+        spread=tuple(map(_spread_of, value.get("spread", ()))),
         away=tuple((label, distance) for label, distance in value.get("away", ())),
         near=tuple((label, tuple(distances)) for label, distances in value.get("near", ())),
         repels=sort.repels if sort else (),
@@ -209,19 +209,24 @@ def _pod_set_of(value: Mapping[str, Any]) -> PodSet:
 def sort_row(sort: PodSort) -> dict[str, Any]:
     """The sort of pods as JSON."""
     row: dict[str, Any] = {"namespace": sort.namespace, "labels": dict(sort.labels)}
-    return {**row, "repels": [term_row(each) for each in sort.repels]} if sort.repels else row
+    rare = {"repels": [term_row(each) for each in sort.repels], "is_ending": sort.is_ending}
+    return row | {key: value for key, value in rare.items() if value}
 
 
 def term_row(term: PodTerm) -> dict[str, Any]:
     """The term about pods as JSON."""
     namespaces = None if term.namespaces is None else sorted(term.namespaces)
-    return {"topology": term.topology, "namespaces": namespaces, "conditions": term.conditions}
+    row = {"topology": term.topology, "namespaces": namespaces, "conditions": term.conditions}
+    return row if term.selects_ending else {**row, "selects_ending": False}
 
 
 def sort_of(value: Mapping[str, Any]) -> PodSort:
     """The sort of pods that a document or a row describes."""
     return PodSort.of(
-        value["namespace"], value["labels"].items(), tuple(map(term_of, value.get("repels", ())))
+        value["namespace"],
+        value["labels"].items(),
+        tuple(map(term_of, value.get("repels", ()))),
+        is_ending=value.get("is_ending", False),
     )
 
 
@@ -232,7 +237,20 @@ def term_of(value: Mapping[str, Any]) -> PodTerm:
         value["topology"],
         None if namespaces is None else frozenset(namespaces),
         tuple(map(_label_requirement_of, value["conditions"])),
+        value.get("selects_ending", True),
     )
+
+
+def spread_row(spread: Spread) -> dict[str, Any]:
+    """The topology spread as JSON; the pods of others that are there are no part of it."""
+    names = ("topology", "most_skew", "least_domains", "ignores_requirements", "honors_taints")
+    row = {name: getattr(spread, name) for name in names}
+    return row if spread.others is None else {**row, "others": term_row(spread.others)}
+
+
+def _spread_of(value: Mapping[str, Any]) -> Spread:
+    others = value.get("others")
+    return Spread(**{**value, "others": None if others is None else term_of(others)})
 
 
 def _node_term_of(value: Mapping[str, Any]) -> NodeTerm:

@@ -47,6 +47,7 @@ from dispatcher.store.gang_rows import (
     requirements_of,
     shrinking_of,
     sort_row,
+    spread_row,
     term_row,
 )
 
@@ -349,7 +350,7 @@ def _pod_set_row(pod_set: PodSet) -> Row:
         "claims": pod_set.claims,
         "path": pod_set.path,
         "item": pod_set.item,
-        "spread": pod_set.spread,
+        "spread": [spread_row(each) for each in pod_set.spread],
         "away": pod_set.away,
         "near": pod_set.near,
         "sort": sort_row(pod_set.sort) if pod_set.sort else None,

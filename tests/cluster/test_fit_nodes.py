@@ -92,3 +92,41 @@ async def test_gang_that_repels_a_foreign_pod_on_every_node_waits_with_the_reaso
     await world.until_state("apart", "Running")
     placed = {pod.partition("/")[0]: node for pod, node in (await nodes_by_pod(world)).items()}
     assert placed == {"apart": hosts[0]}
+
+
+async def test_spread_gang_counts_the_foreign_pods_of_its_selector_and_goes_once_one_ends(
+    world: World,
+) -> None:
+    """The scheduler counts them: dispatched without them, the gang would stay pending.
+
+    The cordoned node has none of them and takes no pod, so a pod on any other node would make the skew 2.
+    """
+    await world.start_dispatcher()
+    hosts = [node["metadata"]["name"] for node in (await world.client.get("/api/v1/nodes"))["items"]]
+    closed, *others = hosts
+    for host in others:
+        foreign = manifests.pod(f"web-{host}", {"cpu": "10m"}, nodeName=host)
+        foreign["metadata"]["labels"] = {"app": "web"}
+        await world.create(foreign)
+    spread = job("spread", 1)
+    spread["spec"]["template"]["metadata"].setdefault("labels", {})["app"] = "web"
+    spread["spec"]["template"]["spec"]["topologySpreadConstraints"] = [
+        {
+            "maxSkew": 1,
+            "topologyKey": HOSTNAME,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "web"}},
+        }
+    ]
+
+    async with nodes.cordoned(world.plane.client, closed):
+        await world.create(appwrapper("spread", item(spread)))
+        waiting = (await world.until_state("spread", "Backoff"))["waiting"]
+        assert waiting["reason"] == "InsufficientResources"
+        assert f"counting pods of others that are there: {len(others)}; " in waiting["message"]
+        assert await world.names("Job") == set()
+
+        await world.delete(f"web-{others[0]}", "Pod")
+        await world.until_state("spread", "Running")
+        placed = {pod.partition("/")[0]: node for pod, node in (await nodes_by_pod(world)).items()}
+        assert placed == {"spread": others[0]}

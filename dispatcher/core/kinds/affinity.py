@@ -13,7 +13,7 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constrai
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dispatcher.api.spec_errors import quoted
@@ -442,7 +442,7 @@ class _Pods:
                 raise TemplateError(constraint.at("topologyKey").path, "must differ from those before it")
             topologies.add(spread.topology)
             if self._are_spread_by(constraint):
-                found[spread.topology] = spread
+                found[spread.topology] = replace(spread, others=self._counted_by(constraint))
         return tuple(found[topology] for topology in sorted(found))
 
     def _are_spread_by(self, constraint: Field) -> bool:
@@ -459,6 +459,18 @@ class _Pods:
         # In Kubernetes an absent selector selects no pod, an empty one every pod.
         by_labels = selector.value is not None and all(each.matches(self.labels) for each in conditions)
         return by_labels and self._share(keys)
+
+    def _counted_by(self, constraint: Field) -> PodTerm | None:
+        """The pods of others that count for a spread of these pods; None if only pods of the same object can."""
+        keys = [each.text() for each in constraint.at("matchLabelKeys").entries(MOST_CONDITIONS)]
+        if any(key not in self.labels for key in keys):
+            return None  # a label that its controller adds, with another value for each object
+        own = [LabelRequirement(key, LabelOperator.IN, (self.labels[key],)) for key in keys]
+        conditions = _distinct((*_label_conditions(constraint.at("labelSelector")), *own))
+        if any(each.key in LABELS_OF_ONE_POD for each in conditions):
+            return None
+        term = PodTerm("", frozenset({self.namespace}), conditions, selects_ending=False)
+        return next(iter(_about_others((term,), self)), None)
 
     def _are_selected_by(self, term: Field) -> bool:
         selector = term.at("labelSelector")

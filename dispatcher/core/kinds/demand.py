@@ -164,6 +164,7 @@ def _in_namespace(pod_sets: Iterable[PodSet], namespace: str) -> Iterator[PodSet
             each,
             repels=tuple(term.in_namespace(namespace) for term in each.repels),
             attracts=tuple(term.in_namespace(namespace) for term in each.attracts),
+            spread=tuple(spread.in_namespace(namespace) for spread in each.spread),
             sort=each.sort.in_namespace(namespace),
         )
 

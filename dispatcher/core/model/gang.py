@@ -24,6 +24,9 @@ class Spread:
     while there are fewer than `least_domains` (1 or more) domains. Nodes without the label take no pod. A node counts
     for its domain if its labels satisfy the requirements of the pods; with `ignores_requirements` every node counts.
     Full, cordoned and tainted nodes count, too; with `honors_taints` only usable nodes with tolerated taints do.
+
+    `others` selects the pods of others that count as well, wherever they are; None if none can. `there` is their number
+    by node, a fact of one moment that a template does not have: see `core.scheduling.pods_there`.
     Source: https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/
     """
 
@@ -32,11 +35,22 @@ class Spread:
     least_domains: int = 1
     ignores_requirements: bool = False
     honors_taints: bool = False
+    others: PodTerm | None = None
+    there: tuple[tuple[str, int], ...] = ()
+
+    def in_namespace(self, namespace: str) -> Spread:
+        """The spread of pods in that namespace, if it was read without one."""
+        return self if self.others is None else replace(self, others=self.others.in_namespace(namespace))
 
     def __str__(self) -> str:
         """The spread in words."""
         domains = f" and at least {self.least_domains} domains" if self.least_domains > 1 else ""
-        return f"spread over {self.topology} with a skew of at most {self.most_skew}{domains}"
+        there = (
+            f", counting pods of others that are there: {sum(dict(self.there).values())}"
+            if self.there
+            else ""
+        )
+        return f"spread over {self.topology} with a skew of at most {self.most_skew}{domains}{there}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +92,13 @@ class PodSet:
 
     @property
     def has_terms(self) -> bool:
-        """True if these pods require something of pods that are there."""
+        """True if these pods have required terms of affinity or anti-affinity."""
         return bool(self.repels or self.attracts)
+
+    @property
+    def depends_on_others(self) -> bool:
+        """True if pods of others that are there decide where these pods may be."""
+        return self.has_terms or any(each.others for each in self.spread)
 
     @property
     def total(self) -> Resources:

@@ -35,15 +35,19 @@ OWN_NAMESPACE: Final = ""
 class PodTerm:
     """A required term about other pods: their domain is that of `topology`, a label of nodes.
 
-    It selects the pods in `namespaces` (None: in every namespace) with labels that satisfy all `conditions`.
+    It selects the pods in `namespaces` (None: in every namespace) with labels that satisfy all `conditions`. Terms of
+    affinity also select pods that are being deleted, `selects_ending`; those of a topology spread do not.
     """
 
     topology: str
     namespaces: frozenset[str] | None
     conditions: tuple[LabelRequirement, ...] = ()
+    selects_ending: bool = True
 
     def selects(self, sort: PodSort) -> bool:
         """True if it selects pods of this sort."""
+        if sort.is_ending and not self.selects_ending:
+            return False
         if self.namespaces is not None and sort.namespace not in self.namespaces:
             return False
         labels = dict(sort.labels)
@@ -68,27 +72,36 @@ class PodTerm:
 class PodSort:
     """The facts of a pod that terms about pods depend on: `repels` are its own terms of required anti-affinity.
 
-    `labels` are sorted. Equal sorts from `of` are one object, because many pods are of one sort.
+    `labels` are sorted. A pod `is_ending` once its deletion was requested. Equal sorts from `of` are one object: many
+    pods are of one sort.
     """
 
     namespace: str
     labels: tuple[Item, ...] = ()
     repels: tuple[PodTerm, ...] = ()
+    is_ending: bool = False
 
     @classmethod
-    def of(cls, namespace: str, labels: Iterable[Item], repels: tuple[PodTerm, ...] = ()) -> PodSort:
+    def of(
+        cls,
+        namespace: str,
+        labels: Iterable[Item],
+        repels: tuple[PodTerm, ...] = (),
+        *,
+        is_ending: bool = False,
+    ) -> PodSort:
         """The sort of pods with these labels; those of one pod alone are left out."""
         kept = tuple(sorted(each for each in labels if each[0] not in LABELS_OF_ONE_POD))
-        return cls(namespace, kept, repels).shared()
+        return cls(namespace, kept, repels, is_ending).shared()
 
     def shared(self) -> PodSort:
         """The one object for this sort."""
-        return _SORTS.setdefault((self.namespace, self.labels, self.repels), self)
+        return _SORTS.setdefault((self.namespace, self.labels, self.repels, self.is_ending), self)
 
     def in_namespace(self, namespace: str) -> PodSort:
         """The sort in that namespace, if it was read without one."""
         repels = tuple(each.in_namespace(namespace) for each in self.repels)
-        return PodSort(self.namespace or namespace, self.labels, repels).shared()
+        return PodSort(self.namespace or namespace, self.labels, repels, self.is_ending).shared()
 
 
 _SORTS: Final = WeakValueDictionary[object, PodSort]()

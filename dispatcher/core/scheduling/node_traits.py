@@ -121,7 +121,7 @@ class Traits:
 
     def spread_domains(self, pod_set: PodSet) -> tuple[Domains, ...]:
         """The domains of each spread of a pod set; a node that lacks the label of one of them counts for none."""
-        if pod_set.nodes.beside:  # kube-scheduler does not ask other pods whether a domain counts
+        if pod_set.depends_on_others:  # kube-scheduler does not ask other pods whether a domain counts
             pod_set = _alone(pod_set)
         key = pod_set.constraint, pod_set.spread
         known = self._spread.get(key)
@@ -304,8 +304,9 @@ def _why_excluded(pod_set: PodSet, taints: tuple[Taint, ...]) -> str:
 
 
 def _alone(pod_set: PodSet) -> PodSet:
-    """The pod set without the conditions by pods that are there."""
-    return replace(pod_set, nodes=replace(pod_set.nodes, beside=()))
+    """The pod set without the conditions by pods that are there, and without their number."""
+    spread = tuple(replace(each, there=()) for each in pod_set.spread)
+    return replace(pod_set, nodes=replace(pod_set.nodes, beside=()), spread=spread)
 
 
 def _name_of(node: Node | None) -> str:

@@ -131,7 +131,7 @@ class PendingQueue:
         self._forget(record.uid)
         self._records[record.uid] = self._inbox[record.uid] = record
         self._requirements.add(record.requirements)
-        if any(each.has_terms for each in record.gang.pod_sets):
+        if any(each.depends_on_others for each in record.gang.pod_sets):
             self._note_terms(record.uid, record.gang)
         elif record.uid in self._with_terms:
             self._note_terms(record.uid, None)

@@ -1,11 +1,12 @@
 """The pods that are there, as far as required terms about pods concern them, and the domains that these terms close.
 
-kube-scheduler places a pod by three rules about the pods on nodes, which include pods that are being deleted:
+kube-scheduler places a pod by four rules about the pods on nodes, which include pods that are being deleted:
 
 1. Affinity: its domain has a pod that all of its terms select. If no pod anywhere is selected, and the pod selects
    itself, any domain does.
 2. Anti-affinity: its domain has no pod that one of its terms selects.
 3. Symmetry: its domain has no pod with a term of anti-affinity that selects it.
+4. Topology spread: the pods that its constraint selects count for the skew, but those that are being deleted.
 
 The rules among the pods of one gang are those of `core.scheduling.placement`. This module is about all other pods: of
 other AppWrappers, bound or with a place that they hold, and of none.
@@ -20,9 +21,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from operator import is_
 from typing import Final
 
-from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.gang import Gang, PodSet, Spread
 from dispatcher.core.model.nodes import Beside, WhyBeside
 from dispatcher.core.model.pod_terms import NO_TERMS, Item, PodSort, PodTerm, TermIndex
 from dispatcher.core.scheduling.node_traits import Traits
@@ -55,6 +57,7 @@ class FollowedTerms:
             selecting.update(map(_selection, each.repels))
             if each.attracts:
                 selecting.add(_attraction(each.attracts))
+            selecting.update(spread.others for spread in each.spread if spread.others is not None)
         return cls(TermIndex(selecting), TermIndex(repelling)) if selecting else FOLLOWS_NONE
 
     def __bool__(self) -> bool:
@@ -155,10 +158,22 @@ class PodsThere:
 
         If these are the pods that last while all others end, `lasts`, others may still come that its affinity requires.
         """
-        found = [tuple(self._conditions(each, gang, traits, lasts=lasts)) for each in gang.pod_sets]
-        if not any(found):
-            return gang
-        return replace(gang, pod_sets=tuple(map(_with, gang.pod_sets, found)))
+        found = tuple(
+            _with(each, tuple(self._conditions(each, gang, traits, lasts=lasts)), self._spread(each))
+            for each in gang.pod_sets
+        )
+        return gang if all(map(is_, found, gang.pod_sets)) else replace(gang, pod_sets=found)
+
+    def _spread(self, pods: PodSet) -> tuple[Spread, ...]:
+        """The spreads with the pods by node that count for them; those of the pod set itself if there are none."""
+        if not any(each.others in self._selected for each in pods.spread):
+            return pods.spread
+        return tuple(
+            replace(each, there=tuple(self._selected[each.others].items()))
+            if each.others in self._selected
+            else each
+            for each in pods.spread
+        )
 
     def _conditions(self, pods: PodSet, gang: Gang, traits: Traits, *, lasts: bool) -> Iterator[Beside]:
         closed: dict[tuple[str, WhyBeside], frozenset[str]] = {}
@@ -227,11 +242,11 @@ def _extend(
     closed[key] = domains if not before else before | domains
 
 
-def _with(pods: PodSet, conditions: tuple[Beside, ...]) -> PodSet:
-    if not conditions:
+def _with(pods: PodSet, conditions: tuple[Beside, ...], spread: tuple[Spread, ...]) -> PodSet:
+    if not conditions and spread is pods.spread:
         return pods
     beside = tuple(dict.fromkeys((*pods.nodes.beside, *conditions)))
-    return replace(pods, nodes=replace(pods.nodes, beside=beside))
+    return replace(pods, nodes=replace(pods.nodes, beside=beside), spread=spread)
 
 
 @dataclass(slots=True)

@@ -6,7 +6,8 @@ result is exact. Spreads whose domains are nested, such as zones and their hosts
 contradict, a level is lowered. If domains cross each other, pods are placed one by one. With several spreads a
 placement may be missed; every result holds.
 
-The pods of a set that have a node already (`present`) count, and do not move. As in kube-scheduler, a domain that has
+The pods of a set that have a node already (`present`) count, and do not move; so do the pods of others that the spread
+selects. As in kube-scheduler, a domain that has
 too many of them takes no more, and keeps no pod from other domains.
 
 Arrays have one entry for each node or for each domain. Growth: O(nodes) for each spread and each lowered level.
@@ -121,8 +122,9 @@ class Spreading:
     def of(cls, pod_set: PodSet, traits: Traits, present: Amounts | None = None) -> Self:
         """The rules of a pod set of which each node has `present` pods."""
         domains = traits.spread_domains(pod_set)
-        there = np.zeros(len(traits.nodes), np.int64) if present is None else present
-        return cls(pod_set, domains, tuple(_in_domains(each, there) for each in domains))
+        own = np.zeros(len(traits.nodes), np.int64) if present is None else present
+        counted = (own + _on_nodes(each.there, traits) if each.there else own for each in pod_set.spread)
+        return cls(pod_set, domains, tuple(map(_in_domains, domains, counted)))
 
     @property
     def usable(self) -> Mask:
@@ -169,6 +171,16 @@ class Spreading:
         pods = np.zeros_like(fitting)
         pods[nodes] = taken
         return pods
+
+
+def _on_nodes(pods: Sequence[tuple[str, int]], traits: Traits) -> Amounts:
+    """The pods of each node, of those by its name."""
+    amounts = np.zeros(len(traits.nodes), np.int64)
+    for name, number in pods:
+        row = traits.rows.get(name)
+        if row is not None:
+            amounts[row] = number
+    return amounts
 
 
 def _highest(present: Amounts, capacity: Amounts, count: int) -> int:

@@ -31,16 +31,6 @@ def raycluster(name: str, workers: int, cpu: str) -> Json:
 
 
 @asynccontextmanager
-async def cordoned(world: World, name: str) -> AsyncIterator[None]:
-    """Nothing new may be scheduled on a node for a while."""
-    await nodes.cordon(world.plane.client, name)
-    try:
-        yield
-    finally:
-        await nodes.uncordon(world.plane.client, name)
-
-
-@asynccontextmanager
 async def tainted_node(world: World) -> AsyncIterator[None]:
     """One more node, of 4 cpu, for those who tolerate its taint."""
     await nodes.add(world.plane.client, Shape(cpu="4", memory="8Gi", taints=[NO_ENTRY]), [TAINTED_NODE])
@@ -67,7 +57,7 @@ async def test_demand_of_every_pod_is_derived_where_none_is_declared(suite: Suit
 
 
 async def test_cordoned_node_is_not_counted_until_it_is_back(suite: Suite) -> None:
-    async with cordoned(suite.world, "node-1"):
+    async with nodes.cordoned(suite.world.plane.client, "node-1"):
         await suite.apply(two_deployed("two-nodes", "550m"))
         status = await suite.stays_without_pods("two-nodes")
 

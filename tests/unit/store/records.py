@@ -46,18 +46,22 @@ node_requirements = st.builds(
     st.lists(st.tuples(texts, texts), max_size=2).map(tuple),
     st.lists(st.builds(NodeTerm, conditions_on_nodes, conditions_on_nodes), max_size=2).map(tuple),
 )
-spreads = st.builds(Spread, texts, small, small, st.booleans(), st.booleans())
 pod_terms = st.builds(
     PodTerm,
     texts,
     st.none() | st.frozensets(texts, max_size=2),
     st.lists(label_requirements, max_size=2).map(tuple),
+    st.booleans(),
 )
+spreads = st.builds(Spread, texts, small, small, st.booleans(), st.booleans(), st.none() | pod_terms)
 pod_sorts = st.builds(
-    lambda namespace, labels, repels: PodSort.of(namespace, labels.items(), repels),
+    lambda namespace, labels, repels, is_ending: PodSort.of(
+        namespace, labels.items(), repels, is_ending=is_ending
+    ),
     texts,
     st.dictionaries(texts, texts, max_size=2),
     st.lists(pod_terms, max_size=2).map(tuple),
+    st.booleans(),
 )
 _pod_sets = st.builds(
     PodSet,

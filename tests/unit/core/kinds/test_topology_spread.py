@@ -12,10 +12,20 @@ from dispatcher.core.kinds.fields import ConstraintError
 from dispatcher.core.kinds.podsets import pods_of
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.gang import PodSet, Spread
-from dispatcher.core.model.nodes import HOSTNAME, NodeRequirements
+from dispatcher.core.model.nodes import HOSTNAME, LabelOperator, LabelRequirement, NodeRequirements
+from dispatcher.core.model.pod_terms import PodTerm
 
 ZONE = "topology.kubernetes.io/zone"
 OWN = {"app": "train", "role": "worker"}
+
+
+def others(namespace: str = "", **labels: str) -> PodTerm:
+    """The pods of others that count for a spread."""
+    conditions = tuple(LabelRequirement(key, LabelOperator.IN, (value,)) for key, value in labels.items())
+    return PodTerm("", frozenset({namespace}), conditions, selects_ending=False)
+
+
+TRAIN = others(app="train")
 
 
 def constraint(topology: object = ZONE, skew: object = 1, **fields: object) -> dict[str, object]:
@@ -44,16 +54,16 @@ def pod_set(wrapped: Mapping[str, Any]) -> PodSet:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        pytest.param({}, Spread(ZONE), id="defaults"),
-        pytest.param({"maxSkew": 3, "minDomains": 2}, Spread(ZONE, 3, 2), id="numbers"),
+        pytest.param({}, Spread(ZONE, others=TRAIN), id="defaults"),
+        pytest.param({"maxSkew": 3, "minDomains": 2}, Spread(ZONE, 3, 2, others=TRAIN), id="numbers"),
         pytest.param(
             {"nodeAffinityPolicy": "Ignore", "nodeTaintsPolicy": "Honor"},
-            Spread(ZONE, ignores_requirements=True, honors_taints=True),
+            Spread(ZONE, ignores_requirements=True, honors_taints=True, others=TRAIN),
             id="policies",
         ),
         pytest.param(
             {"nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Ignore", "minDomains": 1},
-            Spread(ZONE),
+            Spread(ZONE, others=TRAIN),
             id="defaults-that-are-written",
         ),
         pytest.param({"whenUnsatisfiable": "ScheduleAnyway"}, None, id="preferred"),
@@ -62,13 +72,17 @@ def pod_set(wrapped: Mapping[str, Any]) -> PodSet:
             None,
             id="preferred-is-not-read",
         ),
-        pytest.param({"labelSelector": {}}, Spread(ZONE), id="empty-selector-selects-all"),
+        pytest.param({"labelSelector": {}}, Spread(ZONE, others=others()), id="empty-selector-selects-all"),
         pytest.param({"labelSelector": None}, None, id="no-selector-selects-none"),
         pytest.param({"labelSelector": {"matchLabels": {"app": "serve"}}}, None, id="other-pods"),
         pytest.param(
             {"labelSelector": {"matchLabels": {"job-name": "x"}}}, Spread(ZONE), id="label-of-the-controller"
         ),
-        pytest.param({"matchLabelKeys": ["role"]}, Spread(ZONE), id="same-value-of-a-label"),
+        pytest.param(
+            {"matchLabelKeys": ["role"]},
+            Spread(ZONE, others=others(app="train", role="worker")),
+            id="same-value-of-a-label",
+        ),
         pytest.param({"matchLabelKeys": ["pod-template-hash"]}, Spread(ZONE), id="same-template"),
         pytest.param({"matchLabelKeys": ["index"]}, None, id="label-that-may-differ-from-pod-to-pod"),
     ],
@@ -87,14 +101,14 @@ def test_template_without_constraints_is_not_spread() -> None:
 def test_order_makes_no_other_gang() -> None:
     both = constraint(HOSTNAME, 2), constraint(ZONE)
     assert pod_set(job(*both)) == pod_set(job(*reversed(both)))
-    assert pod_set(job(*both)).spread == (Spread(HOSTNAME, 2), Spread(ZONE))
+    assert pod_set(job(*both)).spread == (Spread(HOSTNAME, 2, others=TRAIN), Spread(ZONE, others=TRAIN))
 
 
 def test_spread_goes_with_affinity_and_selector() -> None:
     repel = {"topologyKey": HOSTNAME, "labelSelector": {}}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [repel]}}
     found = pod_set(job(constraint(), affinity=affinity, nodeSelector={"gpu": "a100"}))
-    expected = (Spread(ZONE),), (HOSTNAME,), NodeRequirements((("gpu", "a100"),))
+    expected = (Spread(ZONE, others=TRAIN),), (HOSTNAME,), NodeRequirements((("gpu", "a100"),))
     assert (found.spread, found.apart, found.nodes) == expected
 
 
@@ -181,7 +195,7 @@ def test_malformed_constraint_is_refused_by_field(written: object, path: str, pr
 def test_one_topology_has_one_required_constraint() -> None:
     other_pods = constraint(labelSelector={"matchLabels": {"app": "serve"}})
     assert pod_set(job(constraint(), constraint(whenUnsatisfiable="ScheduleAnyway"))).spread == (
-        Spread(ZONE),
+        Spread(ZONE, others=TRAIN),
     )
     with pytest.raises(ConstraintError) as raised:
         pod_set(job(other_pods, constraint()))

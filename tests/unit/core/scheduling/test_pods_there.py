@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 
 from dispatcher.controller.scheduling.scheduler import change_of
-from dispatcher.core.model.gang import Assignment, Gang, PodSet
+from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
 from dispatcher.core.model.nodes import HOSTNAME, LabelOperator, LabelRequirement, Node, NodeRequirements
 from dispatcher.core.model.pod_terms import PodSort, PodTerm
 from dispatcher.core.model.resources import Resources
@@ -58,17 +58,28 @@ def ledger_of(*pods: tuple[str, PodSort], never_end: bool = False) -> CapacityLe
     return ledger
 
 
-def nodes_for(asked: Gang, ledger: CapacityLedger) -> set[str]:
-    """The nodes that take a pod of the gang: each is asked for alone, by a node selector."""
+def nodes_for(asked: Gang, ledger: CapacityLedger, *, ignores_requirements: bool = False) -> set[str]:
+    """The nodes that take the pods of the gang: each is asked for alone, by a node selector.
+
+    With `ignores_requirements` the domains of all nodes count for its spread, as without the selector.
+    """
     ledger.follow(FollowedTerms.of(asked.pod_sets))
     found, snapshot = set[str](), ledger.snapshot()
     for name in ZONES:
         nodes = NodeRequirements(((HOSTNAME, name),))
-        there = replace(asked, pod_sets=tuple(replace(each, nodes=nodes) for each in asked.pod_sets))
+        pod_sets = tuple(
+            replace(each, nodes=nodes, spread=_ignoring(each.spread) if ignores_requirements else each.spread)
+            for each in asked.pod_sets
+        )
+        there = replace(asked, pod_sets=pod_sets)
         placed = fit(there, snapshot)
         assert isinstance(placed, Assignment) == fits(there, snapshot)
         found |= placed.nodes if isinstance(placed, Assignment) else set()
     return found
+
+
+def _ignoring(spread: tuple[Spread, ...]) -> tuple[Spread, ...]:
+    return tuple(replace(each, ignores_requirements=True) for each in spread)
 
 
 WEB, DB = sort(app="web"), sort(app="db")
@@ -144,6 +155,56 @@ def test_gang_goes_to_the_nodes_that_kube_scheduler_allows(
     asked: Gang, pods: list[tuple[str, PodSort]], nodes: set[str]
 ) -> None:
     assert nodes_for(asked, ledger_of(*pods)) == nodes
+
+
+def spread_gang(pods: int = 1, topology: str = ZONE, most_skew: int = 1, least_domains: int = 1) -> Gang:
+    """Pods of the sort WEB, spread with the pods of others of that sort."""
+    others = replace(term("", app="web"), selects_ending=False)
+    spread = Spread(topology, most_skew, least_domains, others=others)
+    pod_set = PodSet(pods, CPU, spread=(spread,), sort=WEB)
+    return Gang(pod_set.total, pods, (pod_set,))
+
+
+ENDING = replace(WEB, is_ending=True).shared()
+
+
+@pytest.mark.parametrize(
+    ("asked", "pods", "nodes"),
+    [
+        pytest.param(spread_gang(), [], {"a1", "a2", "b1"}, id="nobody-there"),
+        pytest.param(spread_gang(), [("a2", WEB)], {"b1"}, id="one-more-in-a-zone"),
+        pytest.param(spread_gang(most_skew=2), [("a2", WEB)], {"a1", "a2", "b1"}, id="skew-of-two"),
+        pytest.param(spread_gang(), [("a1", WEB), ("b1", WEB)], {"a1", "a2", "b1"}, id="as-many-in-each"),
+        pytest.param(spread_gang(), [("a1", WEB), ("bare", WEB)], {"b1"}, id="pod-without-domain"),
+        pytest.param(spread_gang(), [("a1", DB)], {"a1", "a2", "b1"}, id="other-labels"),
+        pytest.param(
+            spread_gang(), [("a1", sort(namespace="other", app="web"))], {"a1", "a2", "b1"}, id="namespace"
+        ),
+        pytest.param(spread_gang(), [("a1", ENDING)], {"a1", "a2", "b1"}, id="pod-that-is-being-deleted"),
+        pytest.param(spread_gang(2), [("a1", WEB), ("a2", WEB)], {"b1"}, id="both-fill-the-other-zone"),
+        pytest.param(spread_gang(topology=HOSTNAME), [("a1", WEB)], ALL - {"a1"}, id="by-host"),
+        pytest.param(spread_gang(least_domains=3), [("a1", WEB)], {"b1"}, id="too-few-domains"),
+    ],
+)
+def test_spread_counts_the_pods_of_others(
+    asked: Gang, pods: list[tuple[str, PodSort]], nodes: set[str]
+) -> None:
+    """As kube-scheduler does: https://github.com/kubernetes/kubernetes/blob/master/pkg/scheduler/framework/plugins/podtopologyspread/filtering.go."""
+    assert nodes_for(asked, ledger_of(*pods), ignores_requirements=True) == nodes
+
+
+def test_places_of_a_gang_count_for_the_spread_of_the_next_one() -> None:
+    ledger, asked = ledger_of(), spread_gang()
+    ledger.follow(FollowedTerms.of(asked.pod_sets))
+    snapshot, zones = ledger.snapshot(), []
+    for number in range(4):
+        placed = fit(asked, snapshot)
+        assert isinstance(placed, Assignment)
+        (node,) = placed.nodes
+        zones.append(ZONES[node])
+        ledger.reserve(f"gang-{number}", asked, placed)
+        snapshot = ledger.snapshot()
+    assert sorted(map(str, zones)) == ["a", "a", "b", "b"]
 
 
 @pytest.mark.parametrize("follows_first", [True, False])
