@@ -330,6 +330,13 @@ class State:
             index = FIRST_NODE + len(self.added)
             self.added.append(index)
             await nodes.add(self.world.plane.client, shape_of(has), [index])
+        await self.world.until(self._nodes_are_usable, "the control plane trusts the nodes")
+
+    async def _nodes_are_usable(self) -> bool:
+        """A new node has a taint until its controller has seen it; nodes that lose it one by one come one by one."""
+        listed = await asyncio.to_thread(self.world.plane.client.get, nodes.NODES)
+        usable = {each["metadata"]["name"] for each in listed["items"] if nodes.is_usable(each)}
+        return usable >= {nodes.name_of(index) for index in self.added}
 
     async def _is_dispatched(self, name: str) -> bool:
         return await self._decided(name) in DISPATCHED
