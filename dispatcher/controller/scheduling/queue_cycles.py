@@ -54,14 +54,24 @@ class QueueCycles:
     def plan_in_steps(
         self, rules: QueueRules, snapshots: Mapping[str, ClusterSnapshot], now: datetime
     ) -> Steps[QueuePlan]:
-        """The news of one cycle, which decides on the queue of this moment."""
-        return self._plan(self._cache.pending_queue.changes_for(self, now), rules, snapshots, now)
+        """The news of one cycle, which decides on the queue of this moment.
+
+        To be called, and its first step run, at the moment of the snapshots: of a surplus pod that is gone, but not
+        from the snapshot, the room would not be free later, and the whole gang would be preempted for it.
+        """
+        changes, surplus = self._cache.pending_queue.changes_for(self, now), self._cache.surplus()
+        return self._plan(changes, surplus, rules, snapshots, now)
 
     def _plan(
-        self, changes: Changes, rules: QueueRules, snapshots: Mapping[str, ClusterSnapshot], now: datetime
+        self,
+        changes: Changes,
+        surplus: Mapping[str, Surplus],
+        rules: QueueRules,
+        snapshots: Mapping[str, ClusterSnapshot],
+        now: datetime,
     ) -> Steps[QueuePlan]:
         yield from self._update_active(snapshots)
-        active = self._with_surplus()
+        active = self._with_surplus(surplus)
         news = yield from self._planner.news_in_steps(changes, rules, active, snapshots, now)
         return QueuePlan(
             tuple(each for each in news if isinstance(each, Preempting | Drained)),
@@ -73,9 +83,8 @@ class QueueCycles:
         yield from self._update_active(snapshots)
         return self._active
 
-    def _with_surplus(self) -> Sequence[ActiveGang]:
+    def _with_surplus(self, surplus: Mapping[str, Surplus]) -> Sequence[ActiveGang]:
         """The active gangs, those with surplus pods in parts; the same object as long as nothing of it changes."""
-        surplus = self._cache.surplus()
         gangs, known, found = self._in_parts
         if gangs is not self._active or known != surplus:
             found = in_parts(self._active, surplus)

@@ -6,14 +6,18 @@ from dataclasses import replace
 
 import pytest
 
+from dispatcher.controller.scheduling.queue_cycles import QueueCycles
+from dispatcher.core.model import incremental
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Elastic, Queue, Quota
 from dispatcher.core.scheduling.capacity import Gate, Pod, PodPhase
+from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.probes import Metrics
 from tests.builders import at
-from tests.unit.controller.test_scheduler import dispatch_of
-from tests.unit.controller.test_scheduler_queues import START, is_woken, put, scheduler_of
+from tests.unit.controller.test_scheduler import HubAlone, dispatch_of
+from tests.unit.controller.test_scheduler_queues import START, TEAMS, is_woken, put, scheduler_of
 from tests.unit.controller.world import World
 
 CPU = Resources({"cpu": 1000})
@@ -178,3 +182,35 @@ async def test_internal_error_about_growth_delays_no_gang(
     await scheduler._cycle_safely()  # noqa: SLF001  # as its loop does
     assert world.record(waits.uid).phase is Phase.DISPATCHING
     assert not is_woken(scheduler)
+
+
+async def test_surplus_pod_that_goes_while_a_cycle_is_planned_costs_the_gang_nothing(world: World) -> None:
+    """A plan pauses while other tasks run. With later news than its snapshots, it would count the pod's room twice."""
+    record = ray(world, 3, "b")
+    ask(world, record, 1)
+    scheduler = scheduler_of(world)
+    await scheduler.cycle()
+    admitted = Gate("default", "ray-1", f"{at(START):%Y-%m-%dT%H:%M:%SZ}")
+    world.ledger.set_pod(
+        Pod(
+            "ray-1",
+            CPU,
+            "n1",
+            PodPhase.RUNNING,
+            owner=record.uid,
+            can_be_gated=True,
+            template="0.w",
+            admitted_as=admitted,
+        )
+    )
+    put(world, "owner", 5, "a")
+    await scheduler.cycle()
+    attempt = world.record(record.uid).attempt
+    assert attempt is not None
+    assert attempt.shrinking is not None
+
+    snapshots = HubAlone(world.cluster).snapshots(())
+    steps = QueueCycles(world.cache).plan_in_steps(QueueRules(Forest.of(TEAMS)), snapshots, at(START))
+    next(steps)
+    world.ledger.remove_pod("ray-1")
+    assert incremental.run(steps).groups == ()
