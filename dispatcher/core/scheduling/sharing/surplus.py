@@ -90,6 +90,8 @@ class _Rest:
         if _shrinking(self._record) is None:
             return None
         charge = self._charge_freed(self._record.allowed)
+        self._taken = self._record.allowed.highest(self._admitted)
+        self.held = self._record.placed_gang.demand.highest(self._taken)
         return Part(charge, NOTHING, "gone") if charge else None
 
     def _charge_freed(self, held: Resources) -> Resources:

@@ -222,6 +222,12 @@ def test_given_up_pods_that_are_gone_leave_until_the_gang_is_charged_anew() -> N
         assert [(each.uid, each.charge) for each in parts if each.is_leaving] == [("ray/gone", gpus(1))]
         assert sum_of(each.charge for each in parts) == gang.charge
     assert not parts[0].demand
+    left = [(each.uid, each.charge, each.part.held) for each in parts[1:] if each.part]
+    assert left == [
+        ("ray/ray/1/1", gpus(1), gpus(1)),
+        ("ray/ray/2/0", gpus(1), gpus(1)),
+        ("ray", gpus(2), gpus(2)),
+    ]
 
 
 def test_declared_demand_beyond_the_pods_is_not_freed_by_surplus() -> None:
