@@ -36,7 +36,10 @@ _log = log.get("election")
 
 
 class WriteFence:
-    """Whether a write may go to an API server now: only well within the lease."""
+    """Whether a write may go to an API server now: only well within the lease.
+
+    One kind of write may outlast it: the status of an AppWrapper that is too large, at the version it had here.
+    """
 
     def __init__(self, write_timeout: float, monotonic: Callable[[], float]) -> None:
         self._write_timeout = write_timeout

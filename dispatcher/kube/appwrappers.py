@@ -31,6 +31,8 @@ from dispatcher.kube.discovery import Discovery, Kind
 from dispatcher.kube.envelope import Unread
 
 NO_ANNOTATIONS: Final = FaultTolerance()
+LARGE_WRITE_SECONDS: Final = 30.0
+"""The timeout of a status whose AppWrapper is too large to be read: the API server parses all of it several times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,8 @@ class AppWrappers:
         """Replace the status of this uid, never of a successor of the same name; return the new resource version.
 
         The first operation of the JSON patch tests the uid; `Invalid` is raised if the test fails. With `only_at`, the
-        resource version that the AppWrapper must still have, `Conflict` is raised if it has another one.
+        resource version that the AppWrapper must still have, `Conflict` is raised if it has another one. Only such a
+        write may outlast the leader's lease, and only that of an AppWrapper that is too large does.
         """
         patch: list[Json] = [
             {"op": "test", "path": "/metadata/uid", "value": view.uid},
@@ -160,7 +163,8 @@ class AppWrappers:
         if only_at is not None:
             patch.append({"op": "add", "path": "/metadata/resourceVersion", "value": only_at})
         path = (await self._kind()).path(view.namespace, view.name)
-        written = await self._client.patch(f"{path}/status", patch, accept=METADATA)
+        seconds = LARGE_WRITE_SECONDS if view.excess and only_at is not None else None
+        written = await self._client.patch(f"{path}/status", patch, accept=METADATA, timeout=seconds)
         return str(written["metadata"]["resourceVersion"])
 
     async def add_finalizer(self, view: AppWrapperView) -> bool:

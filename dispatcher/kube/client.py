@@ -215,14 +215,22 @@ class ClusterClient:
         )
 
     async def patch(
-        self, path: str, body: Json | list[Json], content_type: str = JSON_PATCH, *, accept: str = JSON
+        self,
+        path: str,
+        body: Json | list[Json],
+        content_type: str = JSON_PATCH,
+        *,
+        accept: str = JSON,
+        timeout: float | None = None,
     ) -> Json:
         """PATCH, by default a JSON patch; raises `Invalid` if a `test` in it fails.
 
-        For an object that may be large, accept its metadata only: an answer that is too large is an error.
+        For an object that may be large, accept its metadata only: an answer that is too large is an error. A `timeout`
+        in seconds replaces that of writes, for a patch that changes nothing any more once another leader has written.
         """
+        seconds = self._write_timeout if timeout is None else max(timeout, self._write_timeout)
         return await self._call(
-            "PATCH", path, body=body, content_type=content_type, timeout=self._write_timeout, accept=accept
+            "PATCH", path, body=body, content_type=content_type, timeout=seconds, accept=accept
         )
 
     async def replace(self, path: str, body: Json) -> Json:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import yaml
 
 from dispatcher import errors
-from dispatcher.kube.client import MERGE_PATCH, ClusterClient
+from dispatcher.kube.client import JSON, MERGE_PATCH, METADATA_LIST, ClusterClient
 from dispatcher.store.database import Database
 from testbed.forkserver import ForkServer
 from testbed.plane import Plane
@@ -170,11 +170,11 @@ class World:
         except errors.NotFound:
             return None
 
-    async def every(self, kind: str) -> list[Json]:
+    async def every(self, kind: str, accept: str = JSON) -> list[Json]:
         """Every object of a kind in our namespace; a server that was only just started asks for a little patience."""
         while True:
             try:
-                return (await self.client.get(self.path(kind))).get("items") or []
+                return (await self.client.get(self.path(kind), accept=accept)).get("items") or []
             except errors.Throttled as error:
                 await asyncio.sleep(error.retry_after)
 
@@ -295,7 +295,7 @@ class World:
         every kind of the API is searched for objects in it.
         """
         for kind in CLEANED_UP:
-            for found in await self.every(kind):
+            for found in await self.every(kind, METADATA_LIST):
                 with suppress(errors.NotFound, errors.Conflict):  # its owner went first
                     metadata = found["metadata"]
                     await self.client.delete(self.path(kind, metadata["name"]), metadata["uid"])

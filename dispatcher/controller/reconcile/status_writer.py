@@ -6,7 +6,8 @@ alone are written at most once a second. The writer compares with the status tha
 nothing; until the watch shows the last written status, it compares with that one.
 
 The API server needs seconds to write the status of an AppWrapper that is too large to be read. These writes wait for
-each other, and have a lane of the work queue of their own (`controller.reconcile.reconciler.lane_of`).
+each other, and have a lane of the work queue of their own (`controller.reconcile.reconciler.lane_of`). They have more
+time, and are refused once the AppWrapper has changed: one may still be on its way when another leader writes.
 
 A write replaces the whole status, but never changes the conditions of other clients. If there are any, or if approvals
 are expected, the write is refused when the status has changed since the watch showed it. It follows once the watch
@@ -94,8 +95,7 @@ class StatusWriter:
             await self.report(uid, is_ending=is_ending)
         except errors.ClusterError as error:
             _log.warning("report_failed", uid=uid, error=str(error))
-            view = self._informer.view(uid)
-            self._queue.add_later(uid, LARGE_RETRY_SECONDS if view and view.excess else RETRY_SECONDS)
+            self._queue.add_later(uid, _pause(self._informer.view(uid)))
 
     async def report(self, uid: str, *, is_ending: bool = False) -> None:
         """Write the status of one AppWrapper, if it differs. Raises `ClusterError`.
@@ -190,9 +190,7 @@ class StatusWriter:
         except errors.NotFound:
             return  # it was deleted meanwhile; its deletion is on the way to us
         except errors.Conflict:
-            self._queue.add_later(
-                view.uid, RETRY_SECONDS
-            )  # if the event of the other change has come already
+            self._queue.add_later(view.uid, _pause(view))  # if the event of the other change has come already
             return
         except errors.Invalid as error:
             # Most likely another AppWrapper has the name now; the test of the uid has protected it.
@@ -201,12 +199,21 @@ class StatusWriter:
         self._written[view.uid] = _Written(status, int(version), self._monotonic())
 
     def _guard(self, view: AppWrapperView) -> str | None:
-        """The resource version that a write may replace; None for any, where no other client writes conditions."""
+        """The resource version that a write may replace.
+
+        None for any, where no other client writes conditions and the write ends before the lease does.
+        """
         ahead, record = self._ahead(view), self._cache.get(view.uid)
         expects = view.approvals or (record is not None and self._names_approvals(record.leaves))
-        if not expects and not conditions_of_others(view.status if ahead is None else ahead.status):
+        may_replace_any = not expects and not view.excess
+        if may_replace_any and not conditions_of_others(view.status if ahead is None else ahead.status):
             return None
         return view.resource_version if ahead is None else str(ahead.resource_version)
+
+
+def _pause(view: AppWrapperView | None) -> float:
+    """Seconds until a status that could not be written is tried again."""
+    return LARGE_RETRY_SECONDS if view and view.excess else RETRY_SECONDS
 
 
 def _without_counts(status: Status) -> Status:

@@ -113,6 +113,17 @@ async def test_conditions_of_others_stay_and_a_write_replaces_only_what_was_seen
     }
 
 
+async def test_status_of_one_that_is_too_large_replaces_only_what_was_seen(world: World) -> None:
+    """It may outlast the lease, so that another leader has written meanwhile; and a try costs the API server much."""
+    world.show(make_appwrapper(spec={"a": "x" * 300_000}, resourceVersion="7"))
+    world.server.on("PATCH", f"{APPWRAPPERS}/aw/status", refusal(409, "Conflict"))
+    await report(world, make_record(Phase.FAILED))
+    assert world.server.requests("PATCH")[-1].body[-1]["value"] == "7"
+    await world.forget_wakes()
+    assert not await world.is_woken_within(59)
+    assert await world.is_woken_within(2)
+
+
 async def test_write_over_a_later_change_of_others_is_tried_again(world: World) -> None:
     world.show(make_appwrapper(status={"conditions": [APPROVED]}, resourceVersion="7"))
     world.server.on("PATCH", f"{APPWRAPPERS}/aw/status", refusal(409, "Conflict"))

@@ -18,6 +18,7 @@ from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
 from tests.builders import make_appwrapper
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal, text
+from tests.unit.virtual_time import monotonic
 
 GROUP = "/apis/mcad.ibm.com/v1beta1"
 OBJECT = f"{GROUP}/namespaces/default/mcadappwrappers/aw"
@@ -167,6 +168,28 @@ async def test_status_is_written_at_one_resource_version_if_asked(
         await appwrappers.write_status(decode(make_appwrapper(group="mcad.ibm.com")), {}, only_at="16")
     (patch,) = server.requests("PATCH")
     assert patch.body[-1] == {"op": "add", "path": "/metadata/resourceVersion", "value": "16"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "only_at", "seconds"),
+    [
+        pytest.param({"a": "x" * 300_000}, "16", 30, id="too-large"),
+        pytest.param({"a": "x" * 300_000}, None, 5, id="too-large-at-any-version"),
+        pytest.param({}, "16", 5, id="small"),
+    ],
+)
+async def test_status_may_take_long_if_it_is_large_and_replaces_nothing_later(
+    server: FakeApiServer,
+    appwrappers: AppWrappers,
+    spec: dict[str, object],
+    only_at: str | None,
+    seconds: float,
+) -> None:
+    server.on("PATCH", f"{OBJECT}/status", never)
+    asked_at = monotonic()
+    with pytest.raises(errors.Unavailable):
+        await appwrappers.write_status(decode(make_appwrapper(spec=spec, group="mcad.ibm.com")), {}, only_at)
+    assert monotonic() - asked_at == pytest.approx(seconds, abs=0.1)
 
 
 # --- held while a member cluster may have objects of it ------------------------------------------------------
