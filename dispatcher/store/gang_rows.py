@@ -244,13 +244,14 @@ def term_of(value: Mapping[str, Any]) -> PodTerm:
 def spread_row(spread: Spread) -> dict[str, Any]:
     """The topology spread as JSON; the pods of others that are there are no part of it."""
     names = ("topology", "most_skew", "least_domains", "ignores_requirements", "honors_taints")
-    row = {name: getattr(spread, name) for name in names}
-    return row if spread.others is None else {**row, "others": term_row(spread.others)}
+    row: dict[str, Any] = {name: getattr(spread, name) for name in names}
+    rare = {"others": spread.others and term_row(spread.others), "counts": spread.counts}
+    return row | {key: value for key, value in rare.items() if value}
 
 
 def _spread_of(value: Mapping[str, Any]) -> Spread:
-    others = value.get("others")
-    return Spread(**{**value, "others": None if others is None else term_of(others)})
+    others, counts = value.get("others"), tuple(value.get("counts", ()))
+    return Spread(**{**value, "others": None if others is None else term_of(others), "counts": counts})
 
 
 def _node_term_of(value: Mapping[str, Any]) -> NodeTerm:

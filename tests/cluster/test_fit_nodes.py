@@ -94,6 +94,39 @@ async def test_gang_that_repels_a_foreign_pod_on_every_node_waits_with_the_reaso
     assert placed == {"apart": hosts[0]}
 
 
+async def test_gang_whose_jobs_are_spread_together_goes_once_each_pod_has_a_node_of_its_own(
+    world: World,
+) -> None:
+    """On the two open nodes the head takes a place that one of the two workers could have, alone."""
+    await world.start_dispatcher()
+    found = (await world.client.get("/api/v1/nodes"))["items"]
+    closed, *others = (node["metadata"]["name"] for node in found)
+    assert len(others) == 2
+    head, workers = (spread_by_app(job(name, pods)) for name, pods in (("head", 1), ("workers", 2)))
+
+    async with nodes.cordoned(world.plane.client, closed):
+        await world.create(appwrapper("spread", item(head), item(workers)))
+        waiting = (await world.until_state("spread", "Backoff"))["waiting"]
+        assert waiting["reason"] == "LargerThanCluster"
+        assert await world.names("Job") == set()
+    await world.until_state("spread", "Running")
+    assert set((await nodes_by_pod(world)).values()) == {closed, *others}
+
+
+def spread_by_app(template: Json) -> Json:
+    """A Job with pods that are spread over hosts with all pods of the application."""
+    template["spec"]["template"]["metadata"].setdefault("labels", {})["app"] = "web"
+    template["spec"]["template"]["spec"]["topologySpreadConstraints"] = [
+        {
+            "maxSkew": 1,
+            "topologyKey": HOSTNAME,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "web"}},
+        }
+    ]
+    return template
+
+
 async def test_spread_gang_counts_the_foreign_pods_of_its_selector_and_goes_once_one_ends(
     world: World,
 ) -> None:
@@ -108,16 +141,7 @@ async def test_spread_gang_counts_the_foreign_pods_of_its_selector_and_goes_once
         foreign = manifests.pod(f"web-{host}", {"cpu": "10m"}, nodeName=host)
         foreign["metadata"]["labels"] = {"app": "web"}
         await world.create(foreign)
-    spread = job("spread", 1)
-    spread["spec"]["template"]["metadata"].setdefault("labels", {})["app"] = "web"
-    spread["spec"]["template"]["spec"]["topologySpreadConstraints"] = [
-        {
-            "maxSkew": 1,
-            "topologyKey": HOSTNAME,
-            "whenUnsatisfiable": "DoNotSchedule",
-            "labelSelector": {"matchLabels": {"app": "web"}},
-        }
-    ]
+    spread = spread_by_app(job("spread", 1))
 
     async with nodes.cordoned(world.plane.client, closed):
         await world.create(appwrapper("spread", item(spread)))

@@ -13,13 +13,13 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constrai
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from dispatcher.api.spec_errors import quoted
 from dispatcher.api.syntax import LONGEST_SUBDOMAIN, is_qualified_name
 from dispatcher.core.kinds.fields import Field, TemplateError
-from dispatcher.core.model.gang import Spread
+from dispatcher.core.model.gang import PodSet, Spread
 from dispatcher.core.model.nodes import (
     ANY_NODE,
     LabelOperator,
@@ -216,6 +216,12 @@ class Template:
         return self.template.at(f"spec.affinity.podAffinity.{_REQUIRED}").entries(MOST_TERMS)
 
     @property
+    def spreading(self) -> tuple[Field, ...]:
+        """The required topology spread constraints."""
+        written = self.template.at("spec.topologySpreadConstraints").entries(MOST_SPREADS)
+        return tuple(filter(_is_required, written))
+
+    @property
     def labels(self) -> Mapping[str, str]:
         """The labels of the pods; raises `TemplateError` if they are malformed."""
         return {**_labels(self.template.at("metadata.labels")), **self.added_labels()}
@@ -223,10 +229,18 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class TemplateRules:
-    """The fields `away` and `near` of a `PodSet`."""
+    """The fields `away` and `near` of a `PodSet`, and by topology the `counts` of its spreads."""
 
     away: tuple[tuple[str, int], ...] = ()
     near: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    counts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def of(self, pod_set: PodSet) -> PodSet:
+        """The pod set with these rules."""
+        if not (self.away or self.near or self.counts):
+            return pod_set
+        spread = tuple(replace(each, counts=self.counts.get(each.topology, ())) for each in pod_set.spread)
+        return replace(pod_set, away=self.away, near=self.near, spread=spread)
 
 
 def rules_between(templates: Sequence[Template]) -> tuple[TemplateRules, ...]:
@@ -238,7 +252,8 @@ def rules_between(templates: Sequence[Template]) -> tuple[TemplateRules, ...]:
     if not 2 <= len(templates) <= MOST_LINKED:
         return none
     repelling, attracting = [each.repelling for each in templates], [each.attracting for each in templates]
-    terms = sum(map(len, (*repelling, *attracting)))
+    spreading = [each.spreading for each in templates]
+    terms = sum(map(len, (*repelling, *attracting, *spreading)))
     if not 0 < terms <= 2 * MOST_LINKED:  # in most objects there are none
         return none
     pods = [_Pods(each.labels, each.wrapped) for each in templates]
@@ -246,7 +261,15 @@ def rules_between(templates: Sequence[Template]) -> tuple[TemplateRules, ...]:
         [(_topology(term), _selected(pods, at, term)) for term in terms]
         for at, terms in enumerate(attracting)
     ]
-    return tuple(map(TemplateRules, _repulsions(pods, repelling), _attractions(attractions)))
+    counts = (
+        {
+            _topology(term): tuple(sorted(other - at for other in selected))
+            for term in terms
+            if (selected := _selected(pods, at, term))
+        }
+        for at, terms in enumerate(spreading)
+    )
+    return tuple(map(TemplateRules, _repulsions(pods, repelling), _attractions(attractions), counts))
 
 
 def _selected(pods: Sequence[_Pods], at: int, term: Field) -> frozenset[int]:

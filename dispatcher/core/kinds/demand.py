@@ -142,16 +142,17 @@ def _pod_sets(item: _Item, part: Part, rule: Rule) -> list[PodSet]:
 def _linked(pod_sets: Sequence[PodSet], items: Sequence[_Item], parts: Sequence[Part]) -> Sequence[PodSet]:
     """The pod sets with the rules between those of different wrapped objects, if the labels of all are known."""
     labelled = [each for part in parts for each in part.labelled]
-    if len(items) < 2 or len(labelled) != len(pod_sets) or not any(each.has_terms for each in pod_sets):
+    if (
+        len(items) < 2
+        or len(labelled) != len(pod_sets)
+        or not any(each.has_terms or each.spread for each in pod_sets)
+    ):
         return pod_sets
     try:
         rules = rules_between(labelled)
     except TemplateError:  # which each object alone has not raised
         return pod_sets
-    return [
-        replace(pod_set, away=each.away, near=each.near) if each.away or each.near else pod_set
-        for pod_set, each in zip(pod_sets, rules, strict=True)
-    ]
+    return [rule.of(pod_set) for pod_set, rule in zip(pod_sets, rules, strict=True)]
 
 
 def _in_namespace(pod_sets: Iterable[PodSet], namespace: str) -> Iterator[PodSet]:

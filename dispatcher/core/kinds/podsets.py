@@ -8,7 +8,7 @@ API server: `core.kinds.fields` reads them, and `TemplateError` names the field 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from dispatcher.core.kinds.affinity import Template, constraints_of, rules_between
@@ -133,10 +133,7 @@ def _all(found: Sequence[Pods]) -> Pods:
         raise ConstraintError(error.path, error.problem) from error
     pod_sets = (pod_set for pods in found for pod_set in pods.sets)
     return Pods(
-        sets=tuple(
-            replace(pod_set, away=each.away, near=each.near) if each.away or each.near else pod_set
-            for pod_set, each in zip(pod_sets, rules, strict=True)
-        ),
+        sets=tuple(rule.of(pod_set) for pod_set, rule in zip(pod_sets, rules, strict=True)),
         members=sum(pods.members for pods in found),
         templates=tuple(template for pods in found for template in pods.templates),
         labelled=labelled,

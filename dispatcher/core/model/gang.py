@@ -25,6 +25,9 @@ class Spread:
     for its domain if its labels satisfy the requirements of the pods; with `ignores_requirements` every node counts.
     Full, cordoned and tainted nodes count, too; with `honors_taints` only usable nodes with tolerated taints do.
 
+    `counts` are the distances to other sets of the gang whose pods count as well (`PodSet.away` says what a distance
+    is). Of these, pods of a later set that have no node yet do not: it is made later, and finds these pods there.
+
     `others` selects the pods of others that count as well, wherever they are; None if none can. `there` is their number
     by node, a fact of one moment that a template does not have: see `core.scheduling.pods_there`.
     Source: https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/
@@ -37,6 +40,12 @@ class Spread:
     honors_taints: bool = False
     others: PodTerm | None = None
     there: tuple[tuple[str, int], ...] = ()
+    counts: tuple[int, ...] = ()
+
+    @property
+    def earlier(self) -> tuple[int, ...]:
+        """The distances to the sets that count while their pods are being placed, too."""
+        return tuple(distance for distance in self.counts if distance < 0)
 
     def in_namespace(self, namespace: str) -> Spread:
         """The spread of pods in that namespace, if it was read without one."""
@@ -45,12 +54,15 @@ class Spread:
     def __str__(self) -> str:
         """The spread in words."""
         domains = f" and at least {self.least_domains} domains" if self.least_domains > 1 else ""
+        templates = ", counting the pods of other templates" if self.counts else ""
         there = (
             f", counting pods of others that are there: {sum(dict(self.there).values())}"
             if self.there
             else ""
         )
-        return f"spread over {self.topology} with a skew of at most {self.most_skew}{domains}{there}"
+        return (
+            f"spread over {self.topology} with a skew of at most {self.most_skew}{domains}{templates}{there}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.resources import Resources, is_device
 from dispatcher.core.scheduling.node_room import Room
 from dispatcher.core.scheduling.node_traits import Amounts, Mask, Traits
-from dispatcher.core.scheduling.spread import FewDomains, Level, Spreading
+from dispatcher.core.scheduling.spread import FewDomains, Spreading
 
 MOST_ORDERS: Final = 6
 """Orders of the pod sets that are tried."""
@@ -47,7 +47,8 @@ class _Wanted:
 
     `away` are other pod sets by index, and the domains of nodes that these pods do not share with them. `near` are pod
     sets with which they share domains, and `led` pod sets that share domains with these only, so that these follow if
-    those are placed first. `chosen` are the domains, by label, to which the mask was narrowed.
+    those are placed first. `chosen` are the domains, by label, to which the mask was narrowed. `counted_over` are the
+    labels over which later sets are spread, counting these pods.
     """
 
     index: int
@@ -59,10 +60,13 @@ class _Wanted:
     near: tuple[_Near, ...] = ()
     led: tuple[tuple[int, str, Amounts], ...] = ()
     chosen: Mapping[str, int] = field(default_factory=dict)
+    counted_over: frozenset[str] = frozenset()
 
     def beside(self, placed: Mapping[int, Amounts]) -> _Wanted:
         """The pod set on the nodes that these pods of other sets leave it."""
-        mask = self.mask
+        mask, spreading = self.mask, self.spreading
+        if spreading is not None:
+            spreading = spreading.beside({other - self.index: pods for other, pods in placed.items()})
         for other, domains in self.away:
             if other in placed:
                 mask = mask & ~_sharing(domains, placed[other] > 0)
@@ -72,7 +76,14 @@ class _Wanted:
         for other, _, domains in self.led:
             if other in placed:
                 mask = mask & _sharing(domains, placed[other] > 0)
-        return self if mask is self.mask else replace(self, mask=mask)
+        if mask is self.mask and spreading is self.spreading:
+            return self
+        return replace(self, mask=mask, spreading=spreading)
+
+    @property
+    def counts_earlier(self) -> bool:
+        """True if pods of earlier sets count for the spread of these."""
+        return self.spreading is not None and self.spreading.counts_earlier
 
     @property
     def is_tentative(self) -> bool:
@@ -147,6 +158,8 @@ def place(
     ]
     if any(each.near for each in wanted):
         wanted = _with_led(wanted)
+    if any(each.counts_earlier for each in wanted):
+        wanted = _with_counted(wanted)
     alone: list[Amounts] = []
     for each in wanted:
         fitting = _allowed(each, room, traits)
@@ -172,12 +185,12 @@ def _by_node(present: Sequence[Mapping[int, int]], traits: Traits) -> dict[int, 
 
 def _wanted(index: int, pods: PodSet, count: int, traits: Traits, present: Mapping[int, Amounts]) -> _Wanted:
     wanted = _Wanted(index, pods, count, traits.usable_by(pods))
-    if pods.spread:
-        spreading = Spreading.of(pods, traits, present.get(index))
-        wanted = replace(wanted, mask=wanted.mask & spreading.usable, spreading=spreading)
     if pods.away:
         away = tuple((index + distance, traits.domains(label)) for label, distance in pods.away)
         wanted = replace(wanted, away=away).beside(present)
+    if pods.spread:
+        spreading = Spreading.of(pods, traits, {one - index: amounts for one, amounts in present.items()})
+        wanted = replace(wanted, mask=wanted.mask & spreading.usable, spreading=spreading)
     if pods.near:
         near = tuple(_near(index, label, distances, traits, present) for label, distances in pods.near)
         labelled = reduce(and_, (rule.domains >= 0 for rule in near))
@@ -206,10 +219,20 @@ def _with_led(wanted: Sequence[_Wanted]) -> list[_Wanted]:
     return [replace(each, led=tuple(led[each.index])) if each.index in led else each for each in wanted]
 
 
+def _with_counted(wanted: Sequence[_Wanted]) -> list[_Wanted]:
+    """The pod sets, each with the labels over which later sets are spread that count its pods."""
+    counted: dict[int, set[str]] = {}
+    for each in wanted:
+        for spread in each.pods.spread:
+            for distance in spread.earlier:
+                counted.setdefault(each.index + distance, set()).add(spread.topology)
+    return [replace(each, counted_over=frozenset(counted.get(each.index, ()))) for each in wanted]
+
+
 def _most_alone(each: _Wanted, fitting: Amounts, room: Room) -> int:
     """How many pods of the set have a node under each of its rules; `fitting` is by node, as `apart` leaves it."""
     total = int(fitting.sum())
-    if each.spreading is None or total < each.count:
+    if each.spreading is None or total < each.count or each.counts_earlier:
         return total
     if each.pods.apart:  # which leaves one of several nodes that would do
         fitting = room.fitting(each.pods.requests, each.count, each.mask)
@@ -303,6 +326,8 @@ def _in_each_domain(each: _Wanted, key: str, fitting: Amounts, traits: Traits) -
 def _shared_keys(each: _Wanted, traits: Traits) -> list[str]:
     """The topologies with domains of several nodes by which the pods are away from others, or near to others."""
     keys = {label for label, _ in (*each.pods.away, *each.pods.near)} | {label for _, label, _ in each.led}
+    if each.spreading is None:
+        keys |= each.counted_over
     return [key for key in sorted(keys) if int(traits.domains(key).max(initial=-1)) + 1 < len(traits.rows)]
 
 
@@ -319,15 +344,36 @@ def _by_orders(wanted: Sequence[_Wanted], room: Room, traits: Traits) -> dict[in
 
 
 def _orders(wanted: Sequence[_Wanted], room: Room) -> Iterator[Sequence[_Wanted]]:
-    """Orders of the pod sets: the largest pods first, then the pod sets with the fewest nodes, then others."""
+    """Orders of the pod sets: the largest pods first, then the pod sets with the fewest nodes, then others.
+
+    In each a set comes after those whose pods count for its spread.
+    """
     by_size = sorted(wanted, key=lambda each: _size(each.pods.requests, room), reverse=True)
     by_nodes = sorted(by_size, key=lambda each: int(each.mask.sum()))
-    yield by_nodes
+    yield _counted_first(by_nodes)
     if by_size != by_nodes:
-        yield by_size
+        yield _counted_first(by_size)
     for order in permutations(by_nodes):
         if list(order) not in (by_nodes, by_size):
-            yield order
+            yield _counted_first(order)
+
+
+def _counted_first(order: Sequence[_Wanted]) -> Sequence[_Wanted]:
+    """The order, changed only so far that each set comes after the earlier ones that count for its spread."""
+    if not any(each.counts_earlier for each in order):
+        return order
+    left, found = list(order), list[_Wanted]()
+    while left:
+        indexes = {each.index for each in left}
+        chosen = next(each for each in left if indexes.isdisjoint(_counted_by(each)))
+        left.remove(chosen)
+        found.append(chosen)
+    return found
+
+
+def _counted_by(each: _Wanted) -> set[int]:
+    """The earlier sets, by index, whose pods count for the spread of these."""
+    return {each.index + distance for spread in each.pods.spread for distance in spread.earlier}
 
 
 def _size(requests: Resources, room: Room) -> tuple[float, float]:
@@ -503,7 +549,7 @@ class _Search:
         )
 
     def _is_spread(self, at: int) -> bool:
-        return all(each.allows(self.taken[at]) for each in self.spread[at])
+        return all(each.allows(self.taken[at], self.taken) for each in self.spread[at])
 
     def _take(self, at: int, node: int, pods: int) -> None:
         for row, amount in self.requests[at]:
@@ -512,7 +558,7 @@ class _Search:
         self.taken[at][node] += pods
 
     def _used_domains(self, at: int) -> tuple[object, ...]:
-        if any(self.away) or any(self.near):
+        if any(self.away) or any(self.near) or any(each.beside for spread in self.spread for each in spread):
             return tuple(map(tuple, self.taken))
         return tuple(self.taken[at]) if self.domains[at] or self.spread[at] else ()
 
@@ -544,7 +590,7 @@ def _search(wanted: Sequence[_Wanted], room: Room, traits: Traits) -> dict[int, 
             ]
             for each in ordered
         ],
-        spread=[[level.on(nodes) for level in _levels(each, room)] for each in ordered],
+        spread=[_few_domains(each, room, nodes, position) for each in ordered],
         free=room.free[:, nodes].T.tolist(),
         slots=room.slots[nodes].tolist(),
         taken=[[0] * nodes.size for _ in ordered],
@@ -573,10 +619,18 @@ def _searched(wanted: Sequence[_Wanted], room: Room, traits: Traits) -> NDArray[
     return nodes[np.argsort(traits.order[nodes])]
 
 
-def _levels(each: _Wanted, room: Room) -> list[Level]:
+def _few_domains(
+    each: _Wanted, room: Room, nodes: NDArray[np.intp], position: Mapping[int, int]
+) -> list[FewDomains]:
+    """The spreads of a set for the search; `position` has the place of each set in it, by index."""
     if each.spreading is None:
         return []
-    return each.spreading.levels(room.fitting(each.pods.requests, each.count, each.mask), each.count)
+    levels = each.spreading.levels(room.fitting(each.pods.requests, each.count, each.mask), each.count)
+    earlier = ([each.index + distance for distance in spread.earlier] for spread in each.pods.spread)
+    return [
+        level.on(nodes, [position[one] for one in counted if one in position])
+        for level, counted in zip(levels, earlier, strict=True)
+    ]
 
 
 def _rows(requests: Resources, room: Room) -> list[tuple[int, int]]:

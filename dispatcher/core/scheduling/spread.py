@@ -15,7 +15,7 @@ Arrays have one entry for each node or for each domain. Growth: O(nodes) for eac
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
@@ -32,6 +32,8 @@ MOST_LOWERINGS: Final = 16
 """Levels that are lowered for one placement of a pod set."""
 MOST_SINGLE_PODS: Final = 200
 """Pods of a set beyond which they are not placed one by one; some ten milliseconds."""
+
+_UNBOUNDED: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,8 @@ class Level:
         """The domains of nodes."""
         return self.domains.of_node[nodes]
 
-    def on(self, nodes: Amounts) -> FewDomains:
-        """The spread for a search that puts pods on these few nodes."""
+    def on(self, nodes: Amounts, beside: Sequence[int] = ()) -> FewDomains:
+        """The spread for a search that puts pods on these few nodes, where pods of the sets `beside` count as well."""
         of_node = self.at(nodes)
         used = np.unique(of_node[of_node >= 0])
         numbers = np.where(of_node >= 0, np.searchsorted(used, of_node), -1)
@@ -75,6 +77,7 @@ class Level:
             self.ceilings[used].tolist(),
             self.most_skew,
             fewest,
+            tuple(beside),
         )
 
 
@@ -82,7 +85,8 @@ class Level:
 class FewDomains:
     """A spread in plain numbers: the domain of each of some nodes (-1 for none), and values by domain.
 
-    `fewest` are the fewest pods that the other domains have; None if there are no others.
+    `fewest` are the fewest pods that the other domains have; None if there are no others. `beside` are the sets, by
+    their place in the search, whose pods count as well.
     """
 
     of_node: list[int]
@@ -90,18 +94,25 @@ class FewDomains:
     ceilings: list[int]
     most_skew: int
     fewest: int | None
+    beside: tuple[int, ...] = ()
 
     def left(self, node: int, taken: Sequence[int]) -> int:
         """The most pods that the domain of a node takes, beside those that the nodes have `taken`."""
         domain = self.of_node[node]
         if domain < 0:
             return 0
+        if self.beside:
+            return _UNBOUNDED  # `allows` decides
         others = (pods for pods, one in zip(taken, self.of_node, strict=True) if one == domain)
         return self.ceilings[domain] - sum(others)
 
-    def allows(self, taken: Sequence[int]) -> bool:
-        """True if no domain that takes pods then has too many more than another."""
+    def allows(self, taken: Sequence[int], of_set: Sequence[Sequence[int]]) -> bool:
+        """True if no domain that takes pods then has too many more than another; `of_set` are the pods of each set."""
         totals, chosen = self.present.copy(), set[int]()
+        for each in self.beside:
+            for domain, pods in zip(self.of_node, of_set[each], strict=True):
+                if domain >= 0:
+                    totals[domain] += pods
         for domain, pods in zip(self.of_node, taken, strict=True):
             if pods:
                 totals[domain] += pods
@@ -112,19 +123,40 @@ class FewDomains:
 
 @dataclass(frozen=True, slots=True)
 class Spreading:
-    """The rules by which the pods of one set are spread; `present` has their pods in each domain of each spread."""
+    """The rules by which the pods of one set are spread; `present` has the pods in each domain that count for each."""
 
     pod_set: PodSet
     domains: tuple[Domains, ...]
     present: tuple[Amounts, ...]
 
     @classmethod
-    def of(cls, pod_set: PodSet, traits: Traits, present: Amounts | None = None) -> Self:
-        """The rules of a pod set of which each node has `present` pods."""
+    def of(cls, pod_set: PodSet, traits: Traits, present: Mapping[int, Amounts]) -> Self:
+        """The rules of a pod set; `present` are pods on each node, by the distance to their set, 0 for its own."""
         domains = traits.spread_domains(pod_set)
-        own = np.zeros(len(traits.nodes), np.int64) if present is None else present
-        counted = (own + _on_nodes(each.there, traits) if each.there else own for each in pod_set.spread)
+        none = np.zeros(len(traits.nodes), np.int64)
+        counted = (
+            sum((present[one] for one in (0, *each.counts) if one in present), _on_nodes(each.there, traits))
+            if present or each.there
+            else none
+            for each in pod_set.spread
+        )
         return cls(pod_set, domains, tuple(map(_in_domains, domains, counted)))
+
+    @property
+    def counts_earlier(self) -> bool:
+        """True if pods of earlier sets of the gang count, which may have no node yet."""
+        return any(each.earlier for each in self.pod_set.spread)
+
+    def beside(self, placed: Mapping[int, Amounts]) -> Self:
+        """The rules once earlier sets have nodes: their pods on each node, by the distance to the set."""
+        if not self.counts_earlier:
+            return self
+        more = (
+            [_in_domains(domains, placed[one]) for one in spread.earlier if one in placed]
+            for spread, domains in zip(self.pod_set.spread, self.domains, strict=True)
+        )
+        present = (sum(each, before) for before, each in zip(self.present, more, strict=True))
+        return replace(self, present=tuple(present))
 
     @property
     def usable(self) -> Mask:

@@ -53,7 +53,16 @@ pod_terms = st.builds(
     st.lists(label_requirements, max_size=2).map(tuple),
     st.booleans(),
 )
-spreads = st.builds(Spread, texts, small, small, st.booleans(), st.booleans(), st.none() | pod_terms)
+spreads = st.builds(
+    Spread,
+    texts,
+    small,
+    small,
+    st.booleans(),
+    st.booleans(),
+    st.none() | pod_terms,
+    counts=st.lists(small, max_size=2).map(tuple),
+)
 pod_sorts = st.builds(
     lambda namespace, labels, repels, is_ending: PodSort.of(
         namespace, labels.items(), repels, is_ending=is_ending

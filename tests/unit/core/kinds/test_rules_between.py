@@ -77,6 +77,42 @@ def test_head_is_away_from_workers_that_its_term_selects(
     assert away(cluster(head, template(labels={"app": "w", "team": "a"}))) == expected
 
 
+def spread(**selector: object) -> dict[str, Any]:
+    constraint = {
+        "topologyKey": ZONE,
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": selector,
+    }
+    return {
+        "metadata": {"labels": {"app": "train"}},
+        "spec": {"containers": [{}], "topologySpreadConstraints": [constraint]},
+    }
+
+
+CLUSTER = {"ray.io/cluster": "x"}
+
+
+@pytest.mark.parametrize(
+    ("templates", "expected"),
+    [
+        pytest.param([spread(matchLabels=CLUSTER)] * 3, [(1, 2), (-1, 1), (-2, -1)], id="all-of-a-cluster"),
+        pytest.param([template(), spread(matchLabels=CLUSTER)], [None, (-1,)], id="workers-alone-are-spread"),
+        pytest.param([template(), spread(matchLabels={"app": "train"})], [None, ()], id="own-pods-alone"),
+        pytest.param(
+            [template(), spread(), spread(matchLabels=WORKERS["labelSelector"]["matchLabels"])],
+            [None, (-1, 1), (-1,)],
+            id="selectors-differ",
+        ),
+    ],
+)
+def test_spread_counts_the_pods_of_the_templates_that_it_selects(
+    templates: list[dict[str, Any]], expected: list[tuple[int, ...] | None]
+) -> None:
+    found = pods_of(BUILT_IN.derivable["ray.io", "RayCluster"], cluster(*templates))
+    assert [each.spread[0].counts if each.spread else None for each in found.sets] == expected
+
+
 def test_each_template_names_the_others_by_their_distance() -> None:
     third = {"labelSelector": {"matchLabels": {"ray.io/group": "g1"}}, "topologyKey": ZONE}
     wrapped = cluster(template(WORKERS), template(third), template(WORKERS))

@@ -7,7 +7,8 @@ The search is exponential, and meant for about 8 nodes and 10 pods. Its rules ar
   from every other, and from itself.
 - `together`: all pods of the set are on nodes with one value of the label. A node without the label takes none of them.
 - `spread`: no value of the label that has pods of the set has more than `most_skew` pods more than another value. The
-  values are those of all nodes that have the labels of every spread of the set and that the policies let count.
+  values are those of all nodes that have the labels of every spread of the set and that the policies let count. Pods of
+  the earlier sets that a spread counts are there before.
 - `away`: no pod of the set is on a node with the same value of the label as a pod of the other set.
 - `near`: each pod of the set is on a node with the same value of the label as a pod of one of the other sets.
 
@@ -59,21 +60,21 @@ def is_placement(nodes: Sequence[FreeNode], pod_sets: Sequence[PodSet], placemen
     free = {name: (each.free, each.places) for name, each in by_name.items()}
     if len(placement) != len(pod_sets):
         return False
-    for pod_set, names in zip(pod_sets, placement, strict=True):
-        chosen = [by_name[name].node for name in names]
+    chosen_of = [[by_name[name].node for name in names] for names in placement]
+    for index, (pod_set, names) in enumerate(zip(pod_sets, placement, strict=True)):
+        chosen = chosen_of[index]
         if len(names) != pod_set.count or not all(_may_use(pod_set, node) for node in chosen):
             return False
         if not all(_is_together(label, chosen) for label in pod_set.together):
             return False
         if not all(_is_apart(label, chosen) for label in pod_set.apart):
             return False
-        if not _is_spread(pod_set, chosen, [each.node for each in nodes]):
+        if not _is_spread(pod_set, chosen, [each.node for each in nodes], chosen_of[:index]):
             return False
         for name in names:
             if not _has_room(pod_set, free[name]):
                 return False
             free[name] = _taken(pod_set, free[name])
-    chosen_of = [[by_name[name].node for name in names] for names in placement]
     return all(_is_beside(index, pod_sets, chosen_of) for index in range(len(pod_sets)))
 
 
@@ -88,7 +89,9 @@ class _Search:
         self._nodes = [each.node for each in nodes]
         self._pod_sets = pod_sets
         self._by_name = {node.name: node for node in self._nodes}
-        self._matters = any(each.away or each.near for each in pod_sets)
+        self._matters = any(
+            each.away or each.near or any(one.counts for one in each.spread) for each in pod_sets
+        )
         self._failed: set[object] = set()
 
     def place_sets(
@@ -103,7 +106,11 @@ class _Search:
         if known in self._failed:
             return None
         seen: set[object] = set()
+        nodes_before = [[self._by_name[name] for name in names] for names in before]
         for names, after in self._place_set(self._pod_sets[index], state):
+            chosen = [self._by_name[name] for name in names]
+            if not _is_spread(self._pod_sets[index], chosen, self._nodes, nodes_before):
+                continue
             choice = after, names if self._matters else ()
             if choice in seen:
                 continue
@@ -135,8 +142,6 @@ class _Search:
         self, pod_set: PodSet, usable: Sequence[int], chosen: tuple[int, ...], state: _State
     ) -> Iterator[tuple[tuple[str, ...], _State]]:
         if len(chosen) == pod_set.count:
-            if not _is_spread(pod_set, [self._nodes[index] for index in chosen], self._nodes):
-                return
             yield tuple(self._nodes[index].name for index in chosen), state
             return
         for index in usable:
@@ -185,11 +190,21 @@ def _is_beside(index: int, pod_sets: Sequence[PodSet], nodes: Sequence[Sequence[
     return True
 
 
-def _is_spread(pod_set: PodSet, chosen: Sequence[Node], nodes: Sequence[Node]) -> bool:
-    return all(_holds(spread, pod_set, chosen, nodes) for spread in pod_set.spread)
+def _is_spread(
+    pod_set: PodSet, chosen: Sequence[Node], nodes: Sequence[Node], before: Sequence[Sequence[Node]]
+) -> bool:
+    """True if all spreads of a set hold; `before` are the nodes of the earlier sets, the last one directly before."""
+    return all(
+        _holds(
+            spread, pod_set, chosen, nodes, [node for one in spread.counts if one < 0 for node in before[one]]
+        )
+        for spread in pod_set.spread
+    )
 
 
-def _holds(spread: Spread, pod_set: PodSet, chosen: Sequence[Node], nodes: Sequence[Node]) -> bool:
+def _holds(
+    spread: Spread, pod_set: PodSet, chosen: Sequence[Node], nodes: Sequence[Node], there: Sequence[Node]
+) -> bool:
     labels = [each.topology for each in pod_set.spread]
     counted = [node for node in nodes if all(label in node.labels for label in labels)]
     if not all(node in counted for node in chosen):
@@ -199,7 +214,8 @@ def _holds(spread: Spread, pod_set: PodSet, chosen: Sequence[Node], nodes: Seque
     if spread.honors_taints:
         counted = [node for node in counted if node.usable and pod_set.tolerates(node.taints)]
     pods = dict.fromkeys((node.labels[spread.topology] for node in counted), 0)
-    for node in chosen:
+    for node in (*chosen, *(each for each in there if each in counted)):
         pods[node.labels[spread.topology]] += 1
     fewest = 0 if len(pods) < spread.least_domains else min(pods.values(), default=0)
-    return max(pods.values(), default=0) - fewest <= spread.most_skew
+    most = max((pods[node.labels[spread.topology]] for node in chosen), default=0)
+    return most - fewest <= spread.most_skew

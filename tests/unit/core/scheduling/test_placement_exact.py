@@ -68,6 +68,16 @@ def with_repulsions(chance: random.Random, pod_sets: list[PodSet]) -> tuple[PodS
     return tuple(pod_sets)
 
 
+def with_counts(chance: random.Random, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
+    """The pod sets, whose spreads may count the pods of others."""
+    found = list(pod_sets)
+    for at, pod_set in enumerate(found):
+        others = [*range(at), *range(at + 1, len(found))]
+        counts = tuple(one - at for one in others if chance.random() < 0.7)
+        found[at] = replace(pod_set, spread=tuple(replace(each, counts=counts) for each in pod_set.spread))
+    return tuple(found)
+
+
 def with_attractions(chance: random.Random, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
     """The pod sets, of which some must be near to some others."""
     found = list(pod_sets)
@@ -94,6 +104,8 @@ def test_placements_hold_and_at_most_one_in_a_hundred_is_missed() -> None:
         pod_sets = with_repulsions(chance, [random_pod_set(chance) for _ in range(chance.randint(1, 3))])
         if chance.random() < 0.2:
             pod_sets = with_attractions(chance, pod_sets)
+        if chance.random() < 0.5:
+            pod_sets = with_counts(chance, pod_sets)
         ledger = CapacityLedger(FitMode.NODE)
         for node in nodes:
             ledger.set_node(node)

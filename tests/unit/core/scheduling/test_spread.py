@@ -177,6 +177,47 @@ def test_pod_sets_share_nodes_and_each_is_spread() -> None:
     assert [dict(each) for each in found.places] == [{"n0": 2, "n1": 2}, {"n0": 1, "n1": 1}]
 
 
+BOTH = replace(ZONE, counts=(1,)), replace(ZONE, counts=(-1,))
+"""The spreads of a head and its workers with one constraint, which selects all of them."""
+
+
+@pytest.mark.parametrize(
+    ("cpus", "head", "workers", "expected"),
+    [
+        pytest.param({"a": 9, "b": 9}, BOTH[:1], BOTH[1:], {"a": 2, "b": 2}, id="evenly"),
+        pytest.param({"a": 9, "b": 9}, (), BOTH[1:], {"a": 2, "b": 2}, id="head-without-a-constraint"),
+        pytest.param({"a": 9, "b": 2}, BOTH[:1], BOTH[1:], {"a": 2, "b": 2}, id="narrow-zone"),
+        pytest.param({"a": 9, "b": 1}, BOTH[:1], BOTH[1:], None, id="no-room-in-a-zone"),
+    ],
+)
+def test_head_counts_for_the_spread_of_its_workers(
+    cpus: dict[str, int],
+    head: tuple[Spread, ...],
+    workers: tuple[Spread, ...],
+    expected: dict[str, int] | None,
+) -> None:
+    nodes = in_zones(**cpus)
+    found = fit(gang(pods(1, *head), pods(3, *workers)), ledger_of(*nodes).snapshot())
+    if expected is None:
+        assert isinstance(found, Shortfall)
+        return
+    assert isinstance(found, Assignment)
+    counts = Counter[str]()
+    for places in found.places:
+        counts.update(dict(places))
+    assert {each.labels["zone"]: counts[each.name] for each in nodes} == expected
+
+
+def test_bound_pods_of_later_templates_count_too() -> None:
+    """The head is made anew beside its workers, of which two are in one zone."""
+    ledger, asked = ledger_of(*in_zones(a=9, b=9)), gang(pods(1, BOTH[0]), pods(2, cpu=2))
+    ledger.reserve("x", asked, Assignment(((("gone", 1),), (("n0", 2),))))
+    for name in ("p", "q"):
+        ledger.set_pod(Pod(name, Resources({"cpu": 2}), "n0", PodPhase.RUNNING, owner="x"))
+    free = [cpu for cpu in range(1, 10) if fits(gang(pods(1, cpu=cpu, nodes=A)), ledger.snapshot())]
+    assert max(free) == 5  # the head's place is in the other zone
+
+
 def test_nodes_with_the_least_free_are_used_first_in_every_domain() -> None:
     nodes = (*in_zones(a=9, b=9), node(2, 3, "a"), node(3, 3, "b"))
     found = fit(gang(pods(4, ZONE)), ledger_of(*nodes).snapshot())
@@ -257,7 +298,7 @@ def test_one_spread_is_exact_beside_pods_that_are_there(
     nodes = [node(at, 0, str(at)) for at in range(len(zones))]
     traits = Traits(tuple(nodes), {each.name: at for at, each in enumerate(nodes)})
     room, present = (np.array(each, dtype=np.int64) for each in zip(*zones, strict=True))
-    spreading = Spreading.of(pods(count, Spread("zone", skew, least)), traits, present)
+    spreading = Spreading.of(pods(count, Spread("zone", skew, least)), traits, {0: present})
     found = spreading.place(room, count, np.flatnonzero(room))
 
     def holds(placed: tuple[int, ...]) -> bool:
