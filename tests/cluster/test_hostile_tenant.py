@@ -63,18 +63,19 @@ REFUSALS: Final = (errors.Invalid, errors.Forbidden, errors.NotFound, errors.Con
 
 
 @pytest.fixture
-async def tenant(
-    supervisor: Supervisor, plane: Plane, client: ClusterClient, world: World
-) -> AsyncIterator[World]:
+async def tenant(supervisor: Supervisor, plane: Plane, world: World) -> AsyncIterator[World]:
     """The namespace of the hostile tenant, and no more rights than the issue grants."""
     name = f"{world.namespace}-tenant"
     await plane.create_namespace(name)
     kubeconfig = await asyncio.to_thread(plane.service_account_kubeconfig, name, "tenant", RIGHTS)
     async with await ClusterClient.connect(str(kubeconfig), write_timeout=30) as rights:
         yield World(supervisor, plane, rights, name, world.database_url)
-    house = World(supervisor, plane, client, name, "")
-    await clear(house)
-    await house.demolish()
+    async with await ClusterClient.connect(
+        str(plane.kubeconfig), read_timeout=60, write_timeout=30
+    ) as patient:
+        house = World(supervisor, plane, patient, name, "")
+        await clear(house)
+        await house.demolish()
 
 
 async def clear(house: World) -> None:

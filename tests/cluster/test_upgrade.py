@@ -29,20 +29,28 @@ PROGRAM = (sys.executable, "-m", "dispatcher")
 ENVIRONMENT = {"PATH": os.environ.get("PATH", os.defpath)}
 
 
+LOCK = "requirements.lock"
+LIBRARIES = "libraries"
+
+
 @pytest.fixture
 def version_before(tmp_path: Path) -> Path:
-    """A checkout of the last commit before the newest migration, from the history of this one."""
+    """A checkout of the last commit before the newest migration, from the history of this one, and its libraries."""
     folder = tmp_path / "version-before"
     try:
         added = git("log", "--diff-filter=A", "--format=%H", "--", str(LAST_MIGRATION)).decode().split()
-        archive = git("archive", f"{added[-1]}^", "dispatcher", "migrations")
+        archive = git("archive", f"{added[-1]}^", "dispatcher", "migrations", LOCK)
     except (OSError, IndexError, subprocess.CalledProcessError):
         pytest.skip(f"the history of git before {LAST_MIGRATION.name} is needed: git fetch --unshallow")
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         files.extractall(folder, filter="data")
+    if (folder / LOCK).read_bytes() != (CHECKOUT / LOCK).read_bytes():
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes"]
+        run([*install, "--target", LIBRARIES, "-r", LOCK], folder, dict(os.environ))
     return folder
 
 
+@pytest.mark.timeout(600)
 async def test_version_before_dispatches_during_the_migration_and_hands_over(
     world: World, supervisor: Supervisor, version_before: Path
 ) -> None:
@@ -76,7 +84,8 @@ def git(*arguments: str) -> bytes:
 
 def migrate_by(folder: Path, url: str) -> str:
     """What `dispatcher migrate` of a checkout says."""
-    return run([*PROGRAM, "migrate"], folder, ENVIRONMENT | {"DISPATCHER_DATABASE_URL": url}).decode()
+    environment = ENVIRONMENT | {"DISPATCHER_DATABASE_URL": url, "PYTHONPATH": LIBRARIES}
+    return run([*PROGRAM, "migrate"], folder, environment).decode()
 
 
 def run(argv: list[str], folder: Path, environment: dict[str, str]) -> bytes:
@@ -91,6 +100,7 @@ def start(supervisor: Supervisor, wires: Wires, folder: Path) -> Process:
         [*PROGRAM, "run"],
         env={
             **ENVIRONMENT,
+            "PYTHONPATH": LIBRARIES,
             "DISPATCHER_DATABASE_URL": wires.postgres.url,
             "DISPATCHER_LISTEN_PORT": "0",
             "KUBECONFIG": str(wires.api.kubeconfig(wires.world.plane)),
