@@ -192,8 +192,11 @@ async def test_each_of_two_hundred_explanations_comes_true(world: World, run: Ru
 async def until_settled(world: World, expected_nodes: int) -> Snapshot:
     """The snapshot in the database once it has these nodes, and every pod of the gangs that hold capacity."""
 
+    seen: list[Snapshot] = []
+
     async def look() -> Snapshot | None:
         found = await read_snapshot(world.database_url, timedelta(seconds=10))
+        seen[:] = [found]
         is_bound = all(
             sum(place.pods for place in gang.bound or ()) == sum(each.pods.count for each in gang.pods)
             for gang in found.world.running
@@ -201,7 +204,11 @@ async def until_settled(world: World, expected_nodes: int) -> Snapshot:
         there = sum(len(each.nodes) for each in found.world.clusters)
         return found if is_bound and there == expected_nodes else None
 
-    return await world.until(look, f"the snapshot has {expected_nodes} nodes and all pods")
+    try:
+        return await world.until(look, f"the snapshot has {expected_nodes} nodes and all pods")
+    except AssertionError as error:
+        error.add_note(f"the last snapshot: {seen[0].world if seen else None}")
+        raise
 
 
 class State:
