@@ -40,10 +40,11 @@ from dispatcher.core.lifecycle import first_steps
 from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node, Taint, Toleration
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.record import Change
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.pending_queue import NewOutcome
 from dispatcher.kube.client import ClusterClient

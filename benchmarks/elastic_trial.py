@@ -23,12 +23,13 @@ from dispatcher.core.lifecycle import creation_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.growth import admissible, growth_due, taken_soon
 from dispatcher.core.model import incremental
 from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.pods import Gate, Pod, PodPhase
 from dispatcher.core.model.record import ACTIVE, HOLDING, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Quota
 from dispatcher.core.scheduling import grants
-from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Gate, Pod, PodPhase
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Placed, Preempting
 from dispatcher.core.scheduling.grants import GrantFacts, Growing, decide_in_steps

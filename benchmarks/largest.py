@@ -33,7 +33,7 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.garbage import short_collections
 from dispatcher.core.model.record import Phase
-from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.library import ApiClient, Configuration

@@ -26,7 +26,7 @@ from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling import cycle
 from dispatcher.core.scheduling.backfill import Backfill, Running
-from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Placed
 from dispatcher.core.scheduling.pending_queue import PendingQueue

@@ -74,7 +74,7 @@ from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.forest import Defaults
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill import Bounds
-from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 from dispatcher.core.scheduling.sharing.loops import Preempted
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules

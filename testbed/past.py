@@ -32,6 +32,7 @@ from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
@@ -39,7 +40,7 @@ from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.leaf_quota import LeafQuota, leaf_quotas
 from dispatcher.core.queues.queue import Preemption, Queue, QueueingStrategy, Quota, Reclaim
 from dispatcher.core.scheduling import cluster_filters
-from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Outcome, Preempting
 from dispatcher.core.scheduling.ordering import is_eligible

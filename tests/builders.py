@@ -35,7 +35,8 @@ from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 
 Json = dict[str, Any]

@@ -28,7 +28,8 @@ from dispatcher import errors, log
 from dispatcher.api import names
 from dispatcher.core.kinds.manifest import controller_of
 from dispatcher.core.model.pod_counts import PodCounts
-from dispatcher.core.scheduling.capacity import PodPhase, count_pods
+from dispatcher.core.model.pods import PodPhase
+from dispatcher.core.scheduling.appwrapper_share import count_pods
 from dispatcher.kube import paths
 from dispatcher.kube.client import JSON, METADATA_LIST, ClusterClient, Json
 from dispatcher.kube.nodes import PODS_PATH, PodView, decode_pod

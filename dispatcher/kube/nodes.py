@@ -17,10 +17,10 @@ from dispatcher.core.kinds.pod_requests import live_pod_requests
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.pod_terms import LABELS_OF_ONE_POD, PodSort
+from dispatcher.core.model.pods import Gate, Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.quantity import QuantityError, amount
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity import Gate, Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.kube.client import Json
 from dispatcher.kube.owner_resolver import controller_ref
 from dispatcher.text import name_of, one_line, text_of

@@ -36,11 +36,12 @@ from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import ACTIVE, Change, Condition, ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership

@@ -26,11 +26,12 @@ from dispatcher.core.model.nodes import (
     NodeTerm,
     Toleration,
 )
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Pending, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 from dispatcher.core.scheduling.node_snapshot import Place

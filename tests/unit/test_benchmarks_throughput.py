@@ -16,7 +16,7 @@ from benchmarks.report import Round, as_json, as_table
 from benchmarks.throughput import fit_modes, queue_counts
 from benchmarks.trial import Latency, Load, Rest, Trial
 from dispatcher.api.names import QUEUE_LABEL
-from dispatcher.core.scheduling.capacity import FitMode
+from dispatcher.core.scheduling.capacity_ledger import FitMode
 
 USED = Used(1.0, {"dispatcher": 0.5, "others": 0.0})
 

@@ -17,9 +17,10 @@ from dispatcher.core.kinds.provisioning_request import request_ref
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pods import Unscheduled
 from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.requirements import Kind
-from dispatcher.core.scheduling.capacity import CapacityLedger, Unscheduled
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.kube.anchors import Anchors
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery

@@ -32,7 +32,7 @@ from dispatcher.core.model.quantity import QuantityError
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling import cluster_filters
-from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import (
     Closed,
     ClusterSnapshot,

@@ -240,3 +240,11 @@ class Node:
         # A node that takes no pods does not list them among its amounts, which have no zeros.
         most_pods = 0 if self.pod_limit == 0 else None
         return Node("", self.allocatable, taints=self.taints, labels=labels, most_pods=most_pods)
+
+    @property
+    def scheduling_taints(self) -> tuple[Taint, ...]:
+        """The taints that keep pods away, sorted, so that equal nodes share a pool."""
+        if not self.taints:
+            return ()
+        keeping_away = {taint for taint in self.taints if taint.keeps_away}
+        return tuple(sorted(keeping_away, key=lambda taint: (taint.key, taint.value, taint.effect)))

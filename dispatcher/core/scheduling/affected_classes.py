@@ -24,7 +24,7 @@ import numpy as np
 from dispatcher.core.model.gang import Constraint, Gang
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.resources import PODS, Resources
-from dispatcher.core.scheduling.capacity import CapacitySnapshot
+from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.node_snapshot import ChangedNode
 from dispatcher.core.scheduling.node_traits import Amounts, Mask

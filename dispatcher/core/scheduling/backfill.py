@@ -45,7 +45,7 @@ from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import ACTIVE, RESERVATION, Pending, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import cluster_filters
-from dispatcher.core.scheduling.capacity import CapacitySnapshot
+from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, effective, rejection
 from dispatcher.core.scheduling.fit import Fit, Shortfall, assignment_in_empty, fit, fits, fits_in_empty
 

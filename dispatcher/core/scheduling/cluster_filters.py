@@ -17,7 +17,7 @@ from dispatcher.api import names
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Kind, Rejection
 from dispatcher.core.model.resources import Resources, is_device
-from dispatcher.core.scheduling.capacity import CapacitySnapshot
+from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 
 NOT_SELECTED: Final = "ClusterNotSelected"
 """The AppWrapper's own selector does not match the cluster's labels."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dispatcher.core.model.gang import Assignment, Gang
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity import CapacitySnapshot
+from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.fit import Fit, assignment_in_empty, fit, fit_in_both
 

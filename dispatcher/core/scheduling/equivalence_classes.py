@@ -26,7 +26,7 @@ from dispatcher.core.model.pod_terms import NO_TERMS, TermIndex
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ClusterRequirements, Kind, Rejection
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity import Tolerations, tolerations_of
+from dispatcher.core.scheduling.capacity_snapshot import Tolerations, tolerations_of
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejection
 from dispatcher.core.scheduling.pods_there import Repelled, repelled_by
 

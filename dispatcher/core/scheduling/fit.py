@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
 from dispatcher.core.model.potential import Trusted
 from dispatcher.core.model.resources import NOTHING, PODS, Resources, is_device
-from dispatcher.core.scheduling.capacity import CapacitySnapshot
+from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.node_room import NodeGroups, Places
 from dispatcher.core.scheduling.node_snapshot import NodeCapacity
 from dispatcher.core.scheduling.placement import Unplaceable

@@ -19,11 +19,12 @@ from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.pod_terms import PodSort
+from dispatcher.core.model.pods import Pod
 from dispatcher.core.model.record import Attempt, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import Queue, QueueingStrategy
 from dispatcher.core.scheduling.backfill import Bounds, Reservation
-from dispatcher.core.scheduling.capacity import FitMode, Pod
+from dispatcher.core.scheduling.capacity_ledger import FitMode
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.sharing.gangs import RecentUse, active_gang, is_silent
 from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus

@@ -23,6 +23,7 @@ from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.potential import FULL_TRUST, PotentialPool, Trust
 from dispatcher.core.model.record import RESERVATION, Record
 from dispatcher.core.model.requirements import Kind
@@ -31,7 +32,8 @@ from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import Queue, QueueingStrategy
 from dispatcher.core.scheduling import cycle, ordering
 from dispatcher.core.scheduling.backfill import Bounds, Reservation
-from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot, FitMode, Pod, PodPhase
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot, effective, rejection
 from dispatcher.core.scheduling.cycle import Outcome, Placed, Waiting
 from dispatcher.core.scheduling.node_snapshot import Place

@@ -23,7 +23,7 @@ from dispatcher.controller.intake.author_check import (
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.intake.authorization import Access
 from dispatcher.core.model.record import Phase, Record
-from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from tests.builders import make_appwrapper, make_template
 from tests.fakes import FakeApiServer, answer, client_of, refusal
 from tests.unit.controller.wire import MISSING, PODS, job, secret

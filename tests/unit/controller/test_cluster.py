@@ -14,7 +14,7 @@ from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps
 from dispatcher.core.model.pod_counts import PodCounts
-from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.live_pod_lister import LiveItems
 from tests.builders import at, make_metadata, make_node, make_pod, make_record, make_ref

@@ -22,7 +22,7 @@ from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps
 from dispatcher.core.lifecycle.creation_steps import CREATION_POSTPONED
 from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
-from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import has_no_cluster_left
 from tests.builders import make_appwrapper, make_metadata, make_owner, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, client_of, hang_up, refusal, text

@@ -8,9 +8,9 @@ from typing import Any
 
 from dispatcher.core.kinds.manifest import build
 from dispatcher.core.lifecycle import run_steps
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING
-from dispatcher.core.scheduling.capacity import Pod, PodPhase
 from tests.builders import make_appwrapper, make_owner, make_wrapped
 from tests.fakes import answer, never, refusal
 from tests.unit.controller.wire import JOBS, job, made, secret, true

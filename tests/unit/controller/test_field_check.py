@@ -14,7 +14,7 @@ from dispatcher.controller.upkeep.field_check import FieldCheck
 from dispatcher.core.lifecycle import first_steps, queue_steps, removal_steps
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.requirements import ClusterRequirements
-from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from tests.builders import (
     WAITS,
     at,

@@ -19,7 +19,7 @@ from dispatcher.controller.intake.specs import Specs
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.kinds.manifest import anchor_name, build
 from dispatcher.core.model.record import Phase
-from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.kube.appwrappers import AppWrapperView
 from tests.builders import make_appwrapper, make_metadata, make_owner, make_template, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, client_of, never, refusal

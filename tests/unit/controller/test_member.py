@@ -27,7 +27,7 @@ from dispatcher.core.lifecycle.decision import Loss
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import cluster_filters
-from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.status.cluster_state import ClusterState
 from dispatcher.core.status.member_status import MemberState

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dispatcher.core.model.pods import Gate, Pod
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity import Gate, Pod
 from tests.builders import make_appwrapper, make_template
 from tests.fakes import answer, refusal
 from tests.unit.controller.world import World

@@ -18,7 +18,7 @@ from dispatcher.core.kinds.cluster_defaults import ClusterDefaults
 from dispatcher.core.kinds.pod_defaults import PodDefaults
 from dispatcher.core.model.record import Phase
 from dispatcher.core.model.requirements import ClusterRequirements
-from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from tests.builders import make_appwrapper, make_template
 from tests.fakes import FakeApiServer, Reply, answer, client_of, never, refusal
 from tests.unit.controller.world import World

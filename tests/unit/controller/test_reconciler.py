@@ -14,7 +14,7 @@ from dispatcher.api.sizes import MOST_CONTAINERS
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.kinds.manifest import anchor_name
 from dispatcher.core.model.record import Phase
-from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from tests.builders import make_appwrapper, make_pod, make_template
 from tests.fakes import FakeApiServer, Reply, answer, client_of, never, refusal
 from tests.unit.controller.store import FakeStore

@@ -12,9 +12,9 @@ from dispatcher.api.annotations import ADMISSION_GRACE, RETRY_LIMIT
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.names import UID_LABEL
 from dispatcher.core.lifecycle.policy import KEPT
+from dispatcher.core.model.pods import Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING
-from dispatcher.core.scheduling.capacity import Pod, PodPhase, PodReason, Unscheduled
 from tests.builders import make_appwrapper, make_pod
 from tests.fakes import answer, refusal
 from tests.unit.controller.wire import ALL_PODS, JOBS, PODS, job, made, pods, true

@@ -15,9 +15,9 @@ from dispatcher.api.names import ITEM_LABEL
 from dispatcher.core.lifecycle import creation_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.policy import KEPT
 from dispatcher.core.lifecycle.record_change import EvictionReason
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.model.resources import NOTHING
-from dispatcher.core.scheduling.capacity import Pod, PodPhase
 from tests.builders import make_appwrapper, make_pod
 from tests.fakes import answer
 from tests.unit import workers

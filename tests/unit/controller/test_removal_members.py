@@ -16,7 +16,7 @@ from dispatcher.core.kinds.manifest import anchor_name
 from dispatcher.core.lifecycle import creation_steps, queue_steps, run_steps
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.record import Phase, Record
-from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from tests.builders import make_appwrapper, make_metadata
 from tests.fakes import FakeApiServer, answer, client_of
 from tests.unit import workers

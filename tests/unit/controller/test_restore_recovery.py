@@ -22,7 +22,7 @@ from dispatcher.core.kinds.manifest import build
 from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.model.record import Attempt, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
-from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.errors import Fenced
 from dispatcher.kube.client import ClusterClient
 from tests.builders import make_appwrapper, make_owner, make_record, make_template, make_wrapped

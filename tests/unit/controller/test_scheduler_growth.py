@@ -8,11 +8,11 @@ import pytest
 
 from dispatcher.controller.scheduling.queue_cycles import QueueCycles
 from dispatcher.core.model import incremental
+from dispatcher.core.model.pods import Gate, Pod, PodPhase
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Elastic, Queue, Quota
-from dispatcher.core.scheduling.capacity import Gate, Pod, PodPhase
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.probes import Metrics
 from tests.builders import at

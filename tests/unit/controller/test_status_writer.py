@@ -11,9 +11,9 @@ from structlog.testing import capture_logs
 from dispatcher.api import conditions as words
 from dispatcher.api.names import FINALIZER
 from dispatcher.core.lifecycle import creation_steps, queue_steps, run_steps
+from dispatcher.core.model.pods import Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.core.status.conditions import Shown, project
 from tests.builders import WAITS, at, make_appwrapper, make_blocked, make_record
 from tests.fakes import refusal

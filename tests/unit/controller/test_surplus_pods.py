@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.model.growth import PodRef, Shrinking
+from dispatcher.core.model.pods import Gate, Pod, PodPhase
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Attempt
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import Gate, Pod, PodPhase
 from tests.builders import make_appwrapper, make_template
 from tests.fakes import answer, refusal
 from tests.unit.controller.world import World

@@ -17,7 +17,7 @@ from dispatcher.core.kinds.cluster_defaults import ClusterDefaults, DefaultsSurv
 from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, PodDefaults
 from dispatcher.core.model import incremental
 from dispatcher.core.model.requirements import ClusterRequirements
-from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import NOT_CONNECTED, Closed
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules
 from dispatcher.core.scheduling.world import Cluster

@@ -35,7 +35,7 @@ from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.forest import Forest
-from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.status.outlook import Outlook
 from dispatcher.kube.appwrappers import AppWrapperView, decode
 from dispatcher.kube.client import ClusterClient

@@ -9,9 +9,9 @@ import pytest
 from dispatcher.api.names import GROWTH_ANNOTATION, GROWTH_GATE, UID_LABEL
 from dispatcher.core.model.nodes import LabelOperator, LabelRequirement, Node, Taint
 from dispatcher.core.model.pod_terms import PodSort, PodTerm
+from dispatcher.core.model.pods import Gate, Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity import Gate, Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.kube.nodes import LONGEST_MESSAGE, PodView, decode_node, decode_pod
 from tests.builders import make_node, make_pod
 

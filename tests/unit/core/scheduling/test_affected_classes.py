@@ -13,13 +13,14 @@ from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.incremental import run
 from dispatcher.core.model.nodes import Node, Taint, Toleration
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.potential import PotentialPool
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling import affected_classes
 from dispatcher.core.scheduling.affected_classes import LARGEST, AffectedClasses
-from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import CycleState, plan
 from dispatcher.core.scheduling.ordering import in_order

@@ -33,7 +33,7 @@ from dispatcher.core.scheduling.backfill import (
     soonest,
     stated_end,
 )
-from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
 from tests.builders import at, make_gang, make_record, make_snapshot, make_snapshots

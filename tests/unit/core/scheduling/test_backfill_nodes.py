@@ -6,9 +6,11 @@ from datetime import timedelta
 
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.backfill import LAST_RESORT, LONG_AGO, End, Reservation, soonest_on
-from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot, FitMode, Pod, PodPhase
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cycle import Placed, Waiting, plan
 from tests.builders import NOW, make_record, make_snapshots
 

@@ -7,8 +7,10 @@ import pytest
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase, account
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
+from tests.unit.core.scheduling.capacity_definition import account
 
 GPU_TAINT = Taint("gpu", "", "NoSchedule")
 

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase, account
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
+from tests.unit.core.scheduling.capacity_definition import account
 
 NODE = Node("n1", Resources({"cpu": 10}))
 

@@ -13,18 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pods import Gate, Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
-from dispatcher.core.scheduling.capacity import (
-    CapacityLedger,
-    Gate,
-    Pod,
-    PodPhase,
-    PodReason,
-    Unscheduled,
-    account,
-    attainable,
-    count_pods,
-)
+from dispatcher.core.scheduling.appwrapper_share import count_pods
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
+from tests.unit.core.scheduling.capacity_definition import account, attainable
 
 GPU = Taint("gpu", "", "NoSchedule")
 DRAIN = Taint("drain", "", "NoExecute")

@@ -8,8 +8,9 @@ import pytest
 
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pods import Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase, PodReason, Unscheduled
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 
 AWAY = Node("away", NOTHING, usable=False, ready=False)
 CORDONED = Node("cordoned", NOTHING, usable=False, ready=True)

@@ -10,11 +10,12 @@ import pytest
 from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.lifecycle.growth import growth_due
 from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill import LAST_RESORT, soonest_on
-from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Outcome, Placed, Waiting, plan
 from dispatcher.core.scheduling.fit import assignment_in_empty, fit_in_both, fits, fits_in_empty

@@ -15,7 +15,7 @@ from dispatcher.core.lifecycle import removal_steps
 from dispatcher.core.model.record import Record
 from dispatcher.core.queues.queue import Queue, QueueingStrategy, Quota
 from dispatcher.core.scheduling.backfill import Bounds, stated_end
-from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Placed
 from dispatcher.core.scheduling.estimates import Estimate, UnknownStart, Why, estimated_starts

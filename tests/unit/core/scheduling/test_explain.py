@@ -8,8 +8,9 @@ import pytest
 
 from dispatcher.core.model.gang import Gang, PodSet, Spread
 from dispatcher.core.model.nodes import Node, NodeRequirements, Taint
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cycle import Placed, plan
 from tests.builders import make_record, make_snapshots
 

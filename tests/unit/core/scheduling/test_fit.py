@@ -16,8 +16,10 @@ from dispatcher.core.model.nodes import (
     Taint,
     Toleration,
 )
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot, FitMode, Pod, PodPhase
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.fit import Shortfall, fit, fits_in_empty, shortfall_in_empty
 
 GPU = "nvidia.com/gpu"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.pods import Gate, Pod, PodPhase
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Gate, Pod, PodPhase
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from tests.builders import make_gang
 
 RAY = make_gang(1, cpu=3)

@@ -15,6 +15,7 @@ from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.growth import GatedPod, GrowthRequest, PodRef, Shrinking
 from dispatcher.core.model.nodes import LabelOperator, LabelRequirement, Node, NodeRequirements, NodeTerm
+from dispatcher.core.model.pods import Gate, Pod
 from dispatcher.core.model.potential import PotentialPool
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Pending, Phase, Record
@@ -23,7 +24,7 @@ from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Elastic, Queue, Quota, Sharing, StopPolicy
 from dispatcher.core.scheduling.backfill import Reservation
-from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Gate, Pod
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.grants import Grant, GrantFacts, Growing, decide_in_steps, goes_first
 from dispatcher.core.scheduling.sharing.gangs import active_gang

@@ -11,7 +11,7 @@ from dispatcher.core.lifecycle.growth import admissible
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.queue import Elastic, Queue, Quota
-from dispatcher.core.scheduling.capacity import FitMode
+from dispatcher.core.scheduling.capacity_ledger import FitMode
 from dispatcher.core.scheduling.grants import Grant, change_of
 from tests.builders import at, make_gang, make_record
 from tests.unit.core.scheduling.test_grants import CPU, Hub, waiting

@@ -25,13 +25,15 @@ from dispatcher.core.model.nodes import (
     Toleration,
 )
 from dispatcher.core.model.pod_terms import PodSort, PodTerm
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.record import HOLDING, RESERVATION, Attempt, Phase, Record
 from dispatcher.core.model.requirements import ANYWHERE
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.queue import Order, Queue, QueueingStrategy, Quota
 from dispatcher.core.scheduling import cycle, ordering
 from dispatcher.core.scheduling.backfill import Reservation
-from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot, FitMode, Pod, PodPhase
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Outcome, Placed, Waiting
 from dispatcher.core.scheduling.leader_snapshot import (

@@ -10,8 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
 from dispatcher.core.model.nodes import Node, Taint, Toleration
+from dispatcher.core.model.pods import Gate, Pod, PodPhase
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Gate, Pod, PodPhase
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.fit import fit
 from dispatcher.core.scheduling.node_snapshot import Place
 

@@ -25,12 +25,13 @@ from dispatcher.core.model.nodes import (
     Toleration,
 )
 from dispatcher.core.model.pod_terms import PodSort, PodTerm
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill import Backfill, Bounds, Running
-from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import CycleState, Impossible, Outcome, Placed, Waiting, plan
 from dispatcher.core.scheduling.explain import Refused, Shortage

@@ -8,7 +8,7 @@ from dataclasses import replace
 from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
 from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleration
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.fit import fit, fits
 from tests.unit.core.scheduling.exact import FreeNode, can_place, free_node, is_placement
 

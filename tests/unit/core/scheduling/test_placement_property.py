@@ -11,13 +11,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node, Taint, Toleration
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ANYWHERE
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase, account
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, Score, score
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
 from tests.builders import make_record, make_snapshots
+from tests.unit.core.scheduling.capacity_definition import account
 
 TAINTS = [Taint("gpu", "", "NoSchedule"), Taint("spot", "", "PreferNoSchedule")]
 AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "gpu", "memory"]), st.integers(0, 6)).map(Resources)

@@ -15,10 +15,11 @@ from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
 from dispatcher.core.model.nodes import HOSTNAME, LabelOperator, LabelRequirement, Node, NodeRequirements
 from dispatcher.core.model.pod_terms import PodSort, PodTerm
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import Queue as QueueDeclaration
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cycle import CycleState, Outcome, Placed
 from dispatcher.core.scheduling.explain import Refused
 from dispatcher.core.scheduling.fit import Shortfall, fit, fits, fits_in_empty

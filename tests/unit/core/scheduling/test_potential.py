@@ -10,10 +10,12 @@ import pytest
 from dispatcher.api.potential import NodePool, OnPotential, PotentialNodes
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet, Spread
 from dispatcher.core.model.nodes import HOSTNAME, Node, Taint, Toleration
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.potential import MOST_NODES, PotentialPool, Trust, in_words, pools_of
 from dispatcher.core.model.quantity import QuantityError
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot, FitMode, Pod, PodPhase
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
 from dispatcher.core.scheduling.explain import INSUFFICIENT, LARGER_THAN_CLUSTER, NEEDS_POTENTIAL

@@ -10,9 +10,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
 from dispatcher.core.model.nodes import HOSTNAME, Node, Taint
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.potential import PotentialPool, is_potential, pool_of
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.fit import fit
 
 NAMES = st.sampled_from(["n1", "n2", "n3"])

@@ -17,7 +17,8 @@ from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim, StopPolicy, WithinQueue
-from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot, FitMode
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import PROVISIONING_FAILED, Closed, ClusterSnapshot, rejection
 from dispatcher.core.scheduling.cycle import Outcome, Placed, Preempting, Waiting, plan
 from dispatcher.core.scheduling.fit import Shortfall, fit, fit_in_both, fits, shortfall_in_empty

@@ -9,12 +9,13 @@ import pytest
 
 from dispatcher.core.lifecycle import removal_steps, run_steps
 from dispatcher.core.model.incremental import run
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.record import Attempt, Growth, Phase
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.backfill import Running
-from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Waiting
 from dispatcher.core.scheduling.scenario import parse_scenario

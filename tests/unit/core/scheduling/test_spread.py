@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet, Spread
 from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleration
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.fit import Shortfall, fit, fits
 from dispatcher.core.scheduling.node_traits import Traits
 from dispatcher.core.scheduling.spread import MOST_SINGLE_PODS, Spreading

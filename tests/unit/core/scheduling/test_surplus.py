@@ -16,7 +16,7 @@ from dispatcher.core.model.growth import PodRef, Shrinking
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Growth, Phase
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
-from dispatcher.core.scheduling.capacity import FitMode
+from dispatcher.core.scheduling.capacity_ledger import FitMode
 from dispatcher.core.scheduling.cycle import Preempting
 from dispatcher.core.scheduling.scenario import parse_scenario
 from dispatcher.core.scheduling.sharing.surplus import Surplus, given_up, in_parts

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from dispatcher.core.model.growth import SurplusPod
+from dispatcher.core.model.pods import Gate, Pod, PodPhase
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, Gate, Pod, PodPhase
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 
 CPU = Resources({"cpu": 1})
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from dispatcher.core.lifecycle import queue_steps, run_steps
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.record import HOLDING, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase, account
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.status.samples import (
     AT_ONCE,
     CapacitySample,
@@ -26,6 +27,7 @@ from dispatcher.core.status.samples import (
     reading_of,
 )
 from tests.builders import NOW, at, make_gang, make_record, make_requested
+from tests.unit.core.scheduling.capacity_definition import account
 
 AWAY = CapacitySample("west", "cpu", 8000, 3000, 1000, 4000)
 

@@ -1,0 +1,111 @@
+"""Pods as the dispatcher sees them: requests, node, state, and the AppWrapper that they belong to.
+
+Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dispatcher.core.model.pod_terms import PodSort
+from dispatcher.core.model.resources import Resources
+
+
+class PodPhase(StrEnum):
+    """The phase of a pod, as Kubernetes spells it."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+    """The node does not answer. Long deprecated, still in the API; such a pod may be alive."""
+
+
+class PodReason(StrEnum):
+    """Why a pod does not run, or why its node ended it; a pod has at most one reason."""
+
+    NONE = "none"
+    STARTING = "starting"
+    """Pending on a node, while images are pulled or init containers run."""
+    STUCK = "stuck"
+    """Pending on a node, and a container cannot start because of its image, its configuration or its crashes."""
+    UNSCHEDULABLE = "unschedulable"
+    """Pending, because the scheduler found no node for it."""
+    GATED = "gated"
+    """Pending, because the dispatcher has not admitted it yet."""
+    EVICTED = "evicted"
+    """Failed, because its node evicted it or went away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unscheduled:
+    """Why the scheduler has no node for a pod, in the scheduler's words; `since` as the API server wrote it."""
+
+    pod: str
+    message: str = ""
+    since: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The dispatcher's scheduling gate on a pod: where the pod is, and its age as the API server wrote it."""
+
+    namespace: str
+    name: str
+    created_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """The requests and the state of a pod; `node` is empty until the pod is bound.
+
+    `owner` is the uid of its AppWrapper, confirmed by the owner chain; None means foreign, or not confirmed. `claim` is
+    the uid that the pod itself names, until that is confirmed or refuted. `exit_codes` are the nonzero exit codes of a
+    Failed pod's containers, ascending. `unscheduled` comes with the reason UNSCHEDULABLE. `never_ends` is true for a
+    pod of a DaemonSet and for a static pod: it stays as long as its node, or returns there. `gate` is the dispatcher's
+    gate; None once the pod is admitted, and for a pod that never had it. `can_be_gated` is true for a pod whose
+    template has that gate, also once the pod is admitted; `template` names the template, and the base gang has
+    `base_pods` of its pods. Only such a pod has `admitted_as`, the gate that it had, once it is admitted; and only such
+    a pod `is_ending`, once its deletion was requested. `sort` is what terms about pods depend on; None while the pod
+    has no node.
+    """
+
+    uid: str
+    requests: Resources
+    node: str = ""
+    phase: PodPhase = PodPhase.PENDING
+    owner: str | None = None
+    claim: str | None = None
+    reason: PodReason = PodReason.NONE
+    exit_codes: tuple[int, ...] = ()
+    unscheduled: Unscheduled | None = None
+    never_ends: bool = False
+    gate: Gate | None = None
+    can_be_gated: bool = False
+    template: str = ""
+    base_pods: int = 0
+    admitted_as: Gate | None = None
+    is_ending: bool = False
+    sort: PodSort | None = None
+
+    @property
+    def live(self) -> bool:
+        """True unless the pod is Succeeded or Failed; a pod that is being deleted is live."""
+        return self.phase not in {PodPhase.SUCCEEDED, PodPhase.FAILED}
+
+    @property
+    def occupies_node(self) -> bool:
+        """True while its requests are charged to its node."""
+        return bool(self.node) and self.live
+
+    @property
+    def is_admitted(self) -> bool:
+        """True for a live pod that the dispatcher's gate does not stop, bound or not."""
+        return self.live and self.gate is None
+
+    @property
+    def is_permanent(self) -> bool:
+        """True while no gang can ever have its share of the node; the pods of an AppWrapper end with the AppWrapper."""
+        return self.never_ends and self.occupies_node and self.owner is None and self.claim is None

@@ -1,0 +1,184 @@
+"""The part of one AppWrapper in the capacity of a cluster: its demand while it is active, and its pods there.
+
+`capacity_ledger` has the formula in which these amounts count, and keeps them current by events.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from dispatcher.core.lifecycle.growth import admissible
+from dispatcher.core.model.growth import GatedPod, SurplusPod
+from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pods import Gate, Pod, PodPhase, PodReason, Unscheduled
+from dispatcher.core.model.resources import NOTHING, Resources
+
+_Key = TypeVar("_Key")
+
+
+def count_pods(pods: Iterable[Pod], is_down: Callable[[str], bool]) -> PodCounts:
+    """The counts of these pods, of any owner, from scratch; `is_down` is true for a known node that is not Ready."""
+    tally = PodTally()
+    lost = 0
+    for pod in pods:
+        tally.count(pod, +1)
+        lost += pod.occupies_node and is_down(pod.node)
+    return tally.pod_counts(lost)
+
+
+@dataclass(slots=True)
+class PodTally:
+    """Counts of pods by phase, reason and exit code, without zeros."""
+
+    phases: Counter[PodPhase] = field(default_factory=Counter)
+    reasons: Counter[PodReason] = field(default_factory=Counter)
+    exit_codes: Counter[int] = field(default_factory=Counter)
+    unbound: int = 0
+
+    def count(self, pod: Pod, sign: int) -> None:
+        """Count a confirmed pod, or no more with the sign -1."""
+        add(self.phases, pod.phase, sign)
+        self.unbound += sign * (pod.live and pod.gate is None and not pod.node)
+        if pod.reason is not PodReason.NONE:
+            add(self.reasons, pod.reason, sign)
+        for code in pod.exit_codes:
+            add(self.exit_codes, code, sign)
+
+    def pod_counts(self, lost: int) -> PodCounts:
+        """The counts, with that number of pods on nodes that are down."""
+        return PodCounts(
+            pending=self.phases[PodPhase.PENDING] + self.phases[PodPhase.UNKNOWN],
+            running=self.phases[PodPhase.RUNNING],
+            succeeded=self.phases[PodPhase.SUCCEEDED],
+            failed=self.phases[PodPhase.FAILED],
+            starting=self.reasons[PodReason.STARTING],
+            unschedulable=self.reasons[PodReason.UNSCHEDULABLE],
+            gated=self.reasons[PodReason.GATED],
+            lost=lost,
+            evicted=self.reasons[PodReason.EVICTED],
+            unbound=self.unbound,
+            exit_codes=frozenset(self.exit_codes),
+        )
+
+
+@dataclass(slots=True)
+class AppWrapperShare:
+    """One AppWrapper's demand while it is active, its confirmed pods, and the requests of all pods that claim it.
+
+    `grown` is its growth in the record. `unbound` are the admitted pods without a node, by their requests;
+    `admitted_of` counts the admitted pods by template, and `growing` are the confirmed ones of them. Without pods
+    `of_gated_templates` its growth is that of its bound pods, and unbound pods beyond the demand do not count.
+    """
+
+    demand: Resources | None = None
+    bound: Resources = NOTHING
+    admitted: Resources = NOTHING
+    reservation: Resources = NOTHING
+    lost: int = 0
+    tally: PodTally = field(default_factory=PodTally)
+    unscheduled: dict[str, Unscheduled] = field(default_factory=dict)
+    gated: dict[str, Pod] = field(default_factory=dict)
+    admitted_of: Counter[str] = field(default_factory=Counter)
+    growing: dict[str, Pod] = field(default_factory=dict)
+    grown: Resources = NOTHING
+    unbound: Counter[Resources] = field(default_factory=Counter)
+    of_gated_templates: int = 0
+
+    def count(self, pod: Pod, sign: int) -> None:
+        """Count a confirmed pod by its state, or no more with the sign -1."""
+        self.tally.count(pod, sign)
+        if sign < 0:
+            self.unscheduled.pop(pod.uid, None)
+        elif pod.unscheduled is not None:
+            self.unscheduled[pod.uid] = pod.unscheduled
+
+    def count_live(self, pod: Pod, sign: int) -> None:
+        """Count a live pod by its gate; pods that only claim the AppWrapper count too."""
+        self.of_gated_templates += sign * (pod.can_be_gated or pod.gate is not None)
+        if pod.is_admitted:
+            self.admitted += pod.requests * sign
+            if pod.template:
+                add(self.admitted_of, pod.template, sign)
+                if pod.owner is not None and pod.admitted_as is not None:
+                    self._note_growing(pod, sign)
+            if not pod.node:
+                add(self.unbound, pod.requests, sign)
+        elif sign < 0:
+            self.gated.pop(pod.uid, None)
+        else:
+            self.gated[pod.uid] = pod
+
+    def _note_growing(self, pod: Pod, sign: int) -> None:
+        if sign < 0:
+            self.growing.pop(pod.uid, None)
+        else:
+            self.growing[pod.uid] = pod
+
+    def surplus(self, given_up: Collection[str] = ()) -> list[SurplusPod]:
+        """The bound pods that were given up, then those beyond the base gang: first ending ones, then the newest."""
+        found = []
+        beyond: Counter[str] = Counter()
+        base: Counter[str] = Counter()
+        for pod in self.growing.values():
+            beyond[pod.template] += 1
+            base[pod.template] = max(base[pod.template], pod.base_pods)
+        beyond.subtract(base)
+        admitted = [(pod.admitted_as, pod) for pod in self.growing.values() if pod.admitted_as is not None]
+        admitted.sort(key=_surplus_order, reverse=True)
+        admitted.sort(key=lambda each: each[1].uid not in given_up)
+        for at, pod in admitted:
+            if pod.uid in given_up or beyond[pod.template] > 0:
+                beyond[pod.template] -= 1
+                if pod.node:
+                    found.append(_surplus_pod(at, pod))
+        return found
+
+    def gated_by_age(self) -> list[GatedPod]:
+        """The gated pods, the oldest first; of each template, those that the base gang lacks belong to it."""
+        found, counted = [], self.admitted_of.copy()
+        gates = [(each.gate, each) for each in self.gated.values() if each.gate is not None]
+        for gate, pod in sorted(gates, key=lambda each: (each[0].created_at, each[0].name)):
+            is_base = bool(pod.template) and counted[pod.template] < pod.base_pods
+            counted[pod.template] += 1
+            found.append(
+                GatedPod(gate.namespace, gate.name, pod.uid, pod.requests, gate.created_at, is_base=is_base)
+            )
+        return found
+
+    @property
+    def claims_any(self) -> bool:
+        """True while live pods are known whose requests or gate count."""
+        return bool(self.admitted or self.gated or self.of_gated_templates)
+
+    @property
+    def target(self) -> Resources:
+        """The amounts that an active AppWrapper is to have room for, with those that its bound pods take."""
+        demand = self.demand or NOTHING
+        return (demand + self.grown).highest(self.admitted) if self.of_gated_templates else demand
+
+    def starting(self) -> Counter[Resources]:
+        """The admitted pods without a node, and the gated ones that may be admitted, by their requests."""
+        if self.demand is None or not self.of_gated_templates:
+            return Counter()
+        within = admissible(self.demand + self.grown, self.admitted, self.gated_by_age())
+        return self.unbound + Counter(each.requests for each in within)
+
+
+def _surplus_order(admitted: tuple[Gate, Pod]) -> tuple[bool, str, str]:
+    """The key of an admitted pod: the pods with the greatest keys are given up first."""
+    at, pod = admitted
+    return pod.is_ending, at.created_at, at.name
+
+
+def _surplus_pod(at: Gate, pod: Pod) -> SurplusPod:
+    return SurplusPod(at.namespace, at.name, pod.uid, pod.requests, pod.node, at.created_at, pod.is_ending)
+
+
+def add(counter: Counter[_Key], key: _Key, sign: int) -> None:
+    """Counts one more or one less in `counter`; drops a zero."""
+    counter[key] += sign
+    if not counter[key]:
+        del counter[key]

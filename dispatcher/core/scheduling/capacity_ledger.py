@@ -1,0 +1,424 @@
+"""The free capacity of one cluster, with each AppWrapper counted once.
+
+free = sum over usable nodes of (allocatable - requests of the live pods bound there, anyone's)
+       - sum over active AppWrappers of max(0, target - requests of its own live bound pods, on any node)
+
+The target of an AppWrapper is its demand. If its pods have, or had, the dispatcher's scheduling gate, it is
+
+target = max(demand + growth of the record, requests of its own live admitted pods, bound or not)
+
+`CapacityLedger` keeps this value current by events. An event costs O(resource names). The special cases:
+
+- A pod on a node that is unusable, gone or not seen yet takes nothing from the usable nodes. It is still part of its
+  AppWrapper's demand, so it reduces the AppWrapper's reservation.
+- While a pod's owner is being resolved, its requests reduce the reservation of the AppWrapper that it claims: otherwise
+  every pod of a Deployment would be counted twice for a moment, and other gangs would not fit.
+- A pod that is being deleted counts until it is Succeeded, Failed or gone: it still occupies its node.
+- An unbound pod does not count: its AppWrapper's target covers it, and a foreign pod may never be bound. So a grant is
+  charged from its commit on, and two grants never get the same room.
+- A gang sees only nodes whose taints all of its pods tolerate. A reservation has no node yet, so every view is charged
+  all of it: until the pods are bound, a gang may seem to use the nodes of another. This delays gangs; it never
+  overcommits nodes.
+- Pods of DaemonSets and static pods never end, so the `attainable` capacity is the allocatable less their requests.
+- Pods are not charged for the node resource `pods`, and no demand is derived for it. A declared demand for `pods` is
+  compared with the allocatable of the nodes less the declarations of other AppWrappers.
+
+Amounts are signed: a node whose requests exceed its allocatable is a debt of its pool.
+
+Where gangs are placed on nodes (`FitMode.NODE`), `node_ledger` keeps the free amounts of each node beside these
+sums. A gang then sees the nodes that at least one of its pods may use, and a reservation has places on nodes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
+from enum import StrEnum
+
+from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
+from dispatcher.core.model.growth import GatedPod, SurplusPod
+from dispatcher.core.model.nodes import Node, Taint
+from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pod_terms import PodSort
+from dispatcher.core.model.pods import Pod, PodReason, Unscheduled
+from dispatcher.core.model.potential import FULL_TRUST, PotentialPool, is_potential
+from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling.appwrapper_share import AppWrapperShare, add
+from dispatcher.core.scheduling.capacity_snapshot import NO_POOLS, CapacitySnapshot, Pool
+from dispatcher.core.scheduling.node_ledger import NO_LOAD, Load, NodeLedger
+from dispatcher.core.scheduling.node_snapshot import NodeSnapshot
+from dispatcher.core.scheduling.pods_there import FOLLOWS_NONE, FollowedTerms
+
+
+class FitMode(StrEnum):
+    """How a gang is compared with a cluster."""
+
+    NODE = "node"
+    """Every pod must have a node, and the demand must fit the sums."""
+    AGGREGATE = "aggregate"
+    """The demand must fit the sums over the nodes, as in MCAD."""
+
+
+class CapacityLedger:
+    """The capacity of one cluster, by its name, kept current by watch events. Every call is safe to repeat.
+
+    Events may come in any order: pods before their nodes, reservations before or after their pods.
+    """
+
+    def __init__(self, fit: FitMode = FitMode.AGGREGATE, cluster: str = "") -> None:
+        self._cluster = cluster
+        self._by_node = NodeLedger() if fit is FitMode.NODE else None
+        self._nodes: dict[str, Node] = {}
+        self._pods: dict[str, Pod] = {}
+        self._loads: dict[str, Load] = {}
+        self._owners: dict[str, Counter[str]] = {}
+        self._pools: dict[tuple[Taint, ...], Pool] = {}
+        self._shares: dict[str, AppWrapperShare] = {}
+        self._beyond: dict[str, Resources] = {}
+        self._reserved = NOTHING
+        self._with_gated: set[str] = set()
+        self._unheld: dict[str, None] = {}
+        """AppWrappers that changed since the last snapshot: the places for their growth may be others."""
+        self._growing: tuple[PotentialPool, ...] = ()
+        self._followed = FOLLOWS_NONE
+
+    def follow(self, followed: FollowedTerms) -> None:
+        """Compare gangs with these terms, and no others, with the pods that are there.
+
+        The terms of pods, and of gangs that hold capacity, need no call. While there are none of all these, pods are
+        not counted by sort. The first one costs O(pods), once.
+        """
+        self._followed = followed
+        if self._by_node is not None:
+            if followed and not self._by_node.counts_sorts:
+                self._begin_to_count_sorts(self._by_node)
+            self._by_node.follow(followed)
+
+    @property
+    def sorts_version(self) -> int:
+        """Grows with each change of pods that concerns a known term about pods."""
+        return 0 if self._by_node is None else self._by_node.sorts_version
+
+    def concerns_terms(self, sort: PodSort) -> bool:
+        """True if a known term about pods concerns pods of this sort."""
+        return self._by_node is not None and self._by_node.concerns_terms(sort)
+
+    def _begin_to_count_sorts(self, nodes: NodeLedger) -> None:
+        nodes.begin_to_count_sorts()
+        nodes.follow(self._followed)
+        for pod in self._pods.values():
+            if pod.occupies_node:
+                self._count_on_nodes(nodes, pod, +1)
+
+    def set_pools(self, pools: tuple[PotentialPool, ...]) -> None:
+        """Declare the pools that may grow for pending pods, in place of those declared before."""
+        self._growing = pools
+        if self._by_node is not None:
+            self._by_node.set_pools(pools)
+
+    @property
+    def pools(self) -> tuple[PotentialPool, ...]:
+        """The pools that may grow for pending pods."""
+        return self._growing
+
+    def pools_awaited_by(self, appwrapper: str) -> frozenset[str]:
+        """The pools whose nodes an AppWrapper (by uid) on trust still waits for; costs a snapshot."""
+        if self._by_node is None:
+            return frozenset()
+        self._snapshot_nodes(self._by_node)  # a node that has just come may have taken its places
+        return self._by_node.pools_awaited_by(appwrapper)
+
+    def nodes_of(self, pool: PotentialPool) -> int:
+        """How many nodes of a pool are there."""
+        return sum(map(pool.has, self._nodes.values()))
+
+    def set_node(self, node: Node) -> None:
+        """Adds a node or replaces its last state."""
+        known = self._nodes.get(node.name)
+        if known == node or is_potential(node.name):
+            return  # no API server allows such a name
+        if known is not None:
+            self._count_node(known, -1)
+        self._nodes[node.name] = node
+        self._count_node(node, +1)
+        if self._by_node is not None:
+            self._by_node.set_node(node, self._loads.get(node.name, NO_LOAD))
+
+    def remove_node(self, name: str) -> None:
+        """Removes a node; pods that are bound to it still count for their AppWrappers."""
+        known = self._nodes.get(name)
+        if known is not None:
+            self._count_node(known, -1)
+            del self._nodes[name]
+            if self._by_node is not None:
+                self._by_node.remove_node(name)
+
+    def is_down(self, node: str) -> bool:
+        """True if that node is known and not Ready."""
+        known = self._nodes.get(node)
+        return known is not None and not known.ready
+
+    def owners_on(self, node: str) -> frozenset[str]:
+        """The uids of the AppWrappers with confirmed live pods on that node, known or not."""
+        return frozenset(self._owners.get(node, ()))
+
+    def set_pod(self, pod: Pod) -> None:
+        """Adds a pod or replaces its last state."""
+        known = self._pods.get(pod.uid)
+        if known == pod:
+            return
+        if pod.sort is not None and pod.sort.repels:
+            self._note_repelling()
+        if known is not None:
+            self._count_pod(known, -1)
+        self._pods[pod.uid] = pod
+        self._count_pod(pod, +1)
+
+    def _note_repelling(self) -> None:
+        """Count pods by sort from now on: some of them have terms of anti-affinity."""
+        if self._by_node is not None and not self._by_node.counts_sorts:
+            self._begin_to_count_sorts(self._by_node)
+
+    def admit(self, uid: str) -> None:
+        """Counts a pod as admitted once its gate is removed: the watch may show another pod before it shows that.
+
+        Otherwise the amounts that the pod takes would seem to be left, and one more pod would be admitted.
+        """
+        known = self._pods.get(uid)
+        if known is not None and known.gate is not None:
+            reason = PodReason.NONE if known.reason is PodReason.GATED else known.reason
+            admitted_as = known.gate if known.can_be_gated else None
+            self.set_pod(replace(known, gate=None, admitted_as=admitted_as, reason=reason))
+
+    def remove_pod(self, uid: str) -> None:
+        """Removes a pod that is gone."""
+        known = self._pods.pop(uid, None)
+        if known is not None:
+            self._count_pod(known, -1)
+
+    def reserve(
+        self,
+        appwrapper: str,
+        gang: Gang,
+        assignment: Assignment = ASSIGNED_NOWHERE,
+        grown: Resources = NOTHING,
+    ) -> None:
+        """Charges the demand of an active AppWrapper (by uid), in place of its previous charge.
+
+        `grown` is its growth in the record. It is charged from its grant on if the templates have the dispatcher's
+        gate; other pods are charged once they are bound.
+        """
+        gang = gang.in_cluster(self._cluster)
+        if any(each.repels for each in gang.pod_sets):
+            self._note_repelling()
+        if self._by_node is not None:
+            self._by_node.reserve(appwrapper, gang, assignment)
+        self._set_demand(appwrapper, gang.demand, grown)
+
+    def release(self, appwrapper: str) -> None:
+        """Ends the charge of an AppWrapper; its live pods are then charged like foreign pods."""
+        if appwrapper in self._shares:
+            self._set_demand(appwrapper, None)
+        if self._by_node is not None:
+            self._by_node.release(appwrapper)
+
+    def free(self, gang: Gang | None = None) -> Resources:
+        """The free capacity for `gang` (None: of every usable node)."""
+        return self.snapshot().free_for(gang)
+
+    def total(self, gang: Gang | None = None) -> Resources:
+        """The capacity of the usable nodes that `gang` tolerates, if they had no pods."""
+        return self.snapshot().total_for(gang)
+
+    def snapshot(self) -> CapacitySnapshot:
+        """The capacity at this moment; costs O(node pools), and with nodes a copy of their arrays."""
+        nodes = None if self._by_node is None else self._snapshot_nodes(self._by_node)
+        return CapacitySnapshot(
+            self._pools.values(),
+            self._reserved,
+            nodes=nodes,
+            beyond=dict(self._beyond),
+            cluster=self._cluster,
+            potential=(self._growing, FULL_TRUST) if self._growing else NO_POOLS,
+        )
+
+    def _snapshot_nodes(self, nodes: NodeLedger) -> NodeSnapshot:
+        """The snapshot of the nodes, with places for the growth of the AppWrappers that changed since the last one."""
+        changed, self._unheld = self._unheld, {}
+        for uid in changed:
+            share = self._shares.get(uid)
+            if share is not None and share.demand is not None:
+                nodes.hold_growth(uid, (share.target - share.demand).positive_part(), share.starting())
+        return nodes.snapshot()
+
+    def pods(self) -> list[Pod]:
+        """Every pod that is known at this moment, in no order."""
+        return list(self._pods.values())
+
+    def nodes(self) -> list[Node]:
+        """Every node that is known at this moment, by name."""
+        return [self._nodes[name] for name in sorted(self._nodes)]
+
+    def usable_nodes(self) -> frozenset[str]:
+        """The names of the usable nodes."""
+        return frozenset(name for name, node in self._nodes.items() if node.usable)
+
+    def pod_counts(self, appwrapper: str) -> PodCounts:
+        """The counts of the confirmed pods of an AppWrapper (by uid), bound or not, also while it is not active."""
+        share = self._shares.get(appwrapper)
+        return PodCounts() if share is None else share.tally.pod_counts(share.lost)
+
+    def bound(self, appwrapper: str) -> Resources:
+        """The requests of the live pods of an AppWrapper (by uid) that have nodes, known or not.
+
+        Pods that claim the AppWrapper count while their owners are being resolved, as in the formula: otherwise a
+        leader would find a gang of Deployments without pods for a moment.
+        """
+        share = self._shares.get(appwrapper)
+        return NOTHING if share is None else share.bound
+
+    def admitted(self, appwrapper: str) -> Resources:
+        """The requests of the live pods of an AppWrapper (by uid) without the dispatcher's gate, bound or not.
+
+        Pods that claim the AppWrapper count like in `bound`.
+        """
+        share = self._shares.get(appwrapper)
+        return NOTHING if share is None else share.admitted
+
+    def taken(self, appwrapper: str) -> Resources:
+        """The requests of the live pods for which an AppWrapper (by uid) is charged.
+
+        They are its admitted pods if the templates have the dispatcher's gate, else its bound ones.
+        """
+        share = self._shares.get(appwrapper)
+        if share is None:
+            return NOTHING
+        return share.admitted if share.of_gated_templates else share.bound
+
+    def gated(self, appwrapper: str) -> list[GatedPod]:
+        """The live pods of an AppWrapper (by uid) with the dispatcher's gate, by age and name; claims as in `bound`."""
+        share = self._shares.get(appwrapper)
+        return [] if share is None else share.gated_by_age()
+
+    def with_gated(self) -> frozenset[str]:
+        """The uids of the AppWrappers with live pods that have the dispatcher's gate; claims count as in `bound`."""
+        return frozenset(self._with_gated)
+
+    def surplus(self, appwrapper: str, given_up: Collection[str] = ()) -> list[SurplusPod]:
+        """The pods that an AppWrapper (by uid) can give up: bound, and beyond the base gang.
+
+        First come those that it has `given_up` (by uid), even if pods of the base gang ended meanwhile. Of each
+        template, the base gang keeps the oldest admitted pods. Pods that are ending come first, then the newest. Only
+        confirmed pods count. Costs O(pods of the AppWrapper).
+        """
+        share = self._shares.get(appwrapper)
+        return [] if share is None else share.surplus(given_up)
+
+    def is_live(self, uid: str) -> bool:
+        """True of a pod that is known, and neither Succeeded nor Failed; one that is being deleted is live."""
+        known = self._pods.get(uid)
+        return known is not None and known.live
+
+    def is_ending(self, uid: str) -> bool:
+        """True of a known pod, made from a template with the gate, whose deletion was requested."""
+        known = self._pods.get(uid)
+        return known is not None and known.is_ending
+
+    def unscheduled(self, appwrapper: str) -> list[Unscheduled]:
+        """The confirmed pods of an AppWrapper (by uid) without a node from the scheduler, sorted by name."""
+        share = self._shares.get(appwrapper)
+        return [] if share is None else sorted(share.unscheduled.values(), key=lambda each: each.pod)
+
+    def _count_node(self, node: Node, sign: int) -> None:
+        if not node.ready:
+            for owner, pods in self._owners.get(node.name, {}).items():
+                self._shares[owner].lost += pods * sign
+        if not node.usable:
+            return
+        taints = node.scheduling_taints
+        load = self._loads.get(node.name, NO_LOAD)
+        free = node.allocatable - load.used
+        pool = self._pools.get(taints, Pool(taints))
+        pool = pool.changed(sign, node.allocatable * sign, free * sign, load.permanent * sign)
+        if pool.nodes:
+            self._pools[taints] = pool
+        else:
+            del self._pools[taints]
+
+    def _count_pod(self, pod: Pod, sign: int) -> None:
+        if pod.occupies_node:
+            self._use_node(pod, sign)
+        uid = pod.owner or pod.claim
+        if uid is None:
+            return
+        share = self._shares.setdefault(uid, AppWrapperShare())
+        if pod.owner is not None:
+            share.count(pod, sign)
+        if pod.live:
+            share.count_live(pod, sign)
+            self._note_gated(uid, share)
+        if pod.occupies_node:
+            share.bound += pod.requests * sign
+            if pod.owner is not None:
+                self._count_on_node(pod.node, pod.owner, share, sign)
+        self._settle(uid, share)
+
+    def _note_gated(self, uid: str, share: AppWrapperShare) -> None:
+        if share.gated:
+            self._with_gated.add(uid)
+        else:
+            self._with_gated.discard(uid)
+
+    def _count_on_node(self, node: str, owner: str, share: AppWrapperShare, sign: int) -> None:
+        if self.is_down(node):
+            share.lost += sign
+        owners = self._owners.setdefault(node, Counter())
+        add(owners, owner, sign)
+        if not owners:
+            del self._owners[node]
+
+    def _use_node(self, pod: Pod, sign: int) -> None:
+        taken = pod.requests * sign
+        permanent = taken if pod.is_permanent else NOTHING
+        load = self._loads.pop(pod.node, NO_LOAD).changed(taken, sign, permanent, sign * pod.is_permanent)
+        if load.pods:
+            self._loads[pod.node] = load
+        if self._by_node is not None:
+            self._by_node.load_node(pod.node, load)
+            self._count_on_nodes(self._by_node, pod, sign)
+        node = self._nodes.get(pod.node)
+        if node is not None and node.usable:
+            taints = node.scheduling_taints
+            self._pools[taints] = self._pools[taints].changed(0, NOTHING, taken * -1, permanent)
+
+    def _count_on_nodes(self, nodes: NodeLedger, pod: Pod, sign: int) -> None:
+        """Count a bound pod by its AppWrapper, and while a term about pods is known, by its sort."""
+        uid = pod.owner or pod.claim
+        if uid is not None:
+            nodes.count_bound(uid, pod.requests, pod.node, sign, pod.sort)
+        if nodes.counts_sorts and pod.sort is not None:
+            nodes.count_sort(pod.sort, pod.node, sign, is_permanent=pod.is_permanent)
+
+    def _set_demand(self, appwrapper: str, demand: Resources | None, grown: Resources = NOTHING) -> None:
+        share = self._shares.setdefault(appwrapper, AppWrapperShare())
+        share.demand, share.grown = demand, grown
+        self._settle(appwrapper, share)
+
+    def _settle(self, appwrapper: str, share: AppWrapperShare) -> None:
+        """Recomputes the reservation of a changed share; drops the share if it is empty."""
+        target = share.target
+        reservation = NOTHING if share.demand is None else (target - share.bound).positive_part()
+        if self._by_node is not None:
+            self._unheld[appwrapper] = None
+        if reservation != share.reservation:
+            self._reserved += reservation - share.reservation
+            share.reservation = reservation
+        if share.demand is not None and (
+            beyond := (target.highest(share.bound) - share.demand).positive_part()
+        ):
+            self._beyond[appwrapper] = beyond
+        else:
+            self._beyond.pop(appwrapper, None)
+        if share.demand is None and not share.tally.phases and not share.claims_any:
+            del self._shares[appwrapper]
