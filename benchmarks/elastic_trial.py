@@ -398,7 +398,7 @@ class _Life:
         return (each for each in self._clusters.values() if each.is_active)
 
     def _holders(self) -> list[ActiveGang]:
-        found = (active_gang(each.record, is_silent=False) for each in self._clusters.values())
+        found = (active_gang(each.record, is_unreachable=False) for each in self._clusters.values())
         return [each for each in found if each is not None]
 
     def _in_parts(self) -> list[ActiveGang]:

@@ -20,7 +20,7 @@ from dispatcher.controller.members.first_lists import NotListed
 from dispatcher.controller.members.membership import MembersUnknown
 from dispatcher.controller.scheduling.garbage import short_collections
 from dispatcher.core.model.clock import Clock
-from dispatcher.probes import Figures, Health, Metrics, Role
+from dispatcher.probes import Health, Metrics, MetricValues, Role
 from dispatcher.store.leadership import Leadership, Lease
 
 LOOK_SECONDS: Final = 0.2
@@ -46,9 +46,9 @@ class WriteFence:
         self._monotonic = monotonic
         self._until = 0.0
 
-    def extend(self, asked_at: float, lease: timedelta) -> None:
-        """A renewal that was asked for at `asked_at` was granted."""
-        self._until = asked_at + lease.total_seconds() - self._write_timeout
+    def extend(self, renewed_at: float, lease: timedelta) -> None:
+        """A renewal that was requested at `renewed_at` was granted."""
+        self._until = renewed_at + lease.total_seconds() - self._write_timeout
 
     def close(self) -> None:
         """No more writes."""
@@ -71,7 +71,7 @@ class Term(Protocol):
     def concern(self) -> str:
         """Why the leader cannot work, in a sentence; empty if it can."""
 
-    def figures(self) -> Figures:
+    def metric_values(self) -> MetricValues:
         """The metrics of this moment."""
 
 
@@ -115,7 +115,7 @@ class Candidate:
 
     async def _stand(self) -> None:
         """Lead for a term if no other replica does; pause after it."""
-        asked_at, pause = time.monotonic(), LOOK_SECONDS
+        renewed_at, pause = time.monotonic(), LOOK_SECONDS
         try:
             lease = await self._leadership.acquire()
         except errors.StoreError as error:
@@ -127,7 +127,7 @@ class Candidate:
             if lease is None:
                 self._health.role, self._health.problem = Role.STANDBY, ""
             else:
-                self._note_lease(asked_at, lease)
+                self._note_lease(renewed_at, lease)
                 await self._serve_term()
                 pause = retry_pause(self._failed_terms)
         if not self._stopping:
@@ -147,7 +147,7 @@ class Candidate:
         self._health.role, self._health.problem = Role.LEADER, self._clock.problem
         self._health.watches_ready, self._health.concern = term.watches_ready, term.concern
         self._metrics.leading.set(1)
-        self._metrics.figures = term.figures
+        self._metrics.metric_values = term.metric_values
         with short_collections(time.monotonic):
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._renew(), name="renew")
@@ -157,9 +157,9 @@ class Candidate:
         """Renew until cancelled, or until the lease is lost."""
         while True:
             await asyncio.sleep(self._renew_seconds)
-            asked_at = time.monotonic()
+            renewed_at = time.monotonic()
             try:
-                self._note_lease(asked_at, await self._leadership.renew())
+                self._note_lease(renewed_at, await self._leadership.renew())
             except errors.StoreUnavailable as error:
                 self._metrics.database_up.set(0)
                 # The lease may well outlive a short absence; the fence closes by itself if it does not.
@@ -167,11 +167,11 @@ class Candidate:
                 if not self._fence.is_open():
                     raise
 
-    def _note_lease(self, asked_at: float, lease: Lease) -> None:
+    def _note_lease(self, renewed_at: float, lease: Lease) -> None:
         was_followed = not self._clock.problem
         self._metrics.database_up.set(1)
         self._clock.set(lease.database_now)
-        self._fence.extend(asked_at, lease.duration)
+        self._fence.extend(renewed_at, lease.duration)
         self._metrics.clock_off_seconds.set(self._clock.off.total_seconds())
         if self._health.role is Role.LEADER:
             self._health.problem = self._clock.problem
@@ -187,7 +187,7 @@ class Candidate:
     async def _step_down(self) -> None:
         self._fence.close()
         self._metrics.leading.set(0)
-        self._metrics.figures = Figures
+        self._metrics.metric_values = MetricValues
         self._health.role = Role.STANDBY
         try:
             await asyncio.shield(self._leadership.release())

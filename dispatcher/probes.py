@@ -56,8 +56,8 @@ Amounts = Mapping[tuple[str, ...], float]
 
 
 @dataclass(frozen=True, slots=True)
-class QueueFigures:
-    """The figures of declared queues, by queue and resource, or by queue alone; shares are in thousandths."""
+class QueueMetricValues:
+    """The values of declared queues, by queue and resource, or by queue alone; shares are in thousandths."""
 
     nominal: Amounts = field(default_factory=dict)
     used: Amounts = field(default_factory=dict)
@@ -67,8 +67,8 @@ class QueueFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """The leader's figures at a scrape; amounts of resources are in base units (cpu in milli)."""
+class MetricValues:
+    """The leader's values at a scrape; amounts of resources are in base units (cpu in milli)."""
 
     phases: Mapping[str, int] = field(default_factory=dict)
     waiting: Mapping[str, int] = field(default_factory=dict)
@@ -83,15 +83,15 @@ class Figures:
     write_errors: Mapping[tuple[str, ...], int] = field(default_factory=dict)
     events_dropped: int = 0
     internal_errors: Mapping[str, int] = field(default_factory=dict)
-    queues: QueueFigures = field(default_factory=QueueFigures)
+    queues: QueueMetricValues = field(default_factory=QueueMetricValues)
 
 
 class Metrics(Collector):
-    """The dispatcher's metrics: distributions are kept here, current figures are computed at each scrape."""
+    """The dispatcher's metrics: distributions are kept here, current values are computed at each scrape."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.figures: Callable[[], Figures] = Figures
+        self.metric_values: Callable[[], MetricValues] = MetricValues
         self.is_ready: Callable[[], bool] = lambda: False
         self.leading = Gauge("dispatcher_leading", "1 while this process leads", registry=self.registry)
         self.database_up = Gauge(
@@ -160,8 +160,8 @@ class Metrics(Collector):
         self.registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the current figures, for one scrape."""
-        now = self.figures()
+        """Yield the current values, for one scrape."""
+        now = self.metric_values()
         yield GaugeMetricFamily("dispatcher_ready", "1 while /readyz is 200", value=self.is_ready())
         yield _gauge("dispatcher_appwrappers", "AppWrappers by phase", ["phase"], _by_name(now.phases))
         yield _gauge(
@@ -191,7 +191,7 @@ class Metrics(Collector):
         )
 
 
-def _of_clusters(now: Figures) -> Iterator[Metric]:
+def _of_clusters(now: MetricValues) -> Iterator[Metric]:
     yield _gauge(
         "dispatcher_cluster_reachable",
         "1 while the cluster's API server answers and its capacity is known",
@@ -226,7 +226,7 @@ def _of_clusters(now: Figures) -> Iterator[Metric]:
     )
 
 
-def _of_queues(queues: QueueFigures) -> Iterator[Metric]:
+def _of_queues(queues: QueueMetricValues) -> Iterator[Metric]:
     by_resource, unit = ["queue", "resource"], "in base units (cpu in milli)"
     yield _gauge("dispatcher_queue_nominal", f"Nominal quota {unit}", by_resource, queues.nominal)
     yield _gauge(

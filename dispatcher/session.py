@@ -85,7 +85,7 @@ from dispatcher.kube.client import POD_NAMESPACE, ClusterClient, own_namespace, 
 from dispatcher.kube.events import EventRecorder
 from dispatcher.kube.kubeconfig import Connection
 from dispatcher.kube.reflector import Reflector
-from dispatcher.probes import Figures, Metrics
+from dispatcher.probes import Metrics, MetricValues
 from dispatcher.settings import Settings
 from dispatcher.store import restore_detection
 from dispatcher.store.clusters import ClusterStore
@@ -341,7 +341,7 @@ class Session:
             self._committer,
             self._fleet,
             self._queue.add,
-            self._observer.is_as_asked,
+            self._observer.is_unchanged,
             process.clock.now,
             process.metrics,
             Rules(
@@ -516,7 +516,7 @@ class Session:
 
     # --- what it shows -----------------------------------------------------------------------------------------
 
-    def figures(self) -> Figures:
+    def metric_values(self) -> MetricValues:
         """The metrics of this moment."""
         sources = Sources(
             self._cache,

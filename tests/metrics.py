@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from dispatcher.probes import Figures, Metrics, QueueFigures
+from dispatcher.probes import Metrics, MetricValues, QueueMetricValues
 
 OF_HISTOGRAMS: Final = ("bucket", "count", "sum")
 
@@ -28,7 +28,7 @@ def full_metrics() -> Metrics:
     metrics.preemptions.labels("FairShare").inc()
     metrics.provisioning_seconds.labels("provisioned").observe(60)
     metrics.potential_failures.labels("gke-west", "l4").inc()
-    metrics.figures = lambda: Figures(
+    metrics.metric_values = lambda: MetricValues(
         phases={"Queued": 2, "Running": 1},
         waiting={"InsufficientResources": 2},
         oldest={"InsufficientResources": 90.0},
@@ -42,7 +42,7 @@ def full_metrics() -> Metrics:
         write_errors={("post", "rayclusters", "Unavailable"): 1},
         events_dropped=5,
         internal_errors={"owners": 6},
-        queues=QueueFigures(
+        queues=QueueMetricValues(
             nominal={("team", "cpu"): 4000},
             used={("team", "cpu"): 5500},
             borrowed={("team", "cpu"): 1500},

@@ -60,29 +60,29 @@ _FACTS_OF_WAITING: Final = (
 )
 
 
-def as_text(story: Description, width: int | None, *, is_wide: bool = False) -> str:
+def as_text(description: Description, width: int | None, *, is_wide: bool = False) -> str:
     """Blocks of text, one below the other; only tables follow the width, and have exact times in wide output."""
-    attempts = as_table(story.attempts, ATTEMPTS, width, None if is_wide else story.attempts.at)
-    timeline = as_table(story.timeline, [_moment(story, is_wide=is_wide), *TIMELINE], width)
+    attempts = as_table(description.attempts, ATTEMPTS, width, None if is_wide else description.attempts.at)
+    timeline = as_table(description.timeline, [_moment(description, is_wide=is_wide), *TIMELINE], width)
     return "\n\n".join(
         [
-            _block(story),
-            *_table("Attempts", attempts, bool(story.attempts.rows)),
-            *_table("Timeline", timeline, bool(story.timeline.rows)),
+            _block(description),
+            *_table("Attempts", attempts, bool(description.attempts.rows)),
+            *_table("Timeline", timeline, bool(description.timeline.rows)),
         ]
     )
 
 
-def as_value(story: Description) -> object:
+def as_value(description: Description) -> object:
     """The same as JSON has it: the row of job_history, and under names of their own what belongs to it."""
     return value(
         {
-            **story.job,
-            "waiting": story.waiting,
-            "holding": story.holding,
-            "states": list(story.states),
-            "attempt_history": list(story.attempts),
-            "timeline": list(story.timeline),
+            **description.job,
+            "waiting": description.waiting,
+            "holding": description.holding,
+            "states": list(description.states),
+            "attempt_history": list(description.attempts),
+            "timeline": list(description.timeline),
         }
     )
 
@@ -107,25 +107,25 @@ def holds(job: Row, held: Row | None) -> str:
     return f"{text(held['cpu'])} cpu, {text(held['memory_gib'])} GiB, {text(held['gpu'])} gpu"
 
 
-def _block(story: Description) -> str:
+def _block(description: Description) -> str:
     facts = [
-        *_facts(_FACTS, story.job),
-        ("Holds", holds(story.job, story.holding)),
-        ("Growth", _growth(story)),
-        *(_facts(_FACTS_OF_WAITING, story.waiting) if story.waiting else ()),
+        *_facts(_FACTS, description.job),
+        ("Holds", holds(description.job, description.holding)),
+        ("Growth", _growth(description)),
+        *(_facts(_FACTS_OF_WAITING, description.waiting) if description.waiting else ()),
     ]
-    states = ", ".join(f"{row['state']} {span(float(str(row['seconds'])))}" for row in story.states)
-    return block(f"{story.job['namespace']}/{story.job['name']}", [*facts, ("In states", states)])
+    states = ", ".join(f"{row['state']} {span(float(str(row['seconds'])))}" for row in description.states)
+    return block(f"{description.job['namespace']}/{description.job['name']}", [*facts, ("In states", states)])
 
 
-def _growth(story: Description) -> str:
+def _growth(description: Description) -> str:
     """Why growth of the gang waits, by its last event about growth; empty if none waits."""
     from dispatcher.core.lifecycle.transitions import Cause
 
-    if story.holding is None:
+    if description.holding is None:
         return ""
     about_growth = {Cause.DISPATCHED, Cause.GRANTED, Cause.GROWTH_WAITS}
-    told = [each for each in story.timeline if each["cause"] in about_growth]
+    told = [each for each in description.timeline if each["cause"] in about_growth]
     last = told[-1] if told else {"cause": Cause.DISPATCHED}
     if last["cause"] == Cause.DISPATCHED or not last["reason"]:
         return ""
@@ -135,9 +135,9 @@ def _growth(story: Description) -> str:
     )
 
 
-def _moment(story: Description, *, is_wide: bool) -> Column:
+def _moment(description: Description, *, is_wide: bool) -> Column:
     """When something happened: after the first event, or exactly."""
-    times = [each["at"] for each in story.timeline]
+    times = [each["at"] for each in description.timeline]
     start = times[0] if times else None
     if is_wide or not isinstance(start, datetime):
         return plain("AT", "at")

@@ -41,7 +41,11 @@ def with_true_advice(report: Report) -> Report:
     return replace(report, rows=tuple(rows))
 
 
-def described(story: Description) -> Description:
+def described(description: Description) -> Description:
     """The description of one AppWrapper with its advice, if it is pending."""
-    waiting: Mapping[str, object] | None = story.waiting
-    return story if waiting is None else replace(story, waiting={**waiting, "advice": advice_of(waiting)})
+    waiting: Mapping[str, object] | None = description.waiting
+    return (
+        description
+        if waiting is None
+        else replace(description, waiting={**waiting, "advice": advice_of(waiting)})
+    )

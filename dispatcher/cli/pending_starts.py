@@ -62,13 +62,13 @@ def _starts_of_first(rows: Sequence[Row], database_url: str) -> dict[str, Start]
     return {str(row["uid"]): found.get(str(row["uid"]), later) for row in rows}
 
 
-def described_with_start(story: Description, database_url: str) -> Description:
+def described_with_start(description: Description, database_url: str) -> Description:
     """The description of one AppWrapper with its estimated start, if it is pending."""
-    if story.waiting is None:
-        return story
-    uid = str(story.waiting["uid"])
-    waiting: Row = {name: each for name, each in story.waiting.items() if name != START_OF_VIEW}
-    return replace(story, waiting={**waiting, **starts_of([uid], database_url)[uid].columns})
+    if description.waiting is None:
+        return description
+    uid = str(description.waiting["uid"])
+    waiting: Row = {name: each for name, each in description.waiting.items() if name != START_OF_VIEW}
+    return replace(description, waiting={**waiting, **starts_of([uid], database_url)[uid].columns})
 
 
 def starts_of(uids: Collection[str], database_url: str) -> Mapping[str, Start]:

@@ -19,16 +19,16 @@ from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.redaction import without_values
 from dispatcher.core.kinds.drift import Differences, differences, edited, is_compared
 from dispatcher.core.kinds.manifest import (
+    ObjectOwnership,
     Owner,
-    Whose,
     adoption,
     attempt_number,
     build,
     controller_of,
     is_of_later_attempt,
     owned_by,
+    ownership_of,
     reference,
-    whose,
 )
 from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
@@ -306,20 +306,20 @@ class ObjectClient:
             return None
         if "deletionTimestamp" in found["metadata"]:
             return InTheWay(f"{_title(ref)} is still being deleted")
-        match whose(found, owner):
-            case Whose.THIS_ATTEMPT:
+        match ownership_of(found, owner):
+            case ObjectOwnership.THIS_ATTEMPT:
                 await self._adopt(kind, found, wrapped, owner)
                 return Created(_with_uid(ref, found))
-            case Whose.EARLIER_ATTEMPT:
+            case ObjectOwnership.EARLIER_ATTEMPT:
                 await self._client.delete(kind.path(ref.namespace, ref.name), found["metadata"]["uid"])
                 return InTheWay(f"{_title(ref)} of an earlier attempt is being deleted")
-            case Whose.LATER_ATTEMPT:
+            case ObjectOwnership.LATER_ATTEMPT:
                 return InTheWay(f"{_title(ref)} of a later attempt exists: was the database restored?")
-            case Whose.ANOTHER_APPWRAPPER:
+            case ObjectOwnership.ANOTHER_APPWRAPPER:
                 if not await self._owner_stays(found):
                     return InTheWay(f"{_title(ref)} of a deleted AppWrapper is going")
                 return _collision(ref, _left_by(found, owner))
-            case Whose.FOREIGN:
+            case ObjectOwnership.FOREIGN:
                 return _collision(ref)
 
     async def _adopt(self, kind: Kind, found: Json, wrapped: WrappedObject, owner: Owner) -> None:

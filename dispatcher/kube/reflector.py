@@ -109,29 +109,29 @@ class Reflector(Generic[T]):
         self._latest = ""
         self._followed = False
         self._is_broken = False
-        self.trouble: errors.ClusterError | None = None
+        self.last_error: errors.ClusterError | None = None
         """The failure of the last list or watch; None once a watch works."""
 
     @property
     def is_forbidden(self) -> bool:
         """True while the API server refuses access."""
-        return type(self.trouble) is errors.Forbidden
+        return type(self.last_error) is errors.Forbidden
 
     @property
     def is_failing(self) -> bool:
         """True from a failure of a list or watch until a watch works again; a kind that is not served is no failure."""
-        is_served = not isinstance(self.trouble, errors.NotFound)
-        return self._is_broken or (self.trouble is not None and is_served)
+        is_served = not isinstance(self.last_error, errors.NotFound)
+        return self._is_broken or (self.last_error is not None and is_served)
 
     @property
     def reason(self) -> str:
         """The reflector's name and the failure of its last list or watch."""
-        return f"{self.name}: {self.trouble or 'the API server has not answered yet'}"
+        return f"{self.name}: {self.last_error or 'the API server has not answered yet'}"
 
     @property
     def excess(self) -> str:
         """The API server's violation of the bounds, in a sentence; empty without one."""
-        return str(self.trouble) if isinstance(self.trouble, errors.TooLarge) else ""
+        return str(self.last_error) if isinstance(self.last_error, errors.TooLarge) else ""
 
     async def run(self) -> None:
         """List and watch until cancelled; failures are retried with growing, jittered pauses."""
@@ -171,8 +171,8 @@ class Reflector(Generic[T]):
 
     def _report(self, error: errors.ClusterError, event: str, level: int, failures: int) -> None:
         """Log a failure once for each type of error, and at debug level while that type goes on."""
-        is_repeated = type(self.trouble) is type(error)
-        self.trouble = error
+        is_repeated = type(self.last_error) is type(error)
+        self.last_error = error
         _log.log(
             log.LEVELS["debug"] if is_repeated else level,
             event,
@@ -184,8 +184,8 @@ class Reflector(Generic[T]):
     def _mark_followed(self) -> None:
         self._followed = True
         self._is_broken = False
-        if self.trouble is not None:
-            self.trouble = None
+        if self.last_error is not None:
+            self.last_error = None
             _log.info("watch_works_again", watch=self.name)
 
     async def _relist(self, path: str) -> str:

@@ -3,7 +3,7 @@
 free = sum over usable nodes of (allocatable - requests of the live pods bound there, anyone's)
        - sum over active AppWrappers of max(0, demand - requests of its own live bound pods, on any node)
 
-Whose a pod is follows from owner references alone, over all objects seen so far: those in between may be gone
+ObjectOwnership a pod is follows from owner references alone, over all objects seen so far: those in between may be gone
 while their pods still end. What an AppWrapper demands is what the test that made it says.
 """
 

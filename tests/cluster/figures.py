@@ -12,14 +12,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from testbed.processes import Process
 
 Labels = tuple[str, ...]
-Figures = dict[str, dict[Labels, float]]
+MetricValues = dict[str, dict[Labels, float]]
 """Values by metric and by its labels' values, in the order of the labels' names."""
 
 
-async def scrape(process: Process) -> Figures:
+async def scrape(process: Process) -> MetricValues:
     """Every sample of now; none as long as it does not serve them yet."""
     answer = await asyncio.to_thread(_read, process)
-    figures: Figures = {}
+    figures: MetricValues = {}
     for family in text_string_to_metric_families(answer):
         for sample in family.samples:
             labels = tuple(sample.labels[name] for name in sorted(sample.labels))

@@ -1,4 +1,4 @@
-"""Whose turn it is after a gang was taken back or has failed, and from when on its room is another's."""
+"""ObjectOwnership turn it is after a gang was taken back or has failed, and from when on its room is another's."""
 
 from __future__ import annotations
 

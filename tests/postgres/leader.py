@@ -26,9 +26,9 @@ from dispatcher.core.lifecycle.decision import (
     Decision,
     ObservedState,
     Step,
-    asked_requirements,
     decide,
     finished_items,
+    requested_requirements,
     retry_pause,
 )
 from dispatcher.core.lifecycle.health import ObservedObjects, keeps_what_ended
@@ -277,7 +277,7 @@ class Leader:
             case Step.REPRIORITISE:
                 return queue_steps.reprioritise(record, wish.asked.priority, wish.asked.priority_slope, now)
             case Step.REDIRECT:
-                return queue_steps.redirect(record, asked_requirements(record, wish.asked), now)
+                return queue_steps.redirect(record, requested_requirements(record, wish.asked), now)
             case Step.FOLLOW_APPROVALS:
                 if wish.awaits is None:
                     return queue_steps.approve(record, now)

@@ -55,7 +55,7 @@ class _Answer(NamedTuple):
     until: float
 
 
-class _Asked(NamedTuple):
+class _AccessRequest(NamedTuple):
     submitter: Submitter
     namespace: str
     kinds: tuple[WrappedKind, ...]
@@ -83,7 +83,7 @@ class AuthorCheck:
         self._is_wanted = is_wanted
         self._answered = answered
         self._monotonic = monotonic
-        self._waiting: dict[str, _Asked] = {}
+        self._waiting: dict[str, _AccessRequest] = {}
         self._answers: OrderedDict[_Question, _Answer] = OrderedDict()
         self._queue = WorkQueue(monotonic, self._namespace_of, AT_ONCE_IN_A_NAMESPACE)
 
@@ -100,7 +100,7 @@ class AuthorCheck:
                 remedy = "Ask an administrator for that right, then submit the AppWrapper anew"
                 raise SpecError(kind.path, answer.problem, remedy)
         if not is_known and uid not in self._waiting:
-            self._waiting[uid] = _Asked(submitter, namespace, kinds)
+            self._waiting[uid] = _AccessRequest(submitter, namespace, kinds)
             self._queue.add(uid)
         return is_known
 
@@ -141,7 +141,7 @@ class AuthorCheck:
         del self._waiting[uid]
         self._answered(uid)
 
-    async def _problem(self, asked: _Asked, kind: WrappedKind) -> str:
+    async def _problem(self, asked: _AccessRequest, kind: WrappedKind) -> str:
         """Why the author may not wrap this kind; empty if the author may."""
         question = _Question(asked.submitter, asked.namespace, kind.api_version, kind.kind)
         known = self._answer_to(question)
@@ -154,7 +154,7 @@ class AuthorCheck:
             self._answers.popitem(last=False)
         return problem
 
-    async def _ask(self, asked: _Asked, kind: WrappedKind) -> str:
+    async def _ask(self, asked: _AccessRequest, kind: WrappedKind) -> str:
         try:
             found = await self._find(kind)
         except errors.NotFound as error:
@@ -165,7 +165,7 @@ class AuthorCheck:
 
     async def _find(self, kind: WrappedKind) -> Kind:
         """The kind as the first cluster that serves it does; raises `NotFound` if no cluster serves it."""
-        silent: errors.ClusterError | None = None
+        unanswered: errors.ClusterError | None = None
         similar = ""
         for cluster in tuple(self._clusters.values()):
             try:
@@ -173,9 +173,9 @@ class AuthorCheck:
             except errors.NotFound:
                 similar = similar or cluster.discovery.similar(kind.api_version, kind.kind)
             except errors.ClusterError as error:
-                silent = error
-        if silent is not None:
-            raise silent
+                unanswered = error
+        if unanswered is not None:
+            raise unanswered
         if not self._is_complete():
             raise errors.Unavailable(f"a member cluster may serve {kind.kind}, and cannot be asked now")
         meant = f"; did you mean {similar}?" if similar else ""

@@ -48,7 +48,7 @@ class Membership:
 
     def note_listed(self) -> None:
         """Note a complete list: it ends any earlier problem."""
-        self._outdated_error, self._problem_since = self._declared.trouble, None
+        self._outdated_error, self._problem_since = self._declared.last_error, None
 
     @property
     def recorded(self) -> frozenset[str]:
@@ -80,9 +80,9 @@ class Membership:
         """The problem, in a sentence; empty while the members are known and current."""
         error = self._error
         if not self.is_known:
-            trouble = error or "the API server has not answered yet"
+            last_error = error or "the API server has not answered yet"
             recorded = f" (the database knows {_named(self._recorded)})" if self._recorded else ""
-            return f"the MemberClusters cannot be listed: {trouble}{recorded}; until they can, nothing is dispatched"
+            return f"the MemberClusters cannot be listed: {last_error}{recorded}; until they can, nothing is dispatched"
         if self._declared.items and isinstance(error, (errors.Forbidden, errors.NotFound)):
             return f"the MemberClusters cannot be listed or watched any more: {error}; changes of them are missed"
         return ""
@@ -110,8 +110,8 @@ class Membership:
     @property
     def _error(self) -> errors.ClusterError | None:
         """The current error of the watch; None for an error that is older than the last list."""
-        trouble = self._declared.trouble
-        return None if trouble is self._outdated_error else trouble
+        last_error = self._declared.last_error
+        return None if last_error is self._outdated_error else last_error
 
 
 def _named(names: Collection[str]) -> str:

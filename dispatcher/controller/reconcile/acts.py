@@ -23,7 +23,7 @@ from dispatcher.core.lifecycle import (
     removal_steps,
     run_steps,
 )
-from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step, asked_requirements
+from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step, requested_requirements
 from dispatcher.core.lifecycle.growth import taken_soon
 from dispatcher.core.model.record import Change, Record
 from dispatcher.kube.events import EventAbout
@@ -187,7 +187,7 @@ class Acts:
         if asked is None:
             return None
         if decision.step is Step.REDIRECT:
-            return queue_steps.redirect(record, asked_requirements(record, asked), now)
+            return queue_steps.redirect(record, requested_requirements(record, asked), now)
         view = self._informer.view(record.uid)
         cut = self._limits.cut(view) if view else ""
         return queue_steps.reprioritise(

@@ -13,7 +13,7 @@ from dispatcher.controller.reconcile.pacing import Pacing
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.kinds.provisioning_request import request_ref
-from dispatcher.core.lifecycle.decision import Loss, ObservedState, finished_items, is_as_asked
+from dispatcher.core.lifecycle.decision import Loss, ObservedState, finished_items, is_unchanged
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.model.record import ACTIVE, Pending, Phase, Record
@@ -63,7 +63,7 @@ class Observer:
         is_unlisted = self._informer.view(uid) is None and not self._informer.can_tell(record.group)
         return is_unlisted and record.phase in ACTIVE
 
-    def is_as_asked(self, record: Record) -> bool:
+    def is_unchanged(self, record: Record) -> bool:
         """True unless the watches show that a queued gang is to go to another cluster or queue, or nowhere, by now.
 
         It is to go nowhere while it lacks approvals, also under a new leader that has followed none of them yet.
@@ -80,7 +80,7 @@ class Observer:
         if self._pacing.had_turn(record.uid, self._attempts.now()):
             return not view.deleting
         queues = self._limits.labels.queues_of(view)
-        return is_as_asked(record, not view.deleting, view.mutable_spec, queues)
+        return is_unchanged(record, not view.deleting, view.mutable_spec, queues)
 
     async def observe(self, uid: str) -> ObservedState:
         """The observed state of one AppWrapper, now."""

@@ -121,7 +121,7 @@ class Remediator:
 async def _complaint(record: Record, decision: Decision, observed: ObservedState, cluster: Cluster) -> str:
     """Why an operator makes no pods, or the scheduler has no node for them, in their own words. Empty if not known.
 
-    Often an Event is the only trace of an operator's trouble.
+    Often an Event is the only trace of an operator's problem.
     """
     if not needs_complaint(decision, observed):
         unscheduled = cluster.ledger.unscheduled(record.uid)

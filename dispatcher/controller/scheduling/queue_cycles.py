@@ -22,7 +22,7 @@ from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Outcome, Preempting
 from dispatcher.core.scheduling.pending_queue import Changes
 from dispatcher.core.scheduling.sharing.cycle import Drained
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang, is_silent
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang, is_unreachable
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.sharing.surplus import Surplus, given_up, in_parts
 
@@ -93,7 +93,7 @@ class QueueCycles:
 
     def _update_active(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[None]:
         """Make the list of active gangs anew if one of them, or which clusters answer, has changed."""
-        answering = frozenset(name for name, each in snapshots.items() if not is_silent(each.closed))
+        answering = frozenset(name for name, each in snapshots.items() if not is_unreachable(each.closed))
         known = self._cache.holders_version, answering
         if known == self._active_of:
             return
@@ -117,7 +117,7 @@ def _active(record: Record, snapshots: Mapping[str, ClusterSnapshot]) -> ActiveG
     if record.attempt is None:
         return None
     snapshot = snapshots.get(record.attempt.cluster)
-    return active_gang(record, is_silent=snapshot is None or is_silent(snapshot.closed))
+    return active_gang(record, is_unreachable=snapshot is None or is_unreachable(snapshot.closed))
 
 
 def changes_of(

@@ -72,7 +72,7 @@ async def _nothing_is_finished(_record: Record) -> Collection[int]:
 class Scheduler:
     """Runs scheduling cycles.
 
-    `on_decided` is called with the uid of each record that a cycle committed. `is_as_asked` is false of a gang whose
+    `on_decided` is called with the uid of each record that a cycle committed. `is_unchanged` is false of a gang whose
     user has suspended, redirected or deleted it since its last commit. `queues` returns the declared queues, or None if
     none is declared. `finished_items` returns the items of a gang that is preempted now which its next attempt does not
     create again.
@@ -84,7 +84,7 @@ class Scheduler:
         committer: Committer,
         known: Known,
         on_decided: Callable[[str], None],
-        is_as_asked: Callable[[Record], bool],
+        is_unchanged: Callable[[Record], bool],
         now: Callable[[], datetime],
         metrics: Metrics,
         rules: Rules,
@@ -96,7 +96,7 @@ class Scheduler:
         self._committer = committer
         self._known = known
         self._on_decided = on_decided
-        self._is_as_asked = is_as_asked
+        self._is_unchanged = is_unchanged
         self._now = now
         self._metrics = metrics
         self._rules = rules
@@ -257,7 +257,7 @@ class Scheduler:
 
         The caller must not await anything between this check and the commit.
         """
-        return queue_cycles.are_current(group, self._cache) and self._is_as_asked(group.record)
+        return queue_cycles.are_current(group, self._cache) and self._is_unchanged(group.record)
 
     async def _decide(
         self,
@@ -297,7 +297,7 @@ class Scheduler:
         takeover the watch may show such a change before the reconciler has seen it. The caller must not await anything
         between this check and the commit.
         """
-        placed = [each for each in placed if self._is_as_asked(each.record)]
+        placed = [each for each in placed if self._is_unchanged(each.record)]
         if not placed or not slices.pauses:
             return placed
         pending = self._cache.pending_queue

@@ -21,7 +21,7 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.status.queue_status import QueueState
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.reflector import Reflector
-from dispatcher.probes import Figures, QueueFigures
+from dispatcher.probes import MetricValues, QueueMetricValues
 
 MOST_QUEUES: Final = 1000
 MOST_AMOUNTS: Final = 10_000
@@ -48,10 +48,10 @@ class Sources:
     queues: Callable[[], Collection[QueueState]]
 
 
-def gather(sources: Sources, now: datetime) -> Figures:
+def gather(sources: Sources, now: datetime) -> MetricValues:
     """The metrics of this moment."""
     clusters, writes = sources.clusters, sources.client.writes
-    figures = Figures(
+    values = MetricValues(
         phases=Counter(record.phase.value for record in sources.cache.records()),
         free=_of_each(clusters, _free),
         total=_of_each(clusters, lambda cluster: cluster.ledger.total()),
@@ -67,13 +67,13 @@ def gather(sources: Sources, now: datetime) -> Figures:
         write_errors=dict(writes.failed),
         events_dropped=writes.dropped_events.total(),
         internal_errors=log.internal_errors(),
-        queues=figures_of(sources.queues()),
+        queues=metric_values_of(sources.queues()),
     )
-    return with_queued(figures, sources.cache.queued(), now)
+    return with_queued(values, sources.cache.queued(), now)
 
 
-def with_queued(figures: Figures, queued: Iterable[Record], now: datetime) -> Figures:
-    """The same figures with those of the queued AppWrappers; an empty reason means not evaluated yet."""
+def with_queued(values: MetricValues, queued: Iterable[Record], now: datetime) -> MetricValues:
+    """The same values with those of the queued AppWrappers; an empty reason means not evaluated yet."""
     waiting: Counter[str] = Counter()
     first: dict[str, datetime] = {}
     blocked_since = now
@@ -85,7 +85,7 @@ def with_queued(figures: Figures, queued: Iterable[Record], now: datetime) -> Fi
         if record.blocked_since is not None and record.blocked_since < blocked_since:
             blocked_since = record.blocked_since
     return replace(
-        figures,
+        values,
         waiting=waiting,
         oldest={reason: (now - at).total_seconds() for reason, at in first.items()},
         head_blocked=(now - blocked_since).total_seconds(),
@@ -111,15 +111,15 @@ def _of_each(
     }
 
 
-def figures_of(queues: Collection[QueueState]) -> QueueFigures:
-    """The figures of the first `MOST_QUEUES` queues, with at most `MOST_AMOUNTS` amounts of each kind."""
+def metric_values_of(queues: Collection[QueueState]) -> QueueMetricValues:
+    """The values of the first `MOST_QUEUES` queues, with at most `MOST_AMOUNTS` amounts of each kind."""
 
     def amounts(of: Callable[[QueueState], Mapping[str, int]]) -> dict[tuple[str, ...], float]:
         every = (((each.name, name), amount) for each in measured for name, amount in of(each).items())
         return dict(islice(every, MOST_AMOUNTS))
 
     measured = list(islice(queues, MOST_QUEUES))
-    return QueueFigures(
+    return QueueMetricValues(
         nominal=amounts(lambda each: each.nominal),
         used=amounts(lambda each: each.used),
         borrowed=amounts(lambda each: each.borrowed),

@@ -100,7 +100,7 @@ class QueueStatusWriter:
         self._counter = QueueCounter(Forest())
         self._counted: Forest | None = None
         self._written: dict[str, _Written] = {}
-        self._trouble: type[errors.ClusterError] | None = None
+        self._last_error: type[errors.ClusterError] | None = None
         self._on_beyond_quota = on_beyond_quota
         self._active: Sequence[ActiveGang] = ()
         self._beyond_quota: dict[str, str] | None = None
@@ -128,18 +128,18 @@ class QueueStatusWriter:
         self._find_beyond_quota()
         self._written = {each.uid: self._written[each.uid] for each in queues if each.uid in self._written}
         statuses, slices = QueueStatuses(declared, queues), Slices(self._monotonic)
-        trouble: errors.ClusterError | None = None
+        first_error: errors.ClusterError | None = None
         for queue in queues:
             state = self.states.get(queue.queue.name)
             if state is not None:  # else it was declared while the states were counted
                 try:
                     await self._write(queue, statuses, state)
                 except errors.ClusterError as error:
-                    trouble = trouble or error
+                    first_error = first_error or error
                     if not isinstance(error, errors.NotFound | errors.Conflict | errors.Invalid):
                         break  # the others fare no better
             await slices.give_way()
-        self._report(trouble)
+        self._report(first_error)
 
     async def _count(self, declared: DeclaredQueues) -> Mapping[str, QueueState]:
         if self._counted is not declared.forest:
@@ -181,9 +181,9 @@ class QueueStatusWriter:
         await self._client.patch(path, [test, {"op": "add", "path": "/status", "value": status}])
         self._written[queue.uid] = _Written(queue, status)
 
-    def _report(self, trouble: errors.ClusterError | None) -> None:
+    def _report(self, error: errors.ClusterError | None) -> None:
         """Log the failure of a round, unless the last round failed in the same way."""
-        kind = None if trouble is None else type(trouble)
-        if trouble is not None and kind is not self._trouble:
-            _log.warning("queue_status_not_written", error=str(trouble))
-        self._trouble = kind
+        kind = None if error is None else type(error)
+        if error is not None and kind is not self._last_error:
+            _log.warning("queue_status_not_written", error=str(error))
+        self._last_error = kind

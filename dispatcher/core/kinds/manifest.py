@@ -205,7 +205,7 @@ def adoption(found: Mapping[str, Any], wrapped: WrappedObject, owner: Owner) -> 
     }
 
 
-class Whose(StrEnum):
+class ObjectOwnership(StrEnum):
     """The owner of an existing object with the name of one that we want to create."""
 
     THIS_ATTEMPT = "this-attempt"
@@ -220,24 +220,24 @@ class Whose(StrEnum):
     """No AppWrapper's: never touched."""
 
 
-def whose(found: Mapping[str, Any], owner: Owner) -> Whose:
+def ownership_of(found: Mapping[str, Any], owner: Owner) -> ObjectOwnership:
     """The owner of `found`, an object at the API server."""
     metadata = found.get("metadata") or {}
     appwrapper = owned_by(metadata)
     if appwrapper is None:
-        return Whose.FOREIGN
+        return ObjectOwnership.FOREIGN
     if appwrapper != owner.uid:
-        return Whose.ANOTHER_APPWRAPPER
+        return ObjectOwnership.ANOTHER_APPWRAPPER
     if is_of_later_attempt(metadata, owner):
-        return Whose.LATER_ATTEMPT
+        return ObjectOwnership.LATER_ATTEMPT
     if owner.anchor and (controller_of(metadata) or {}).get("uid") != owner.anchor.uid:
         return (
-            Whose.EARLIER_ATTEMPT
+            ObjectOwnership.EARLIER_ATTEMPT
         )  # or this one, under an anchor that is deleted: the object is deleted with it
     marked = (metadata.get("labels") or {}).get(names.ATTEMPT_LABEL)
     if marked is not None and marked != str(owner.attempt):
-        return Whose.EARLIER_ATTEMPT
-    return Whose.THIS_ATTEMPT
+        return ObjectOwnership.EARLIER_ATTEMPT
+    return ObjectOwnership.THIS_ATTEMPT
 
 
 def is_of_later_attempt(metadata: Mapping[str, Any], owner: Owner) -> bool:

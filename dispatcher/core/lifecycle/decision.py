@@ -307,13 +307,13 @@ def _is_suspended(seen: ObservedState) -> bool:
 
 
 def _follow(record: Record, seen: ObservedState) -> Decision:
-    """Follows the user's changes: first queues and requirements, which a cycle waits for (`is_as_asked`)."""
+    """Follows the user's changes: first queues and requirements, which a cycle waits for (`is_unchanged`)."""
     asked = seen.asked
     if not _is_in(record, seen.queues):
         return Decision(Step.MOVE)
     if asked is None:
         return NOOP
-    if asked_requirements(record, asked) != record.requirements:
+    if requested_requirements(record, asked) != record.requirements:
         return Decision(Step.REDIRECT)
     is_as_urgent = (asked.priority, asked.priority_slope) == (record.priority, record.priority_slope)
     if is_as_urgent and seen.unknown_class == noted_warning(record, ConditionType.PRIORITY_CLASS_UNKNOWN):
@@ -321,7 +321,7 @@ def _follow(record: Record, seen: ObservedState) -> Decision:
     return Decision(Step.REPRIORITISE)
 
 
-def asked_requirements(record: Record, asked: MutableSpec) -> ClusterRequirements:
+def requested_requirements(record: Record, asked: MutableSpec) -> ClusterRequirements:
     """The requirements with the user's current selectors; an unreadable selector changes nothing."""
     requirements = record.requirements
     selector = requirements.selector if asked.selector is None else asked.selector
@@ -329,7 +329,7 @@ def asked_requirements(record: Record, asked: MutableSpec) -> ClusterRequirement
     return requirements.directed(selector, prefers)
 
 
-def is_as_asked(
+def is_unchanged(
     record: Record, wanted: bool, asked: MutableSpec | None, queues: tuple[str, ...] = ()
 ) -> bool:
     """True unless a queued gang is suspended, redirected, moved or deleted, and the record does not say so yet.
@@ -338,7 +338,9 @@ def is_as_asked(
     """
     if not wanted or not _is_in(record, queues):
         return False
-    return asked is None or (not asked.suspend and asked_requirements(record, asked) == record.requirements)
+    return asked is None or (
+        not asked.suspend and requested_requirements(record, asked) == record.requirements
+    )
 
 
 def _is_in(record: Record, queues: tuple[str, ...]) -> bool:
@@ -445,7 +447,9 @@ def _issues(
         health.potential_nodes_missing(
             record, seen.objects.pods, seen.bind_within, seen.awaited_pools, seen.now
         ),
-        health.shortage(record, seen.policy, seen.objects.pods, done, seen.bind_within) if short else None,
+        health.missing_pods(record, seen.policy, seen.objects.pods, done, seen.bind_within)
+        if short
+        else None,
     ]
     return [issue for issue in found if issue is not None]
 

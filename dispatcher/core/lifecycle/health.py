@@ -130,7 +130,7 @@ def potential_nodes_missing(
     return HealthIssue(words.POTENTIAL_NODES_MISSING, message, Remedy.REQUEUE, due)
 
 
-def shortage(
+def missing_pods(
     record: Record,
     policy: LifecyclePolicy,
     pods: PodCounts,

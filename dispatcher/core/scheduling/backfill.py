@@ -433,7 +433,7 @@ class _Renewal:
     ) -> Steps[Option | Awaited | None]:
         """The cluster as an option, or as a cluster to wait for; None if the gang does not fit it or is rejected."""
         cluster, rest = snapshot.name, self.rests.get(snapshot.name)
-        if before is not None and before.waits and _is_silent(record, snapshot, self.snapshots):
+        if before is not None and before.waits and _is_only_unreachable(record, snapshot, self.snapshots):
             return Awaited(self.now + self.bounds.rest, cluster)  # it may soon answer again
         if not may_keep(record, snapshot, self.snapshots):
             return None
@@ -535,10 +535,10 @@ def _stands(
     snapshot = snapshots.get(reservation.cluster)
     if snapshot is None:
         return False
-    return _is_silent(record, snapshot, snapshots) or may_keep(record, snapshot, snapshots)
+    return _is_only_unreachable(record, snapshot, snapshots) or may_keep(record, snapshot, snapshots)
 
 
-def _is_silent(record: Record, snapshot: ClusterSnapshot, clusters: Collection[str]) -> bool:
+def _is_only_unreachable(record: Record, snapshot: ClusterSnapshot, clusters: Collection[str]) -> bool:
     """True if the gang selects the cluster, one of `clusters`, and the cluster is closed for a transient reason."""
     is_transient = snapshot.closed is not None and snapshot.closed.reason in _TRANSIENT
     return is_transient and effective(record.requirements, clusters).selector.matches(snapshot.labels)

@@ -35,9 +35,9 @@ from dispatcher.core.scheduling.cluster_filters import (
 from dispatcher.core.scheduling.equivalence_classes import class_of
 from dispatcher.core.scheduling.explain import (
     NOT_EVALUATED,
+    ClusterShortfall,
     Refused,
-    Shortage,
-    shortage,
+    cluster_shortfall,
     uncounted_claims,
     why_no_other,
 )
@@ -116,12 +116,11 @@ def plan(
     """
     state = CycleState(snapshots, lambda record: class_of(record, snapshots))
     records = list(queue)
-    protected = (
-        [] if policy is QueueingStrategy.STRICT_FIFO else [each for each in records if each.uid in starved]
-    )
+    is_strict = policy is QueueingStrategy.STRICT_FIFO
+    holders = [] if is_strict else [each for each in records if each.uid in starved]
     if reservations is None:
-        reservations = Backfill().renew(protected, snapshots, LONG_AGO)
-    early = state.reserve(protected, reservations)
+        reservations = Backfill().renew(holders, snapshots, LONG_AGO)
+    early = state.reserve(holders, reservations)
     head: Record | None = None
     outcomes: list[Outcome] = []
     for record in records:
@@ -227,7 +226,7 @@ class CycleState:
         if remembered is None:
             outcome: Placed | Refused = self._place(record, {})
         elif not_holding := self._remembered.not_holding(key):
-            kept = {name: each for name, each in remembered.shortages.items() if name not in not_holding}
+            kept = {name: each for name, each in remembered.shortfalls.items() if name not in not_holding}
             outcome = self._place(record, kept)
         else:
             outcome = remembered
@@ -238,19 +237,19 @@ class CycleState:
             self.refusals[key] = outcome
         return outcome
 
-    def _place(self, record: Record, remembered: Mapping[str, Shortage]) -> Placed | Refused:
+    def _place(self, record: Record, remembered: Mapping[str, ClusterShortfall]) -> Placed | Refused:
         gang, allowed = record.gang, self._allow(record.requirements)
         if uncounted := uncounted_claims(gang, (snapshot.name for snapshot in allowed.snapshots)):
             allowed = _Allowed((), (*allowed.rejections, *uncounted))
-        fitting, shortages = dict[str, Assignment](), list[Shortage]()
+        fitting, shortfalls = dict[str, Assignment](), list[ClusterShortfall]()
         for snapshot in allowed.snapshots:
             found = remembered.get(snapshot.name) or self._compare(gang, snapshot)
             if isinstance(found, Assignment):
                 fitting[snapshot.name] = found
             else:
-                shortages.append(found)
+                shortfalls.append(found)
         if not fitting:
-            return Refused(gang, allowed.rejections, shortages, has_members=self._has_members)
+            return Refused(gang, allowed.rejections, shortfalls, has_members=self._has_members)
         best = min(
             (snapshot for snapshot in allowed.snapshots if snapshot.name in fitting),
             key=lambda snapshot: score(
@@ -261,7 +260,7 @@ class CycleState:
                 fitting[snapshot.name],
             ),
         )
-        message = why_no_other(gang, best.name, fitting, allowed.rejections, shortages)
+        message = why_no_other(gang, best.name, fitting, allowed.rejections, shortfalls)
         assignment = fitting[best.name]
         best.capacity.take(gang, assignment)
         if best.name in self._beside:
@@ -285,12 +284,14 @@ class CycleState:
         if self._remembered.keepers.get(cluster) != (None if keeper is None else keeper.uid):
             self._remembered.changed.add(cluster)
 
-    def _compare(self, gang: Gang, snapshot: ClusterSnapshot) -> Assignment | Shortage:
+    def _compare(self, gang: Gang, snapshot: ClusterSnapshot) -> Assignment | ClusterShortfall:
         """The places of a gang on a cluster, or why it does not fit."""
         found = fit(gang, self._available(snapshot))
         if isinstance(found, Assignment):
             return found
-        return shortage(snapshot.name, gang, snapshot.capacity, self._keepers.get(snapshot.name), found)
+        return cluster_shortfall(
+            snapshot.name, gang, snapshot.capacity, self._keepers.get(snapshot.name), found
+        )
 
     def _allow(self, requirements: ClusterRequirements) -> _Allowed:
         """The clusters that accept the requirements, and the rejections by the others."""

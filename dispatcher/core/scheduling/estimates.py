@@ -265,7 +265,7 @@ class _Future:
             self._world = replace(self._world, pending=pending)
 
     def _dispatch(self, placed: Collection[Placed]) -> None:
-        now, silent = self._world.now, None if self._world.queues is None else ()
+        now, unreachable = self._world.now, None if self._world.queues is None else ()
         running = []
         for each in placed:
             asked = each.assignment.provisioning
@@ -282,7 +282,7 @@ class _Future:
             end = stated_end(record, now)
             if end is not None:
                 self._ends[record.uid] = end
-            running.append(running_gang(record, attempt, (), silent))
+            running.append(running_gang(record, attempt, (), unreachable))
         rest = self._world.without_pending({each.record.uid for each in placed})
         self._world = replace(rest, running=(*rest.running, *running))
 

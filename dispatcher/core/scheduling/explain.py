@@ -1,7 +1,7 @@
-"""Why no cluster takes a gang now: the shortage on each cluster, the nearest of them, and sentences about it.
+"""Why no cluster takes a gang now: the shortfall on each cluster, the nearest of them, and sentences about it.
 
-A shortage is found with the decision. Its sentences are made on demand: most refusals change no record, and a message
-takes longer than the decision. So a shortage keeps immutable values of that moment.
+A shortfall is found with the decision. Its sentences are made on demand: most refusals change no record, and a message
+takes longer than the decision. So a shortfall keeps immutable values of that moment.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _MOST_EXCLUSIONS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
+class ClusterShortfall:
     """Why the capacity of `cluster` is too small for a gang: by `shortfall`.
 
     For LARGER_THAN_CLUSTER, that is of the capacity without pods that end, and `permanent` are the requests of the
@@ -78,33 +78,37 @@ class Shortage:
         return self.shortfall.scarcest(gang.in_cluster(self.cluster))[0]
 
 
-def shortage(
+def cluster_shortfall(
     cluster: str, gang: Gang, capacity: CapacitySnapshot, keeper: Record | None, shortfall: Shortfall
-) -> Shortage:
-    """The shortage of a gang on a cluster whose available capacity it does not fit, by `shortfall`.
+) -> ClusterShortfall:
+    """The shortfall of a gang on a cluster whose available capacity it does not fit, by `shortfall`.
 
     `capacity` is the free capacity, including the part that is kept for `keeper`.
     """
     traits = None if capacity.nodes is None else capacity.nodes.traits
     in_empty = shortfall_in_empty(gang, capacity)
     if in_empty is not None:
-        return Shortage(cluster, LARGER_THAN_CLUSTER, in_empty, capacity.permanent_for(gang), traits=traits)
+        return ClusterShortfall(
+            cluster, LARGER_THAN_CLUSTER, in_empty, capacity.permanent_for(gang), traits=traits
+        )
     if keeper is not None:
         without_keeper = fit(gang, capacity)
         if not isinstance(without_keeper, Shortfall):
-            return Shortage(cluster, RESERVED, shortfall, keeper=keeper.key)
+            return ClusterShortfall(cluster, RESERVED, shortfall, keeper=keeper.key)
         shortfall = without_keeper
     return short_of_room(cluster, gang, capacity, shortfall)
 
 
-def short_of_room(cluster: str, gang: Gang, capacity: CapacitySnapshot, shortfall: Shortfall) -> Shortage:
-    """The shortage of a gang that does not fit the free capacity of a cluster, and would fit the empty one."""
+def short_of_room(
+    cluster: str, gang: Gang, capacity: CapacitySnapshot, shortfall: Shortfall
+) -> ClusterShortfall:
+    """The shortfall of a gang that does not fit the free capacity of a cluster, and would fit the empty one."""
     traits = None if capacity.nodes is None else capacity.nodes.traits
     if not shortfall.needs:
-        return Shortage(cluster, INSUFFICIENT, shortfall, traits=traits)
+        return ClusterShortfall(cluster, INSUFFICIENT, shortfall, traits=traits)
     lacks_nodes = shortfall_in_empty(gang, capacity.of_nodes()) is not None
     reason = NEEDS_POTENTIAL if lacks_nodes else INSUFFICIENT
-    return Shortage(cluster, reason, shortfall, traits=traits, trust=capacity.trust)
+    return ClusterShortfall(cluster, reason, shortfall, traits=traits, trust=capacity.trust)
 
 
 class Nearest(NamedTuple):
@@ -133,19 +137,19 @@ class Refused:
         self,
         gang: Gang,
         rejections: Sequence[Rejection],
-        shortages: Sequence[Shortage],
+        shortfalls: Sequence[ClusterShortfall],
         *,
         has_members: bool,
     ) -> None:
         self._gang = gang
         self._rejections = rejections
-        self._shortages = shortages
+        self._shortages = shortfalls
         self._has_members = has_members
         self._pending: Pending | None = None
         self.reservation: Reservation | None = None
         """The backfill reservation of the gang; None if a class shares the refusal."""
-        has_clusters = rejections or shortages  # each cluster has one or the other
-        self.may_fit_later = not has_clusters or any(each.may_fit_later for each in shortages)
+        has_clusters = rejections or shortfalls  # each cluster has one or the other
+        self.may_fit_later = not has_clusters or any(each.may_fit_later for each in shortfalls)
         """True if the gang would fit a cluster once all pods that end there have ended, or if there is no cluster."""
         self.nearest = self._find_nearest()
 
@@ -155,8 +159,8 @@ class Refused:
         return self.may_fit_later and not (self.reservation and self.reservation.is_resting)
 
     @property
-    def shortages(self) -> dict[str, Shortage]:
-        """The shortages by the name of the cluster."""
+    def shortfalls(self) -> dict[str, ClusterShortfall]:
+        """The shortfalls by the name of the cluster."""
         return {each.cluster: each for each in self._shortages}
 
     def depends_on_packing(self, clusters: Collection[str]) -> bool:
@@ -181,11 +185,11 @@ class Refused:
         return alone
 
     def _find_nearest(self) -> Nearest:
-        found: list[Rejection | Shortage] = [*self._rejections, *self._shortages]
+        found: list[Rejection | ClusterShortfall] = [*self._rejections, *self._shortages]
         if not found:
             return Nearest(NO_CLUSTER, "", "")
         nearest = min(found, key=lambda each: (_distance(each.reason), each.cluster))
-        resource = nearest.resource(self._gang) if isinstance(nearest, Shortage) else ""
+        resource = nearest.resource(self._gang) if isinstance(nearest, ClusterShortfall) else ""
         return Nearest(nearest.reason, resource, nearest.cluster)
 
     def _explain(self) -> Pending:
@@ -216,17 +220,17 @@ def why_no_other(
     best: str,
     fitting: Iterable[str],
     rejections: Sequence[Rejection],
-    shortages: Sequence[Shortage],
+    shortfalls: Sequence[ClusterShortfall],
 ) -> str:
     """Why no other cluster was chosen: its score is worse, it rejects the gang, or its capacity is too small."""
     also = [f"it fits {cluster}, too" for cluster in fitting if cluster != best]
     refused = sorted(
-        [*rejections, *(rejection_of(gang, each) for each in shortages)], key=lambda each: each.cluster
+        [*rejections, *(rejection_of(gang, each) for each in shortfalls)], key=lambda each: each.cluster
     )
     return "; ".join([*also[:MOST_NAMED], *([_in_short(refused)] if refused else ())])
 
 
-def rejection_of(gang: Gang, short: Shortage) -> Rejection:
+def rejection_of(gang: Gang, short: ClusterShortfall) -> Rejection:
     """The rejection by a cluster whose capacity is too small, with its message."""
     if short.reason == RESERVED and not short.keeper:
         message = "what is free there is promised to gangs that go first"
@@ -245,7 +249,7 @@ def rejection_of(gang: Gang, short: Shortage) -> Rejection:
     return Rejection(short.cluster, short.reason, message, short.resource(gang))
 
 
-def _needed(verb: str, short: Shortage) -> list[str]:
+def _needed(verb: str, short: ClusterShortfall) -> list[str]:
     """The sentences about a gang that would fit with potential nodes, and why it may not trust in them."""
     needs, trust = short.shortfall.needs, short.trust
     asked = f"it {verb} {potential.in_words(needs)} to come"
@@ -259,7 +263,7 @@ def _needed(verb: str, short: Shortage) -> list[str]:
     return [asked, *until]
 
 
-def _missing(gang: Gang, short: Shortage) -> list[str]:
+def _missing(gang: Gang, short: ClusterShortfall) -> list[str]:
     what = "free" if short.reason == INSUFFICIENT else "in all of it"
     available = short.shortfall.available
     return [
@@ -276,7 +280,7 @@ def _taken_for_ever(resource: str, available: int, permanent: int) -> str:
     return f" (of {total}, {taken} are taken by DaemonSets and static pods)"
 
 
-def _fragmented(gang: Gang, short: Shortage) -> str:
+def _fragmented(gang: Gang, short: ClusterShortfall) -> str:
     """The sentence about a gang whose demand fits the sums, but whose pods have no nodes."""
     shortfall = short.shortfall
     resource, most = shortfall.scarcest(gang)

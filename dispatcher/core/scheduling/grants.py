@@ -38,12 +38,12 @@ from dispatcher.core.scheduling.explain import (
     INSUFFICIENT,
     LARGER_THAN_CLUSTER,
     RESERVED,
-    Shortage,
+    ClusterShortfall,
     rejection_of,
 )
 from dispatcher.core.scheduling.fit import Shortfall, fits_in_empty, shortfall_in_empty
 from dispatcher.core.scheduling.ordering import effective_priority
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang, is_silent, leaving_by_cluster
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, is_unreachable, leaving_by_cluster
 from dispatcher.core.scheduling.sharing.quota_ledger import Hold, now_and_later
 from dispatcher.core.scheduling.sharing.refusals import (
     INSUFFICIENT_QUOTA,
@@ -162,7 +162,7 @@ def decide_in_steps(
     gangs = [_Growth(each) for each in growing if _is_known(each, snapshots)]
     turns = [(each, pod) for each in gangs for pod in each.waiting]
     if turns:
-        grants = _Pass(facts, snapshots)
+        grants = _GrantCycle(facts, snapshots)
         turns.sort(key=lambda turn: _turn(turn[0], turn[1], facts.now))
         for growth, pod in turns:
             grants.decide(growth, pod)
@@ -174,7 +174,7 @@ def _is_known(growing: Growing, snapshots: Mapping[str, ClusterSnapshot]) -> boo
     """True for a gang that may grow and whose gated pods are known."""
     attempt = growing.record.attempt
     snapshot = snapshots.get(attempt.cluster) if attempt and growing.record.phase in ACTIVE else None
-    return snapshot is not None and (bool(growing.gated) or not is_silent(snapshot.closed))
+    return snapshot is not None and (bool(growing.gated) or not is_unreachable(snapshot.closed))
 
 
 def _turn(growth: _Growth, pod: GatedPod, now: datetime) -> tuple[float, str, str, str]:
@@ -226,7 +226,7 @@ class _Growth:
         return GrowthRequest(len(left), amounts, now, refusal.reason, message)
 
 
-class _Pass:
+class _GrantCycle:
     """One pass: the room of each cluster and the accounts of all queues, less what earlier grants take."""
 
     def __init__(self, facts: GrantFacts, snapshots: Mapping[str, ClusterSnapshot]) -> None:
@@ -344,7 +344,7 @@ class _Pass:
         for gang in gangs_of(record, pod):
             found = room.fit(gang)
             if isinstance(found, Shortfall):
-                why = rejection_of(gang, _shortage(gang, room, found))
+                why = rejection_of(gang, _cluster_shortfall(gang, room, found))
                 return _Refusal(why.reason, f"cluster {room.name}: {why.message}")
             placed = placed or (gang, found)
         if placed is None:
@@ -417,17 +417,19 @@ def _gives_way(record: Record) -> _Refusal | None:
     return _Refusal(GIVES_WAY, "its surplus pods give way to another gang")
 
 
-def _shortage(gang: Gang, room: ClusterRoom, short: Shortfall) -> Shortage:
+def _cluster_shortfall(gang: Gang, room: ClusterRoom, short: Shortfall) -> ClusterShortfall:
     """Why a pod does not fit a cluster: its size, its free capacity, or that what is free is not for it."""
     capacity = room.snapshot.capacity
     traits = None if capacity.nodes is None else capacity.nodes.traits
     in_empty = shortfall_in_empty(gang, capacity)
     if in_empty is not None:
-        return Shortage(room.name, LARGER_THAN_CLUSTER, in_empty, capacity.permanent_for(gang), traits=traits)
+        return ClusterShortfall(
+            room.name, LARGER_THAN_CLUSTER, in_empty, capacity.permanent_for(gang), traits=traits
+        )
     free = room.fit_but_for_others(gang)
     if not isinstance(free, Shortfall):
-        return Shortage(room.name, RESERVED, short, keeper=room.keeper.key if room.keeper else "")
-    return Shortage(room.name, INSUFFICIENT, free, traits=traits)
+        return ClusterShortfall(room.name, RESERVED, short, keeper=room.keeper.key if room.keeper else "")
+    return ClusterShortfall(room.name, INSUFFICIENT, free, traits=traits)
 
 
 def _in_words(amounts: Resources) -> str:

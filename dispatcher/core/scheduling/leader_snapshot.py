@@ -26,7 +26,7 @@ from dispatcher.core.queues.queue import Queue, QueueingStrategy
 from dispatcher.core.scheduling.backfill import Bounds, Reservation
 from dispatcher.core.scheduling.capacity_ledger import FitMode
 from dispatcher.core.scheduling.node_snapshot import Place
-from dispatcher.core.scheduling.sharing.gangs import RecentUse, active_gang, is_silent
+from dispatcher.core.scheduling.sharing.gangs import RecentUse, active_gang, is_unreachable
 from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus
 from dispatcher.core.scheduling.world import Cluster, RunningGang, RunningPods, World
 
@@ -132,13 +132,13 @@ def world_of(
                 permanent=tuple(pods.place for pods in others if pods.never_ends),
             )
         )
-    silent = frozenset(each.cluster.name for each in facts if is_silent(each.cluster.closed))
+    unreachable = frozenset(each.cluster.name for each in facts if is_unreachable(each.cluster.closed))
     surplus = {(each.cluster.name, uid): found for each in facts for uid, found in each.surplus.items()}
     return World(
         clusters=tuple(clusters),
         running=tuple(
             replace(
-                running_gang(record, attempt, bound[record.uid], silent if rules.has_queues else None),
+                running_gang(record, attempt, bound[record.uid], unreachable if rules.has_queues else None),
                 surplus=surplus.get((attempt.cluster, record.uid), NO_SURPLUS),
             )
             for record, attempt in sorted(holders.values(), key=_by_dispatch)
@@ -173,10 +173,12 @@ def _by_dispatch(holder: tuple[Record, Attempt]) -> tuple[datetime, str]:
 
 
 def running_gang(
-    record: Record, attempt: Attempt, bound: Iterable[Place], silent: Collection[str] | None
+    record: Record, attempt: Attempt, bound: Iterable[Place], unreachable: Collection[str] | None
 ) -> RunningGang:
-    """The running gang of a record; with queues, `silent` are the clusters that do not answer, else None."""
-    active = None if silent is None else active_gang(record, is_silent=attempt.cluster in silent)
+    """The running gang of a record; with queues, `unreachable` are the clusters that do not answer, else None."""
+    active = (
+        None if unreachable is None else active_gang(record, is_unreachable=attempt.cluster in unreachable)
+    )
     gang = record.gang.in_cluster(attempt.cluster)
     return RunningGang(
         name=record.uid,

@@ -119,7 +119,7 @@ class PendingQueue:
         self._sloped = 0
         self._touched: set[_Class] = set()
         """The classes with records that came or went since the last cycle, or that it had news for."""
-        self._last = _Memory()
+        self._last = _LastCycle()
         self._requests = AffectedClasses[_Class]()
 
     def __iter__(self) -> Iterator[Record]:
@@ -313,21 +313,21 @@ class PendingQueue:
     ) -> Steps[list[NewOutcome]]:
         yield from self._follow(snapshots)
         yield from self._take_in(inbox, now)
-        protected = yield from self._protected(policy, bound, now)
-        reservations = yield from self._backfill.renew_in_steps(protected, snapshots, now)
+        starved = yield from self._starved(policy, bound, now)
+        reservations = yield from self._backfill.renew_in_steps(starved, snapshots, now)
         # Refusals depend on the reservations of starved gangs. A queued gang never changes.
-        kept_for = tuple((each.uid, reservations.get(each.uid)) for each in protected)
-        remembered = self._last.remembered(snapshots, kept_for)
+        reserved_for = tuple((each.uid, reservations.get(each.uid)) for each in starved)
+        remembered = self._last.remembered(snapshots, reserved_for)
         if self._last.is_quiet and not remembered.changed and not inbox and not self._sloped:
             return []
         state = CycleState(snapshots, self._class_of, remembered)
         outdated: dict[str, set[_Class]] = {}
         cycle = _Cycle(state)
-        yield from cycle.reserve(protected, reservations)
+        yield from cycle.reserve(starved, reservations)
         if policy is QueueingStrategy.STRICT_FIFO:
             yield from self._evaluate_up_to_head(cycle, now)
         else:
-            is_in_order = not protected and not self._sloped
+            is_in_order = not starved and not self._sloped
             kept = (yield from self._kept(remembered, snapshots)) if is_in_order else {}
             changed = frozenset(remembered.changed)
             yield from self._evaluate_by_class(cycle, kept, now)
@@ -335,11 +335,11 @@ class PendingQueue:
             yield from incremental.update(state.refusals, kept)
         news = yield from _news_in_order(cycle.outcomes, now)
         self._touched = yield from self._classes_of(news)
-        forgotten, self._last = self._last, _Memory()
-        self._last = _Memory(
+        forgotten, self._last = self._last, _LastCycle()
+        self._last = _LastCycle(
             clusters=frozenset(snapshots),
             snapshots={name: each for name, each in snapshots.items() if name not in state.placed_on},
-            protected=kept_for,
+            starved=reserved_for,
             keepers=state.keepers,
             refusals=state.refusals,
             is_quiet=not news,
@@ -351,7 +351,7 @@ class PendingQueue:
     def _class_of(self, record: Record) -> _Class:
         return self._in_cycle[record.uid][1]
 
-    def _protected(self, policy: QueueingStrategy, bound: timedelta, now: datetime) -> Steps[list[Record]]:
+    def _starved(self, policy: QueueingStrategy, bound: timedelta, now: datetime) -> Steps[list[Record]]:
         """The starved gangs, in order."""
         if policy is QueueingStrategy.STRICT_FIFO:
             return []
@@ -456,7 +456,7 @@ class PendingQueue:
             key, stream = candidate
             uid = key[1]
             record, class_ = self._in_cycle[uid]
-            shares_refusal = uid not in cycle.protected
+            shares_refusal = uid not in cycle.starved
             if class_ in refused and shares_refusal:
                 continue
             answer = cycle.evaluate(record, is_noted_with_class=shares_refusal)
@@ -576,7 +576,7 @@ class _Frontier:
 
 
 @dataclass(frozen=True, slots=True)
-class _Memory:
+class _LastCycle:
     """The input and the refusals of the last cycle; `is_quiet` if no outcome changed a record.
 
     `snapshots` are those that the cycle placed no gang on: refusals by the other `clusters` do not hold any more.
@@ -585,7 +585,7 @@ class _Memory:
 
     clusters: frozenset[str] = frozenset()
     snapshots: Mapping[str, ClusterSnapshot] = field(default_factory=dict)
-    protected: tuple[tuple[str, Reservation | None], ...] = ()
+    starved: tuple[tuple[str, Reservation | None], ...] = ()
     keepers: Mapping[str, str] = field(default_factory=dict)
     refusals: dict[Hashable, Refused] = field(default_factory=dict)
     is_quiet: bool = False
@@ -594,10 +594,10 @@ class _Memory:
     def remembered(
         self,
         snapshots: Mapping[str, ClusterSnapshot],
-        protected: tuple[tuple[str, Reservation | None], ...],
+        starved: tuple[tuple[str, Reservation | None], ...],
     ) -> Remembered:
         """The refusals that hold for these clusters and reservations."""
-        if (self.clusters, self.protected) != (frozenset(snapshots), protected):
+        if (self.clusters, self.starved) != (frozenset(snapshots), starved):
             return Remembered(changed=set(snapshots))
         changed = {name for name, each in snapshots.items() if self.snapshots.get(name) != each}
         return Remembered(self.refusals, changed, self.keepers, self.outdated)
@@ -608,22 +608,22 @@ class _Cycle:
 
     def __init__(self, state: CycleState) -> None:
         self.outcomes: dict[str, NewOutcome] = {}
-        self.protected: dict[str, Placed | Refused] = {}
+        self.starved: dict[str, Placed | Refused] = {}
         self.head: Record | None = None
         self._state = state
 
     def reserve(self, records: list[Record], reservations: Mapping[str, Reservation]) -> Steps[None]:
         """Decides on the starved gangs, which are in order, before all others."""
         for record in records:
-            self.protected |= self._state.reserve([record], reservations)
+            self.starved |= self._state.reserve([record], reservations)
             yield
         for record in records:
-            answer = self.protected[record.uid]
+            answer = self.starved[record.uid]
             self.outcomes[record.uid] = Unplaced(record, answer) if isinstance(answer, Refused) else answer
 
     def evaluate(self, record: Record, *, is_noted_with_class: bool = False) -> Placed | Refused:
         """Decides on the next gang in order; `_note_class` adds a refusal that `is_noted_with_class`."""
-        answer = self.protected.get(record.uid) or self._state.place(record)
+        answer = self.starved.get(record.uid) or self._state.place(record)
         if isinstance(answer, Placed):
             self.outcomes[record.uid] = answer
             return answer

@@ -32,7 +32,7 @@ from dispatcher.core.queues.declaration import FIELDS, read_approvals, read_queu
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang, is_silent
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, is_unreachable
 from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus
 from dispatcher.core.scheduling.world import (
     SOME_TIME,
@@ -231,15 +231,17 @@ def _running(
     entries: Entry, clusters: Collection[Cluster], names: set[str], forest: Forest
 ) -> tuple[RunningGang, ...]:
     nodes = {cluster.name: {node.name for node in cluster.nodes} for cluster in clusters}
-    silent = {cluster.name for cluster in clusters if is_silent(cluster.closed)}
-    gangs = tuple(_running_gang(entry, nodes, silent, forest) for entry in entries.unique_elements(names))
+    unreachable = {cluster.name for cluster in clusters if is_unreachable(cluster.closed)}
+    gangs = tuple(
+        _running_gang(entry, nodes, unreachable, forest) for entry in entries.unique_elements(names)
+    )
     if sum(each.pods.count for gang in gangs for each in gang.pods) > MOST:
         entries.fail(f"there are more than {MOST} pods")
     return gangs
 
 
 def _running_gang(
-    entry: Entry, nodes: Mapping[str, Collection[str]], silent: Collection[str], forest: Forest
+    entry: Entry, nodes: Mapping[str, Collection[str]], unreachable: Collection[str], forest: Forest
 ) -> RunningGang:
     entry.check_keys(_RUNNING)
     leaves = _leaves(entry, forest)
@@ -261,7 +263,7 @@ def _running_gang(
     if more:
         growth = (Growth(SOME_TIME - ran, grown),)
         record = replace(record, attempt=Attempt(1, cluster.name(), SOME_TIME - ran, growth=growth))
-    does_not_answer = cluster.name() in silent
+    does_not_answer = cluster.name() in unreachable
     active = ActiveGang(
         record,
         cluster.name(),

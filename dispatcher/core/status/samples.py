@@ -88,7 +88,7 @@ class Moment:
 
     def __init__(self, records: Iterable[Record], readings: Mapping[str, LedgerReading]) -> None:
         self._records = list(records)
-        self._stocks = dict(readings)
+        self._readings = dict(readings)
         self._queues: defaultdict[str, _Queue] = defaultdict(_Queue)
         self._held: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._holders: defaultdict[str, set[str]] = defaultdict(set)
@@ -100,9 +100,9 @@ class Moment:
             for record in records:
                 self._count_record(record)
             yield
-        for cluster, stock in self._stocks.items():
-            for pods in _parts(stock.pods):
-                self._count_others(cluster, stock, pods)
+        for cluster, reading in self._readings.items():
+            for pods in _parts(reading.pods):
+                self._count_others(cluster, reading, pods)
                 yield
 
     def capacities(self, known: Iterable[CapacitySample] = ()) -> list[CapacitySample]:
@@ -110,7 +110,7 @@ class Moment:
 
         `known` are the last samples of clusters without a reading; only their `held` is of this moment.
         """
-        here = [each for name, stock in self._stocks.items() for each in self._samples_of(name, stock)]
+        here = [each for name, reading in self._readings.items() for each in self._samples_of(name, reading)]
         return here + [self._while_away(each) for each in known]
 
     def queues(self) -> list[QueueSample]:
@@ -129,25 +129,25 @@ class Moment:
                 _add(self._held[record.attempt.cluster], record.held)
             self._holders[record.attempt.cluster].add(record.uid)
 
-    def _count_others(self, cluster: str, stock: LedgerReading, pods: Iterable[Pod]) -> None:
+    def _count_others(self, cluster: str, reading: LedgerReading, pods: Iterable[Pod]) -> None:
         holders, others = self._holders[cluster], self._others[cluster]
         for pod in pods:
             is_theirs = pod.owner in holders or pod.claim in holders
-            if pod.node in stock.usable and pod.live and not is_theirs:
+            if pod.node in reading.usable and pod.live and not is_theirs:
                 _add(others, pod.requests)
 
-    def _samples_of(self, cluster: str, stock: LedgerReading) -> list[CapacitySample]:
+    def _samples_of(self, cluster: str, reading: LedgerReading) -> list[CapacitySample]:
         held, other = self._held[cluster], self._others[cluster]
-        names = sorted({*stock.total, *stock.free, *held, *other})
+        names = sorted({*reading.total, *reading.free, *held, *other})
         return [
             CapacitySample(
                 cluster,
                 name,
-                stock.total[name],
+                reading.total[name],
                 held[name],
                 other[name],
-                stock.free[name],
-                stock.is_reachable,
+                reading.free[name],
+                reading.is_reachable,
             )
             for name in names
         ]

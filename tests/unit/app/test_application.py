@@ -18,7 +18,7 @@ from dispatcher.controller.members.first_lists import NotListed
 from dispatcher.controller.members.membership import MembersUnknown
 from dispatcher.errors import ClusterError, Forbidden, StoreUnavailable
 from dispatcher.kube.client import ClusterClient
-from dispatcher.probes import Figures
+from dispatcher.probes import MetricValues
 from dispatcher.session import Identity
 from dispatcher.settings import Settings
 from dispatcher.store.leadership import Lease
@@ -77,8 +77,8 @@ class Process:
     def watches_ready(self) -> bool:
         return True
 
-    def figures(self) -> Figures:
-        return Figures()
+    def metric_values(self) -> MetricValues:
+        return MetricValues()
 
     # --- as whoever asks it ---
 
@@ -111,7 +111,7 @@ class Session:
     """In place of a term of leadership."""
 
     def __init__(self, process: Process) -> None:
-        self.start, self.figures = process.start, process.figures
+        self.start, self.metric_values = process.start, process.metric_values
         self.watches_ready = process.watches_ready
         self.concern: Callable[[], str] = lambda: process.concern
 

@@ -124,14 +124,14 @@ async def test_gang_that_lacks_an_approval_by_the_watch_is_never_dispatched(worl
     """A new leader, or a cycle before the next look, knows only what the watch shows."""
     record = await world.admit(gated("budget", "data-staged"))
     observer = world.make_observer()
-    assert observer.is_as_asked(record)
+    assert observer.is_unchanged(record)
     world.show(gated("budget"))
-    assert not observer.is_as_asked(record)
+    assert not observer.is_unchanged(record)
     world.pacing.note(UID, world.now())
-    assert not observer.is_as_asked(record)
+    assert not observer.is_unchanged(record)
     world.show(gated("budget", "data-staged"))
     world.forest = Forest.of([Queue("default", approvals=("window",))])
-    assert not observer.is_as_asked(record)
+    assert not observer.is_unchanged(record)
 
 
 async def test_approval_withdrawn_after_the_dispatch_changes_nothing(world: World) -> None:

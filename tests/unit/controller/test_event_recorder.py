@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from dispatcher import log
 from dispatcher.controller.reconcile.event_recorder import StepRecorder
-from dispatcher.controller.upkeep.metrics import MOST_AMOUNTS, MOST_QUEUES, Sources, figures_of, gather
+from dispatcher.controller.upkeep.metrics import MOST_AMOUNTS, MOST_QUEUES, Sources, gather, metric_values_of
 from dispatcher.core.lifecycle import (
     creation_steps,
     first_steps,
@@ -28,7 +28,7 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.sharing.dominant_share import Share
 from dispatcher.core.status.queue_status import QueueState
 from dispatcher.kube.events import EventAbout, EventRecorder
-from dispatcher.probes import Figures, Metrics, QueueFigures
+from dispatcher.probes import Metrics, MetricValues, QueueMetricValues
 from tests.builders import (
     WAITS,
     at,
@@ -239,7 +239,7 @@ async def test_preemptions_are_counted_by_why_the_gang_gave_way() -> None:
     assert found == dict.fromkeys(Reason) | {Reason.FAIR_SHARE: 2, Reason.QUEUE_STOPPED: 1}
 
 
-async def test_figures_of_queues_are_of_their_states_in_the_order_of_declaration() -> None:
+async def test_metrics_of_queues_are_of_their_states_in_the_order_of_declaration() -> None:
     states = [
         QueueState(
             "team",
@@ -254,7 +254,7 @@ async def test_figures_of_queues_are_of_their_states_in_the_order_of_declaration
         QueueState("idle", share=Share.of(Fraction(0), is_infinite=True)),
         QueueState("lost", "ParentNotFound", pending=1),
     ]
-    assert figures_of(states) == QueueFigures(
+    assert metric_values_of(states) == QueueMetricValues(
         nominal={("team", "cpu"): 4000},
         used={("team", "cpu"): 5000},
         borrowed={("team", "cpu"): 1000},
@@ -263,10 +263,10 @@ async def test_figures_of_queues_are_of_their_states_in_the_order_of_declaration
     )
 
 
-async def test_figures_of_queues_are_bounded() -> None:
+async def test_metrics_of_queues_are_bounded() -> None:
     amounts = {f"example.org/{number}": number for number in range(64)}
     states = [QueueState(f"q{number}", nominal=amounts) for number in range(MOST_QUEUES + 5)]
-    found = figures_of(states)
+    found = metric_values_of(states)
     assert (len(found.nominal), len(found.pending), found.share) == (MOST_AMOUNTS, MOST_QUEUES, {})
     assert next(iter(found.nominal)) == ("q0", "example.org/0")
 
@@ -286,7 +286,7 @@ async def test_figures_are_those_of_the_moment(world: World) -> None:
         world.client,
         list,
     )
-    assert gather(sources, at(60)) == Figures(
+    assert gather(sources, at(60)) == MetricValues(
         phases={"Queued": 2, "Running": 1},
         waiting={"": 1, WAITS.reason: 1},
         oldest={"": 120.0, WAITS.reason: 60.0},

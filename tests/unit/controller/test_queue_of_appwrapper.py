@@ -130,10 +130,10 @@ async def test_cycle_does_not_dispatch_it_in_its_former_queue(world: World) -> N
     """The watch shows the new label, and the reconciler has not committed it yet."""
     record = await world.admit(labelled())
     observer = world.make_observer()
-    assert observer.is_as_asked(record)
+    assert observer.is_unchanged(record)
     world.show(in_queue("team"))
-    assert not observer.is_as_asked(record)
+    assert not observer.is_unchanged(record)
     await world.reconcile(UID)
-    assert observer.is_as_asked(world.record(UID))
+    assert observer.is_unchanged(world.record(UID))
     world.show(in_queue("another"))
-    assert observer.is_as_asked(world.record(UID)), "within the second after a change the record counts"
+    assert observer.is_unchanged(world.record(UID)), "within the second after a change the record counts"

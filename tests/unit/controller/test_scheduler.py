@@ -41,7 +41,7 @@ def dispatch_of(
     *,
     known: bool = True,
     clusters: HubAlone | None = None,
-    is_as_asked: Callable[[Record], bool] = lambda _record: True,
+    is_unchanged: Callable[[Record], bool] = lambda _record: True,
 ) -> Scheduler:
     if known:
         for reflector in (world.cluster._nodes, world.cluster._pods):  # noqa: SLF001  # as if both were listed
@@ -51,7 +51,7 @@ def dispatch_of(
         world.committer,
         clusters or HubAlone(world.cluster),
         world.taken_in.append,
-        is_as_asked,
+        is_unchanged,
         world.now,
         Metrics(),
         rules or Rules(),
@@ -100,7 +100,7 @@ async def test_gang_whose_user_suspended_it_before_any_reconcile_saw_that_is_not
     world: World,
 ) -> None:
     submit(world, 4, 4)
-    await dispatch_of(world, is_as_asked=lambda record: record.name != "aw-0").cycle()
+    await dispatch_of(world, is_unchanged=lambda record: record.name != "aw-0").cycle()
 
     assert phases(world) == {"aw-0": "Queued", "aw-1": "Dispatching"}
     assert world.store.batches == [[("aw-1", "dispatched")]]

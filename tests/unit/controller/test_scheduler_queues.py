@@ -60,7 +60,7 @@ def scheduler_of(
     *,
     usage: RecentUse = NO_USE,
     clusters: HubAlone | None = None,
-    is_as_asked: Callable[[Record], bool] = lambda _record: True,
+    is_unchanged: Callable[[Record], bool] = lambda _record: True,
     finished_items: Callable[[Record], Awaitable[Collection[int]]] = none_is_finished,
 ) -> Scheduler:
     for reflector in (world.cluster._nodes, world.cluster._pods):  # noqa: SLF001  # as if both were listed
@@ -70,7 +70,7 @@ def scheduler_of(
         world.committer,
         clusters or HubAlone(world.cluster),
         world.taken_in.append,
-        is_as_asked,
+        is_unchanged,
         lambda: at(START + monotonic()),
         Metrics(),
         Rules(),
@@ -276,7 +276,7 @@ async def test_group_with_a_record_that_changed_after_the_plan_is_not_committed(
 
 async def test_nobody_gives_way_to_a_gang_that_its_user_holds_back(world: World) -> None:
     borrowed(world)
-    scheduler = scheduler_of(world, is_as_asked=lambda record: record.name != "owner")
+    scheduler = scheduler_of(world, is_unchanged=lambda record: record.name != "owner")
     await scheduler.cycle()
     assert world.store.groups == []
     assert not is_woken(scheduler)  # the reconciler does, once it has committed what the user asks for

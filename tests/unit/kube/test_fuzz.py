@@ -13,7 +13,7 @@ from dispatcher import errors
 from dispatcher.api.membercluster import parse_member_cluster
 from dispatcher.api.names import ATTEMPT_LABEL, HUB_ANNOTATION, ITEM_LABEL, UID_LABEL
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.core.kinds.manifest import adoption, attempt_number, owned_by, whose
+from dispatcher.core.kinds.manifest import adoption, attempt_number, owned_by, ownership_of
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.resources import LARGEST_AMOUNT
 from dispatcher.kube import paths
@@ -113,7 +113,7 @@ DECODERS: Final[dict[str, tuple[Json, Callable[[Any], object]]]] = {
     "anchor": (POD["metadata"], _found),
     "owner": (POD["metadata"], lambda raw: controller_ref(raw, "default")),
     "owned": (POD["metadata"], owned_by),
-    "whose": (POD, lambda raw: whose(raw, make_owner())),
+    "ownership": (POD, lambda raw: ownership_of(raw, make_owner())),
     "adoption": (POD, lambda raw: adoption(raw, make_wrapped(), make_owner())),
     "kind": (
         {"name": "jobs", "kind": "Job", "namespaced": True, "verbs": ["get"]},

@@ -58,8 +58,8 @@ from dispatcher.core.scheduling.explain import (
     LARGER_THAN_CLUSTER,
     NO_CLUSTER,
     RESERVED,
+    ClusterShortfall,
     Refused,
-    Shortage,
     uncounted_claims,
     why_no_other,
 )
@@ -82,7 +82,7 @@ from dispatcher.core.scheduling.sharing.refusals import (
     OVER_NOMINAL_QUOTA,
     PREEMPTED_TOO_OFTEN,
     Refusals,
-    shortage,
+    cluster_shortfall,
 )
 from dispatcher.core.scheduling.sharing.search import victim_order
 from dispatcher.core.scheduling.sharing.surplus import by_gang, with_surplus
@@ -326,9 +326,9 @@ class QueueCycle:
         if refused is not None:
             return refused
         gang = self._with_class(gang)
-        sites, rejections, shortages = self._sites(gang)
-        if not sites:
-            return self._no_site(gang, rejections, shortages)
+        rooms, rejections, shortfalls = self._rooms_of(gang)
+        if not rooms:
+            return self._refused_everywhere(gang, rejections, shortfalls)
         if queue := self._exhausted_queue(gang):
             message = f"it was preempted {gang.preemptions} times within 24 hours, and would have to borrow"
             return Waiting(gang.record, Pending(PREEMPTED_TOO_OFTEN, message, queue=queue))
@@ -336,24 +336,26 @@ class QueueCycle:
         has_quota_later = self._later.has_quota(gang.leaves, demand, record.priority)
         if has_quota_later:
             if self._ledger.has_quota(gang.leaves, demand, record.priority):
-                placed = self._dispatch(gang, sites, rejections, shortages)
+                placed = self._dispatch(gang, rooms, rejections, shortfalls)
                 if placed is not None:
                     return placed
-            cluster = self._promise(gang, sites)
+            cluster = self._promise(gang, rooms)
             if cluster:
                 return Waiting(record, Pending(AWAITING_RELEASE, _AFTER_RELEASE, cluster=cluster))
-        victims = self._search.find(gang, [each.name for each in sites], self._accepting)
+        victims = self._search.find(gang, [each.name for each in rooms], self._accepting)
         if victims is not None:
             return self._preempt(gang, victims)
-        return self._answers.waiting(gang, sites, rejections, shortages)
+        return self._answers.waiting(gang, rooms, rejections, shortfalls)
 
-    def _sites(self, gang: PendingGang) -> tuple[list[ClusterRoom], list[Rejection], list[Shortage]]:
+    def _rooms_of(
+        self, gang: PendingGang
+    ) -> tuple[list[ClusterRoom], list[Rejection], list[ClusterShortfall]]:
         """The clusters that accept the gang and would have room for it if they were empty; and why others do not."""
         counting = required(gang.record.requirements, self._snapshots)
         selectors = [
             each for place in self._forest.places_of(gang.leaves) for each in place.cluster_selectors
         ]
-        sites, rejections, shortages = [], list[Rejection](), list[Shortage]()
+        rooms, rejections, shortfalls = [], list[Rejection](), list[ClusterShortfall]()
         for room in self._rooms.values():
             found = rejection(counting, room.snapshot) or self._not_selected(room.snapshot, selectors)
             if found is None and (uncounted := uncounted_claims(gang.record.gang, [room.name])):
@@ -363,17 +365,19 @@ class QueueCycle:
                 rejections.append(found)
                 continue
             if gang.asked is not None:
-                sites.append(room)
+                rooms.append(room)
                 continue
             capacity = room.snapshot.capacity
             short = shortfall_in_empty(gang.record.gang, capacity)
             if short is None:
-                sites.append(room)
+                rooms.append(room)
             else:
                 permanent = capacity.permanent_for(gang.record.gang)
                 traits = None if capacity.nodes is None else capacity.nodes.traits
-                shortages.append(Shortage(room.name, LARGER_THAN_CLUSTER, short, permanent, traits=traits))
-        return sites, rejections, shortages
+                shortfalls.append(
+                    ClusterShortfall(room.name, LARGER_THAN_CLUSTER, short, permanent, traits=traits)
+                )
+        return rooms, rejections, shortfalls
 
     def _with_class(self, gang: PendingGang) -> PendingGang:
         """The gang with the class from which its queue requests its capacity, if that class manages it."""
@@ -392,12 +396,12 @@ class QueueCycle:
         return None
 
     def _accepting(self, gang: PendingGang) -> list[str]:
-        return [room.name for room in self._sites(self._with_class(gang))[0]]
+        return [room.name for room in self._rooms_of(self._with_class(gang))[0]]
 
-    def _no_site(
-        self, gang: PendingGang, rejections: Sequence[Rejection], shortages: Sequence[Shortage]
+    def _refused_everywhere(
+        self, gang: PendingGang, rejections: Sequence[Rejection], shortfalls: Sequence[ClusterShortfall]
     ) -> Outcome:
-        refused = Refused(gang.record.gang, rejections, shortages, has_members=self._has_members)
+        refused = Refused(gang.record.gang, rejections, shortfalls, has_members=self._has_members)
         return refusal(gang.record, refused)
 
     def _exhausted_queue(self, gang: PendingGang) -> str:
@@ -417,18 +421,18 @@ class QueueCycle:
     def _dispatch(
         self,
         gang: PendingGang,
-        sites: Sequence[ClusterRoom],
+        rooms: Sequence[ClusterRoom],
         rejections: Sequence[Rejection],
-        shortages: Sequence[Shortage],
+        shortfalls: Sequence[ClusterShortfall],
     ) -> Placed | None:
         """Dispatch to the best cluster with room now and later; None if there is none."""
-        fitting, short = dict[str, Assignment](), list(shortages)
-        for room in sites:
+        fitting, short = dict[str, Assignment](), list(shortfalls)
+        for room in rooms:
             found = _requested(gang) or room.fit(gang.record.gang)
             if isinstance(found, Assignment):
                 fitting[room.name] = found
             else:
-                short.append(shortage(gang, room, found))
+                short.append(cluster_shortfall(gang, room, found))
         if not fitting:
             return None
         best = self._best(gang, fitting, is_later=False)
@@ -440,9 +444,9 @@ class QueueCycle:
         self._changed(gang.leaves)
         return Placed(record, best.name, message, assignment)
 
-    def _promise(self, gang: PendingGang, sites: Sequence[ClusterRoom]) -> str:
+    def _promise(self, gang: PendingGang, rooms: Sequence[ClusterRoom]) -> str:
         """Promise the gang room on the best cluster later; return its name, empty if there is none."""
-        found = {room.name: _requested(gang) or room.fit_later(gang.record.gang) for room in sites}
+        found = {room.name: _requested(gang) or room.fit_later(gang.record.gang) for room in rooms}
         fitting = {name: each for name, each in found.items() if isinstance(each, Assignment)}
         if not fitting:
             return ""
@@ -531,7 +535,7 @@ class QueueCycle:
             return reservation
         if self._with_class(gang).asked is not None:
             return None  # it needs no room
-        for room in self._sites(gang)[0]:
+        for room in self._rooms_of(gang)[0]:
             if room.keeper is None:
                 room.keep(gang.record)
                 return Reservation(room.name, LONG_AGO, LONG_AGO, LONG_AGO)

@@ -148,7 +148,7 @@ def rank_in_queue(gang: PendingGang, now: datetime, place: Place | None, usage: 
 
 # --- from records --------------------------------------------------------------------------------------------
 
-_SILENT: Final = frozenset(
+_UNREACHABLE: Final = frozenset(
     {
         cluster_filters.NOT_CONNECTED,
         cluster_filters.NOT_REPORTED,
@@ -161,9 +161,9 @@ _SILENT: Final = frozenset(
 """Reasons for a closed cluster whose gangs cannot be removed now: no gang preempts them or waits for them to end."""
 
 
-def is_silent(closed: Closed | None) -> bool:
+def is_unreachable(closed: Closed | None) -> bool:
     """True if a cluster is closed because it does not answer."""
-    return closed is not None and closed.reason in _SILENT
+    return closed is not None and closed.reason in _UNREACHABLE
 
 
 def count_preemptions(record: Record, now: datetime) -> int:
@@ -171,8 +171,8 @@ def count_preemptions(record: Record, now: datetime) -> int:
     return sum(now - each < PREEMPTIONS_WITHIN for each in record.preempted_at)
 
 
-def active_gang(record: Record, *, is_silent: bool) -> ActiveGang | None:
-    """A record that holds capacity as queues see it, None for others; `is_silent` if its cluster does not answer."""
+def active_gang(record: Record, *, is_unreachable: bool) -> ActiveGang | None:
+    """A record that holds capacity as queues see it, else None; `is_unreachable` if its cluster does not answer."""
     attempt = record.attempt
     if record.phase not in HOLDING or attempt is None:
         return None
@@ -182,8 +182,8 @@ def active_gang(record: Record, *, is_silent: bool) -> ActiveGang | None:
         record,
         attempt.cluster,
         attempt.began_at,
-        is_leaving=record.phase not in ACTIVE and not is_beginning and not is_silent,
-        is_fixed=is_silent or not may_end,
+        is_leaving=record.phase not in ACTIVE and not is_beginning and not is_unreachable,
+        is_fixed=is_unreachable or not may_end,
     )
 
 

@@ -15,7 +15,7 @@ from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import QueueingStrategy, Sharing, StopPolicy
 from dispatcher.core.scheduling.cluster_room import ClusterRoom
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Waiting, not_evaluated
-from dispatcher.core.scheduling.explain import RESERVED, Refused, Shortage, short_of_room
+from dispatcher.core.scheduling.explain import RESERVED, ClusterShortfall, Refused, short_of_room
 from dispatcher.core.scheduling.fit import Shortfall
 from dispatcher.core.scheduling.sharing.gangs import PendingGang
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
@@ -123,22 +123,22 @@ class Refusals:
     def waiting(
         self,
         gang: PendingGang,
-        sites: Sequence[ClusterRoom],
+        rooms: Sequence[ClusterRoom],
         rejections: Sequence[Rejection],
-        shortages: Sequence[Shortage],
+        shortfalls: Sequence[ClusterShortfall],
     ) -> Waiting:
-        """The answer for a gang that some of `sites` would take if they were empty.
+        """The answer for a gang that some of `rooms` would take if they were empty.
 
-        `rejections` and `shortages` are those of other clusters.
+        `rejections` and `shortfalls` are those of other clusters.
         """
         record, demand = gang.record, gang.record.gang.demand
         lacking = self.lacking_quota(gang.leaves, demand, record.priority)
         if lacking is not None:
             return Waiting(record, lacking)
-        found = [*shortages]
-        for room in sites:
+        found = [*shortfalls]
+        for room in rooms:
             fit = room.fit(record.gang)
-            found.append(shortage(gang, room, fit if isinstance(fit, Shortfall) else None))
+            found.append(cluster_shortfall(gang, room, fit if isinstance(fit, Shortfall) else None))
         refused = Refused(record.gang, rejections, found, has_members=self.has_members)
         pending = refused.pending
         kept = next((each for each in found if each.reason == RESERVED), None)
@@ -232,10 +232,10 @@ def _shortest(demand: Resources, allowed: Mapping[str, int]) -> str:
     return max(allowed, key=lambda name: Fraction(demand[name] - allowed[name], demand[name]))
 
 
-def shortage(gang: PendingGang, room: ClusterRoom, short: Shortfall | None) -> Shortage:
+def cluster_shortfall(gang: PendingGang, room: ClusterRoom, short: Shortfall | None) -> ClusterShortfall:
     """Why the gang does not go to a cluster that it would fit if the cluster were empty."""
     free = None if short is None else room.fit_but_for_others(gang.record.gang)
     if not isinstance(free, Shortfall):
         keeper = room.keeper.key if room.keeper is not None else ""
-        return Shortage(room.name, RESERVED, short or Shortfall(), keeper=keeper)
+        return ClusterShortfall(room.name, RESERVED, short or Shortfall(), keeper=keeper)
     return short_of_room(room.name, gang.record.gang, room.snapshot.capacity, free)

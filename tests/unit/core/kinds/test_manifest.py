@@ -14,16 +14,16 @@ from dispatcher.core.kinds.manifest import (
     MOST_HINTED_NODES,
     Anchor,
     NodeHint,
+    ObjectOwnership,
     Owner,
-    Whose,
     adoption,
     anchor_name,
     anchor_of,
     appwrapper_of,
     build,
     owned_by,
+    ownership_of,
     reference,
-    whose,
 )
 from dispatcher.core.model.record import ObjectRef
 from tests.builders import make_metadata, make_owner, make_template, make_wrapped
@@ -421,42 +421,48 @@ def attempt(number: str) -> dict[str, str]:
 
 OWNERS = [
     pytest.param(
-        found(ownerReferences=controlled_by("uid-of-aw"), labels=attempt("2")), Whose.THIS_ATTEMPT, id="ours"
+        found(ownerReferences=controlled_by("uid-of-aw"), labels=attempt("2")),
+        ObjectOwnership.THIS_ATTEMPT,
+        id="ours",
     ),
     pytest.param(
-        found(ownerReferences=controlled_by("uid-of-aw")), Whose.THIS_ATTEMPT, id="ours-made-by-mcad"
+        found(ownerReferences=controlled_by("uid-of-aw")),
+        ObjectOwnership.THIS_ATTEMPT,
+        id="ours-made-by-mcad",
     ),
     pytest.param(
         found(ownerReferences=controlled_by("uid-of-aw"), labels=attempt("1")),
-        Whose.EARLIER_ATTEMPT,
+        ObjectOwnership.EARLIER_ATTEMPT,
         id="ours-of-an-earlier-attempt",
     ),
     pytest.param(
         found(ownerReferences=controlled_by("uid-of-aw"), labels=attempt("10")),
-        Whose.LATER_ATTEMPT,
+        ObjectOwnership.LATER_ATTEMPT,
         id="ours-of-a-later-attempt",
     ),
     pytest.param(
         found(ownerReferences=controlled_by("uid-of-aw"), labels=attempt("two")),
-        Whose.EARLIER_ATTEMPT,
+        ObjectOwnership.EARLIER_ATTEMPT,
         id="ours-of-no-number",
     ),
     pytest.param(
         found(ownerReferences=controlled_by("a-predecessor"), labels=attempt("2")),
-        Whose.ANOTHER_APPWRAPPER,
+        ObjectOwnership.ANOTHER_APPWRAPPER,
         id="of-another-appwrapper",
     ),
-    pytest.param(found(), Whose.FOREIGN, id="nobodys"),
-    pytest.param({"metadata": {}}, Whose.FOREIGN, id="bare"),
-    pytest.param(found(labels={**MARKS, **attempt("2")}), Whose.FOREIGN, id="labels-alone-prove-nothing"),
+    pytest.param(found(), ObjectOwnership.FOREIGN, id="nobodys"),
+    pytest.param({"metadata": {}}, ObjectOwnership.FOREIGN, id="bare"),
+    pytest.param(
+        found(labels={**MARKS, **attempt("2")}), ObjectOwnership.FOREIGN, id="labels-alone-prove-nothing"
+    ),
     pytest.param(
         found(ownerReferences=controlled_by("uid-of-aw", controller=False), labels=attempt("2")),
-        Whose.FOREIGN,
+        ObjectOwnership.FOREIGN,
         id="owned-but-not-controlled",
     ),
     pytest.param(
         found(ownerReferences=controlled_by("uid-of-aw", kind="Deployment")),
-        Whose.FOREIGN,
+        ObjectOwnership.FOREIGN,
         id="of-another-kind",
     ),
     pytest.param(
@@ -467,22 +473,22 @@ OWNERS = [
             ],
             labels=attempt("2"),
         ),
-        Whose.THIS_ATTEMPT,
+        ObjectOwnership.THIS_ATTEMPT,
         id="the-controller-counts-among-several-owners",
     ),
 ]
 
 
 @pytest.mark.parametrize(("raw", "expected"), OWNERS)
-def test_whose_an_object_is(raw: Json, expected: Whose) -> None:
-    assert whose(raw, make_owner(attempt=2)) is expected
+def test_whose_an_object_is(raw: Json, expected: ObjectOwnership) -> None:
+    assert ownership_of(raw, make_owner(attempt=2)) is expected
 
 
 def test_what_is_built_is_recognised_as_this_attempts_and_by_the_next_attempt_as_earlier() -> None:
     built = build(make_wrapped(), make_owner())
-    assert whose(built, make_owner()) is Whose.THIS_ATTEMPT
-    assert whose(built, make_owner(attempt=2)) is Whose.EARLIER_ATTEMPT
-    assert whose(built, make_owner(uid="a-successor")) is Whose.ANOTHER_APPWRAPPER
+    assert ownership_of(built, make_owner()) is ObjectOwnership.THIS_ATTEMPT
+    assert ownership_of(built, make_owner(attempt=2)) is ObjectOwnership.EARLIER_ATTEMPT
+    assert ownership_of(built, make_owner(uid="a-successor")) is ObjectOwnership.ANOTHER_APPWRAPPER
 
 
 def test_object_of_ours_without_marks_is_given_them_and_keeps_its_own_labels() -> None:
@@ -618,52 +624,58 @@ def in_member(owners: list[Json], hub: str | None = "the-hub", number: str = "2"
 
 
 IN_MEMBER = [
-    pytest.param(in_member(anchored(ANCHOR.name)), Whose.THIS_ATTEMPT, id="ours"),
+    pytest.param(in_member(anchored(ANCHOR.name)), ObjectOwnership.THIS_ATTEMPT, id="ours"),
     pytest.param(
         in_member(anchored("appwrapper-uid-of-aw-1"), number="1"),
-        Whose.EARLIER_ATTEMPT,
+        ObjectOwnership.EARLIER_ATTEMPT,
         id="ours-of-an-earlier-attempt",
     ),
     pytest.param(
         in_member(anchored("appwrapper-uid-of-aw-3"), number="3"),
-        Whose.LATER_ATTEMPT,
+        ObjectOwnership.LATER_ATTEMPT,
         id="ours-of-a-later-attempt",
     ),
     pytest.param(
         in_member(anchored(ANCHOR.name, uid="of-one-that-went")),
-        Whose.EARLIER_ATTEMPT,
+        ObjectOwnership.EARLIER_ATTEMPT,
         id="ours-under-an-anchor-that-is-gone",
     ),
     pytest.param(
-        in_member(anchored("appwrapper-of-another-2")), Whose.ANOTHER_APPWRAPPER, id="of-another-appwrapper"
+        in_member(anchored("appwrapper-of-another-2")),
+        ObjectOwnership.ANOTHER_APPWRAPPER,
+        id="of-another-appwrapper",
     ),
     pytest.param(
         in_member(anchored(ANCHOR.name), "another-hub"),
-        Whose.THIS_ATTEMPT,
+        ObjectOwnership.THIS_ATTEMPT,
         id="ours-before-the-database-was-lost",
     ),
-    pytest.param(in_member(anchored(ANCHOR.name), hub=None), Whose.THIS_ATTEMPT, id="of-no-hub"),
-    pytest.param(in_member(anchored("settings")), Whose.FOREIGN, id="of-a-configmap-that-is-no-anchor"),
+    pytest.param(in_member(anchored(ANCHOR.name), hub=None), ObjectOwnership.THIS_ATTEMPT, id="of-no-hub"),
     pytest.param(
-        in_member(anchored(ANCHOR.name, controller=False)), Whose.FOREIGN, id="owned-but-not-controlled"
+        in_member(anchored("settings")), ObjectOwnership.FOREIGN, id="of-a-configmap-that-is-no-anchor"
     ),
-    pytest.param(in_member([]), Whose.FOREIGN, id="marks-alone-prove-nothing"),
+    pytest.param(
+        in_member(anchored(ANCHOR.name, controller=False)),
+        ObjectOwnership.FOREIGN,
+        id="owned-but-not-controlled",
+    ),
+    pytest.param(in_member([]), ObjectOwnership.FOREIGN, id="marks-alone-prove-nothing"),
 ]
 
 
 @pytest.mark.parametrize(("raw", "expected"), IN_MEMBER)
-def test_whose_an_object_in_a_member_cluster_is(raw: Json, expected: Whose) -> None:
-    assert whose(raw, ANCHORED) is expected
+def test_whose_an_object_in_a_member_cluster_is(raw: Json, expected: ObjectOwnership) -> None:
+    assert ownership_of(raw, ANCHORED) is expected
 
 
 def test_what_is_built_in_a_member_is_recognised_there_also_by_a_hub_that_lost_its_database() -> None:
     built = build(make_wrapped(), ANCHORED)
     third = make_owner(attempt=3, anchor=Anchor("appwrapper-uid-of-aw-3", "uid-of-the-next"))
     bereft = make_owner(attempt=2, anchor=ANCHOR, hub_id="another-hub")
-    assert [whose(built, owner) for owner in (ANCHORED, third, bereft)] == [
-        Whose.THIS_ATTEMPT,
-        Whose.EARLIER_ATTEMPT,
-        Whose.THIS_ATTEMPT,
+    assert [ownership_of(built, owner) for owner in (ANCHORED, third, bereft)] == [
+        ObjectOwnership.THIS_ATTEMPT,
+        ObjectOwnership.EARLIER_ATTEMPT,
+        ObjectOwnership.THIS_ATTEMPT,
     ]
 
 

@@ -25,7 +25,7 @@ from dispatcher.core.lifecycle.decision import (
     ObservedState,
     Step,
     decide,
-    is_as_asked,
+    is_unchanged,
     retry_pause,
 )
 from dispatcher.core.lifecycle.health import ObservedObjects
@@ -580,7 +580,7 @@ def test_gang_that_left_the_queue_stays_charged_where_it_was(phase: Phase) -> No
 def test_queued_gang_is_not_as_asked_while_its_labels_name_another_queue(queues: tuple[str, ...]) -> None:
     record = make_record(Phase.QUEUED)
     for asked in (None, MutableSpec()):
-        assert is_as_asked(record, True, asked, queues) is (queues in {("default",), ()})
+        assert is_unchanged(record, True, asked, queues) is (queues in {("default",), ()})
 
 
 @pytest.mark.parametrize(
@@ -602,7 +602,7 @@ def test_queued_gang_is_not_as_asked_while_its_labels_name_another_queue(queues:
 def test_queued_gang_is_as_asked_unless_its_user_has_changed_whether_or_where_it_runs(
     wanted: bool, asked: MutableSpec | None, expected: bool
 ) -> None:
-    assert is_as_asked(make_record(Phase.QUEUED), wanted, asked) is expected
+    assert is_unchanged(make_record(Phase.QUEUED), wanted, asked) is expected
 
 
 @pytest.mark.parametrize("phase", REACHED)

@@ -27,7 +27,14 @@ from dispatcher.core.lifecycle import (
 )
 from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.lifecycle.confirmation import end_of_attempt
-from dispatcher.core.lifecycle.decision import Decision, Loss, ObservedState, Step, asked_requirements, decide
+from dispatcher.core.lifecycle.decision import (
+    Decision,
+    Loss,
+    ObservedState,
+    Step,
+    decide,
+    requested_requirements,
+)
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
@@ -335,7 +342,7 @@ def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[C
             return [queue_steps.reprioritise(record, asked.priority, asked.priority_slope, now)]
         case Step.REDIRECT:
             assert asked is not None
-            return [queue_steps.redirect(record, asked_requirements(record, asked), now)]
+            return [queue_steps.redirect(record, requested_requirements(record, asked), now)]
         case Step.MOVE:
             return [queue_steps.move(record, seen.queues, now)]
         case Step.SUSPEND:

@@ -17,7 +17,7 @@ from dispatcher.core.lifecycle.growth import (
     in_words_of,
     requested,
 )
-from dispatcher.core.lifecycle.health import shortage
+from dispatcher.core.lifecycle.health import missing_pods
 from dispatcher.core.model.growth import GatedPod
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Attempt, Growth, Phase, Record
@@ -265,7 +265,7 @@ def test_pods_that_wait_for_a_grant_are_no_health_issue_of_a_gang_that_was_scale
     record = replace(gang(), gang=make_gang(2, cpu=1000, gpu=1))
 
     def issue(pods: PodCounts) -> bool:
-        return shortage(record, policy, pods) is not None
+        return missing_pods(record, policy, pods) is not None
 
     assert not issue(PodCounts(pending=1, running=1, gated=1))
     assert issue(PodCounts(pending=2, running=1, gated=1))

@@ -202,7 +202,7 @@ def test_gang_with_minavailable_is_short_of_pods_as_mcad_says(
 ) -> None:
     policy = make_policy(min_available=2, requeuing=requeuing, has_components=has_components)
     trouble = HealthIssue(*found, Remedy.REQUEUE, at(62)) if found else None
-    assert health.shortage(NEVER_RAN, policy, pods) == trouble
+    assert health.missing_pods(NEVER_RAN, policy, pods) == trouble
 
 
 @pytest.mark.parametrize(
@@ -210,14 +210,16 @@ def test_gang_with_minavailable_is_short_of_pods_as_mcad_says(
 )
 def test_wait_for_enough_pods_grows_with_each_requeuing(requeuings: int, wait: int) -> None:
     record = replace(NEVER_RAN, requeuings=requeuings)
-    trouble = health.shortage(record, make_policy(min_available=2, requeuing=PATIENT), PodCounts())
+    trouble = health.missing_pods(record, make_policy(min_available=2, requeuing=PATIENT), PodCounts())
     assert trouble is not None
     assert trouble.due == at(2) + minutes(wait)
 
 
 def test_minavailable_of_0_asks_for_no_check_of_mcad() -> None:
-    assert health.shortage(NEVER_RAN, make_policy(min_available=0), PENDING) is None
-    trouble = health.shortage(NEVER_RAN, make_policy(min_available=0), PodCounts(pending=3, unschedulable=3))
+    assert health.missing_pods(NEVER_RAN, make_policy(min_available=0), PENDING) is None
+    trouble = health.missing_pods(
+        NEVER_RAN, make_policy(min_available=0), PodCounts(pending=3, unschedulable=3)
+    )
     assert trouble is not None
     assert trouble.reason == NOT_READY
 
@@ -309,14 +311,14 @@ def test_gang_without_minavailable_is_taken_back_only_for_what_does_not_cure_its
     record: Record, policy: dict[str, Any], pods: PodCounts, found: tuple[str, str, float] | None
 ) -> None:
     kept = make_policy(SERVER, **policy)
-    trouble = health.shortage(record, kept, pods)
+    trouble = health.missing_pods(record, kept, pods)
     if found is None:
         assert trouble is None
         return
     reason, message, grace = found
     due = at(2) + minutes(grace) if record is NEVER_RAN else None
     assert trouble == HealthIssue(reason, message, Remedy.REQUEUE, due)
-    noted = health.shortage(ill(record, reason), kept, pods)
+    noted = health.missing_pods(ill(record, reason), kept, pods)
     assert noted == HealthIssue(reason, message, Remedy.REQUEUE, at(60) + minutes(grace))
 
 
@@ -353,9 +355,9 @@ def test_pod_without_a_node_is_not_waited_for_longer_than_the_grace(
 ) -> None:
     """The grace counts from when it was noted: a pod may be made, and find no node at first, long after the others."""
     policy = make_policy(SERVER, warmup_grace=minutes(7))
-    trouble = health.shortage(record, policy, pods)
+    trouble = health.missing_pods(record, policy, pods)
     assert trouble == (HealthIssue(NOT_READY, found, Remedy.REQUEUE, None) if found else None)
-    noted = health.shortage(ill(record, NOT_READY), policy, pods)
+    noted = health.missing_pods(ill(record, NOT_READY), policy, pods)
     assert noted == (HealthIssue(NOT_READY, found, Remedy.REQUEUE, at(60) + minutes(7)) if found else None)
 
 
@@ -402,7 +404,7 @@ def test_rest_of_a_gang_is_watched_over_when_some_of_it_is_done(
     kept = make_policy(
         CompletionRule(ends=True, holds=True, pods=1), CompletionRule(holds=True, pods=2), **policy
     )
-    trouble = health.shortage(RAN, kept, pods, {0})
+    trouble = health.missing_pods(RAN, kept, pods, {0})
     assert (trouble and (trouble.reason, trouble.message)) == found
 
 
@@ -411,20 +413,22 @@ def test_gang_some_of_which_is_done_has_its_grace_from_when_its_trouble_began() 
     record = run_steps.complete_some(NEVER_RAN, (0,), at(30)).after
     kept = make_policy(CompletionRule(ends=True, holds=True, pods=1), CompletionRule(holds=True, pods=2))
     lost = PodCounts(running=2, lost=1, succeeded=1)
-    trouble = health.shortage(record, kept, lost, {0})
-    noted = health.shortage(ill(record, NOT_READY), kept, lost, {0})
+    trouble = health.missing_pods(record, kept, lost, {0})
+    noted = health.missing_pods(ill(record, NOT_READY), kept, lost, {0})
     assert [each and each.due for each in (trouble, noted)] == [None, at(60) + minutes(5)]
 
 
 def test_job_whose_pods_failed_tells_itself_when_it_gives_up() -> None:
     kept = make_policy(CompletionRule(ends=True, holds=True, pods=3))
-    assert health.shortage(NEVER_RAN, kept, PodCounts(failed=2)) is None
-    assert health.shortage(RAN, kept, PodCounts(failed=2)) is None
+    assert health.missing_pods(NEVER_RAN, kept, PodCounts(failed=2)) is None
+    assert health.missing_pods(RAN, kept, PodCounts(failed=2)) is None
 
 
 def test_shortage_goes_on_whatever_mcad_calls_it_from_one_moment_to_the_next() -> None:
     record = ill(RAN, words.PODS_FAILED_SCHEDULING)
-    trouble = health.shortage(record, make_policy(SERVER, min_available=3), PodCounts(running=2, pending=1))
+    trouble = health.missing_pods(
+        record, make_policy(SERVER, min_available=3), PodCounts(running=2, pending=1)
+    )
     assert trouble is not None
     assert (trouble.reason, trouble.due) == ("MinPodsNotRunning", at(60) + minutes(5))
 
@@ -443,7 +447,7 @@ def test_shortage_goes_on_whatever_mcad_calls_it_from_one_moment_to_the_next() -
 def test_grace_counts_from_the_dispatch_until_it_has_run_then_from_the_note(
     record: Record, due: datetime | None
 ) -> None:
-    trouble = health.shortage(record, make_policy(has_components=True), PENDING)
+    trouble = health.missing_pods(record, make_policy(has_components=True), PENDING)
     assert trouble == HealthIssue(NOT_READY, "0 of 3 pods run", Remedy.REQUEUE, due)
 
 
@@ -457,7 +461,7 @@ def test_grace_counts_from_the_dispatch_until_it_has_run_then_from_the_note(
 )
 def test_graces_are_those_of_the_terms(field: str, record: Record, pods: PodCounts) -> None:
     policy: dict[str, Any] = {"has_components": True, field: timedelta(seconds=7)}
-    trouble = health.shortage(record, make_policy(**policy), pods)
+    trouble = health.missing_pods(record, make_policy(**policy), pods)
     assert trouble is not None
     assert trouble.due == at(9)
 
@@ -465,14 +469,14 @@ def test_graces_are_those_of_the_terms(field: str, record: Record, pods: PodCoun
 def test_exit_code_that_no_attempt_would_mend_fails_the_gang_after_the_same_grace() -> None:
     policy = make_policy(has_components=True, terminal_exit_codes=frozenset({3}))
     pods = PodCounts(running=1, failed=2, exit_codes=frozenset({3, 1}))
-    assert health.shortage(NEVER_RAN, policy, pods) == HealthIssue(
+    assert health.missing_pods(NEVER_RAN, policy, pods) == HealthIssue(
         FOUND_FAILED, "failed pods: 2, with exit code 1, 3", Remedy.FAIL, at(62)
     )
 
 
 def test_exit_codes_mean_nothing_to_a_gang_with_minavailable() -> None:
     policy = make_policy(min_available=3, terminal_exit_codes=frozenset({3}), requeuing=PATIENT)
-    trouble = health.shortage(NEVER_RAN, policy, PodCounts(failed=3, exit_codes=frozenset({3})))
+    trouble = health.missing_pods(NEVER_RAN, policy, PodCounts(failed=3, exit_codes=frozenset({3})))
     assert trouble is not None
     assert trouble.remedy is Remedy.REQUEUE
 
@@ -480,7 +484,7 @@ def test_exit_codes_mean_nothing_to_a_gang_with_minavailable() -> None:
 @pytest.mark.parametrize("growth", Growth)
 def test_default_wait_of_mcad_is_five_minutes_however_it_grows(growth: Growth) -> None:
     policy = make_policy(min_available=1, requeuing=Requeuing(growth=growth))
-    trouble = health.shortage(NEVER_RAN, policy, PodCounts())
+    trouble = health.missing_pods(NEVER_RAN, policy, PodCounts())
     assert trouble is not None
     assert trouble.due == at(302)
 

@@ -14,7 +14,7 @@ from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
-from dispatcher.core.scheduling.explain import Shortage, rejection_of
+from dispatcher.core.scheduling.explain import ClusterShortfall, rejection_of
 from dispatcher.core.scheduling.fit import Shortfall
 from tests.builders import make_core_node, make_gang, make_record, make_snapshot, make_snapshots
 
@@ -199,7 +199,9 @@ def test_what_waits_is_told_about_a_cluster_it_would_fit_when_empty() -> None:
 )
 def test_explanation(demand: dict[str, int], available: dict[str, int], resource: str, message: str) -> None:
     gang, free = Gang(Resources(demand)), Resources(available)
-    short = Shortage("hub", "InsufficientResources", Shortfall(gang.demand.shortfall(free), available=free))
+    short = ClusterShortfall(
+        "hub", "InsufficientResources", Shortfall(gang.demand.shortfall(free), available=free)
+    )
     said = rejection_of(gang, short)
     assert said == Rejection("hub", "InsufficientResources", message, resource)
 

@@ -168,7 +168,7 @@ def test_gang_of_a_leader_snapshot_has_its_demand_there() -> None:
     assert record.attempt is not None
     running = running_gang(record, record.attempt, (), None)
     assert (running.demand["cpu"], [each.pods.requests["cpu"] for each in running.pods]) == (4000, [2000])
-    found = active_gang(record, is_silent=False)
+    found = active_gang(record, is_unreachable=False)
     assert found is not None
     assert found.demand["cpu"] == 4000
 

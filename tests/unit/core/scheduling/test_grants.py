@@ -89,7 +89,7 @@ class Hub:
                 ledger.set_pod(Pod(uid, CPU * cpu, owner=record.uid, gate=gate, can_be_gated=True))
             growing.append(Growing(record, ledger.admitted(record.uid), ledger.gated(record.uid)))
         forest = None if self.queues is None else Forest.of(self.queues)
-        active = [found for each in holders if (found := active_gang(each, is_silent=False)) is not None]
+        active = [found for each in holders if (found := active_gang(each, is_unreachable=False)) is not None]
         known = incremental.run(WaitingGangs.of(list(queued), forest, at(self.seconds), self.reservations))
         facts = GrantFacts(forest, active, known, at(self.seconds), self.reservations)
         capacity = ledger.snapshot().provided_by(self.provides)
@@ -138,7 +138,9 @@ def test_growth_is_charged_beyond_what_the_gang_holds_and_does_not_use() -> None
     facts = GrantFacts(Forest.of([Queue("a", None, {"cpu": Quota(5000)})]), [], WaitingGangs(), at(200))
     snapshots = {"hub": ClusterSnapshot("hub", ledger.snapshot())}
     growing = Growing(ray(cpu=4, queue="a"), CPU * 2, [pod])
-    facts = replace(facts, active=[gang for gang in [active_gang(growing.record, is_silent=False)] if gang])
+    facts = replace(
+        facts, active=[gang for gang in [active_gang(growing.record, is_unreachable=False)] if gang]
+    )
     (grant,) = incremental.run(decide_in_steps([growing], facts, snapshots))
     assert (grant.pods, grant.amounts) == ((pod,), CPU)
 

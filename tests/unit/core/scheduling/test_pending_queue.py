@@ -34,7 +34,7 @@ from dispatcher.core.scheduling.backfill import Backfill, Bounds, Running
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import CycleState, Impossible, Outcome, Placed, Waiting, plan
-from dispatcher.core.scheduling.explain import Refused, Shortage
+from dispatcher.core.scheduling.explain import ClusterShortfall, Refused
 from dispatcher.core.scheduling.ordering import in_order, next_eligible, starved
 from dispatcher.core.scheduling.pending_queue import PendingQueue, outcome_of
 from tests.builders import at, make_core_node, make_gang, make_record, make_snapshot, make_snapshots
@@ -576,7 +576,9 @@ def test_pass_in_which_nobody_fits_looks_at_one_record_of_each_class_that_some_c
     tell(line, line.plan(snapshots(1000), QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1)))
     place = CycleState._place  # noqa: SLF001  # what is counted is how often clusters are asked
 
-    def counted(self: CycleState, record: Record, remembered: Mapping[str, Shortage]) -> Placed | Refused:
+    def counted(
+        self: CycleState, record: Record, remembered: Mapping[str, ClusterShortfall]
+    ) -> Placed | Refused:
         nonlocal looks
         looks += 1
         return place(self, record, remembered)

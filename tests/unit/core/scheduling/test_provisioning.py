@@ -204,7 +204,7 @@ def test_stopped_queue_drains_a_gang_that_awaits_capacity_but_none_that_is_being
 def test_gang_whose_capacity_came_is_protected_from_then_on() -> None:
     awaiting = make_awaiting(make_record(uid="early", queue="a", gang=gang()))
     there = provisioning_steps.provisioned(awaiting, "here", at(60)).after
-    active = active_gang(there, is_silent=False)
+    active = active_gang(there, is_unreachable=False)
     assert active is not None
     least = timedelta(seconds=30)
     assert [active.is_protected(least, at(second)) for second in (89, 90)] == [True, False]
@@ -224,7 +224,7 @@ STRICT = [
 
 def cycle_of(queues: list[Queue], pending: list[Record], active: Record) -> list[QueueOutcome]:
     """The outcomes of a cycle over gangs that wait, beside one that holds quota."""
-    found = active_gang(active, is_silent=False)
+    found = active_gang(active, is_unreachable=False)
     assert found is not None
     facts = QueueFacts(Forest.of(queues), QueuedGangs.of(pending, at(3)), [found], at(3))
     return QueueCycle(facts, {"hub": ClusterSnapshot("hub", capacity(FitMode.NODE, None))}).run()

@@ -127,7 +127,7 @@ def test_a_gang_frees_what_it_holds_at_the_moment_where_gangs_fit_by_sums(pods: 
     snapshot = ledger.snapshot()
     assert snapshot.free_for(None) == demand * (3 - max(1, pods))
     pending = make_record(uid="large", name="large", queue="b", gang=make_gang(1, gpu=4))
-    active = active_gang(record, is_silent=False)
+    active = active_gang(record, is_unreachable=False)
     assert active is not None
     facts = QueueFacts(
         Forest.of([Queue("a"), Queue("b")]),
