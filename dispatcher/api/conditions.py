@@ -122,7 +122,10 @@ CLUSTER_DRAINING: Final = "ClusterDraining"
 PROVISIONING_FAILED: Final = "ProvisioningFailed"
 """Reason of Failed, and pending reason: no cluster provides the requested capacity."""
 CAPACITY_REVOKED: Final = "CapacityRevoked"
-"""Reason of PreemptCandidate: the provisioning class took the capacity back; it counts as no requeuing."""
+"""Reason of PreemptCandidate: the provisioning class took the capacity back; it counts as no requeuing.
+
+Reason of Failed: that happened too often in a row.
+"""
 POTENTIAL_NODES_MISSING: Final = "PotentialNodesMissing"
 """Reason of PreemptCandidate: the potential nodes that it trusted did not come; it counts as no requeuing."""
 BY_THE_CLUSTER: Final = frozenset({CLUSTER_DRAINING, CAPACITY_REVOKED, POTENTIAL_NODES_MISSING})

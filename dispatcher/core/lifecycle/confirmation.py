@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from dispatcher.api import conditions as words
-from dispatcher.core.lifecycle import run_steps
+from dispatcher.core.lifecycle import provisioning_steps, run_steps
 from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
@@ -80,6 +80,8 @@ def end_of_attempt(
     reason = EvictionReason(decision.reason, decision.message, detail)
     if decision.step is Step.FAIL:
         return run_steps.fail(record, reason, now)
-    eligible_at = now + policy.pause(decision.reason)
     next_wait = int(policy.wait(record.requeuings + 1).total_seconds())
+    if decision.reason == words.CAPACITY_REVOKED:
+        return provisioning_steps.revoke(record, reason, next_wait, now, decision.done)
+    eligible_at = now + policy.pause(decision.reason)
     return run_steps.evict(record, reason, eligible_at, next_wait, now, decision.done)

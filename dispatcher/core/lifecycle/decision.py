@@ -371,13 +371,8 @@ def _watch_over(record: Record, seen: ObservedState) -> Decision:
         return Decision(Step.COMPLETE if done <= _noted_done(record) else Step.NOTE_DONE, done=done)
     if seen.draining:
         return Decision(Step.REQUEUE, words.CLUSTER_DRAINING, seen.draining, done=_finished(record, seen))
-    if (
-        record.attempt
-        and record.attempt.provisioning
-        and provisioning.answer_of(seen.request) is Answer.REVOKED
-    ):
-        said = provisioning.sentence(seen.request, record.attempt.cluster)
-        return Decision(Step.REQUEUE, words.CAPACITY_REVOKED, said, done=_finished(record, seen))
+    if revoked := _revoked(record, seen):
+        return revoked
     issues = _issues(record, seen, achieved, done)
     for issue in issues:
         if issue.due is not None and issue.due <= seen.now:
@@ -385,6 +380,24 @@ def _watch_over(record: Record, seen: ObservedState) -> Decision:
     if achieved is not Progress.NONE and _is_news(record, done):
         return Decision(Step.NOTE_PROGRESS, done=done)
     return _note(record, issues, seen.objects.drift)
+
+
+def _revoked(record: Record, seen: ObservedState) -> Decision | None:
+    """Evicts a gang whose capacity was revoked, or fails it if that happened too often; None if it was not revoked."""
+    attempt = record.attempt
+    if (
+        attempt is None
+        or attempt.provisioning is None
+        or provisioning.answer_of(seen.request) is not Answer.REVOKED
+    ):
+        return None
+    said = provisioning.sentence(seen.request, attempt.cluster)
+    failures = provisioning.failures_with_revocation(record, seen.now)
+    retry = attempt.provisioning.asked.retry
+    if failures > retry.limit:
+        return Decision(Step.FAIL, words.CAPACITY_REVOKED, said)
+    detail = f"; {provisioning.retry_in_words(retry, failures)}" if failures else ""
+    return Decision(Step.REQUEUE, words.CAPACITY_REVOKED, said, detail, done=_finished(record, seen))
 
 
 def _let_grow(record: Record, seen: ObservedState, next_step: Decision) -> Decision:

@@ -1,16 +1,20 @@
-"""Reads the answer to a ProvisioningRequest, and says it in a sentence.
+"""Reads the answer to a ProvisioningRequest, says it in a sentence, and counts the failures of its class.
 
 Source: https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/proposals/provisioning-request.md
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from dispatcher.api import conditions as words
+from dispatcher.api.provisioning import RetryRule
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.kinds.object_status import ObjectState
+from dispatcher.core.model.record import Record
+from dispatcher.errors import IllegalTransition
 
 LEAST_BETWEEN_NOTES: Final = timedelta(seconds=30)
 """Pause between two notes of what the class says: an ETA may change with every look of an autoscaler."""
@@ -49,6 +53,38 @@ def sentence(state: ObjectState | None, cluster: str) -> str:
     if answer is Answer.NONE:
         return f"capacity is requested in cluster {cluster}, and not promised yet"
     return one_line(f"{_WORDS[answer]} in cluster {cluster}{said}")
+
+
+def failures_with_revocation(record: Record, now: datetime) -> int:
+    """How often in a row the class has failed the gang if it revokes the capacity of the live attempt now.
+
+    It is 0 if the gang had the capacity for as long as the longest pause: then this is no loop, and needs none.
+    """
+    attempt = record.attempt
+    if attempt is None or attempt.provisioning is None:
+        raise IllegalTransition(f"{record.uid}: no capacity was requested")
+    had_it_for = now - (attempt.provisioning.provisioned_at or now)
+    return 0 if had_it_for >= attempt.provisioning.asked.retry.longest else record.provisioning_failures + 1
+
+
+def failures_before(record: Record) -> int:
+    """How often in a row the class has failed the gang when its next attempt begins.
+
+    Capacity that came, and was not revoked, ends the row.
+    """
+    earlier = record.attempt
+    came = earlier is not None and earlier.provisioning is not None and not earlier.awaits_capacity
+    return 0 if came and record.reason != words.CAPACITY_REVOKED else record.provisioning_failures
+
+
+def retry_in_words(retry: RetryRule, failures: int) -> str:
+    """Which retry comes after that many failures in a row, and when: `retry 1 of 3 in 60 s`."""
+    return f"retry {failures} of {retry.limit} in {_in_words(retry.pause(failures))}"
+
+
+def _in_words(pause: timedelta) -> str:
+    seconds = int(pause.total_seconds())
+    return f"{seconds} s" if seconds % 60 or seconds < 120 else f"{seconds // 60} min"
 
 
 _WORDS: Final = {

@@ -1,13 +1,16 @@
-"""Steps of a gang that waits for requested capacity: the request is noted, answered, or tried again."""
+"""Steps of a gang whose capacity is requested: the request is noted, answered, tried again, or its answer revoked."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from dispatcher.api import conditions as words
 from dispatcher.api.spec_errors import one_line
-from dispatcher.core.lifecycle.record_change import at_latest_time, change_by, live_attempt
+from dispatcher.core.lifecycle import run_steps
+from dispatcher.core.lifecycle.provisioning import failures_with_revocation, retry_in_words
+from dispatcher.core.lifecycle.record_change import EvictionReason, at_latest_time, change_by, live_attempt
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.provisioning import AWAITING_CAPACITY, Provisioning
 from dispatcher.core.model.record import Attempt, Change, Pending, Record
@@ -44,7 +47,6 @@ def provisioned(record: Record, message: str, now: datetime) -> Change:
         now,
         note=there.message,
         pending=None,
-        provisioning_failures=0,
         requirements=record.requirements.with_all_provisioners(),
         attempt=replace(attempt, provisioning=there),
     )
@@ -75,14 +77,28 @@ def fail(record: Record, message: str, has_other_cluster: bool, now: datetime) -
             pending=None,
             attempt=_answered(record, message),
         )
-    pause = retry.pause(failures)
     return _try_again(
         record,
-        f"{message}; retry {failures} of {retry.limit} in {_in_words(pause)}",
-        now + pause,
+        f"{message}; {retry_in_words(retry, failures)}",
+        now + retry.pause(failures),
         now,
         provisioning_failures=failures,
         requirements=record.requirements.with_all_provisioners(),
+    )
+
+
+@at_latest_time
+def revoke(
+    record: Record, because: EvictionReason, next_wait: int, now: datetime, finished: Collection[int]
+) -> Change:
+    """The class takes the capacity back: evicts the gang, which is queued again after the pause of its retry rule.
+
+    `next_wait` and `finished` are those of `run_steps.evict`.
+    """
+    failures, provisioning = failures_with_revocation(record, now), live_attempt(record).provisioning
+    pause = provisioning.asked.retry.pause(failures) if provisioning and failures else timedelta(0)
+    return run_steps.evict(
+        record, because, now + pause, next_wait, now, finished, provisioning_failures=failures
     )
 
 
@@ -118,11 +134,6 @@ def _answered(record: Record, message: str) -> Attempt:
     """The attempt with what the class said last."""
     attempt, provisioning = _awaiting(record)
     return replace(attempt, provisioning=replace(provisioning, message=message))
-
-
-def _in_words(pause: timedelta) -> str:
-    seconds = int(pause.total_seconds())
-    return f"{seconds} s" if seconds % 60 or seconds < 120 else f"{seconds // 60} min"
 
 
 def _awaiting(record: Record) -> tuple[Attempt, Provisioning]:

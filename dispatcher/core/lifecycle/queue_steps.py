@@ -21,6 +21,7 @@ from dispatcher.core.lifecycle.condition_updates import (
     with_true,
     with_unknown_class,
 )
+from dispatcher.core.lifecycle.provisioning import failures_before
 from dispatcher.core.lifecycle.record_change import at_latest_time, change_by, live_attempt, with_finished
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
@@ -278,6 +279,7 @@ def begin_attempt(
         reason="",
         message="",
         attempts=number,
+        provisioning_failures=failures_before(record),
         attempt=Attempt(
             number,
             cluster,

@@ -149,12 +149,15 @@ def evict(
     requeuing_seconds: int,
     now: datetime,
     finished: Collection[int] = (),
+    provisioning_failures: int | None = None,
 ) -> Change:
     """Evicts the gang: it is queued again with its original age, from `eligible_at` on, once its objects are removed.
 
     `requeuing_seconds` is how long the next attempt may be short of pods. The next attempt does not create the
-    `finished` items again. Evictions are counted, but for those that are the cluster's.
+    `finished` items again. Evictions are counted, but for those that are the cluster's. `provisioning_failures`
+    replaces the count of the record, unless it is None.
     """
+    failures = record.provisioning_failures if provisioning_failures is None else provisioning_failures
     counts = eviction.reason not in words.BY_THE_CLUSTER
     return change_by(
         record,
@@ -171,6 +174,7 @@ def evict(
         requeuing_seconds=requeuing_seconds,
         eligible_at=eligible_at,
         attempt=with_finished(live_attempt(record), finished),
+        provisioning_failures=failures,
     )
 
 

@@ -12,12 +12,20 @@ from dispatcher.api import conditions as words
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.provisioning import ProvisioningClass, RetryRule
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.lifecycle import provisioning_steps, queue_steps, removal_steps
+from dispatcher.core.lifecycle import (
+    creation_steps,
+    provisioning_steps,
+    queue_steps,
+    removal_steps,
+    run_steps,
+)
+from dispatcher.core.lifecycle.confirmation import end_of_attempt
 from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step, decide
+from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.text import LONGEST_MESSAGE
-from tests.builders import QUEUED_CLASS, at, make_awaiting, make_record, make_requested
+from tests.builders import QUEUED_CLASS, at, make_awaiting, make_record, make_ref, make_requested
 
 
 def see(
@@ -103,16 +111,66 @@ def test_provisioned_gang_is_created_and_what_the_class_says_then_does_not_matte
         assert see(record, *conditions, seconds=20).step is Step.CREATE
 
 
+def run_since(
+    provisioned: float, record: Record | None = None, asked: ProvisioningClass = QUEUED_CLASS
+) -> Record:
+    """A gang that runs on capacity that came at that second."""
+    requested = make_requested(record, asked)
+    there = provisioning_steps.provisioned(requested, "there", at(provisioned)).after
+    created = creation_steps.created(there, (make_ref(),), at(provisioned)).after
+    return run_steps.mark_running(created, at(provisioned)).after
+
+
+def revoke(record: Record, seconds: float) -> Record:
+    """The record once its capacity was revoked at that second, and its objects are gone, if it is evicted."""
+    decision = see(record, "Provisioned", "CapacityRevoked", seconds=seconds, said="maintenance")
+    change = end_of_attempt(record, decision, LifecyclePolicy(), "", at(seconds))
+    return removal_steps.removed(change.after, at(seconds)).after
+
+
 def test_revoked_capacity_evicts_a_running_gang_and_an_expired_booking_does_not() -> None:
-    running = make_record(Phase.RUNNING)
-    assert running.attempt is not None
-    attempt = make_requested().attempt
-    assert attempt is not None
-    provisioning = replace(attempt.provisioning, provisioned_at=at(1)) if attempt.provisioning else None
-    running = replace(running, attempt=replace(running.attempt, provisioning=provisioning))
-    revoked = see(running, "Provisioned", "CapacityRevoked")
+    revoked = see(run_since(3), "Provisioned", "CapacityRevoked")
     assert (revoked.step, revoked.reason) == (Step.REQUEUE, words.CAPACITY_REVOKED)
-    assert see(running, "Provisioned", "BookingExpired").reason != words.CAPACITY_REVOKED
+    assert see(run_since(3), "Provisioned", "BookingExpired").reason != words.CAPACITY_REVOKED
+
+
+def test_capacity_that_is_revoked_again_and_again_is_requested_with_the_pauses_of_failures() -> None:
+    record, pauses = make_record(), []
+    for start in (10, 1000, 2000):
+        record = revoke(run_since(start, record), start + 5)
+        assert record.phase is Phase.QUEUED
+        assert record.eligible_at is not None
+        pauses.append((record.eligible_at - at(start + 5)).total_seconds())
+    assert pauses == [60, 120, 240]
+    assert record.pending is not None
+    assert (
+        record.pending.message
+        == "the capacity was revoked in cluster hub: maintenance; retry 3 of 3 in 4 min"
+    )
+    failed = revoke(run_since(3000, record), 3005)
+    assert (failed.phase, failed.reason) == (Phase.FAILED, words.CAPACITY_REVOKED)
+    assert failed.message == "the capacity was revoked in cluster hub: maintenance"
+
+
+@pytest.mark.parametrize(
+    ("ran", "failures", "pause"),
+    [pytest.param(1799, 3, 240, id="short-of-it"), pytest.param(1800, 0, 1, id="that-long")],
+)
+def test_gang_that_ran_as_long_as_the_longest_pause_begins_a_new_row_of_failures(
+    ran: float, failures: int, pause: float
+) -> None:
+    record = revoke(run_since(10, replace(make_record(), provisioning_failures=2)), 10 + ran)
+    assert record.provisioning_failures == failures
+    assert record.eligible_at == at(10 + ran + pause)
+
+
+def test_gang_that_left_its_capacity_for_another_reason_begins_a_new_row_of_failures() -> None:
+    running = run_since(10, replace(make_record(), provisioning_failures=2))
+    assert running.provisioning_failures == 2
+    drained = Decision(Step.REQUEUE, words.CLUSTER_DRAINING, "it is being emptied")
+    evicted = end_of_attempt(running, drained, LifecyclePolicy(), "", at(20)).after
+    queued = removal_steps.removed(evicted, at(21)).after
+    assert make_requested(queued).provisioning_failures == 0
 
 
 def failed_times(times: int, asked: ProvisioningClass = QUEUED_CLASS) -> list[Record]:
@@ -170,10 +228,9 @@ def test_other_cluster_is_asked_at_once_and_the_one_that_failed_not_before_the_n
     assert second.provisioning_failures == 1
 
 
-def test_success_forgets_failures() -> None:
+def test_success_allows_all_clusters_again() -> None:
     record = replace(failed_times(1)[0], phase=Phase.QUEUED)
     provisioned = provisioning_steps.provisioned(make_requested(record), "there", at(100)).after
-    assert provisioned.provisioning_failures == 0
     assert provisioned.requirements.unprovisioned == frozenset()
 
 
