@@ -17,6 +17,10 @@ MOST_DOUBLINGS: Final = 20
 """Doublings of a pause: more of a day are beyond what a `timedelta` holds."""
 
 
+ACCEPT_WITHIN: Final = timedelta(seconds=1800)
+"""The default is long: cluster-autoscaler looks at one request per loop, of some ten seconds each."""
+
+
 @dataclass(frozen=True, slots=True)
 class RetryRule:
     """The rule for requests that failed: `limit` retries, in pauses that double from `base` up to `longest`."""
@@ -36,13 +40,14 @@ class ProvisioningClass:
     """The class that is asked for capacity before a gang is dispatched.
 
     A pod set is `managed` by the class if it requests one of these resources; if there are none, every pod set is.
-    `parameters` are sorted by name.
+    `parameters` are sorted by name. A request that nobody has looked at `accept_within` that time counts as failed.
     """
 
     name: str
     managed: frozenset[str] = frozenset()
     parameters: tuple[tuple[str, str], ...] = ()
     retry: RetryRule = RetryRule()
+    accept_within: timedelta = ACCEPT_WITHIN
 
     def manages(self, requests: Mapping[str, int]) -> bool:
         """True if pods with these requests are part of a request."""

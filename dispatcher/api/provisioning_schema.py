@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from dispatcher.api.provisioning import (
+    ACCEPT_WITHIN,
     LONGEST_PARAMETER,
     LONGEST_PAUSE,
     MOST_PARAMETERS,
@@ -38,6 +39,9 @@ class WrittenProvisioning(Written):
     )
     managed: list[ResourceName] = Field([], alias="managedResources", max_length=64)
     parameters: dict[ParameterText, ParameterText] = Field({}, max_length=MOST_PARAMETERS)
+    accept_within: int = Field(
+        int(ACCEPT_WITHIN.total_seconds()), alias="acceptWithinSeconds", ge=1, le=LONGEST_PAUSE
+    )
     retry: WrittenRetry = WrittenRetry.model_construct()
 
 
@@ -49,6 +53,7 @@ def provisioning_class(written: WrittenProvisioning) -> ProvisioningClass:
         managed=frozenset(written.managed),
         parameters=tuple(sorted(written.parameters.items())),
         retry=RetryRule(retry.limit, timedelta(seconds=retry.base), timedelta(seconds=retry.longest)),
+        accept_within=timedelta(seconds=written.accept_within),
     )
 
 

@@ -20,8 +20,10 @@ from dispatcher.core.lifecycle.growth import admissible, growth_due, taken_soon
 from dispatcher.core.lifecycle.health import HealthIssue, ObservedObjects, Remedy
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.provisioning import Answer
+from dispatcher.core.lifecycle.record_change import live_attempt
 from dispatcher.core.model.growth import GatedPod
 from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import ACTIVE, Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
@@ -267,13 +269,25 @@ def _await_capacity(record: Record, seen: ObservedState) -> Decision | None:
         return Decision(Step.REQUEST_ELSEWHERE, words.PROVISIONING_FAILED, said)
     if answer is Answer.PROVISIONED:
         return Decision(Step.TAKE_PROVISIONED, message=said)
-    if seen.request is None or said == noted.message:
+    if seen.request is None:
         return NOOP
+    if said == noted.message:
+        return _await_answer(record, noted, seen.now) if answer is Answer.NONE else NOOP
     due = noted_at + provisioning.LEAST_BETWEEN_NOTES
     is_first = noted.message == provisioning.sentence(None, attempt.cluster)
     if due > seen.now and not is_first:
         return Decision(Step.NOOP, until=due)
     return Decision(Step.NOTE_PROVISIONING, message=said)
+
+
+def _await_answer(record: Record, noted: Provisioning, now: datetime) -> Decision:
+    """Gives up a request that nobody has looked at for too long: no API says whether a class is served."""
+    attempt = live_attempt(record)
+    due = (noted.noted_at or attempt.decided_at) + noted.asked.accept_within
+    if now < due:
+        return Decision(Step.NOOP, until=due)
+    said = provisioning.unanswered(noted.asked, attempt.cluster)
+    return Decision(Step.REQUEST_ELSEWHERE, words.PROVISIONING_FAILED, said)
 
 
 def _decide_queued(record: Record, seen: ObservedState) -> Decision:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from dispatcher.api import conditions as words
-from dispatcher.api.provisioning import RetryRule
+from dispatcher.api.provisioning import ProvisioningClass, RetryRule
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.model.record import Record
@@ -53,6 +53,14 @@ def sentence(state: ObjectState | None, cluster: str) -> str:
     if answer is Answer.NONE:
         return f"capacity is requested in cluster {cluster}, and not promised yet"
     return one_line(f"{_WORDS[answer]} in cluster {cluster}{said}")
+
+
+def unanswered(asked: ProvisioningClass, cluster: str) -> str:
+    """A sentence that nobody has looked at a request."""
+    return (
+        f"no autoscaler answered the request for capacity of class {asked.name} in cluster {cluster} "
+        f"within {_in_words(asked.accept_within)}"
+    )
 
 
 def failures_with_revocation(record: Record, now: datetime) -> int:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from dispatcher.api.approvals import MOST_APPROVALS, problem_of
 from dispatcher.api.provisioning import (
+    ACCEPT_WITHIN,
     LONGEST_PARAMETER,
     LONGEST_PAUSE,
     MOST_PARAMETERS,
@@ -72,7 +73,7 @@ PREEMPTION_FIELDS: Final = ("withinQueue", "reclaim", "whileBorrowing")
 WHILE_BORROWING_FIELDS: Final = ("maxPriority",)
 """The fields of `preemption.whileBorrowing`."""
 
-PROVISIONING_FIELDS: Final = ("className", "managedResources", "parameters", "retry")
+PROVISIONING_FIELDS: Final = ("className", "managedResources", "parameters", "acceptWithinSeconds", "retry")
 """The fields of `provisioning`."""
 
 RETRY_FIELDS: Final = ("limit", "baseSeconds", "maxSeconds")
@@ -236,6 +237,11 @@ def read_provisioning(entry: Entry) -> ProvisioningClass:
             timedelta(seconds=retry.child("baseSeconds").integer(60, least=1, most=LONGEST_PAUSE)),
             timedelta(seconds=retry.child("maxSeconds").integer(1800, least=1, most=LONGEST_PAUSE)),
         ),
+        timedelta(
+            seconds=entry.child("acceptWithinSeconds").integer(
+                int(ACCEPT_WITHIN.total_seconds()), least=1, most=LONGEST_PAUSE
+            )
+        ),
     )
 
 
@@ -297,6 +303,7 @@ def write_provisioning(asked: ProvisioningClass) -> dict[str, Any]:
         "className": asked.name,
         "managedResources": sorted(asked.managed),
         "parameters": dict(asked.parameters),
+        "acceptWithinSeconds": int(asked.accept_within.total_seconds()),
         "retry": {
             "limit": asked.retry.limit,
             "baseSeconds": int(asked.retry.base.total_seconds()),

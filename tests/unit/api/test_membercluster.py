@@ -310,6 +310,7 @@ def test_defaults_of_the_schema_are_those_of_the_models() -> None:
         "spec.acceptedNamespaces": "Labelled",
         "spec.onClusterLost.policy": "wait",
         "spec.onClusterLost.graceSeconds": 600,
+        "spec.provisioning.acceptWithinSeconds": 1800,
         "spec.provisioning.retry.limit": 3,
         "spec.provisioning.retry.baseSeconds": 60,
         "spec.provisioning.retry.maxSeconds": 1800,

@@ -49,6 +49,24 @@ def test_gang_without_a_request_makes_one_and_creates_nothing_before() -> None:
     assert see(make_awaiting()).step is Step.REQUEST_CAPACITY
 
 
+def test_request_that_nobody_answers_counts_as_failed_after_a_bound() -> None:
+    requested = make_requested(asked=replace(QUEUED_CLASS, accept_within=timedelta(seconds=90)))
+    assert see(requested, seconds=10) == Decision(Step.NOOP, until=at(92))
+    assert see(requested, seconds=92) == Decision(
+        Step.REQUEST_ELSEWHERE,
+        words.PROVISIONING_FAILED,
+        "no autoscaler answered the request for capacity of class queued-provisioning.gke.io in cluster hub "
+        "within 90 s",
+    )
+
+
+def test_request_that_was_accepted_and_one_that_no_watch_has_shown_have_no_bound() -> None:
+    noted = provisioning_steps.note(make_requested(), see(make_requested(), "Accepted").message, at(10)).after
+    assert see(noted, "Accepted", seconds=86_400) == Decision(Step.NOOP)
+    unseen = ObservedState(make_requested(), wanted=True, now=at(86_400), asked=MutableSpec(), request=None)
+    assert decide(unseen) == Decision(Step.NOOP)
+
+
 def test_request_that_somebody_deleted_is_made_again() -> None:
     assert see(make_requested(), absent=True).step is Step.REQUEST_CAPACITY
 
@@ -61,7 +79,6 @@ def test_request_that_is_deleted_in_a_loop_is_made_again_once_a_second() -> None
 @pytest.mark.parametrize(
     ("conditions", "step"),
     [
-        ((), Step.NOOP),
         (("Accepted",), Step.NOTE_PROVISIONING),
         (("Accepted", "Provisioned"), Step.TAKE_PROVISIONED),
         (("Accepted", "Failed"), Step.REQUEST_ELSEWHERE),

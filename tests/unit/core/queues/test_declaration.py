@@ -59,6 +59,7 @@ EVERY_FIELD: Json = {
         "className": "queued-provisioning.gke.io",
         "managedResources": ["nvidia.com/gpu"],
         "parameters": {"maxRunDurationSeconds": "3600"},
+        "acceptWithinSeconds": 120,
         "retry": {"limit": 2, "baseSeconds": 30, "maxSeconds": 90},
     },
     "elastic": "First",
@@ -88,6 +89,7 @@ READ = Queue(
         frozenset({"nvidia.com/gpu"}),
         (("maxRunDurationSeconds", "3600"),),
         RetryRule(2, timedelta(seconds=30), timedelta(seconds=90)),
+        timedelta(minutes=2),
     ),
     elastic=Elastic.FIRST,
 )
