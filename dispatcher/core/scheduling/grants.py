@@ -117,7 +117,7 @@ class _Refusal(NamedTuple):
 
 
 LEAST_BETWEEN_REASONS: Final = timedelta(seconds=10)
-"""The least time between two events of which the reason differs: two reasons may alternate with every cycle."""
+"""The least time between two events of which the reason or the pods differ: two may alternate with every cycle."""
 
 LEAST_BETWEEN_MESSAGES: Final = timedelta(minutes=1)
 """The least time between two events of which only the message differs: amounts change with every other gang."""
@@ -128,22 +128,27 @@ def change_of(grant: Grant, now: datetime) -> Change | None:
     record, request = grant.record, grant.request
     if grant.pods:
         return run_steps.grant(record, grant.amounts, request, grant.note, now)
-    known = record.growth_request
-    if request is None:
-        return None if known is None else run_steps.note_growth_request(record, None, now)
-    if known is not None and not _is_due(known, request, record.last_event_at, now):
+    pause = _pause_before(record.growth_request, request)
+    noted_at = record.last_event_at
+    if pause is None or (pause and noted_at is not None and now - noted_at < pause):
         return None
     return run_steps.note_growth_request(record, request, now)
 
 
-def _is_due(known: GrowthRequest, request: GrowthRequest, noted_at: datetime | None, now: datetime) -> bool:
-    """True if a request is to be noted in place of the one that is known. Other pods are noted at once."""
-    if (known.pods, known.amounts) != (request.pods, request.amounts):
-        return True
-    if known.reason == request.reason and known.message == one_line(request.message):
-        return False
-    pause = LEAST_BETWEEN_MESSAGES if known.reason == request.reason else LEAST_BETWEEN_REASONS
-    return noted_at is None or now - noted_at >= pause
+def _pause_before(known: GrowthRequest | None, request: GrowthRequest | None) -> timedelta | None:
+    """The least time since the last event at which a request is noted in place of the known one; None if it is equal.
+
+    More pods are noted at once. Fewer wait, because an autoscaler may ask and take back in a loop.
+    """
+    if known is None or request is None:
+        if known is None and request is None:
+            return None
+        return timedelta(0) if known is None else LEAST_BETWEEN_REASONS
+    if request.pods > known.pods:
+        return timedelta(0)
+    if (known.pods, known.amounts, known.reason) != (request.pods, request.amounts, request.reason):
+        return LEAST_BETWEEN_REASONS
+    return None if known.message == one_line(request.message) else LEAST_BETWEEN_MESSAGES
 
 
 def goes_first(record: Record, forest: Forest | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -37,6 +38,12 @@ def ask(world: World, record: Record, pods: int, seconds: float = START) -> None
         gate = Gate("default", f"ray-{number + 1}", f"{at(seconds):%Y-%m-%dT%H:%M:%SZ}")
         name = f"ray-{number + 1}"
         world.ledger.set_pod(Pod(name, CPU, owner=record.uid, gate=gate, can_be_gated=True))
+
+
+def wait(world: World, record: Record, seconds: float) -> None:
+    """The last event of the gang was so many seconds ago."""
+    last_event_at = world.now() - timedelta(seconds=seconds)
+    world.cache.put(replace(world.record(record.uid), last_event_at=last_event_at))
 
 
 def message_of(world: World, record: Record) -> str:
@@ -74,10 +81,37 @@ async def test_growth_that_waits_is_noted_once_and_again_once_more_pods_wait(wor
     assert len(world.store.batches) == 2
     for name in ("ray-1", "ray-2"):
         world.ledger.remove_pod(name)
+    wait(world, record, 10)
     await scheduler.cycle()
     assert world.record(record.uid).growth_request is None
     await scheduler.cycle()
     assert len(world.store.batches) == 3
+
+
+@pytest.mark.parametrize(
+    ("counts", "noted"),
+    [
+        pytest.param((1, 2) * 15, [1, 2, 1, 2], id="one-more-and-less"),
+        pytest.param((1, 0) * 15, [1, None, 1], id="on-and-off"),
+        pytest.param((1, 2, 3, 4), [1, 2, 3, 4], id="more-and-more"),
+    ],
+)
+async def test_growth_that_an_autoscaler_asks_for_and_takes_back_in_a_loop_is_noted_every_ten_seconds(
+    world: World, counts: tuple[int, ...], noted: list[int | None]
+) -> None:
+    record, scheduler = ray(world, 8), dispatch_of(world)
+    seen: list[int | None] = []
+    for turn, count in enumerate(counts):
+        for number in range(1, 5):
+            world.ledger.remove_pod(f"ray-{number}")
+        ask(world, record, count)
+        if turn == len(counts) // 2:
+            wait(world, record, 10)
+        batches = len(world.store.batches)
+        await scheduler.cycle()
+        request = world.record(record.uid).growth_request
+        seen += [request.pods if request else None] * (len(world.store.batches) - batches)
+    assert seen == noted
 
 
 async def test_changed_message_alone_is_committed_at_most_once_a_minute(world: World) -> None:
