@@ -118,7 +118,10 @@ def assignment_of(places: Iterable[Iterable[tuple[str, int]]]) -> Assignment:
 def growth_of(steps: Sequence[Mapping[str, Any]] | None) -> tuple[Growth, ...]:
     """The latest growths of an attempt, the latest last."""
     latest = (steps or ())[-MOST_GROWTHS_KEPT:]
-    return tuple(Growth(datetime.fromisoformat(each["at"]), Resources(each["amounts"])) for each in latest)
+    return tuple(
+        Growth(datetime.fromisoformat(each["at"]), Resources(each["amounts"]), each.get("is_taken", False))
+        for each in latest
+    )
 
 
 def growth_request_of(value: Mapping[str, Any] | None) -> GrowthRequest | None:

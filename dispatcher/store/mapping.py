@@ -27,6 +27,7 @@ from dispatcher.core.model.record import (
     Change,
     Condition,
     Event,
+    Growth,
     NotedIssue,
     ObjectRef,
     Pending,
@@ -233,7 +234,12 @@ def _shrinking_row(shrinking: Shrinking | None) -> Row | None:
 def _new_growth(old: Attempt | None, new: Attempt) -> list[Row] | None:
     known = old.growth if old is not None and old.number == new.number else ()
     added = [each for each in new.growth if each not in known]
-    return [{"at": each.at, "amounts": dict(each.amounts)} for each in added] or None
+    return [_growth_row(each) for each in added] or None
+
+
+def _growth_row(growth: Growth) -> Row:
+    taken: Row = {"is_taken": True} if growth.is_taken else {}
+    return {"at": growth.at, "amounts": dict(growth.amounts), **taken}
 
 
 def object_rows(change: Change) -> list[Row]:

@@ -58,7 +58,8 @@ def note_growth(record: Record, taken: Resources, now: datetime) -> Change:
     """
     attempt, amounts = live_attempt(record), growth_of(record.placed_gang.demand, taken)
     cause = Cause.SHRANK if amounts.fits_in(attempt.grown) else Cause.GREW
-    growth = (*attempt.growth, Growth(now, amounts))[-MOST_GROWTHS_KEPT:]
+    is_taken = attempt.shrinking is not None and bool(attempt.shrinking.preempted_by)
+    growth = (*attempt.growth, Growth(now, amounts, is_taken))[-MOST_GROWTHS_KEPT:]
     note = in_words_of(record.placed_gang.demand, attempt.grown, amounts)
     after = replace(attempt, growth=growth, shrinking=None)
     return change_by(record, cause, now, note=note or _NO_OTHER_GROWTH, attempt=after)

@@ -16,6 +16,7 @@ from dispatcher.api.conditions import ComponentsCondition, ConditionType
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.growth import GrowthRequest, Shrinking
+from dispatcher.core.model.preemption import MOST_REMEMBERED
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection
 from dispatcher.core.model.resources import NOTHING, Resources
@@ -192,15 +193,20 @@ class ObjectRef:
 class Growth:
     """A change of an attempt's growth: from `at` on, it holds `amounts` beyond its demand.
 
-    The amounts are positive. They are empty if it holds no more than the demand.
+    The amounts are positive. They are empty if it holds no more than the demand. With `is_taken` surplus pods were
+    taken from it for another gang.
     """
 
     at: datetime
     amounts: Resources
+    is_taken: bool = False
 
 
-MOST_GROWTHS_KEPT: Final = 12
-"""The growths of an attempt in memory, the latest ones; the database has all of them."""
+MOST_GROWTHS_KEPT: Final = 2 * MOST_REMEMBERED
+"""The growths of an attempt in memory, the latest ones; the database has all of them.
+
+That is so many takings of surplus, each with the grant before it.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,10 +43,17 @@ from dispatcher.core.scheduling.explain import (
 )
 from dispatcher.core.scheduling.fit import Shortfall, fits_in_empty, shortfall_in_empty
 from dispatcher.core.scheduling.ordering import effective_priority
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang, is_unreachable, leaving_by_cluster
+from dispatcher.core.scheduling.sharing.gangs import (
+    ActiveGang,
+    count_preemptions,
+    count_taken,
+    is_unreachable,
+    leaving_by_cluster,
+)
 from dispatcher.core.scheduling.sharing.quota_ledger import Hold, now_and_later
 from dispatcher.core.scheduling.sharing.refusals import (
     INSUFFICIENT_QUOTA,
+    PREEMPTED_TOO_OFTEN,
     QUEUE_NOT_FOUND,
     QUEUE_NOT_LEAF,
     QUEUE_STOPPED,
@@ -362,6 +369,7 @@ class _Quota:
 
     def __init__(self, forest: Forest, facts: GrantFacts) -> None:
         self._forest = forest
+        self._at = facts.now
         self._now, self._later = now_and_later(forest, facts.active)
         for record in facts.waiting.promised:
             self._later.charge(record.leaves, record.gang.demand, record.priority)
@@ -373,10 +381,23 @@ class _Quota:
         lacking = self._answers.lacking_quota(record.leaves, increase, record.priority)
         if lacking is not None:
             return _Refusal(lacking.reason, lacking.message)
+        if exhausted := self._exhausted(record, increase):
+            return exhausted
         for ledger in (self._now, self._later):
             if not ledger.has_quota(record.leaves, increase, record.priority):
                 queues = ", ".join(record.leaves)
                 return _Refusal(RESERVED, f"quota of {queues}: what is left is kept for gangs that go first")
+        return None
+
+    def _exhausted(self, record: Record, increase: Resources) -> _Refusal | None:
+        """That a gang which gave way too often would have to borrow for its growth; None if it may, or need not."""
+        times = count_preemptions(record, self._at) + count_taken(record, self._at)
+        for place in self._forest.places_of(record.leaves):
+            if not place.max_preemptions or times < place.max_preemptions:
+                continue
+            if self._later.accounts[place.root].would_borrow(place.name, increase):
+                message = f"it was preempted or gave up surplus {times} times within 24 hours, and would have to borrow"
+                return _Refusal(PREEMPTED_TOO_OFTEN, message)
         return None
 
     def charge(self, record: Record, increase: Resources) -> None:

@@ -12,7 +12,8 @@ import pytest
 from dispatcher.cli.describe import as_text
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.growth import GrowthRequest
+from dispatcher.core.model.growth import GrowthRequest, PodRef, Shrinking
+from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Change, Growth, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.store.database import Database
@@ -124,6 +125,17 @@ async def test_the_database_has_every_change_and_memory_the_latest(
     assert rows_of(database_url, "SELECT gpu_h FROM history.attempt_history") == [
         (pytest.approx(2.0 + many / 2 / 60),)
     ]
+
+
+async def test_growth_that_was_taken_for_another_gang_is_marked(queue: QueueStore) -> None:
+    record = await dispatched(queue, clock(9))
+    record = await commit(queue, run_steps.grant(record, ONE, None, "1 pod may start", clock(10)))
+    given = Shrinking((PodRef("team-a", "ray-1", "uid-1"),), NOTHING, "uid-of-another")
+    record = await commit(queue, run_steps.give_up(record, given, Reason.FAIR_SHARE, "for it", clock(11)))
+    record = await commit(queue, run_steps.note_growth(record, ONE, clock(12)))
+    (loaded,) = await queue.load_live()
+    assert loaded.attempt is not None
+    assert loaded.attempt.growth == (Growth(clock(10), ONE), Growth(clock(12), NOTHING, is_taken=True))
 
 
 async def test_an_attempt_that_never_grew_has_no_growth(queue: QueueStore, database_url: str) -> None:

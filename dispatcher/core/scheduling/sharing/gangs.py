@@ -171,6 +171,12 @@ def count_preemptions(record: Record, now: datetime) -> int:
     return sum(now - each < PREEMPTIONS_WITHIN for each in record.preempted_at)
 
 
+def count_taken(record: Record, now: datetime) -> int:
+    """How often surplus was taken from the present attempt of a gang; its growth borrows less often for that."""
+    growth = record.attempt.growth if record.attempt else ()
+    return sum(each.is_taken and now - each.at < PREEMPTIONS_WITHIN for each in growth)
+
+
 def active_gang(record: Record, *, is_unreachable: bool) -> ActiveGang | None:
     """A record that holds capacity as queues see it, else None; `is_unreachable` if its cluster does not answer."""
     attempt = record.attempt

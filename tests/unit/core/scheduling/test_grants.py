@@ -226,6 +226,42 @@ def test_growth_may_borrow_but_takes_no_quota_that_a_head_waits_for() -> None:
     assert told(Hub(queues=tree).decide({grows: 2}, [head])) == {"ray": (0, "ReservedForAnother")}
 
 
+def taken(record: Record, *times: float) -> Record:
+    """The gang once surplus was granted to it and taken for another gang at these seconds."""
+    for seconds in times:
+        record = run_steps.grant(record, CPU, None, "1 pod", at(seconds)).after
+        given = Shrinking((PodRef("team-a", "ray-9", "uid-9"),), NOTHING, "uid-of-another")
+        record = run_steps.give_up(record, given, Reason.FAIR_SHARE, "1 surplus pod", at(seconds)).after
+        record = run_steps.note_growth(record, record.placed_gang.demand, at(seconds)).after
+    return record
+
+
+@pytest.mark.parametrize("sharing", Sharing)
+@pytest.mark.parametrize(
+    ("nominal", "preempted", "given", "granted"),
+    [
+        pytest.param(2, (150, 160), (), 0, id="preempted-as-often-as-allowed"),
+        pytest.param(2, (), (150, 160), 0, id="surplus-taken-as-often"),
+        pytest.param(2, (150,), (160,), 0, id="both-count-together"),
+        pytest.param(2, (150,), (), 2, id="less-often"),
+        pytest.param(2, (-86_300, 150), (), 2, id="a-day-ago"),
+        pytest.param(3, (150, 160), (), 1, id="within-its-own-quota"),
+    ],
+)
+def test_growth_of_a_gang_that_gave_way_too_often_does_not_borrow(
+    sharing: Sharing, nominal: int, preempted: Sequence[float], given: Sequence[float], granted: int
+) -> None:
+    queues = (
+        Queue("org", sharing=sharing),
+        Queue("a", "org", {"cpu": Quota(1000 * nominal)}, max_preemptions=2),
+        Queue("b", "org", {"cpu": Quota(6000)}),
+    )
+    gang = taken(ray(queue="a", preempted_at=tuple(map(at, preempted))), *given)
+    reason = "" if granted == 2 else "PreemptedTooOften"
+    (grant,) = Hub(queues=queues).decide({gang: 2})
+    assert (len(grant.pods), grant.request.reason if grant.request else "") == (granted, reason)
+
+
 def test_growth_of_a_gang_that_may_not_be_preempted_does_not_borrow() -> None:
     tree = (
         Queue("org"),
