@@ -1,6 +1,6 @@
 """The session of a leader: what it keeps in memory, composed, and the order in which its loops start.
 
-A session begins with what the database and the hub say of themselves, loads the queue, watches until every list is
+A session first reads the identity of the database and of the hub. It loads the queue, watches until every list is
 complete, and only then decides and acts. It ends with leadership, and nothing of it is used again.
 """
 
@@ -120,7 +120,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which hub a session works for, by its uid; which database with, by its id; and which life of that database."""
+    """The hub of a session, by its uid; its database, by its id; and how often that database was restored."""
 
     hub_uid: str
     hub_id: str
@@ -128,7 +128,7 @@ class Identity:
 
 
 async def identify(process: Process, hub_uid: str) -> Identity:
-    """Read what the database says of itself, before anything else of it is relied on. Raises `StoreError`."""
+    """Read the identity of the database; call it before any other read. Raises `StoreError`."""
     incarnation = await restore_detection.recognise(process.database, process.leadership.lease)
     if incarnation.is_news:
         _log.warning("database_restored", incarnation=incarnation.number)

@@ -82,12 +82,12 @@ class Settings(BaseModel):
     provisioning: str = ""
     """The provisioning class that is asked for capacity before a gang is dispatched, for clusters whose MemberCluster
     declares none, as JSON: `{"className": "queued-provisioning.gke.io", "managedResources": ["nvidia.com/gpu"]}`
-    (docs/provisioning.md). Empty: gangs fit what is there, which suits clusters of a fixed size."""
+    (docs/provisioning.md). Empty: gangs are dispatched only to free capacity, which suits clusters of a fixed size."""
 
     potential: str = ""
     """The pools of the hub's own cluster that grow for pending pods, as JSON with `pools`, `onPotential` and
-    `bindWithinSeconds` (docs/provisioning.md); pools of the MemberCluster `hub` count instead of them. Empty: gangs fit
-    what is there, which suits a cluster without an autoscaler."""
+    `bindWithinSeconds` (docs/provisioning.md); pools of the MemberCluster `hub` count instead of them. Empty: gangs
+    are dispatched only to existing nodes, which suits a cluster without an autoscaler."""
 
     max_priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
     """The highest priority that counts, in namespaces whose annotation `dispatcher.codeflare.dev/max-priority` says

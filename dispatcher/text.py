@@ -22,7 +22,7 @@ def one_line(text: str, longest: int = LONGEST_MESSAGE) -> str:
 
     API servers quote what they refuse, whatever its size and with any control characters in it: those are shown as
     escapes. Of a long text both ends are kept: the first says what is meant, the last what is wrong with it. A line
-    that is printable and short is returned as it is; what was returned once is never changed again.
+    that is printable and short is returned as it is, so a second call changes nothing.
     """
     if len(text) > 2 * longest:
         text = text[:longest] + text[-longest:]  # what follows must not cost more than what is kept

@@ -132,14 +132,16 @@ class HubStory:
         self._apply("eight", *MOVED, *STAYING)
         self._until_run(WEST, *MOVED)
         self._until_run(EAST, *STAYING)
-        say(f"\nOne of {LARGE.pods} GPUs. Four are free: it waits, whole, and is told why of each cluster.")
+        say(
+            f"\nOne of {LARGE.pods} GPUs. Four are free: it waits as a whole, with a reason for each cluster."
+        )
         self._apply("large", LARGE)
         self._until_waits(LARGE, {EAST: INSUFFICIENT, WEST: INSUFFICIENT})
 
     def _lose_west(self) -> None:
         lost = (PINNED, *MOVED)
         self._screen.say(
-            "\nWest dies: all of it is killed (SIGKILL). Whether its pods go on, the hub cannot know."
+            "\nWest dies: all its processes are killed (SIGKILL). The hub cannot know whether its pods still run."
         )
         self._stack.lose(WEST)
         self.player.until(
@@ -150,17 +152,20 @@ class HubStory:
         )
         self._clusters("list")
         self._screen.say(
-            f"\n{GRACE_SECONDS} s of that, and they are queued again. East has room for one; the others wait."
+            f"\nAfter {GRACE_SECONDS} s without an answer, the gangs of west are queued again. "
+            "East has room for one; the others wait."
         )
         self.player.until("one runs on east, and the others know why they wait", has_moved_on)
 
     def _make_room(self) -> None:
-        self._screen.say("\nSomebody on east is done.")
+        self._screen.say("\nA gang on east is deleted.")
         self.player.kubectl("delete", "appwrapper", DONE.name)
         self._until_run(EAST, *MOVED)
 
     def _bring_west_back(self) -> None:
-        self._screen.say("\nWest is back. What was left there is removed, and it takes those that waited.")
+        self._screen.say(
+            "\nWest is back. The hub removes the old objects there and dispatches the pending gangs."
+        )
         self._stack.bring_back(WEST)
         self._until_run(WEST, PINNED, LARGE)
         self._until_run(EAST, *MOVED)

@@ -1,7 +1,7 @@
-"""How a cluster becomes a member: what was asked for is checked and tried before anything of it is written.
+"""Adds a member cluster or changes it: checks and tries the request before it writes anything.
 
-The order is that in which nothing half done is acted upon: look at the hub, check what was asked, try the kubeconfig,
-store it, declare the cluster. Repeated, it changes what differs and says so, which is how a kubeconfig is rotated.
+The steps: read the hub, check the request, try the kubeconfig, store it, declare the cluster. A step that fails leaves
+nothing that a later run would act on. A repetition changes only the differences, which is how a kubeconfig is rotated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RIGHTS: Final = "docs/clusters.md says which rights a member has to give"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a cluster should become; what is not in it stays as it is. `anyway` is in spite of every doubt."""
+    """The requested changes of a member; absent fields stay as they are. `anyway` overrides doubts about its uid."""
 
     name: str
     spec: Json = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Wanted:
 
 
 async def join(hub: HubClient, wanted: Wanted, say: Say) -> None:
-    """Bring about what is wanted and tell each step; `CommandFailed` or `SettingsError` before the first write."""
+    """Apply the changes and report each step; raises `CommandFailed` or `SettingsError` before the first write."""
     found = await hub.find(wanted.name)
     at = _secret_key(wanted, found)
     spec = {**wanted.spec, **({"kubeconfigSecretRef": {"name": at.name, "key": at.key}} if at else {})}
@@ -116,7 +116,7 @@ def _check(name: str, spec: Json, found: Json | None) -> None:
 
 
 async def _try_out(hub: HubClient, wanted: Wanted, to: Connection, say: Say) -> None:
-    """Look whether the kubeconfig leads to a cluster that may be this member."""
+    """Check that the kubeconfig leads to a cluster that may be this member."""
     for doubt in await _doubts_of(hub, wanted.name, to, say):
         if not wanted.anyway:
             raise errors.CommandFailed(f"{doubt}. Nothing was written; --yes does it all the same")

@@ -152,7 +152,7 @@ def explain(
     context: str,
     database_url: str,
 ) -> None:
-    """Explain why an AppWrapper waits, who holds what it needs, and which changes would let it go.
+    """Explain why an AppWrapper waits, who holds what it needs, and which changes would dispatch it.
 
     The answer is the decision of the next scheduling cycle on the queue as it is and on clusters as they were at most
     some seconds ago. Each named change suffices by itself, and a smaller one does not: the command has tried both.

@@ -1,4 +1,4 @@
-"""Why an AppWrapper waits, and what would let it go, from its status alone.
+"""Why an AppWrapper waits, and what would dispatch it, from its status alone.
 
 The dispatcher writes the position, the holders, the least repair and the estimate into the statuses of the first
 AppWrappers of each queue. Nothing is planned here: changes that a person asks about need the leader's snapshot.

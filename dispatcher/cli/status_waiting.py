@@ -39,7 +39,7 @@ def estimate_of(waiting: Json) -> str:
 
 
 def repair_of(waiting: Json) -> str:
-    """The least change that would let it go, such as `with 1 more node in hub (cpu 8)`; empty if none is known."""
+    """The least change that would dispatch it, such as `with 1 more node in hub (cpu 8)`; empty if none is known."""
     return text_of((waiting.get("repair") or {}).get("message")).removeprefix(_REPAIR)
 
 

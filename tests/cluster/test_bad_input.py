@@ -192,7 +192,8 @@ async def test_spec_that_can_never_be_dispatched_fails_and_says_where_why_and_wh
         "digits, '-' and '.', at most 253, with a letter or digit at both ends.",
         "twice": 'spec.resources.GenericItems[1]: the ConfigMap "c" is also spec.resources.GenericItems[0]. '
         "Name each object once.",
-        "demand-unknown": f"{ITEM}: what the pods of a Widget (example.com) ask for cannot be told from its template. "
+        "demand-unknown": f"{ITEM}: the requests of the pods of a Widget (example.com) cannot be derived from its "
+        "template. "
         "Declare it beside the template, such as "
         "`custompodresources: [{replicas: 2, requests: {cpu: 1, memory: 2Gi}}]` (`[]` if it makes no pods).",
         "path-to-nothing": f'{PATH}: "template.spec.absent" leads to nothing at "absent". {NAME_THE_PATH}',

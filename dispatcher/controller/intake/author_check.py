@@ -209,7 +209,7 @@ async def watch_policy(is_bound: Callable[[], Awaitable[bool]], note_missing: Ca
             if is_missing and not was_missing:
                 _log.warning(
                     "author_policy_missing",
-                    consequence="whoever may create AppWrappers gets pods with any Secret of the namespace",
+                    consequence="every author of AppWrappers can run pods with any Secret of the namespace",
                     remedy="apply manifests/policies/author-policy.yaml, or set DISPATCHER_AUTHOR_CHECK",
                 )
             was_missing = is_missing

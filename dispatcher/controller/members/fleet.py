@@ -494,7 +494,7 @@ class Fleet:
 
 
 def _check_pools(declared: PotentialNodes) -> None:
-    """Refuse amounts that the API server takes and nobody can count, such as 1e99."""
+    """Refuse amounts that the API server accepts and a quantity cannot represent, such as 1e99."""
     try:
         pools_of(declared)
     except QuantityError as error:

@@ -369,7 +369,7 @@ def _named(wrapped: WrappedObject) -> str:
 
 
 def _why_underivable(item: _Item) -> str:
-    problem = f"what the pods of {_named(item.wrapped)} ask for cannot be told from its template"
+    problem = f"the requests of the pods of {_named(item.wrapped)} cannot be derived from its template"
     why = item.row.why_underivable
     return f"{problem}: {why}" if why else problem
 

@@ -1,4 +1,4 @@
-"""The queues of all trees as one frozen value: who is whose parent, which settings count where, and what is wrong.
+"""The queues of all trees as one frozen value: parents, inherited settings, and problems.
 
 A `Forest` is built anew when a declaration changes. A tree with a circle or without its parent takes no gang, and all
 other trees are served. Nothing here is recursive: a tree may be hundreds of queues deep.

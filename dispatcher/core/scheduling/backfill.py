@@ -122,7 +122,7 @@ class Reservation:
         until = f"{self.until:%Y-%m-%d %H:%M:%S} UTC"
         if self.waits:
             before = f", after {', '.join(self.tried)} was not complete in time" if self.tried else ""
-            return f"can begin after {until}: until then it is the turn of others{before}"
+            return f"can begin after {until}: reservations of other gangs go first{before}"
         if self.is_resting:
             clusters = ", ".join(self.tried)
             return f"on {clusters} was not complete within its bound and ended; the next begins after {until}"

@@ -176,8 +176,8 @@ def score(
 ) -> Score:
     """The score of a cluster with `available` capacity for the gang, in which the gang fits by `assignment`.
 
-    A cluster where its capacity must be requested comes after all that have it, and one where the gang needs potential
-    nodes, which nobody has promised, comes last.
+    A cluster where its capacity must be requested comes after all that have it. A cluster where the gang needs
+    potential nodes comes last: no autoscaler has confirmed them.
     """
     if snapshot.capacity.provisioning_of(gang) is not None:
         return score_of_request(requirements, snapshot)

@@ -233,10 +233,10 @@ def why_no_other(
 def rejection_of(gang: Gang, short: ClusterShortfall) -> Rejection:
     """The rejection by a cluster whose capacity is too small, with its message."""
     if short.reason == RESERVED and not short.keeper:
-        message = "what is free there is promised to gangs that go first"
+        message = "the free capacity there is promised to gangs ahead of it"
         return Rejection(short.cluster, RESERVED, message)
     if short.reason == RESERVED:
-        message = f"what is free there is kept for {short.keeper}, which has waited too long"
+        message = f"the free capacity there is reserved for {short.keeper}, which has waited past the starvation bound"
         return Rejection(short.cluster, RESERVED, message)
     gang = short.shortfall.compared or gang.in_cluster(short.cluster)
     if short.reason == NEEDS_POTENTIAL:

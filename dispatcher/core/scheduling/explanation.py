@@ -1,4 +1,4 @@
-"""The explanation of one pending gang: the decision of the next cycle, its position, and changes that would let it go.
+"""The explanation of one pending gang: the decision of the next cycle, its position, and helpful changes.
 
 It is computed from a `World`, so the same function answers for the queue as it is, for a queue after a change, and for
 a gang that was not submitted yet.
@@ -39,7 +39,7 @@ class Explanation:
     """The decision of the next cycle on one gang.
 
     `outcome` is None for a gang that may not be dispatched before `eligible_at`, and for a gang that lacks approvals,
-    whose pending reason is `awaited`; it has no position then, and neither has a gang that is too large to ever go.
+    whose pending reason is `awaited`. Such a gang has no position. A gang larger than every cluster has none either.
     `ahead` and `behind` are the gangs with a position before and after it in its queue, in order; both are empty if it
     has none. With queues, `accounts` are those of its queues and of the queues above them, `borrowers` those of others
     that borrow what it asks for, and `spared` are the gangs of its trees that are not preempted for it. Each of

@@ -277,7 +277,7 @@ class NodeSnapshot:
     `beyond` is not free either, for any gang: the demand without a place, and `reserve`, which the totals do not have.
     `uses` is by the uid of the AppWrapper. Snapshots of one `generation` and reserve have the same capacity.
     `potential` has the rows of the potential nodes of each pool, which count only in a snapshot that is `including`
-    them. `there` are the pods as terms about pods concern them, `lasting` those of them that never end; None while no
+    them. `there` are the pods that terms about pods can select, `lasting` those of them that never end; None while no
     such term is known.
     """
 

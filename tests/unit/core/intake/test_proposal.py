@@ -113,7 +113,7 @@ def test_kinds_that_the_leader_knows_by_declaration_are_charged_by_their_templat
     )
     rules = SchedulingRules(kinds=Kinds((training,)))
     assert proposed(raw, rules=rules).gang.demand == Resources({"cpu": 3000})
-    with pytest.raises(SpecError, match="cannot be told from its template"):
+    with pytest.raises(SpecError, match="cannot be derived from its template"):
         proposed(raw)
 
 

@@ -235,7 +235,7 @@ def test_gang_is_charged_for_the_templates_of_a_declared_kind() -> None:
     gang = gang_of(spec(TRAINING), kinds=KINDS)
     assert (gang.demand, gang.pods) == (Resources({"cpu": 8000}), 4)
     assert gang.pod_sets == (PodSet(4, Resources({"cpu": 2000}), item=0, path="spec.template"),)
-    with pytest.raises(DemandError, match="cannot be told from its template"):
+    with pytest.raises(DemandError, match="cannot be derived from its template"):
         gang_of(spec(TRAINING))
 
 

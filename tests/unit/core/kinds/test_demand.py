@@ -291,7 +291,7 @@ def test_tolerations_of_the_template_belong_to_the_shape() -> None:
 
 def test_undeclared_demand_of_a_kind_we_do_not_know_is_refused_with_what_to_write() -> None:
     assert refusal(appwrapper(obj("v1", "Service"), obj("example.com/v1", "Simulation"))) == (
-        "spec.resources.GenericItems[1]: what the pods of a Simulation (example.com) ask for cannot be told"
+        "spec.resources.GenericItems[1]: the requests of the pods of a Simulation (example.com) cannot be derived"
         " from its template. Declare it beside the template, such as `custompodresources: [{replicas: 2,"
         " requests: {cpu: 1, memory: 2Gi}}]` (`[]` if it makes no pods)."
     )
@@ -308,7 +308,7 @@ def test_undeclared_demand_of_a_kind_we_do_not_know_is_refused_with_what_to_writ
     ],
 )
 def test_kind_is_known_only_with_its_group(api_version: str, kind: str) -> None:
-    assert "cannot be told from its template" in refusal(appwrapper(obj(api_version, kind)))
+    assert "cannot be derived from its template" in refusal(appwrapper(obj(api_version, kind)))
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_kind_is_known_only_with_its_group(api_version: str, kind: str) -> None:
 )
 def test_kind_that_is_known_not_to_tell_its_pods_says_why(api_version: str, kind: str, why: str) -> None:
     message = refusal(appwrapper(obj(api_version, kind)))
-    assert f" ask for cannot be told from its template: {why}" in message
+    assert f" cannot be derived from its template: {why}" in message
 
 
 def test_template_we_cannot_read_can_be_corrected_or_declared() -> None:

@@ -128,7 +128,7 @@ def test_component_has_at_most_eight_pod_sets() -> None:
 
 def test_component_of_a_kind_we_do_not_know_needs_pod_sets() -> None:
     assert refusal(SIMULATION) == (
-        "spec.components[0]: what the pods of a Simulation (example.com) ask for cannot be told from its"
+        "spec.components[0]: the requests of the pods of a Simulation (example.com) cannot be derived from its"
         " template. Say where its pod templates are, such as"
         " `podSets: [{path: template.spec.template, replicas: 2}]`; if it makes no pods, wrap it in"
         " resources.GenericItems (v1beta1) with `custompodresources: []`."

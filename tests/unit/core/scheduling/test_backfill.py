@@ -417,7 +417,8 @@ def test_gang_waits_for_its_turn(
 def test_gang_that_waits_for_its_turn_is_told_since_when_it_may_have_it() -> None:
     waits = Reservation("", at(0), at(3600), at(0), ("a",), waits=True)
     assert noted(WAITS_ON_A, waits).reservation == (
-        "can begin after 2026-11-20 09:58:06 UTC: until then it is the turn of others, after a was not complete in time"
+        "can begin after 2026-11-20 09:58:06 UTC: reservations of other gangs go first, "
+        "after a was not complete in time"
     )
     assert waits.is_resting
 

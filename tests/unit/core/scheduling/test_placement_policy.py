@@ -117,7 +117,7 @@ def test_one_that_is_kept_out_is_told_for_whom() -> None:
     snapshot.take(Gang(Resources({"cpu": 4000})))
     kept = Pending(
         "ReservedForAnother",
-        "cluster hub: what is free there is kept for default/aw-0, which has waited too long",
+        "cluster hub: the free capacity there is reserved for default/aw-0, which has waited past the starvation bound",
         cluster="hub",
     )
     assert plan(queue, make_snapshots(hub=snapshot), starved={"uid-of-aw-0"})[1] == Waiting(queue[1], kept)

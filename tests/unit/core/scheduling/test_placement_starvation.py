@@ -103,7 +103,7 @@ def test_starved_keeps_one_cluster_and_leaves_the_others_open() -> None:
     outcomes = plan(queue, make_snapshots(**clusters), starved=starved(queue, at(601), BOUND))
 
     assert isinstance(outcomes[0], Waiting)
-    kept = "a (what is free there is kept for default/starving, which has waited too long)"
+    kept = "a (the free capacity there is reserved for default/starving, which has waited past the starvation bound)"
     assert outcomes[1] == Placed(small, "b", kept)
 
 
