@@ -21,6 +21,7 @@ from dispatcher.controller.scheduling import queue_cycles
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import creation_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.growth import admissible, growth_due, taken_soon
+from dispatcher.core.lifecycle.queue_steps import AWAITING_RELEASE
 from dispatcher.core.model import incremental
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pods import Gate, Pod, PodPhase
@@ -37,7 +38,7 @@ from dispatcher.core.scheduling.pending_queue import PendingQueue
 from dispatcher.core.scheduling.sharing.cycle import Drained
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
-from dispatcher.core.scheduling.sharing.surplus import Surplus, in_parts
+from dispatcher.core.scheduling.sharing.surplus import awaited_growth, in_parts, surplus_of
 from dispatcher.core.scheduling.waiting_gangs import WaitingGangs
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -141,6 +142,7 @@ class _Life:
         self.second = 0
         self.outcome = Outcome()
         self._forest, self._growths = forest, growths
+        self._awaited: frozenset[str] = frozenset()
         self._rules, self._planner, self._queue = QueueRules(forest), QueuePlanner(), PendingQueue()
         self._ledger = CapacityLedger(FitMode.NODE, HUB_CLUSTER)
         self._free: dict[str, Resources] = {}
@@ -288,7 +290,8 @@ class _Life:
         """Charge every gang for what its pods request, where that is due."""
         for cluster in self._active():
             requests, attempt = self._taken(cluster.record), cluster.record.attempt
-            due = growth_due(cluster.record, requests)
+            is_awaited = cluster.record.uid in self._awaited
+            due = growth_due(cluster.record, requests, is_awaited=is_awaited)
             if attempt is not None and attempt.shrinking is not None:
                 due = None if any(each.leaves_at for each in cluster.workers) else self._now
             if due is not None and due <= self._now:
@@ -305,8 +308,9 @@ class _Life:
             return
         self._has_changed = False
         changes = self._queue.changes_for(self._planner, self._now)
+        parts = self._in_parts()
         news = incremental.run(
-            self._planner.news_in_steps(changes, self._rules, self._in_parts(), self._snapshots(), self._now)
+            self._planner.news_in_steps(changes, self._rules, parts, self._snapshots(), self._now)
         )
         for outcome in news:
             if isinstance(outcome, Preempting | Drained):
@@ -317,6 +321,8 @@ class _Life:
                 self._commit(found.after)
                 if isinstance(outcome, Placed):
                     self._dispatch(self._clusters[outcome.record.uid])
+        promised = [each for each in self._queue if each.pending and each.pending.reason == AWAITING_RELEASE]
+        self._awaited = awaited_growth(parts, promised, self._forest)
         if self._growths is Growths.GRANT:
             self._grant()
 
@@ -405,10 +411,8 @@ class _Life:
         """The gangs that hold capacity, with their surplus pods as parts where growth is granted."""
         surplus = {}
         for cluster in self._active() if self._growths is Growths.GRANT else ():
-            uid, shrinking = cluster.record.uid, cluster.record.attempt and cluster.record.attempt.shrinking
-            given_up = {pod.uid for pod in shrinking.pods} if shrinking else frozenset[str]()
-            if cluster.record.grown and (pods := self._ledger.surplus(uid, given_up)):
-                surplus[uid] = Surplus(self._ledger.admitted(uid), tuple(pods))
+            if cluster.record.grown:
+                surplus[cluster.record.uid] = surplus_of(cluster.record, self._ledger)
         return in_parts(self._holders(), surplus)
 
     def _snapshots(self) -> Mapping[str, ClusterSnapshot]:

@@ -149,7 +149,8 @@ def _survey_of(value: Mapping[str, Any] | None) -> DefaultsSurvey | None:
 
 def _surplus_of(value: Mapping[str, Any]) -> Surplus:
     pods = (SurplusPod(**{**each, "requests": _resources_of(each["requests"])}) for each in value["pods"])
-    return Surplus(_resources_of(value["admitted"]), tuple(pods))
+    held = _resources_of(value.get("held", value["admitted"]))  # some leaders wrote none
+    return Surplus(_resources_of(value["admitted"]), held, tuple(pods))
 
 
 def _resources_of(value: Mapping[str, int | str]) -> Resources:

@@ -17,7 +17,7 @@ from dispatcher.core.kinds.provisioning_request import request_ref
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pod_counts import PodCounts
-from dispatcher.core.model.pods import Unscheduled
+from dispatcher.core.model.pods import Pod, Unscheduled
 from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.requirements import Kind
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
@@ -296,7 +296,7 @@ class Cluster:
             self.ledger.remove_pod(uid)
         else:
             self._count(uid, new)
-        freed = old is not None and old.pod.occupies_node and (new is None or not new.pod.occupies_node)
+        freed = old is not None and _is_charged(old.pod) and (new is None or not _is_charged(new.pod))
         concerns_terms = self.ledger.sorts_version != sorts_before
         if freed or concerns_terms or _asks_anew(old, new):
             self._on_capacity()
@@ -363,6 +363,11 @@ class Cluster:
         """Treat an anchor as the controller of pods: a wrapped Pod has no other."""
         self.owners.learn(uid, appwrapper)
         self._owner_resolved(uid)
+
+
+def _is_charged(pod: Pod) -> bool:
+    """True while the pod may be charged: on a node, or if its AppWrapper grows by grants, from the grant on."""
+    return pod.live and (bool(pod.node) or pod.can_be_gated)
 
 
 def _asks_anew(old: PodView | None, new: PodView | None) -> bool:

@@ -106,6 +106,7 @@ class Observer:
             awaited_pools=frozenset() if bind_within is None else self._awaited_pools(record),
             unreachable=self._unreachable(record),
             draining=self._draining(record),
+            growth_is_awaited=uid in self._cache.awaited_growth,
             loss=self._loss(record),
             is_finalizing=view is not None and view.deleting and view.has_finalizer,
         )

@@ -18,7 +18,7 @@ from dispatcher.core.scheduling.backfill import Backfill, Bounds, Running
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.grants import Growing
 from dispatcher.core.scheduling.pending_queue import PendingQueue
-from dispatcher.core.scheduling.sharing.surplus import Surplus
+from dispatcher.core.scheduling.sharing.surplus import Surplus, surplus_of
 
 _UNDISPATCHED: Final = frozenset({Phase.QUEUED, Phase.SUSPENDED})
 """Phases in which an AppWrapper counts against its namespace's bound, although it holds no capacity."""
@@ -28,6 +28,9 @@ class Cache:
     """Records by uid, the queued ones in `pending_queue`, and the reservations that follow from them.
 
     `holders_version` grows with each change of a gang that holds capacity, and `dispatches` with each dispatch.
+
+    `awaited_growth` are the uids of AppWrappers with growth that no pod uses, and that a gang waited for in the last
+    cycle.
 
     `on_left` is called with the namespace of each AppWrapper that is no longer queued or suspended. `bounds` are those
     of backfill reservations.
@@ -53,6 +56,7 @@ class Cache:
         self._by_cluster: dict[str, dict[str, None]] = {}
         self._requesting: set[str] = set()
         self._grown: set[str] = set()
+        self.awaited_growth: frozenset[str] = frozenset()
 
     def load(self, records: Iterable[Record]) -> None:
         """Put the records that the database held at takeover."""
@@ -116,15 +120,13 @@ class Cache:
         return found
 
     def surplus(self) -> dict[str, Surplus]:
-        """The surplus pods of active gangs that grew by grants, by the uid of the AppWrapper; O(gangs that grew)."""
+        """The surplus of active gangs that grew, by the uid of the AppWrapper; O(gangs that grew)."""
         found = {}
         for uid in sorted(self._grown):
-            attempt = self._records[uid].attempt
-            ledger = self._ledgers.get(attempt.cluster) if attempt else None
-            shrinking = attempt.shrinking if attempt else None
-            given_up = {pod.uid for pod in shrinking.pods} if shrinking else frozenset[str]()
-            if ledger is not None and (pods := ledger.surplus(uid, given_up)):
-                found[uid] = Surplus(ledger.admitted(uid), tuple(pods))
+            record = self._records[uid]
+            ledger = self._ledgers.get(record.attempt.cluster) if record.attempt else None
+            if ledger is not None:
+                found[uid] = surplus_of(record, ledger)
         return found
 
     def cluster_of(self, uid: str) -> str:

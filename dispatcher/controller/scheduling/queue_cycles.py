@@ -13,18 +13,20 @@ from typing import Final
 
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.lifecycle import queue_steps, run_steps
+from dispatcher.core.lifecycle.queue_steps import AWAITING_RELEASE
 from dispatcher.core.model import incremental
 from dispatcher.core.model.growth import Shrinking
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Record
+from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Outcome, Preempting
 from dispatcher.core.scheduling.pending_queue import Changes
 from dispatcher.core.scheduling.sharing.cycle import Drained
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang, is_unreachable
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
-from dispatcher.core.scheduling.sharing.surplus import Surplus, given_up, in_parts
+from dispatcher.core.scheduling.sharing.surplus import Surplus, awaited_growth, given_up, in_parts
 
 _NOTHING_FINISHED: Final[Mapping[str, Collection[int]]] = {}
 
@@ -82,6 +84,13 @@ class QueueCycles:
         """Every gang that holds capacity, as queues see it; the oldest dispatch first."""
         yield from self._update_active(snapshots)
         return self._active
+
+    def awaited_growth(self, forest: Forest) -> frozenset[str]:
+        """The uids of the AppWrappers with growth that no pod uses, and that a gang waits for since the last cycle."""
+        queued = self._cache.queued()
+        promised = (each for each in queued if each.pending and each.pending.reason == AWAITING_RELEASE)
+        _, _, gangs = self._in_parts
+        return awaited_growth(gangs, promised, forest)
 
     def _with_surplus(self, surplus: Mapping[str, Surplus]) -> Sequence[ActiveGang]:
         """The active gangs, those with surplus pods in parts; the same object as long as nothing of it changes."""

@@ -75,6 +75,8 @@ class ObservedState:
     """True if a complete list lacks its ProvisioningRequest."""
     awaits: Pending | None = None
     """The pending reason of a queued gang that lacks approvals now; None if it has all."""
+    growth_is_awaited: bool = False
+    """True while a gang waits for growth of this one that no pod uses."""
     unknown_class: str = ""
     """A sentence that the priority class which its labels name does not exist; empty if there is no need for one."""
 
@@ -423,7 +425,7 @@ def _let_grow(record: Record, seen: ObservedState, next_step: Decision) -> Decis
     taken, gated = seen.objects.taken, seen.objects.gated
     if next_step.step is not Step.NOOP or taken is None:
         return next_step
-    due = _note_growth_at(record, seen.objects, taken, seen.now)
+    due = _note_growth_at(record, seen, taken)
     if due is not None and due <= seen.now:
         return Decision(Step.NOTE_GROWTH)
     until = min(filter(None, (due, next_step.until)), default=None)
@@ -432,13 +434,12 @@ def _let_grow(record: Record, seen: ObservedState, next_step: Decision) -> Decis
     return Decision(Step.DELETE_PODS if seen.objects.to_delete else Step.NOOP, until=until)
 
 
-def _note_growth_at(
-    record: Record, objects: ObservedObjects, taken: Resources, now: datetime
-) -> datetime | None:
+def _note_growth_at(record: Record, seen: ObservedState, taken: Resources) -> datetime | None:
     """When its growth is to be committed; None while the record has it, or while pods that it gives up are live."""
     if record.attempt is not None and record.attempt.shrinking is not None:
-        return None if objects.gives_up else now
-    return growth_due(record, taken_soon(record.allowed, taken, objects.gated))
+        return None if seen.objects.gives_up else seen.now
+    soon = taken_soon(record.allowed, taken, seen.objects.gated)
+    return growth_due(record, soon, is_awaited=seen.growth_is_awaited)
 
 
 def _is_news(record: Record, done: frozenset[int]) -> bool:

@@ -57,12 +57,18 @@ def taken_soon(held: Resources, taken: Resources, gated: Sequence[GatedPod]) -> 
     return taken + sum_of(pod.requests for pod in admissible(held, taken, gated))
 
 
-def growth_due(record: Record, taken: Resources | None) -> datetime | None:
-    """When the growth of an active gang is to be committed; None if the record has it, or nothing is known."""
+def growth_due(record: Record, taken: Resources | None, *, is_awaited: bool = False) -> datetime | None:
+    """When the growth of an active gang is to be committed; None if the record has it, or nothing is known.
+
+    Growth that no pod uses any more is due at once if it `is_awaited` by another gang.
+    """
     attempt = record.attempt
-    if attempt is None or taken is None or growth_of(record.placed_gang.demand, taken) == attempt.grown:
+    if attempt is None or taken is None:
         return None
-    if not attempt.growth:
+    growth = growth_of(record.placed_gang.demand, taken)
+    if growth == attempt.grown:
+        return None
+    if not attempt.growth or (is_awaited and growth.fits_in(attempt.grown)):
         return attempt.decided_at
     last = attempt.growth[-1].at
     recent = sum(1 for each in attempt.growth if last - each.at < timedelta(hours=1))

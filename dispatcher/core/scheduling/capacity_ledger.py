@@ -296,6 +296,11 @@ class CapacityLedger:
             return NOTHING
         return share.admitted if share.of_gated_templates else share.bound
 
+    def charged(self, appwrapper: str) -> Resources:
+        """The amounts that are charged for an active AppWrapper (by uid): its reservation and its bound pods."""
+        share = self._shares.get(appwrapper)
+        return NOTHING if share is None else share.target.highest(share.bound)
+
     def gated(self, appwrapper: str) -> list[GatedPod]:
         """The live pods of an AppWrapper (by uid) with the dispatcher's gate, by age and name; claims as in `bound`."""
         share = self._shares.get(appwrapper)

@@ -147,19 +147,18 @@ class CapacitySnapshot:
         elif (use := self.nodes.uses.get(appwrapper)) is not None:
             self.nodes.charge(use, sign)
 
-    def split(self, surplus: Mapping[str, Mapping[str, tuple[SurplusPod, Resources]]]) -> None:
-        """Let `charge` take surplus pods without the rest of their AppWrappers, and these without their surplus.
+    def split(self, surplus: Mapping[str, Mapping[str, tuple[SurplusPod | None, Resources]]]) -> None:
+        """Let `charge` take surplus without the rest of its AppWrapper, and that without its surplus.
 
-        `surplus` has the pods by the uid of the AppWrapper, then by the uid to charge each by, with what it frees.
+        `surplus` has its parts by the uid of the AppWrapper, then by the uid to charge each by: a pod, or None for what
+        no pod uses, with what it frees.
         """
         if self.nodes is not None:
-            self.nodes.split(
-                {uid: {part: pod for part, (pod, _) in pods.items()} for uid, pods in surplus.items()}
-            )
+            self.nodes.split(surplus)
             return
         self._beyond = dict(self._beyond)
-        for appwrapper, pods in surplus.items():
-            freed = sum_of(amounts for _, amounts in pods.values())
+        for appwrapper, parts in surplus.items():
+            freed = sum_of(amounts for _, amounts in parts.values())
             self._beyond[appwrapper] = (self._beyond.get(appwrapper, NOTHING) - freed).positive_part()
 
     def take_as(self, appwrapper: str, gang: Gang, assignment: Assignment) -> None:

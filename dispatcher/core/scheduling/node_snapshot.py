@@ -371,21 +371,29 @@ class NodeSnapshot:
         self.beyond += use.beyond * sign
         self.generation = object()
 
-    def split(self, surplus: Mapping[str, Mapping[str, SurplusPod]]) -> None:
-        """Let surplus pods have uses of their own: by the uid of the AppWrapper, then by the uid of the new use."""
+    def split(self, surplus: Mapping[str, Mapping[str, tuple[SurplusPod | None, Resources]]]) -> None:
+        """Let surplus have uses of its own: by the uid of the AppWrapper, then by the uid of the new use.
+
+        A part without a pod is what no pod uses, with its amounts.
+        """
         found: dict[str, Use] = {}
-        for appwrapper, pods in surplus.items():
+        for appwrapper, parts in surplus.items():
             whole = self.uses.get(appwrapper, Use())
             bound = Counter[tuple[str, Resources]]()
             for each in whole.bound:
                 bound[each.node, each.requests] += each.pods
-            for uid, pod in pods.items():
+            beyond = whole.beyond
+            for uid, (pod, amounts) in parts.items():
+                if pod is None:
+                    kept = (beyond - amounts).positive_part()
+                    found[uid], beyond = Use(beyond=beyond - kept), kept
+                    continue
                 key = pod.node, pod.requests
                 if bound[key] > 0:
                     bound[key] -= 1
                     found[uid] = Use((Place(pod.node, pod.requests, 1),))
             rest = tuple(Place(*key, count) for key, count in bound.items() if count)
-            found[appwrapper] = whole._replace(bound=rest)
+            found[appwrapper] = whole._replace(bound=rest, beyond=beyond)
         self.uses = ChainMap(found, dict(self.uses))
 
     def free_for(self, gang: Gang | None) -> Resources:

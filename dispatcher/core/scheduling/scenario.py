@@ -278,7 +278,7 @@ def _running_gang(
         (*pods, *more),
         active=active,
         grown=grown,
-        surplus=Surplus(gang.demand + grown, tuple(_one_by_one(record, more, len(pods))))
+        surplus=Surplus(gang.demand + grown, gang.demand + grown, tuple(_one_by_one(record, more, len(pods))))
         if more
         else NO_SURPLUS,
     )

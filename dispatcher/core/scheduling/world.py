@@ -145,6 +145,11 @@ class RunningGang:
         return self.demand + self.grown
 
     @property
+    def charged_beyond(self) -> Resources:
+        """The amounts that its cluster is charged with beyond its demand, whether bound pods take them or not."""
+        return (self.surplus.held - self.demand).positive_part()
+
+    @property
     def is_on_nodes(self) -> bool:
         """True if the world names the nodes of all its pods that have one."""
         return self.bound is not None or all(each.nodes for each in self.pods)
@@ -218,7 +223,7 @@ class World:
             queued=QueuedGangs.of(eligible, self.now),
             active=in_parts(
                 (each.active for each in self.running if each.active is not None),
-                {each.name: each.surplus for each in self.running if each.surplus.pods},
+                {each.name: each.surplus for each in self.running},
             ),
             now=self.now,
             namespaces=self.namespaces,
@@ -440,7 +445,7 @@ class _FilledCluster:
             if self._gangs.get(name) is not gang:
                 pod_sets = tuple(each.pods for each in gang.pods)
                 takes = Gang() if gang.awaits_capacity else Gang(gang.demand, pod_sets=pod_sets)
-                self._ledger.reserve(name, takes, gang.assignment)
+                self._ledger.reserve(name, takes, gang.assignment, gang.charged_beyond)
         self._gangs = gangs
 
 
@@ -485,7 +490,7 @@ def _named_pods(gang: RunningGang) -> Iterator[Pod]:
     """The pods of a gang on nodes that the world names."""
     if gang.bound is not None:
         for uid, place in _one_by_one(gang.name, gang.bound):
-            yield Pod(uid, place.requests, place.node, PodPhase.RUNNING, owner=gang.name, sort=place.sort)
+            yield _pod(gang, uid, place)
         return
     for number, running in enumerate(gang.pods):
         yield from _pods(gang, number, running.pods, running.nodes)
@@ -493,8 +498,21 @@ def _named_pods(gang: RunningGang) -> Iterator[Pod]:
 
 def _pods(gang: RunningGang, number: int, pods: PodSet, nodes: Sequence[str]) -> Iterator[Pod]:
     for index, node in enumerate(nodes):
-        uid = f"{gang.name}/{number}/{index}"
-        yield Pod(uid, pods.requests, node, PodPhase.RUNNING, owner=gang.name, sort=pods.sort)
+        place = Place(node, pods.requests, 1, pods.sort)
+        yield _pod(gang, f"{gang.name}/{number}/{index}", place)
+
+
+def _pod(gang: RunningGang, uid: str, place: Place) -> Pod:
+    """A pod of a running gang; the growth that its cluster is charged with is that of a gang that grows by grants."""
+    return Pod(
+        uid,
+        place.requests,
+        place.node,
+        PodPhase.RUNNING,
+        owner=gang.name,
+        can_be_gated=bool(gang.charged_beyond),
+        sort=place.sort,
+    )
 
 
 def _timeless(outcome: Outcome) -> Outcome:

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from dispatcher.controller.scheduling.queue_cycles import QueueCycles
+from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.model import incremental
 from dispatcher.core.model.pods import Gate, Pod, PodPhase
 from dispatcher.core.model.record import Phase, Record
@@ -44,6 +45,21 @@ def wait(world: World, record: Record, seconds: float) -> None:
     """The last event of the gang was so many seconds ago."""
     last_event_at = world.now() - timedelta(seconds=seconds)
     world.cache.put(replace(world.record(record.uid), last_event_at=last_event_at))
+
+
+def worker(record: Record, number: int, node: str = "n1") -> Pod:
+    """A worker that was granted and admitted."""
+    name = f"ray-{number}"
+    return Pod(
+        name,
+        CPU,
+        node,
+        PodPhase.RUNNING if node else PodPhase.PENDING,
+        owner=record.uid,
+        can_be_gated=True,
+        template="0.w",
+        admitted_as=Gate("default", name, f"{at(START):%Y-%m-%dT%H:%M:%SZ}"),
+    )
 
 
 def message_of(world: World, record: Record) -> str:
@@ -224,19 +240,7 @@ async def test_surplus_pod_that_goes_while_a_cycle_is_planned_costs_the_gang_not
     ask(world, record, 1)
     scheduler = scheduler_of(world)
     await scheduler.cycle()
-    admitted = Gate("default", "ray-1", f"{at(START):%Y-%m-%dT%H:%M:%SZ}")
-    world.ledger.set_pod(
-        Pod(
-            "ray-1",
-            CPU,
-            "n1",
-            PodPhase.RUNNING,
-            owner=record.uid,
-            can_be_gated=True,
-            template="0.w",
-            admitted_as=admitted,
-        )
-    )
+    world.ledger.set_pod(worker(record, 1))
     put(world, "owner", 5, "a")
     await scheduler.cycle()
     attempt = world.record(record.uid).attempt
@@ -248,3 +252,39 @@ async def test_surplus_pod_that_goes_while_a_cycle_is_planned_costs_the_gang_not
     next(steps)
     world.ledger.remove_pod("ray-1")
     assert incremental.run(steps).groups == ()
+
+
+@pytest.mark.parametrize(
+    ("queues", "asks"),
+    [
+        pytest.param(TEAMS, ("owner", 5, "a"), id="of-an-owner-that-would-preempt-the-gang"),
+        pytest.param((Queue("b", None, {"cpu": Quota(4000)}),), ("plain", 1, "b"), id="of-its-own-queue"),
+    ],
+)
+async def test_growth_of_a_worker_that_ray_removed_is_released_for_a_gang_that_waits(
+    world: World, queues: tuple[Queue, ...], asks: tuple[str, int, str]
+) -> None:
+    """The charge has a pause of up to five minutes. The reconciler is woken to note at once that it is over."""
+    record = ray(world, 3, "b")
+    ask(world, record, 1)
+    scheduler = scheduler_of(world, queues)
+    await scheduler.cycle()
+    world.ledger.set_pod(worker(record, 1))
+    world.ledger.remove_pod("ray-1")
+    await scheduler.cycle()
+    assert world.cache.awaited_growth == set()
+
+    waits = put(world, *asks)
+    world.taken_in.clear()
+    await scheduler.cycle()
+    assert world.record(record.uid).phase is Phase.RUNNING
+    pending = world.record(waits.uid).pending
+    assert pending is not None
+    assert pending.reason == "AwaitingRelease"
+    assert world.cache.awaited_growth == {record.uid}
+    assert record.uid in world.taken_in
+
+    await world.committer.commit(run_steps.note_growth(world.record(record.uid), CPU * 3, at(START)))
+    await scheduler.cycle()
+    assert world.record(waits.uid).phase is Phase.DISPATCHING
+    assert world.cache.awaited_growth == set()

@@ -94,3 +94,18 @@ async def test_refusal_is_told_once_and_tried_again(world: World) -> None:
     (event,) = world.offered
     assert (event.reason, event.uid, event.warning) == ("PodsNotDeleted", UID, True)
     assert len(world.server.requests("DELETE", POD)) == 5
+
+
+async def test_growth_that_no_pod_uses_is_noted_at_once_while_a_gang_waits_for_it(world: World) -> None:
+    await world.running(make_appwrapper("aw", make_template()))
+    for _, synced in world.cluster.first_lists:
+        synced.set()
+    for number in (0, 1):
+        world.ledger.set_pod(worker(number))
+    await world.reconcile(UID)
+    world.ledger.remove_pod("uid-1")
+    await world.reconcile(UID)
+    assert world.record(UID).grown == CPU
+    world.cache.awaited_growth = frozenset({UID})
+    await world.reconcile(UID)
+    assert world.record(UID).grown == NOTHING

@@ -109,6 +109,7 @@ SURVEYS = st.builds(
 SURPLUS = st.builds(
     Surplus,
     resources,
+    resources,
     st.lists(
         st.builds(SurplusPod, texts, texts, texts, resources, texts, texts, st.booleans()), max_size=2
     ).map(tuple),

@@ -234,16 +234,16 @@ class QueueCycle:
     # --- the beginning -----------------------------------------------------------------------------------------
 
     def _split(self) -> None:
-        """Let surplus pods free their room without the rest of their gangs."""
-        found: dict[str, dict[str, dict[str, tuple[SurplusPod, Resources]]]] = {}
+        """Let the parts of a surplus free their room without the rest of their gangs."""
+        found: dict[str, dict[str, dict[str, tuple[SurplusPod | None, Resources]]]] = {}
         for uid, parts in self._parts.items():
-            pods = {
-                each.uid: (each.part.pod, each.part.held) for each in parts if each.part and each.part.pod
+            surplus = {
+                each.uid: (each.part.pod, each.part.held) for each in parts if each.part and each.is_surplus
             }
-            found.setdefault(parts[0].cluster, {})[uid] = pods
-        for cluster, pods_of in found.items():
+            found.setdefault(parts[0].cluster, {})[uid] = surplus
+        for cluster, surplus_of in found.items():
             if cluster in self._snapshots:
-                self._snapshots[cluster].capacity.split(pods_of)
+                self._snapshots[cluster].capacity.split(surplus_of)
 
     def _divided(self) -> dict[str, Shares]:
         """The fair shares of the trees with the sharing Division, by root."""

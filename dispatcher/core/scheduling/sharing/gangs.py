@@ -53,14 +53,15 @@ class PendingGang(_RecordedGang):
 class Part:
     """A part of a gang: the gang without its surplus (no `name`), or a part of its surplus.
 
-    A part of the surplus is one `pod`, or the charge of pods that are gone already (no pod). Its removal frees `charge`
-    in the queues of the gang, and `held` in its cluster.
+    A part of the surplus is one `pod`, or growth that no pod uses (no pod). Its removal frees `charge` in the queues of
+    the gang, and `held` in its cluster. `unused` is the growth that no pod uses, which leaves before each pod.
     """
 
     charge: Resources
     held: Resources
     name: str = ""
     pod: SurplusPod | None = None
+    unused: Resources = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,11 @@ class ActiveGang(_RecordedGang):
     def is_surplus(self) -> bool:
         """True for a part of a gang's surplus."""
         return self.part is not None and bool(self.part.name)
+
+    @property
+    def is_unused(self) -> bool:
+        """True for the part of a gang's surplus that no pod uses."""
+        return self.part is not None and bool(self.part.name) and self.part.pod is None
 
     @property
     def charge(self) -> Resources:

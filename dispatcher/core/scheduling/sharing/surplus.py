@@ -1,8 +1,11 @@
 """Surplus: the pods of a running gang that can be taken from it, so that the gang itself is not preempted.
 
 A gang that grows by grants has surplus pods: admitted pods beyond its base gang. A cycle sees such a gang as parts: one
-for each surplus pod, and the rest. A search for victims takes parts as it takes gangs. What the gang gives up already
-is leaving: the pods, and the charge of those that are gone until the gang is charged anew.
+for each surplus pod, and the rest. A search for victims takes parts as it takes gangs. The pods that the gang gives up
+already are leaving.
+
+A gang is charged for pods that are gone until its growth is noted, which has pauses. This unused growth is a part as
+well, and always leaving: nobody has to be preempted for it. It is noted without a pause while a gang waits for it.
 
 Each part has what its removal frees at least, if the pods go in their order: a demand may be declared larger than the
 requests of its pods, and then the last surplus pods free less than they request.
@@ -14,21 +17,34 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from dispatcher.core.lifecycle.growth import taken_soon
 from dispatcher.core.model.growth import PodRef, Shrinking, SurplusPod
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.queues.forest import Forest
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, Part
 
 
 @dataclass(frozen=True, slots=True)
 class Surplus:
-    """The surplus pods of one gang, the first to go first; `admitted` are the requests of all its admitted pods."""
+    """The surplus pods of one gang, the first to go first.
+
+    `admitted` are the requests of all pods that it is charged for, and of those that are about to be admitted. Its
+    cluster is charged with `held` for it.
+    """
 
     admitted: Resources
-    pods: tuple[SurplusPod, ...]
+    held: Resources
+    pods: tuple[SurplusPod, ...] = ()
 
 
-NO_SURPLUS: Final = Surplus(NOTHING, ())
+NO_SURPLUS: Final = Surplus(NOTHING, NOTHING)
+"""The surplus of a gang of which nothing is known: it is no parts."""
+
+
+UNUSED: Final = "unused"
+"""The name of the part of a gang that no pod uses."""
 
 
 class GivenUp(NamedTuple):
@@ -38,12 +54,20 @@ class GivenUp(NamedTuple):
     growth: Resources
 
 
+def surplus_of(record: Record, ledger: CapacityLedger) -> Surplus:
+    """The surplus of an active gang that has grown, by the ledger of its cluster."""
+    uid, shrinking = record.uid, _shrinking(record)
+    given_up = {pod.uid for pod in shrinking.pods} if shrinking else frozenset[str]()
+    admitted = taken_soon(record.allowed, ledger.taken(uid), ledger.gated(uid))
+    return Surplus(admitted, ledger.charged(uid), tuple(ledger.surplus(uid, given_up)))
+
+
 def in_parts(gangs: Iterable[ActiveGang], surplus: Mapping[str, Surplus]) -> list[ActiveGang]:
-    """These gangs; those with surplus (by uid) in parts, the surplus pods first, in the order in which they go."""
+    """These gangs; those with surplus (by uid) in parts, the surplus first, its pods in the order in which they go."""
     found: list[ActiveGang] = []
     for gang in gangs:
         known = surplus.get(gang.uid, NO_SURPLUS)
-        if gang.is_leaving or gang.is_fixed or not (known.pods or _shrinking(gang.record)):
+        if gang.is_leaving or gang.is_fixed or known == NO_SURPLUS:
             found.append(gang)
         else:
             found += _parts(gang, known)
@@ -56,25 +80,28 @@ def _shrinking(record: Record) -> Shrinking | None:
 
 def _parts(gang: ActiveGang, surplus: Surplus) -> list[ActiveGang]:
     leaving = {pod.uid for pod in shrinking.pods} if (shrinking := _shrinking(gang.record)) else frozenset()
-    rest = _Rest(gang.record, surplus.admitted)
+    rest = _Rest(gang.record, surplus)
     found = [
         replace(gang, part=rest.without(pod), is_leaving=True) for pod in surplus.pods if pod.uid in leaving
     ]
-    if gone := rest.without_gone():
-        found.append(replace(gang, part=gone, is_leaving=True))
+    if unused := rest.without_unused():
+        found.append(replace(gang, part=unused, is_leaving=True))
     others = (rest.without(pod) for pod in surplus.pods if pod.uid not in leaving)
     found += [replace(gang, part=part) for part in others if part.charge or part.held]
     return [*found, replace(gang, part=Part(rest.charge, rest.held))] if found else [gang]
 
 
 class _Rest:
-    """What is left of a gang while its surplus pods are taken from it one by one."""
+    """What is left of a gang while its surplus is taken from it part by part."""
 
-    def __init__(self, record: Record, admitted: Resources) -> None:
+    def __init__(self, record: Record, surplus: Surplus) -> None:
         self._record = record
-        self._admitted = admitted
-        self._taken = record.held.highest(admitted)
-        self.charge, self.held = record.charge, record.held
+        self._admitted = surplus.admitted
+        self._taken = record.held.highest(surplus.admitted)
+        self._unused = NOTHING
+        self.charge = record.charge
+        # The room of pods that are given up is free once they are gone: the record holds it longer.
+        self.held = record.held - (record.held - surplus.held).positive_part()
 
     def without(self, pod: SurplusPod) -> Part:
         """The part of one more pod."""
@@ -83,21 +110,41 @@ class _Rest:
         self._taken -= placed.highest(admitted) - placed.highest(self._admitted)
         held = (self.held - placed.highest(self._taken)).positive_part()
         self.held -= held
-        return Part(self._charge_freed(self._taken), held, pod.uid, pod)
+        return Part(self._charge_freed(self._taken), held, pod.uid, pod, self._unused)
 
-    def without_gone(self) -> Part | None:
-        """The charge that is left of given up pods that are gone, None if there is none; their room is free."""
-        if _shrinking(self._record) is None:
-            return None
-        charge = self._charge_freed(self._record.allowed)
-        self._taken = self._record.allowed.highest(self._admitted)
-        self.held = self._record.placed_gang.demand.highest(self._taken)
-        return Part(charge, NOTHING, "gone") if charge else None
+    def without_unused(self) -> Part | None:
+        """The part that no pod uses; None if there is none. To be called once the pods that leave are taken."""
+        self._taken = self._record.placed_gang.demand.highest(self._admitted)
+        self._unused = (self._record.allowed - self._taken).positive_part()
+        held = (self.held - self._taken).positive_part()
+        self.held -= held
+        charge = self._charge_freed(self._taken)
+        return Part(charge, held, UNUSED) if charge or held else None
 
     def _charge_freed(self, held: Resources) -> Resources:
         freed = (self.charge - self._record.gang.demand.highest(held)).positive_part()
         self.charge -= freed
         return freed
+
+
+def awaited_growth(gangs: Iterable[ActiveGang], promised: Iterable[Record], forest: Forest) -> frozenset[str]:
+    """The uids of the AppWrappers with unused growth that a gang waits for, to which what leaves is `promised`.
+
+    That is a gang of the same tree, or of the same cluster. A gang that gives up pods notes its growth with these.
+    """
+    unused = [gang for gang in gangs if gang.is_unused and _shrinking(gang.record) is None]
+    if not unused:
+        return frozenset()
+    clusters, roots = set[str](), set[str]()
+    for record in promised:
+        clusters.add(record.pending.cluster if record.pending else "")
+        roots.update(place.root for place in forest.places_of(record.leaves))
+    return frozenset(
+        gang.record.uid
+        for gang in unused
+        if (gang.demand and gang.cluster in clusters)
+        or (gang.charge and not roots.isdisjoint(place.root for place in forest.places_of(gang.leaves)))
+    )
 
 
 def by_gang(gangs: Iterable[ActiveGang]) -> dict[str, list[ActiveGang]]:
@@ -120,12 +167,17 @@ def with_surplus(taken: Iterable[ActiveGang], parts: Mapping[str, Iterable[Activ
 
 
 def given_up(record: Record, parts: Iterable[ActiveGang]) -> GivenUp:
-    """What a gang gives up with these surplus parts, and with those that it gives up already."""
+    """What a gang gives up with these surplus parts, and with those that it gives up already.
+
+    It keeps no unused growth: pods that are made in the place of the deleted ones must not start in it.
+    """
     shrinking = _shrinking(record)
     pods, growth = (shrinking.pods, shrinking.growth) if shrinking else ((), record.grown)
+    unused = NOTHING
     for gang in parts:
         part = gang.part
         if part is not None and part.pod is not None:
             pods = (*pods, PodRef(part.pod.namespace, part.pod.name, part.pod.uid))
             growth = (growth - part.held).positive_part()
-    return GivenUp(pods, growth)
+            unused = part.unused
+    return GivenUp(pods, (growth - unused).positive_part())

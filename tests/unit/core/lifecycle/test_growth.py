@@ -66,6 +66,23 @@ def test_growth_is_what_bound_pods_request_beyond_the_demand(bound: Resources, g
     assert growth_of(ONE, bound) == growth
 
 
+@pytest.mark.parametrize(
+    ("bound", "seconds", "decision"),
+    [
+        pytest.param(ONE * 2, 12, Decision(Step.NOTE_GROWTH), id="less"),
+        pytest.param(ONE * 3, 12, Decision(Step.NOOP), id="as-much"),
+        pytest.param(ONE * 4, 12, Decision(Step.NOOP, until=at(15)), id="more"),
+        pytest.param(ONE + {"memory": 5}, 12, Decision(Step.NOOP, until=at(15)), id="less-and-more"),
+    ],
+)
+def test_growth_that_no_pod_uses_is_noted_without_a_pause_while_a_gang_waits_for_it(
+    bound: Resources, seconds: float, decision: Decision
+) -> None:
+    objects = replace(make_objects(), taken=bound)
+    seen = make_observation(grown(gang(), 3), seconds, objects=objects, growth_is_awaited=True)
+    assert decide(seen) == decision
+
+
 def gated(name: str, requests: Resources = ONE, *, is_base: bool = False) -> GatedPod:
     return GatedPod("team-a", name, name, requests, "2026-01-01T00:00:00Z", is_base=is_base)
 

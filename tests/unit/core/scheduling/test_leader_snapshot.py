@@ -389,7 +389,7 @@ def test_running_gangs_are_in_the_order_of_their_dispatch() -> None:
 
 def test_a_gang_has_the_surplus_that_the_leader_knows_in_its_cluster() -> None:
     pod = SurplusPod("default", "ray-2", "uid-ray-2", ONE_CPU, "n1", "2026-01-01T00:00:00Z")
-    surplus = Surplus(ONE_CPU * 3, (pod,))
+    surplus = Surplus(ONE_CPU * 3, ONE_CPU * 3, (pod,))
     facts = [
         facts_of(owned("a", pods=3), surplus={"a": surplus}),
         facts_of(name="west", surplus={"b": surplus}),

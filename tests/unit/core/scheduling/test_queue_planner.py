@@ -62,7 +62,7 @@ class Life:
         self.gone: list[Record] = []
         self.active: list[ActiveGang] = in_parts(
             (each.active for each in self.world.running if each.active),
-            {each.name: each.surplus for each in self.world.running if each.surplus.pods},
+            {each.name: each.surplus for each in self.world.running},
         )
         self.usage: dict[tuple[str, str], Any] = {}
         self.counts: Counter[str] = Counter()

@@ -14,13 +14,13 @@ from dispatcher.controller.scheduling.queue_cycles import changes_of
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.growth import PodRef, Shrinking
 from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import Change, Growth, Phase
+from dispatcher.core.model.record import Change, Growth, Pending, Phase
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.scheduling.capacity_ledger import FitMode
 from dispatcher.core.scheduling.cycle import Preempting
 from dispatcher.core.scheduling.scenario import parse_scenario
-from dispatcher.core.scheduling.sharing.surplus import Surplus, given_up, in_parts
-from dispatcher.core.scheduling.world import SOME_TIME
+from dispatcher.core.scheduling.sharing.surplus import Surplus, awaited_growth, given_up, in_parts
+from dispatcher.core.scheduling.world import SOME_TIME, World
 from tests.unit.core.scheduling.queue_answers import answer_of
 from tests.unit.core.scheduling.queue_worlds import SHARINGS as ALL_SHARINGS
 from tests.unit.core.scheduling.queue_worlds import add_surplus, random_document
@@ -49,6 +49,13 @@ GROWN = """
    surplus: [{count: 2, requests: {gpu: 1}, nodes: [b, b]}, {count: 1, requests: {gpu: 1}, nodes: [a]}]}
 - {name: plain, queue: guest, cluster: hub, ran: 60, pods: [{count: 1, requests: {gpu: 2}, nodes: [b]}]}
 """
+
+
+WORLD = TEAMS.format(sharing="Priority", running=GROWN.strip(), pods="[]", within="Never")
+
+
+def gpus(count: int) -> Resources:
+    return Resources({"gpu": count})
 
 
 def decided(
@@ -147,14 +154,90 @@ def test_no_surplus_pod_is_preempted_in_vain() -> None:
     assert all(counts[each] for each in ("surplus", "gangs", "gangs and surplus")), counts
 
 
+# --- growth that no pod uses --------------------------------------------------------------------------------------
+
+
+def without_workers(text: str, gone: int) -> World:
+    """The world of TEAMS after Ray removed that many of the surplus workers on b: the gang holds them still."""
+    world = parse_scenario(yaml.safe_load(text))
+    ray = next(each for each in world.running if each.name == "ray")
+    base, on_b, on_a = ray.pods
+    left = replace(on_b, pods=replace(on_b.pods, count=2 - gone), nodes=on_b.nodes[gone:])
+    surplus = replace(ray.surplus, admitted=gpus(5 - gone), pods=ray.surplus.pods[gone:])
+    changed = replace(ray, pods=(base, left, on_a), surplus=surplus)
+    return replace(world, running=tuple(changed if each is ray else each for each in world.running))
+
+
+@SHARINGS
+@pytest.mark.parametrize("fit", FitMode)
+@pytest.mark.parametrize(
+    ("pods", "gone", "expected"),
+    [
+        pytest.param(2, 1, {"waiting": "p", "reason": "AwaitingRelease"}, id="its-room-suffices"),
+        pytest.param(3, 1, {"preempt": [], "surplus": {"ray": 1}}, id="a-busy-pod-only-for-the-rest"),
+        pytest.param(3, 2, {"waiting": "p", "reason": "AwaitingRelease"}, id="all-are-gone"),
+        pytest.param(5, 2, {"preempt": ["plain"]}, id="a-gang-only-for-the-rest"),
+        pytest.param(6, 2, {"preempt": ["plain"], "surplus": {"ray": 1}}, id="and-a-busy-pod"),
+    ],
+)
+def test_growth_that_no_pod_uses_leaves_before_anybody_is_preempted(
+    pods: int, gone: int, expected: Json, sharing: str, fit: FitMode
+) -> None:
+    text = TEAMS.format(
+        sharing=sharing,
+        running=GROWN.strip(),
+        pods=f"[{{count: {pods}, requests: {{gpu: 1}}}}]",
+        within="Never",
+    )
+    (found,) = answer_of(replace(without_workers(text, gone), fit=fit))["decisions"]
+    assert {key: found.get(key) for key in expected} == expected, found
+
+
+def test_gang_of_the_same_queue_that_may_preempt_nobody_gets_the_quota_that_no_pod_uses() -> None:
+    document = yaml.safe_load(WORLD)
+    document["queues"][1]["resources"] = {"gpu": {"nominalQuota": 0}}
+    document["queues"][2]["resources"] = {"gpu": {"nominalQuota": 7}}
+    document["pending"] = [{"name": "p", "queue": "guest", "pods": [{"count": 1, "requests": {"gpu": 1}}]}]
+    (found,) = answer_of(without_workers(yaml.safe_dump(document), 1))["decisions"]
+    assert found == {"waiting": "p", "reason": "AwaitingRelease"}
+
+
+@pytest.mark.parametrize(
+    ("queue", "cluster", "shrinking", "expected"),
+    [
+        pytest.param("owner", "east", False, {"ray"}, id="of-its-tree"),
+        pytest.param("alone", "hub", False, {"ray"}, id="of-its-cluster"),
+        pytest.param("alone", "east", False, set(), id="of-neither"),
+        pytest.param("owner", "hub", True, set(), id="noted-with-the-pods-that-it-gives-up"),
+    ],
+)
+def test_unused_growth_is_awaited_by_a_gang_to_which_it_is_promised(
+    queue: str, cluster: str, shrinking: bool, expected: set[str]
+) -> None:
+    document = yaml.safe_load(WORLD)
+    document["queues"].append({"name": "alone", "resources": {"gpu": {"nominalQuota": 1}}})
+    document["pending"] = [{"name": "p", "queue": queue, "pods": [{"count": 1, "requests": {"gpu": 1}}]}]
+    world = without_workers(yaml.safe_dump(document), 1)
+    ray = next(each for each in world.running if each.name == "ray")
+    assert ray.active is not None
+    assert ray.active.record.attempt is not None
+    given = Shrinking((), gpus(2), "other") if shrinking else None
+    record = replace(ray.active.record, attempt=replace(ray.active.record.attempt, shrinking=given))
+    parts = in_parts([replace(ray.active, record=record)], {"ray": ray.surplus})
+    pending = replace(world.pending[0], pending=Pending("AwaitingRelease", "", cluster=cluster))
+    assert awaited_growth(parts, [pending], world.forest) == expected
+    assert awaited_growth(parts, [], world.forest) == set()
+
+
+def test_gang_that_gives_up_pods_keeps_no_growth_that_no_pod_uses() -> None:
+    """Else a pod that is made in the place of the deleted one would start in it."""
+    ray = next(each for each in without_workers(WORLD, 1).running if each.name == "ray")
+    assert ray.active is not None
+    _, first, *_ = in_parts([ray.active], {"ray": ray.surplus})
+    assert given_up(ray.active.record, [first]).growth == gpus(1)
+
+
 # --- the changes that follow ------------------------------------------------------------------------------------
-
-
-WORLD = TEAMS.format(sharing="Priority", running=GROWN.strip(), pods="[]", within="Never")
-
-
-def gpus(count: int) -> Resources:
-    return Resources({"gpu": count})
 
 
 def changes(pods: str) -> dict[str, Change]:
@@ -217,11 +300,11 @@ def test_given_up_pods_that_are_gone_leave_until_the_gang_is_charged_anew() -> N
     assert record.attempt is not None
     given = Shrinking((PodRef("default", "gone", "gone"),), gpus(2), "other")
     gang = replace(ray.active, record=replace(record, attempt=replace(record.attempt, shrinking=given)))
-    for surplus in ({}, {"ray": Surplus(gpus(4), ray.surplus.pods[1:])}):
-        parts = in_parts([gang], surplus)
-        assert [(each.uid, each.charge) for each in parts if each.is_leaving] == [("ray/gone", gpus(1))]
+    for admitted, pods in ((2, ()), (4, ray.surplus.pods[1:])):
+        parts = in_parts([gang], {"ray": Surplus(gpus(admitted), gpus(4), pods)})
+        leaving = [(each.uid, each.charge, each.demand) for each in parts if each.is_leaving]
+        assert leaving == [("ray/unused", gpus(5 - admitted), gpus(4 - admitted))]
         assert sum_of(each.charge for each in parts) == gang.charge
-    assert not parts[0].demand
     left = [(each.uid, each.charge, each.part.held) for each in parts[1:] if each.part]
     assert left == [
         ("ray/ray/1/1", gpus(1), gpus(1)),
@@ -237,7 +320,7 @@ def test_declared_demand_beyond_the_pods_is_not_freed_by_surplus() -> None:
     document = yaml.safe_load(text)
     document["pending"] = []
     ray = parse_scenario(document).running[0]
-    surplus = Surplus(gpus(5), ray.surplus.pods)
+    surplus = Surplus(gpus(5), gpus(5), ray.surplus.pods)
     assert ray.active is not None
     attempt = ray.active.record.attempt
     assert attempt is not None
