@@ -6,8 +6,8 @@ of its gang has room, as for a gang of that one pod that preempts no gang. It wa
 
 - while surplus pods of its gang give way to another gang,
 - while its cluster or its queue takes nothing new,
-- while a gang of its queue waits for quota, or for room in its cluster, that was queued before the pod was created,
-  unless its queue says `elastic: First`,
+- while a gang that was queued before the pod was created waits for quota of the same queue, or for room in its cluster;
+  of another queue, if room is all that it lacks; but not if the queue of the pod says `elastic: First`,
 - while what is free is promised to another gang, or kept for one past the starvation bound.
 
 The decision is a function of values; nothing is preempted for growth.
@@ -62,7 +62,8 @@ from dispatcher.core.scheduling.sharing.refusals import (
 from dispatcher.core.scheduling.waiting_gangs import ONE_QUEUE, WaitingGangs
 
 GROWTH_BEHIND_GANG: Final = "GrowthBehindGang"
-"""A gang of the same queue was queued before the pods were created, and waits for quota or room."""
+"""A gang was queued before the pods were created, and waits: of the same queue for quota or room, or of another one for
+room."""
 
 GIVES_WAY: Final = "GivesWay"
 """The gang gives up surplus pods for another gang: until they are gone, it gets no other pods in their place."""
@@ -175,6 +176,7 @@ def decide_in_steps(
     turns = [(each, pod) for each in gangs for pod in each.waiting]
     if turns:
         grants = _GrantCycle(facts, snapshots)
+        yield from grants.find_first(each.record for each in gangs)
         turns.sort(key=lambda turn: _turn(turn[0], turn[1], facts.now))
         for growth, pod in turns:
             grants.decide(growth, pod)
@@ -254,8 +256,22 @@ class _GrantCycle:
             for name, each in sorted(snapshots.items())
         }
         self._quota = None if facts.forest is None else _Quota(facts.forest, facts)
+        self._first: dict[str, Record | None] = {}
+        """The oldest gang of any queue that waits for room alone, by the cluster that would have room for it."""
         self._keep()
         self._promise()
+
+    def find_first(self, growing: Iterable[Record]) -> Steps[None]:
+        """Find the gangs of all queues that growth in these clusters may not pass; to be run before `decide`."""
+        waiting = sorted(self._facts.waiting.for_room.values(), key=_by_age)
+        behind = (each for each in growing if not goes_first(each, self._facts.forest))
+        for name in {each.attempt.cluster: None for each in behind if each.attempt}:
+            self._first[name] = None
+            for record in waiting:
+                yield
+                if self._may_take(record, self._rooms[name]):
+                    self._first[name] = record
+                    break
 
     def decide(self, growth: _Growth, pod: GatedPod) -> None:
         """Grant one pod, or note why it waits."""
@@ -334,20 +350,25 @@ class _GrantCycle:
         return None
 
     def _behind(self, record: Record, pod: GatedPod, room: ClusterRoom) -> _Refusal | None:
-        """The gang of its queue that growth may not pass."""
-        if goes_first(record, self._facts.forest):
+        """The gang that growth may not pass: of its queue, or of another one if it waits for room alone."""
+        forest = self._facts.forest
+        if goes_first(record, forest):
             return None
-        queue = record.queue if self._facts.forest is not None else ONE_QUEUE
+        queue = record.queue if forest is not None else ONE_QUEUE
         created = datetime.fromisoformat(pod.created_at)
+        first_for_room = self._first.get(room.name)
         before = [
-            each
-            for (waits_for_quota, _), each in self._facts.waiting.oldest.get(queue, {}).items()
-            if each.created_at <= created and (waits_for_quota or self._accepts(each, room))
+            *(
+                each
+                for (waits_for_quota, _), each in self._facts.waiting.oldest.get(queue, {}).items()
+                if each.created_at <= created and (waits_for_quota or self._accepts(each, room))
+            ),
+            *([first_for_room] if first_for_room and first_for_room.created_at <= created else ()),
         ]
         if not before:
             return None
-        first = min(before, key=lambda each: (each.created_at, each.enqueue_seq))
-        where = f" in queue {queue}" if queue else ""
+        first = min(before, key=_by_age)
+        where = f" in queue {first.queue}" if forest is not None else ""
         return _Refusal(GROWTH_BEHIND_GANG, f"{first.key} was queued before{where}, and waits")
 
     def _place(self, record: Record, pod: GatedPod, room: ClusterRoom) -> tuple[Gang, Assignment] | _Refusal:
@@ -434,6 +455,10 @@ def gangs_of(record: Record, pod: GatedPod) -> list[Gang]:
         PodSet(1, pod.requests, tolerations=tolerations, nodes=nodes) for tolerations, nodes in constraints
     ]
     return [Gang(pod.requests, 1, (each,)) for each in made] or [Gang(pod.requests, 1)]
+
+
+def _by_age(record: Record) -> tuple[datetime, int]:
+    return record.created_at, record.enqueue_seq
 
 
 def _gives_way(record: Record) -> _Refusal | None:

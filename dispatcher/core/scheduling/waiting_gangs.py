@@ -9,16 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeVar
 
+from dispatcher.api import conditions as words
+from dispatcher.core.lifecycle.creation_steps import CREATION_POSTPONED
 from dispatcher.core.lifecycle.queue_steps import AWAITING_RELEASE
 from dispatcher.core.model.incremental import Steps, in_parts
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.record import Record, Shape
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill import Reservation
-from dispatcher.core.scheduling.explain import INSUFFICIENT, NO_CLUSTER, NOT_EVALUATED, RESERVED
+from dispatcher.core.scheduling.explain import (
+    INSUFFICIENT,
+    NEEDS_POTENTIAL,
+    NO_CLUSTER,
+    NOT_EVALUATED,
+    RESERVED,
+)
 from dispatcher.core.scheduling.ordering import is_eligible, rank
 from dispatcher.core.scheduling.sharing.refusals import (
     INSUFFICIENT_QUOTA,
@@ -27,7 +35,30 @@ from dispatcher.core.scheduling.sharing.refusals import (
 )
 
 _QUOTA: Final = frozenset({INSUFFICIENT_QUOTA, OVER_NOMINAL_QUOTA, PREEMPTED_TOO_OFTEN})
-_ROOM: Final = frozenset({INSUFFICIENT, RESERVED, NOT_EVALUATED, AWAITING_RELEASE})
+_UNDECIDED: Final = frozenset(
+    {
+        "",
+        words.PREEMPTION_TRIGGERED,
+        words.PROVISIONING_FAILED,
+        words.CLUSTER_LOST,
+        CREATION_POSTPONED,
+    }
+)
+"""Pending reasons of gangs that no cycle has decided since they were queued; empty for a new one."""
+_ROOM: Final = _UNDECIDED | {
+    INSUFFICIENT,
+    RESERVED,
+    NOT_EVALUATED,
+    AWAITING_RELEASE,
+    NEEDS_POTENTIAL,
+    NO_CLUSTER,
+}
+_ROOM_ALONE: Final = frozenset({"", INSUFFICIENT, RESERVED})
+"""Pending reasons of gangs that would be dispatched if a cluster had more room.
+
+A gang that its queue holds back is not among them, nor one that only more nodes help. What is promised is taken from
+the room that growth sees.
+"""
 _HEADS: Final = frozenset(
     {INSUFFICIENT_QUOTA, OVER_NOMINAL_QUOTA, INSUFFICIENT, RESERVED, AWAITING_RELEASE, NO_CLUSTER}
 )
@@ -35,6 +66,7 @@ _HEADS: Final = frozenset(
 ONE_QUEUE: Final = ""
 """The queue of all gangs of a hub without declared queues."""
 
+_Key = TypeVar("_Key")
 _Kind = tuple[bool, ClusterRequirements]
 """Whether a gang waits for quota, and the clusters that it may go to."""
 
@@ -46,12 +78,14 @@ class WaitingGangs:
     `oldest` has, by queue, the oldest gang of each kind: of those that wait for quota and those that wait for room,
     for each requirements on clusters. `heads` are the first waiting gangs of each queue. `promised` are the gangs that
     wait for the capacity of gangs that leave, `starved` those past the starvation bound; both in queue order.
+    `for_room` has, with declared queues, the oldest gang of each shape and queue that waits for room alone.
     """
 
     oldest: dict[str, dict[_Kind, Record]] = field(default_factory=dict)
     heads: dict[str, Record] = field(default_factory=dict)
     promised: list[Record] = field(default_factory=list)
     starved: list[Record] = field(default_factory=list)
+    for_room: dict[tuple[tuple[str, ...], Shape], Record] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -75,15 +109,15 @@ class WaitingGangs:
         return found
 
     def _add(self, record: Record, forest: Forest | None, now: datetime) -> None:
-        reason = record.pending.reason if record.pending else NOT_EVALUATED
+        reason = record.pending.reason if record.pending else ""
         if reason in _QUOTA or reason in _ROOM:
             kind = reason in _QUOTA, record.requirements
             for queue in record.leaves if forest is not None else (ONE_QUEUE,):
-                known = self.oldest.setdefault(queue, {})
-                if kind not in known or record.created_at < known[kind].created_at:
-                    known[kind] = record
+                _keep_oldest(self.oldest.setdefault(queue, {}), kind, record)
         if forest is None:
             return
+        if reason in _ROOM_ALONE:
+            _keep_oldest(self.for_room, (record.leaves, record.shape), record)
         if reason in _HEADS:
             for place in forest.places_of(record.leaves):
                 head = self.heads.get(place.name)
@@ -96,3 +130,8 @@ class WaitingGangs:
             return
         if now - record.blocked_since >= first.starvation_bound:
             self.starved.append(record)
+
+
+def _keep_oldest(known: dict[_Key, Record], key: _Key, record: Record) -> None:
+    if key not in known or record.created_at < known[key].created_at:
+        known[key] = record

@@ -285,7 +285,21 @@ REST = ("LargerThanCluster", "LargerThanQuota", "QueueStopped", "ClusterUnreacha
         pytest.param(waiting(None), True, id="not-decided-yet"),
         pytest.param(waiting("InsufficientResources", seconds=101), False, id="younger-than-the-pod"),
         pytest.param(waiting("InsufficientResources", seconds=100), True, id="of-the-same-second"),
-        pytest.param(waiting("InsufficientResources", queue="b"), False, id="of-another-queue"),
+        pytest.param(waiting("NeedsPotentialNodes"), True, id="waits-for-nodes-to-come"),
+        pytest.param(waiting("ProvisioningFailed"), True, id="requests-its-capacity-again"),
+        pytest.param(waiting("PreemptionTriggered"), True, id="was-evicted"),
+        pytest.param(waiting("InsufficientResources", queue="b"), True, id="of-another-queue-for-room"),
+        pytest.param(waiting(None, queue="b"), True, id="of-another-queue-not-decided-yet"),
+        pytest.param(
+            waiting("InsufficientResources", queue="b", seconds=101), False, id="of-another-queue-younger"
+        ),
+        pytest.param(
+            waiting("InsufficientResources", queue="b", cpu=9), False, id="of-another-queue-too-large-for-it"
+        ),
+        *(
+            pytest.param(waiting(each, queue="b"), False, id=f"of-another-queue-{each}")
+            for each in ("InsufficientQuota", "AwaitingHeadOfLine", "NeedsPotentialNodes")
+        ),
         pytest.param(waiting("InsufficientResources", eligible_at=at(300)), False, id="in-a-pause"),
         pytest.param(waiting("AwaitingApproval"), False, id="lacks-approvals"),
         pytest.param(
@@ -306,9 +320,7 @@ REST = ("LargerThanCluster", "LargerThanQuota", "QueueStopped", "ClusterUnreacha
         ),
     ],
 )
-def test_growth_waits_for_the_gangs_of_its_queue_that_were_queued_before(
-    record: Record, is_behind: bool
-) -> None:
+def test_growth_waits_for_the_gangs_that_were_queued_before(record: Record, is_behind: bool) -> None:
     gang = ray(queue="a")
     record = replace(record, queue=record.queue if record.queue == "b" else "a")
     hub = Hub(queues=QUOTA, has_member=True)
@@ -326,6 +338,16 @@ def test_growth_names_the_oldest_gang_before_it() -> None:
     assert grant.request is not None
     assert grant.request.message == (
         "2 more pods wait (cpu 2): default/old was queued before in queue a, and waits"
+    )
+
+
+def test_growth_names_the_queue_of_the_gang_before_it() -> None:
+    old = waiting("InsufficientResources", queue="b")
+    (grant,) = Hub(queues=QUOTA).decide({ray(queue="a"): 1}, [old])
+    assert grant.request is not None
+    assert (
+        grant.request.message
+        == "1 more pod waits (cpu 1): default/large was queued before in queue b, and waits"
     )
 
 
@@ -357,7 +379,7 @@ def test_growth_takes_no_capacity_of_a_backfill_reservation() -> None:
 
 def test_growth_takes_no_cluster_that_is_kept_for_a_starved_gang_of_another_queue() -> None:
     queues = tuple(replace(each, starvation_bound=timedelta(seconds=30)) for each in QUOTA)
-    starved = waiting("InsufficientResources", cpu=3, queue="b", blocked_since=at(160))
+    starved = waiting("InsufficientResources", cpu=3, queue="b", seconds=150, blocked_since=at(160))
     asks = {ray(queue="a"): 2}
     assert told(Hub(1, queues).decide(asks, [starved])) == {"ray": (0, "ReservedForAnother")}
     assert told(Hub(1, queues, seconds=180).decide(asks, [starved])) == {"ray": (2, "")}
