@@ -139,6 +139,10 @@ class Forest:
         named = (place.provisioning for place in self.places_of(leaves))
         return next((each for each in named if each is not None and gang.is_managed_by(each)), None)
 
+    def class_named_by(self, leaves: Iterable[str]) -> ProvisioningClass | None:
+        """The class that the queues of a gang name first, whether it manages the gang or not; None without one."""
+        return next((each.provisioning for each in self.places_of(leaves) if each.provisioning), None)
+
     def below(self, name: str) -> Iterator[Place]:
         """A valid queue and all below it, each after its parent."""
         names = [name]

@@ -40,6 +40,7 @@ from dispatcher.core.scheduling.explain import (
     cluster_shortfall,
     uncounted_claims,
     why_no_other,
+    why_no_request,
 )
 from dispatcher.core.scheduling.fit import fit
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
@@ -49,7 +50,8 @@ from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 class Placed:
     """The gang fits `cluster`, and no other has a better score. Its demand is taken from the snapshot.
 
-    `message` says why the gang goes to none of the other clusters, if there are any. `assignment` is where its pods go,
+    `message` says why the gang goes to none of the other clusters, if there are any, and that its capacity is not
+    requested, if a class is named that does not manage it. `assignment` is where its pods go,
     if gangs are placed on nodes.
     """
 
@@ -260,12 +262,15 @@ class CycleState:
                 fitting[snapshot.name],
             ),
         )
-        message = why_no_other(gang, best.name, fitting, allowed.rejections, shortfalls)
+        why = (
+            why_no_request(gang, best.capacity.provisioning),
+            why_no_other(gang, best.name, fitting, allowed.rejections, shortfalls),
+        )
         assignment = fitting[best.name]
         best.capacity.take(gang, assignment)
         if best.name in self._beside:
             self._beside[best.name].take(gang, assignment)
-        return Placed(record, best.name, message, assignment)
+        return Placed(record, best.name, "; ".join(filter(None, why)), assignment)
 
     def _available(self, snapshot: ClusterSnapshot) -> CapacitySnapshot:
         """The free capacity of a cluster without the part that is kept for a starved gang."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from dispatcher.api.potential import OnPotential
+from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model import potential
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.potential import FULL_TRUST, Trust
@@ -228,6 +229,13 @@ def why_no_other(
         [*rejections, *(rejection_of(gang, each) for each in shortfalls)], key=lambda each: each.cluster
     )
     return "; ".join([*also[:MOST_NAMED], *([_in_short(refused)] if refused else ())])
+
+
+def why_no_request(gang: Gang, named: ProvisioningClass | None) -> str:
+    """That the capacity of a gang is not requested although a class is named; empty if there is nothing to say."""
+    if named is None or not gang.pods or gang.is_managed_by(named):
+        return ""
+    return f"no capacity is requested: its pods request no resource that class {named.name} manages"
 
 
 def rejection_of(gang: Gang, short: ClusterShortfall) -> Rejection:

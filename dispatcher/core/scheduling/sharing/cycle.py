@@ -62,6 +62,7 @@ from dispatcher.core.scheduling.explain import (
     Refused,
     uncounted_claims,
     why_no_other,
+    why_no_request,
 )
 from dispatcher.core.scheduling.fit import shortfall_in_empty
 from dispatcher.core.scheduling.sharing import division, dominant_share
@@ -437,12 +438,17 @@ class QueueCycle:
             return None
         best = self._best(gang, fitting, is_later=False)
         record, assignment = gang.record, fitting[best.name]
-        message = why_no_other(record.gang, best.name, fitting, rejections, short)
+        why = (
+            why_no_request(
+                record.gang, self._forest.class_named_by(gang.leaves) or best.snapshot.capacity.provisioning
+            ),
+            why_no_other(record.gang, best.name, fitting, rejections, short),
+        )
         best.dispatch(record.gang, assignment)
         for ledger in (self._ledger, self._later):
             ledger.charge(gang.leaves, record.gang.demand, record.priority)
         self._changed(gang.leaves)
-        return Placed(record, best.name, message, assignment)
+        return Placed(record, best.name, "; ".join(filter(None, why)), assignment)
 
     def _promise(self, gang: PendingGang, rooms: Sequence[ClusterRoom]) -> str:
         """Promise the gang room on the best cluster later; return its name, empty if there is none."""

@@ -47,6 +47,10 @@ def capacity(
     return ledger.snapshot().provided_by(provisioning)
 
 
+NEEDS_NO_REQUEST = (
+    "no capacity is requested: its pods request no resource that class queued-provisioning.gke.io manages"
+)
+
 MODES = pytest.mark.parametrize("mode", list(FitMode))
 
 
@@ -161,7 +165,16 @@ pending:
     )
     assert isinstance(small, Placed)
     assert small.assignment.provisioning is None
+    assert small.message.startswith(NEEDS_NO_REQUEST)
     assert not isinstance(large, Placed)
+
+
+def test_gang_without_a_managed_resource_is_told_that_it_needs_no_request() -> None:
+    asked, unasked = capacity(FitMode.NODE), capacity(FitMode.NODE, None)
+    found = [planned(make_record(gang=gang(0)), hub=asked), planned(make_record(gang=gang(0)), hub=unasked)]
+    assert [each.message for each in found if isinstance(each, Placed)] == [NEEDS_NO_REQUEST, ""]
+    others = [planned(make_record(gang=each), hub=asked) for each in (gang(), Gang())]
+    assert [each.message for each in others if isinstance(each, Placed)] == ["", ""]
 
 
 def test_gang_preempts_for_quota_where_its_capacity_is_requested() -> None:
