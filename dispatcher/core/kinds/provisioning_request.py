@@ -52,7 +52,7 @@ def request_name(name: str, attempt: int) -> str:
     suffix = f"-{CHECK}-{attempt}"
     if len(name) + len(suffix) <= _LONGEST_NAME:
         return f"{name}{suffix}"
-    mark = hashlib.sha256(name.encode()).hexdigest()[:5]
+    mark = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:5]
     return f"{name[: _LONGEST_NAME - len(suffix) - len(mark) - 1].rstrip('-.')}-{mark}{suffix}"
 
 

@@ -246,6 +246,8 @@ def test_names_are_unique_short_enough_and_those_of_the_attempt() -> None:
     }
     assert len(names) == 4
     assert request_name("aw", 12) == "aw-provisioning-12"
+    # As Kueue does: cut, and five digits of SHA-1.
+    assert request_name(longest, 1) == f"{'a' * 219}-9c490-provisioning-1"
     assert all(len(f"ppt-{name}-31") <= 253 for name in names)
     assert all(re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", name) for name in names)
 
