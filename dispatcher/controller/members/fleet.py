@@ -25,6 +25,7 @@ from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.connector import ConnectionCallbacks, Connector, Means
 from dispatcher.controller.members.member import Member, closed_by_operator, required_kinds
 from dispatcher.controller.members.membership import MEMBERS_UNKNOWN, Membership
+from dispatcher.controller.members.potential_trust import declare_pools
 from dispatcher.core.lifecycle.decision import Loss
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.potential import Trust, pools_of
@@ -103,7 +104,7 @@ class Fleet:
         self._provisioning = means.provisioning
         self._potential = means.potential
         self._distrusted_in = means.distrusted_in
-        hub.ledger.set_pools(pools_of(self._potential))
+        declare_pools(hub.name, hub.ledger, self._potential)
         self._unreachable_since: dict[str, datetime] = {}
         self._recorded: set[str] = set()
         self._states_changed = asyncio.Event()
@@ -381,7 +382,7 @@ class Fleet:
 
     def _apply_policy(self, cluster: Cluster, declared: MemberCluster) -> None:
         """Apply the declared namespace policy, pools, cordon and drain to a connected cluster."""
-        cluster.ledger.set_pools(pools_of(self.potential_of(cluster.name)))
+        declare_pools(cluster.name, cluster.ledger, self.potential_of(cluster.name))
         cluster.may_create_namespaces = declared.namespace_policy is NamespacePolicy.CREATE
         closed, drained = closed_by_operator(declared), cluster.draining
         cluster.draining = f"cluster {cluster.name}: {closed.message}" if declared.drain and closed else ""
@@ -396,7 +397,7 @@ class Fleet:
             member.task.cancel()
         if member.cluster is not None:
             member.cluster.draining = ""
-            member.cluster.ledger.set_pools(pools_of(self.potential_of(name)))
+            declare_pools(name, member.cluster.ledger, self.potential_of(name))
         self._disconnected(member)
         self._callbacks.on_member(name)
 

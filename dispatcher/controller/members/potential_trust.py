@@ -1,4 +1,4 @@
-"""Which pools are not trusted now: their nodes did not come for a gang that was dispatched on trust.
+"""Declared pools, and which are not trusted now: their nodes did not come for a gang that was dispatched on trust.
 
 Failures are kept in the database, so that a new leader does not trust at once the pool that failed under the last one.
 A pool is known by its cluster and its name. A failure while a pool is not trusted counts nothing: several gangs that
@@ -12,7 +12,9 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from dispatcher import log
-from dispatcher.core.model.potential import PoolFailures
+from dispatcher.api.potential import PotentialNodes
+from dispatcher.core.model.potential import PoolFailures, pools_of
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 
 _log = log.get("potential")
 
@@ -74,3 +76,16 @@ class PotentialTrust:
         for pool in pools:
             if self._failures.pop((cluster, pool), None) is not None:
                 await self._store.note_pool(cluster, pool, PoolFailures())
+
+
+def declare_pools(cluster: str, ledger: CapacityLedger, declared: PotentialNodes) -> None:
+    """Declare the pools of a cluster, in place of those declared before; logs if they cannot count."""
+    pools = pools_of(declared)
+    if pools and pools != ledger.pools and not ledger.counts_pools:
+        _log.warning(
+            "pools_not_counted",
+            cluster=cluster,
+            pools=[each.name for each in pools],
+            because="potential nodes count only with DISPATCHER_FIT=node",
+        )
+    ledger.set_pools(pools)

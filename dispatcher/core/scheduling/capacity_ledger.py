@@ -118,6 +118,11 @@ class CapacityLedger:
             self._by_node.set_pools(pools)
 
     @property
+    def counts_pools(self) -> bool:
+        """True if potential nodes count: they do only where gangs are placed on nodes."""
+        return self._by_node is not None
+
+    @property
     def pools(self) -> tuple[PotentialPool, ...]:
         """The pools that may grow for pending pods."""
         return self._growing

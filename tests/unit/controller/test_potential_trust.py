@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
-from dispatcher.controller.members.potential_trust import PotentialTrust
+import pytest
+from structlog.testing import capture_logs
+
+from dispatcher.api.potential_schema import parse_potential
+from dispatcher.controller.members.potential_trust import PotentialTrust, declare_pools
 from dispatcher.core.model.potential import PoolFailures
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from tests.builders import NOW
 
 SHORT = timedelta(seconds=10)
@@ -45,3 +51,15 @@ async def test_nodes_that_come_end_the_count() -> None:
     await pools.trust.note_came("east", ["l4", "cpu"])
     assert pools.trust.distrusted_in("east") == ()
     assert pools.stored == [("east", "l4", 0)]
+
+
+@pytest.mark.parametrize(("mode", "logged"), [(FitMode.AGGREGATE, ["pools_not_counted"]), (FitMode.NODE, [])])
+def test_pools_that_cannot_count_are_logged_once(mode: FitMode, logged: list[str]) -> None:
+    node = {"allocatable": {"cpu": "4"}, "labels": {"pool": "l4"}}
+    declared = parse_potential(json.dumps({"pools": [{"name": "l4", "max": 1, "node": node}]}))
+    ledger = CapacityLedger(mode)
+    with capture_logs() as logs:
+        declare_pools("hub", ledger, declared)
+        declare_pools("hub", ledger, declared)
+    assert [each["event"] for each in logs] == logged
+    assert [each.name for each in ledger.pools] == ["l4"]
