@@ -212,6 +212,7 @@ class _Search:
         self.clusters = accepting[:MOST_CLUSTERS]
         self.clusters_short_of_room = [] if self._reason in _WITHOUT_QUOTA else self.clusters
         self._is_cut_short = len(accepting) > MOST_CLUSTERS
+        self._depends_on_names = False
         self._ways = dict(self._ways_up())
         self._repairs: list[Repair] = []
         self._holders: tuple[str, ...] = ()
@@ -267,7 +268,12 @@ class _Search:
     def _no_repair(self) -> str:
         """Why there is no repair; empty if none was sought."""
         sought = ["no more quota of one queue"] if self._leaves and self._reason in _SHORT_OF_QUOTA else []
-        sought += ["no more nodes of one shape", "no fewer taints"] if self.clusters_short_of_room else []
+        nodes = (
+            "no number of nodes whatever their names"
+            if self._depends_on_names
+            else "no more nodes of one shape"
+        )
+        sought += [nodes, "no fewer taints"] if self.clusters_short_of_room else []
         sought += ["no fewer gangs"] if self.clusters else []
         if len(sought) < 2:
             return f"no repair was found: {sought[0]} lets it go" if sought else ""
@@ -325,6 +331,7 @@ class _Search:
             return None
         fails, suffices = boundary(*bounds, goes, self._trials.counts_of(cluster.name, shape))
         is_the_same = goes(suffices, _LAST_NAME) and not (fails and goes(fails, _LAST_NAME))
+        self._depends_on_names |= not is_the_same
         return AddNodes(cluster.name, suffices, shape) if is_the_same else None
 
     def _most_needed(self, cluster: Cluster, shape: Node) -> int:

@@ -663,7 +663,7 @@ def _unbound(gang: Gang, share: _Share) -> _Rest:
 
 
 def _traits_of(node: Node) -> tuple[object, ...]:
-    return node.name, node.usable, node.taints, node.labels
+    return node.name, node.usable, node.taints, node.labels, node.allocatable
 
 
 class _Table:

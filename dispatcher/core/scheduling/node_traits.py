@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import chain
 from operator import and_, or_
 from typing import Final, NamedTuple
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from dispatcher.core.model.gang import Constraint, PodSet, Spread
 from dispatcher.core.model.nodes import (
     ANY_NODE,
+    HOSTNAME,
     Beside,
     LabelOperator,
     LabelRequirement,
@@ -66,6 +68,7 @@ class Traits:
         self._masks: dict[Constraint | None, Mask] = {}
         self._domains: dict[str, _Labelled] = {}
         self._spread: dict[tuple[Constraint, tuple[Spread, ...]], tuple[Domains, ...]] = {}
+        self._keys: list[_Key] | None = None
         self._order: Amounts | None = None
         self._exclusions: dict[frozenset[Constraint], Counter[str]] = {}
         self._taints: _Taints | None = None
@@ -92,7 +95,8 @@ class Traits:
         if any(_name_of(before[row]) != _name_of(node) for row, node in changes.items()):
             rows = {node.name: row for row, node in enumerate(nodes) if node is not None}
         following = Traits(tuple(nodes), rows)
-        if rows is self.rows:
+        following._keys = self._changed_keys(nodes, changes)
+        if following._keys == self._keys:
             following._order = self._order
         if len(self._masks) * len(changes) < _MOST_MASKS:
             following._masks = {
@@ -180,12 +184,26 @@ class Traits:
 
     @property
     def order(self) -> Amounts:
-        """The place of each node by name: it decides between equal nodes, whatever the order in which they joined."""
+        """The place of each node: it decides between equally good nodes, whatever the order in which they joined.
+
+        Nodes with fewer labels and taints come first, and leave the others to pods that need these. Only nodes of one
+        shape are in the order of their names, so how a plan goes on does not depend on the names of added nodes.
+        """
         if self._order is None:
-            names = [_name_of(node) for node in self.nodes]
-            self._order = np.empty(len(names), np.int64)
-            self._order[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+            self._keys = self._keys or list(map(_key_of, self.nodes))
+            self._order = np.empty(len(self._keys), np.int64)
+            rows = sorted(range(len(self._keys)), key=self._keys.__getitem__)
+            self._order[rows] = np.arange(len(rows))
         return self._order
+
+    def _changed_keys(self, nodes: Sequence[Node | None], changes: Iterable[int]) -> list[_Key] | None:
+        """The keys of all nodes after a change; None while no order was asked for."""
+        if self._keys is None:
+            return None
+        keys = [*self._keys, *[_key_of(None)] * (len(nodes) - len(self._keys))]
+        for row in changes:
+            keys[row] = _key_of(nodes[row])
+        return keys
 
     def _mask(self, constraint: Constraint | None) -> Mask:
         known = self._masks.get(constraint)
@@ -307,6 +325,28 @@ def _alone(pod_set: PodSet) -> PodSet:
     """The pod set without the conditions by pods that are there, and without their number."""
     spread = tuple(replace(each, there=()) for each in pod_set.spread)
     return replace(pod_set, nodes=replace(pod_set.nodes, beside=()), spread=spread)
+
+
+class _Key(NamedTuple):
+    """By this nodes are in order: the number of labels and taints, the shape, the name.
+
+    `shape` has the labels but for the host's name, the taints and the amounts. One text is compared faster than these.
+    """
+
+    size: int = 0
+    shape: str = ""
+    name: str = ""
+
+
+def _key_of(node: Node | None) -> _Key:
+    if node is None:
+        return _Key()
+    labels = dict(node.labels)
+    labels.pop(HOSTNAME, None)
+    amounts = "".join(f"{name}={amount}," for name, amount in sorted(node.allocatable.items()))
+    taints = "".join(sorted(f"{each},{each.effect}," for each in node.taints))
+    shape = ",".join(chain.from_iterable(sorted(labels.items())))
+    return _Key(len(labels) + len(node.taints), f"{shape} {taints} {amounts}", node.name)
 
 
 def _name_of(node: Node | None) -> str:

@@ -19,11 +19,16 @@ from dispatcher.core.scheduling import advice as advice_module
 from dispatcher.core.scheduling import trials
 from dispatcher.core.scheduling.advice import MOST_REPAIRS, Advice, advise
 from dispatcher.core.scheduling.cycle import Placed
+from dispatcher.core.scheduling.node_shapes import own_shapes, shapes_of
+from dispatcher.core.scheduling.repair import AddNodes
 from dispatcher.core.scheduling.scenario import parse_scenario
 from dispatcher.core.scheduling.world import KnownSnapshots, NoNode, World
 from tests.unit.core.scheduling.scenarios import documents, repaired, with_one_less
 
 Json = dict[str, Any]
+
+MOST_TRIED = 6
+"""Nodes that are added where the advice says that no number of nodes helps."""
 
 
 def advice_on(document: Json) -> Mapping[str, Advice]:
@@ -51,10 +56,23 @@ def check(document: Json) -> None:
         sizes = [each.changes for each in advice.repairs]
         assert sizes == sorted(sizes)
         check_holders(document, gang, advice)
-        if not written and not advice.message:
-            world = parse_scenario(document)
-            record = next(each for each in world.pending if each.name == gang)
-            assert not any(world.accepts(cluster, record) for cluster in world.clusters)
+        if not written:
+            check_that_nothing_helps(document, gang, advice)
+
+
+def check_that_nothing_helps(document: Json, gang: str, advice: Advice) -> None:
+    """Neither more nodes, of a shape of the cluster or of the pods' own size, nor fewer taints or gangs."""
+    world = parse_scenario(document)
+    record = next(each for each in world.pending if each.name == gang)
+    accepting = [each for each in world.clusters if world.accepts(each, record)]
+    assert bool(advice.message) == bool(accepting)
+    for cluster in accepting:
+        for shape in (*shapes_of(cluster.nodes), *own_shapes(record.gang)):
+            for count in range(1, MOST_TRIED + 1):
+                more = AddNodes(cluster.name, count, shape).as_document()
+                assert not any(goes(repaired(document, more, name), gang) for name in ("aa", "zz"))
+        names = [node.name for node in cluster.nodes if node.taints]
+        assert not goes(repaired(document, {"untaint": {"cluster": cluster.name, "nodes": names}}), gang)
 
 
 def check_holders(document: Json, gang: str, advice: Advice) -> None:
@@ -188,6 +206,19 @@ pending:
             "labels": {"gpu": "h100"},
         }
     }
+
+
+def test_which_of_equal_nodes_the_gangs_ahead_take_does_not_depend_on_names() -> None:
+    text = """
+clusters: [{name: hub, nodes: [{name: n, allocatable: {cpu: 2}}]}]
+running: []
+pending:
+- {name: a, pods: [{count: 2, requests: {cpu: 2}}]}
+- {name: p, pods: [{count: 1, requests: {cpu: 2}, nodeSelector: {zone: a}}]}
+"""
+    check(document(text))
+    (added,) = repairs_of(text)
+    assert (added["add_nodes"]["count"], added["add_nodes"]["labels"]) == (2, {"zone": "a"})
 
 
 def test_a_cluster_without_nodes_gets_nodes_of_the_pods_own_size() -> None:
