@@ -381,8 +381,9 @@ def _with_wait_gcs_ready(pod_spec: PodSpec, _: Field, __: Field) -> PodSpec:
 
 
 def with_init_pytorch(pod_spec: PodSpec, group: Field, _: Field) -> PodSpec:
-    """Adds the init container with which workers wait for their master."""
-    return _with_one_more(pod_spec, "initContainers", _INIT_PYTORCH) if group.key == "Worker" else pod_spec
+    """Adds the init container with which workers wait for their master; the operator reads `worker` as `Worker`."""
+    is_worker = group.key.lower() == "worker"
+    return _with_one_more(pod_spec, "initContainers", _INIT_PYTORCH) if is_worker else pod_spec
 
 
 def _with_submitter(pod_spec: PodSpec, _: Field, root: Field) -> PodSpec:

@@ -49,8 +49,9 @@ def test_kubeflow_job_makes_the_replicas_of_all_its_types(kind: str, field: str)
     assert pods("kubeflow.org", kind, runPolicy={"suspend": True}, **{field: specs}) == Pods()
 
 
-def test_pytorch_workers_wait_for_their_master_in_an_init_container() -> None:
-    specs = {"Master": replicas(cpu="20m"), "Worker": replicas(2, cpu="20m")}
+@pytest.mark.parametrize("key", ["Worker", "worker"])
+def test_pytorch_workers_wait_for_their_master_in_an_init_container(key: str) -> None:
+    specs = {"Master": replicas(cpu="20m"), key: replicas(2, cpu="20m")}
     found = pods("kubeflow.org", "PyTorchJob", pytorchReplicaSpecs=specs)
     worker = PodSet(2, Resources({"cpu": 50, "memory": 10 * 2**20}))
     assert found == Pods((PodSet(1, Resources({"cpu": 20})), worker), 3)
