@@ -169,6 +169,11 @@ class CapacitySnapshot:
         self.take(gang, assignment)
 
     @property
+    def reserve(self) -> Resources:
+        """The amounts that are neither free nor part of the total, for any gang."""
+        return self._reserve
+
+    @property
     def taints(self) -> frozenset[tuple[Taint, ...]]:
         """The scheduling taints of its nodes: tolerations can distinguish nothing else here."""
         found = frozenset(pool.taints for pool in self._pools)

@@ -54,15 +54,17 @@ _MOST_EXCLUSIONS: Final = 3
 class ClusterShortfall:
     """Why the capacity of `cluster` is too small for a gang: by `shortfall`.
 
-    For LARGER_THAN_CLUSTER, that is of the capacity without pods that end, and `permanent` are the requests of the
-    other pods. For RESERVED, `keeper` is the gang that the capacity is kept for; empty if it is promised to gangs that
-    go first. `traits` are the nodes, where gangs are placed on nodes. `trust` is that in the pools of the cluster.
+    For LARGER_THAN_CLUSTER, that is of the capacity without pods that end, `permanent` are the requests of the other
+    pods, and `reserve` is the reserve of the cluster. For RESERVED, `keeper` is the gang that the capacity is kept for;
+    empty if it is promised to gangs that go first. `traits` are the nodes, where gangs are placed on nodes. `trust` is
+    that in the pools of the cluster.
     """
 
     cluster: str
     reason: str
     shortfall: Shortfall
     permanent: Resources = NOTHING
+    reserve: Resources = NOTHING
     keeper: str = ""
     traits: Traits | None = None
     trust: Trust = FULL_TRUST
@@ -89,8 +91,9 @@ def cluster_shortfall(
     traits = None if capacity.nodes is None else capacity.nodes.traits
     in_empty = shortfall_in_empty(gang, capacity)
     if in_empty is not None:
+        permanent = capacity.permanent_for(gang)
         return ClusterShortfall(
-            cluster, LARGER_THAN_CLUSTER, in_empty, capacity.permanent_for(gang), traits=traits
+            cluster, LARGER_THAN_CLUSTER, in_empty, permanent, capacity.reserve, traits=traits
         )
     if keeper is not None:
         without_keeper = fit(gang, capacity)
@@ -272,20 +275,23 @@ def _needed(verb: str, short: ClusterShortfall) -> list[str]:
 
 
 def _missing(gang: Gang, short: ClusterShortfall) -> list[str]:
-    what = "free" if short.reason == INSUFFICIENT else "in all of it"
-    available = short.shortfall.available
+    is_now, available = short.reason == INSUFFICIENT, short.shortfall.available
+    what = "free" if is_now else "in all of it"
     return [
-        f"{name}: needs {in_words(name, gang.demand[name])}, {in_words(name, available[name])} {what}"
-        f"{_taken_for_ever(name, available[name], short.permanent[name])}"
+        f"{name}: needs {in_words(name, gang.demand[name])}, "
+        f"{in_words(name, available[name] if is_now else max(0, available[name]))} {what}"
+        f"{_taken_for_ever(name, available[name], short)}"
         for name in sorted(short.shortfall.missing)
     ]
 
 
-def _taken_for_ever(resource: str, available: int, permanent: int) -> str:
-    if not permanent:
-        return ""
-    taken, total = in_words(resource, permanent), in_words(resource, available + permanent)
-    return f" (of {total}, {taken} are taken by DaemonSets and static pods)"
+def _taken_for_ever(resource: str, available: int, short: ClusterShortfall) -> str:
+    """What no gang gets of a resource; together with what is available that is all of it."""
+    permanent, reserve = short.permanent[resource], short.reserve[resource]
+    taken = [f"{in_words(resource, permanent)} are taken by DaemonSets and static pods"] if permanent else []
+    taken += [f"{in_words(resource, reserve)} are the reserve of the cluster"] if reserve else []
+    total = in_words(resource, available + permanent + reserve)
+    return f" (of {total}, {' and '.join(taken)})" if taken else ""
 
 
 def _fragmented(gang: Gang, short: ClusterShortfall) -> str:

@@ -173,10 +173,19 @@ class NodeGroups:
             return None
         fitting = self.fitting(pod_set)
         by_resources = self._fitting_by_resources(pod_set.requests, pod_set.count)
-        places = self.places(pod_set.requests)
         if fitting >= min(by_resources, pod_set.count):
             return None
-        return places if by_resources >= pod_set.count or places.free == fitting else None
+        if by_resources < pod_set.count and self.places(pod_set.requests).free != fitting:
+            return None
+        return self._usable_places(pod_set)
+
+    def _usable_places(self, pod_set: PodSet) -> Places:
+        """The places to which the resources of their node allow a pod of the set."""
+        groups = self._having_all(_asked(pod_set.requests))
+        pods = np.maximum(self.room.slots[groups], 0)
+        for name, amount in _asked(pod_set.requests):
+            pods = np.minimum(pods, self.room.free[self.room.columns[name]][groups] // amount)
+        return Places(int(pods @ self.counts[groups]), int(pods.max(initial=0)))
 
     def scarcest(self, pod_set: PodSet) -> tuple[str, int]:
         """The resource that the fewest nodes have enough of for a pod of the set, and the most of it on one node."""

@@ -148,6 +148,14 @@ def places(most_pods: int) -> tuple[Node, ...]:
             id="places-only-on-a-node-without-the-resource",
         ),
         pytest.param(
+            (*places(1)[:1], Node("n4", Resources({GPU: 9}))),
+            (gpus(2, 2),),
+            "InsufficientResources",
+            "pods: 1 free on nodes with its other requests, at most 1 on one node, and each of 2 pods requests 1: "
+            "1 of them have a node",
+            id="places-that-the-resources-of-their-node-do-not-allow",
+        ),
+        pytest.param(
             places(0),
             (gpus(1, 1),),
             "LargerThanCluster",
@@ -175,6 +183,22 @@ def test_message_of_a_gang_whose_pods_have_no_nodes(
     (outcome,) = plan([record], make_snapshots(hub=ledger.snapshot()))
     assert not isinstance(outcome, Placed)
     assert (outcome.pending.reason, outcome.pending.message) == (reason, f"cluster hub: {message}")
+
+
+@pytest.mark.parametrize(
+    ("reserve", "message"),
+    [
+        pytest.param(9, "0 in all of it (of 8, 9 are the reserve of the cluster)", id="more-than-all"),
+        pytest.param(6, "2 in all of it (of 8, 6 are the reserve of the cluster)", id="a-part"),
+    ],
+)
+def test_message_names_the_reserve_that_leaves_too_little(reserve: int, message: str) -> None:
+    ledger = CapacityLedger(FitMode.NODE)
+    ledger.set_node(FOUR[0])
+    capacity = ledger.snapshot().without(Resources({GPU: reserve}))
+    (outcome,) = plan([make_record(gang=Gang(Resources({GPU: 3})))], make_snapshots(hub=capacity))
+    assert not isinstance(outcome, Placed)
+    assert outcome.pending.message == f"cluster hub: {GPU}: needs 3, {message}"
 
 
 def test_sums_do_not_compare_the_number_of_pods_on_a_node() -> None:
