@@ -1,6 +1,6 @@
 """The free amounts of the nodes of a cluster as arrays, and the nodes grouped by equal amounts.
 
-Arrays have one entry for each node. Amounts are `int64` in base units, of at most `LARGEST`, so that no sum overflows.
+Arrays have one entry for each node. Amounts are `int64` in base units, of at most `LARGEST`, far from an overflow.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.resources import NOTHING, PODS, Resources, is_device
 from dispatcher.core.scheduling.node_traits import Amounts, Mask
 
-LARGEST: Final = 2**47
-"""The largest amount of one resource of one node, in base units (140 TB of memory); a larger one counts as this.
+LARGEST: Final = 2**52
+"""The largest amount of one resource of one node, in base units (4 PiB of memory); a larger one counts as this.
 
-The sum over 2^15 nodes stays below 2^63.
+Many of them together may be more than 2^63: `Room.sums`.
 """
 
 
@@ -47,6 +47,15 @@ class Room:
             and np.array_equal(self.slots, other.slots)
         )
 
+    def sums(self, nodes: Mask) -> dict[str, int]:
+        """The free amounts of these nodes together, exact; a node that owes something has nothing."""
+        free = np.maximum(self.free[:, nodes], 0)
+        if int(free.max(initial=0)) * free.shape[1] < 2**63:
+            sums = free.sum(axis=1).tolist()
+        else:
+            sums = [sum(amounts) for amounts in free.tolist()]
+        return {name: sums[row] for name, row in self.columns.items()}
+
     def lowest(self, other: Room) -> Room:
         """For each node the lower of the two amounts; both have the same nodes and resources."""
         return Room(self.columns, np.minimum(self.free, other.free), np.minimum(self.slots, other.slots))
@@ -56,7 +65,7 @@ class Room:
         for name, amount in requests.items():
             row = self.columns.get(name)
             if row is not None:
-                self.free[row, at] -= min(amount, LARGEST) * pods
+                self.free[row, at] -= _at_most_largest(amount, pods)
         self.slots[at] -= pods
 
     def fitting(self, requests: Resources, most: int, mask: Mask | None = None) -> Amounts:
@@ -259,6 +268,13 @@ class NodeGroups:
         groups = np.argsort(self.room.free[row], kind="stable")
         nodes = np.cumsum(self.counts[groups][::-1])[::-1].tolist()
         return _Ascending(self.room.free[row][groups].tolist(), groups, [*nodes, 0])
+
+
+def _at_most_largest(amount: int, pods: Amounts | int) -> Amounts | int:
+    """The amount of so many pods; of more than a node can have, as much as it can have."""
+    if isinstance(pods, int):
+        return max(-LARGEST, min(LARGEST, amount * pods))
+    return min(amount, LARGEST) * pods  # placed pods, which have no more than their node
 
 
 def _asked(requests: Resources) -> list[tuple[str, int]]:

@@ -163,9 +163,7 @@ class NodeCapacity:
         key = None if gang is None else gang.constraints or _PLAIN_ONLY, less
         known = self._sums.get(key)
         if known is None:
-            sums = np.maximum(self._room.free[:, self._nodes_of(gang)], 0).sum(axis=1)
-            amounts = Resources({name: int(sums[row]) for name, row in self._room.columns.items()})
-            known = self._sums[key] = amounts - less
+            known = self._sums[key] = Resources(self._room.sums(self._nodes_of(gang))) - less
         return known
 
     def assign(self, gang: Gang) -> Assignment | Unplaceable:

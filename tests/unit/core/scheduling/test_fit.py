@@ -418,9 +418,17 @@ def test_largest_amounts_are_compared_without_an_overflow() -> None:
         replace(node("n1", cpu=8), allocatable=Resources({"cpu": 2**63 - 1, "memory": -5})) for _ in range(3)
     ]
     snapshot = ledger_of(*(replace(each, name=f"n{at}") for at, each in enumerate(nodes))).snapshot()
-    assert isinstance(fit(gang(pods(3, cpu=2**40)), snapshot), Assignment)
+    assert isinstance(fit(gang(pods(3, cpu=2**52)), snapshot), Assignment)
     assert isinstance(fit(gang(pods(1, cpu=2**62)), snapshot), Shortfall)
     assert isinstance(fit(gang(pods(1, memory=1)), snapshot), Shortfall)
+
+
+def test_sum_of_large_amounts_of_many_nodes_does_not_overflow() -> None:
+    nodes = [
+        replace(node(f"n{at}", cpu=8), allocatable=Resources({"memory": 2**52})) for at in range(2**11 + 1)
+    ]
+    capacity = ledger_of(*nodes).snapshot()
+    assert capacity.free_for(gang(pods(1, memory=1))) == Resources({"memory": 2**63 + 2**52})
 
 
 def held_by(ledger: CapacityLedger, uid: str) -> dict[str, int]:
