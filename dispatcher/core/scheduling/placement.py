@@ -167,7 +167,7 @@ def place(
         if total < each.count:
             return Unplaceable(each.index, total)
         alone.append(fitting)
-    found = _placed(wanted, alone, room, traits)
+    found = _placed(wanted, alone, room, traits) if wanted else {}
     if found is None:
         return Unplaceable()
     empty = np.zeros_like(room.slots)

@@ -431,6 +431,12 @@ def test_sum_of_large_amounts_of_many_nodes_does_not_overflow() -> None:
     assert capacity.free_for(gang(pods(1, memory=1))) == Resources({"memory": 2**63 + 2**52})
 
 
+@pytest.mark.parametrize("counts", [(), (0,), (0, 0)])
+def test_gang_without_pods_fits(counts: tuple[int, ...]) -> None:
+    asked = Gang(pod_sets=tuple(pods(count, cpu=1) for count in counts))
+    assert isinstance(fit(asked, ledger_of(node("n", cpu=8)).snapshot()), Assignment)
+
+
 def held_by(ledger: CapacityLedger, uid: str) -> dict[str, int]:
     nodes = ledger.snapshot().nodes
     assert nodes is not None
