@@ -27,12 +27,21 @@ from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.api.sizes import LARGEST_SPEC, MOST_CONTAINERS, SpecSize
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.intake.attempts import Attempts
-from dispatcher.controller.intake.intake import Intake
+from dispatcher.controller.intake.intake import Intake, IntakeRules
+from dispatcher.controller.intake.label_resolver import LabelResolver
+from dispatcher.controller.intake.limits import Limits, QueueBound
 from dispatcher.controller.intake.specs import Specs
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.garbage import short_collections
+from dispatcher.core.intake.ceilings import NO_CEILING
+from dispatcher.core.intake.priority_classes import PriorityClasses
+from dispatcher.core.kinds.charge_rule import Rule
+from dispatcher.core.kinds.cluster_defaults import ClusterDefaults
+from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.record import Phase
+from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
@@ -189,7 +198,34 @@ class Leader:
         self.hub = AppWrapperInformer(self.client, Discovery(self.client), self.note, self.is_known)
         self.failed: list[str] = []
         attempts = Attempts(self.hub, {}, Specs(self.store), "benchmark", lambda: datetime.now(UTC))
-        self.intake = Intake(attempts, self.cache, self.committer, lambda _record: None, self.failed.append)
+        self.intake = Intake(
+            attempts,
+            self.cache,
+            self.committer,
+            lambda _record: None,
+            self.failed.append,
+            lambda: True,
+            IntakeRules(
+                self.limits(),
+                authors=None,
+                believes_stamps=False,
+                denied_namespaces=frozenset(),
+                takes_secrets=False,
+                pod_defaults=_no_defaults,
+            ),
+        )
+
+    def limits(self) -> Limits:
+        """No ceilings, no queues and no labels of namespaces; a bound that no benchmark reaches."""
+        no_queues = Forest.of(())
+        return Limits(
+            Rule.LARGER,
+            lambda _namespace: NO_CEILING,
+            QueueBound(sys.maxsize, lambda _namespace: 0, self.note),
+            BUILT_IN,
+            LabelResolver(lambda _namespace: {}, lambda: (), PriorityClasses),
+            lambda: no_queues,
+        )
 
     def is_known(self, uid: str) -> bool:
         """True after its intake."""
@@ -207,6 +243,10 @@ class Leader:
         for view in self.hub.views():
             self.intake.add(view.uid)
         await self.intake.take_in_all()
+
+
+async def _no_defaults(_requirements: ClusterRequirements, _classes: frozenset[str]) -> ClusterDefaults:
+    return ClusterDefaults()
 
 
 async def measure(server: str, url: str) -> None:

@@ -48,9 +48,7 @@ class Found:
 class Anchors:
     """The anchors of one member cluster; `on_known` gets the uids of each anchor and of its AppWrapper."""
 
-    def __init__(
-        self, client: ClusterClient, on_known: Callable[[str, str], None] = lambda _uid, _appwrapper: None
-    ) -> None:
+    def __init__(self, client: ClusterClient, on_known: Callable[[str, str], None]) -> None:
         self._client = client
         self._on_known = on_known
         self._uids: OrderedDict[tuple[object, object], str] = OrderedDict()

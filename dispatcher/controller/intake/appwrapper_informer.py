@@ -50,7 +50,7 @@ class AppWrapperInformer:
         client: ClusterClient,
         discovery: Discovery,
         on_change: Callable[[str], None],
-        is_known: Callable[[str], bool] = lambda _uid: False,
+        is_known: Callable[[str], bool],
     ) -> None:
         self._client = client
         self._on_change = on_change

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from dispatcher.api.potential import BIND_WITHIN
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.intake.specs import Specs, owner_of
 from dispatcher.controller.members.cluster import Cluster
@@ -18,49 +17,21 @@ from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 
 
-def _is_connected(_cluster: str) -> bool:
-    return False
-
-
-def _is_not_lost(_cluster: str) -> None:
-    return None
-
-
-def _has_only_the_hub(_requirements: ClusterRequirements) -> bool:
-    return True
-
-
-def _provides_nowhere_else(_record: Record, _requirements: ClusterRequirements) -> bool:
-    return False
-
-
-def _ignore(_cluster: str) -> None:
-    return None
-
-
-def _by_default(_cluster: str) -> timedelta:
-    return BIND_WITHIN
-
-
-async def _note_nothing(_cluster: str, _pools: Collection[str]) -> None:
-    """Does nothing."""
-
-
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The state of clusters in the fleet, by name; the defaults are those of a hub without members."""
+    """The state of clusters in the fleet, by name."""
 
-    is_connecting: Callable[[str], bool] = _is_connected
-    loss_of: Callable[[str], Loss | None] = _is_not_lost
-    has_no_cluster_left: Callable[[ClusterRequirements], bool] = _has_only_the_hub
-    note_error: Callable[[str], None] = _ignore
-    provides_elsewhere: Callable[[Record, ClusterRequirements], bool] = _provides_nowhere_else
+    is_connecting: Callable[[str], bool]
+    loss_of: Callable[[str], Loss | None]
+    has_no_cluster_left: Callable[[ClusterRequirements], bool]
+    note_error: Callable[[str], None]
+    provides_elsewhere: Callable[[Record, ClusterRequirements], bool]
     """True if a cluster that may take a gang with these requirements provides its capacity on request."""
-    bind_within_of: Callable[[str], timedelta] = _by_default
+    bind_within_of: Callable[[str], timedelta]
     """The time in which the pods of a gang on trust must have nodes."""
-    note_pools_failed: Callable[[str, Collection[str]], Awaitable[None]] = _note_nothing
+    note_pools_failed: Callable[[str, Collection[str]], Awaitable[None]]
     """Notes that the nodes of these pools did not come in that time. Raises `StoreError`."""
-    note_pools_came: Callable[[str, Collection[str]], Awaitable[None]] = _note_nothing
+    note_pools_came: Callable[[str, Collection[str]], Awaitable[None]]
     """Notes that the nodes of these pools came. Raises `StoreError`."""
 
 

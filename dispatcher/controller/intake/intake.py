@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeGuard
 
@@ -67,12 +67,12 @@ class IntakeRules:
     servers add to pods with these RuntimeClasses, in the clusters and the namespace of the requirements.
     """
 
-    limits: Limits = field(default_factory=Limits)
-    authors: AuthorCheck | None = None
-    believes_stamps: bool = False
-    denied_namespaces: frozenset[str] = frozenset()
-    takes_secrets: bool = False
-    pod_defaults: Callable[[ClusterRequirements, frozenset[str]], Awaitable[ClusterDefaults]] | None = None
+    limits: Limits
+    authors: AuthorCheck | None
+    believes_stamps: bool
+    denied_namespaces: frozenset[str]
+    takes_secrets: bool
+    pod_defaults: Callable[[ClusterRequirements, frozenset[str]], Awaitable[ClusterDefaults]]
 
 
 class Intake:
@@ -93,10 +93,9 @@ class Intake:
         committer: Committer,
         on_taken_in: Callable[[Record], None],
         on_failed: Callable[[str], object],
-        is_complete: Callable[[], bool] = lambda: True,
-        rules: IntakeRules | None = None,
+        is_complete: Callable[[], bool],
+        rules: IntakeRules,
     ) -> None:
-        rules = rules or IntakeRules()
         self._informer = attempts.informer
         self._cache = cache
         self._committer = committer
@@ -459,8 +458,6 @@ class Intake:
         self, view: AppWrapperView, spec: AppWrapperSpec, requirements: ClusterRequirements
     ) -> ClusterDefaults:
         """The defaults that the API server of its cluster will add to the pods of an AppWrapper."""
-        if self._pod_defaults is None:
-            return ClusterDefaults()
         # Few templates name a RuntimeClass, and a search of all of them takes long.
         classes = runtime_classes(spec) if b"runtimeClassName" in view.spec else frozenset[str]()
         return await self._pod_defaults(requirements, classes)

@@ -11,14 +11,6 @@ from dispatcher.core.intake.queue_labels import queues_of
 from dispatcher.kube.appwrappers import AppWrapperView
 
 
-def _no_labels(_namespace: str) -> Mapping[str, str]:
-    return {}
-
-
-def _no_trees() -> tuple[str, ...]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class LabelResolver:
     """Resolves labels.
@@ -26,9 +18,9 @@ class LabelResolver:
     `labels_of` are the labels of a namespace, `trees` the names of MCAD's trees, `classes` the hub's priority classes.
     """
 
-    labels_of: Callable[[str], Mapping[str, str]] = _no_labels
-    trees: Callable[[], tuple[str, ...]] = _no_trees
-    classes: Callable[[], PriorityClasses] = PriorityClasses
+    labels_of: Callable[[str], Mapping[str, str]]
+    trees: Callable[[], tuple[str, ...]]
+    classes: Callable[[], PriorityClasses]
 
     def queues_of(self, view: AppWrapperView) -> tuple[str, ...]:
         """The names of the queues that an AppWrapper asks for now; they need not exist."""

@@ -4,48 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import dataclass, replace
 
 from dispatcher import log
 from dispatcher.api.approvals import granted_in
 from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.controller.intake.label_resolver import LabelResolver
-from dispatcher.core.intake.ceilings import NO_CEILING, Ceiling
+from dispatcher.core.intake.ceilings import Ceiling
 from dispatcher.core.intake.deferral import Deferred
 from dispatcher.core.kinds import server_fields
 from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.demand import Charge, charge_of
-from dispatcher.core.kinds.registry import BUILT_IN, Kinds
+from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.lifecycle import approvals
 from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.core.model.record import Pending
 from dispatcher.core.queues.forest import Forest
 from dispatcher.kube.appwrappers import AppWrapperView
 
-MOST_QUEUED: Final = 5000
-
 _log = log.get("limits")
-
-
-def _nothing(_namespace: str) -> int:
-    return 0
-
-
-def _no_ceiling(_namespace: str) -> Ceiling:
-    return NO_CEILING
-
-
-def _no_queues() -> Forest:
-    return _NO_QUEUES
-
-
-_NO_QUEUES: Final = Forest.of(())
-
-
-def _nobody(_uid: str) -> None:
-    return None
 
 
 class QueueBound:
@@ -55,12 +33,7 @@ class QueueBound:
     AppWrappers that a batch takes in count at once, until `settle` says that `count` includes them.
     """
 
-    def __init__(
-        self,
-        most: int = MOST_QUEUED,
-        count: Callable[[str], int] = _nothing,
-        on_deferred: Callable[[str], None] = _nobody,
-    ) -> None:
+    def __init__(self, most: int, count: Callable[[str], int], on_deferred: Callable[[str], None]) -> None:
         self.most = most
         self._count = count
         self._on_deferred = on_deferred
@@ -130,14 +103,14 @@ class QueueBound:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of all namespaces; by default there are no ceilings. `forest` returns the declared queues."""
+    """The limits of all namespaces; `forest` returns the declared queues."""
 
-    rule: Rule = Rule.LARGER
-    ceiling_of: Callable[[str], Ceiling] = _no_ceiling
-    bound: QueueBound = field(default_factory=QueueBound)
-    kinds: Kinds = BUILT_IN
-    labels: LabelResolver = field(default_factory=LabelResolver)
-    forest: Callable[[], Forest] = _no_queues
+    rule: Rule
+    ceiling_of: Callable[[str], Ceiling]
+    bound: QueueBound
+    kinds: Kinds
+    labels: LabelResolver
+    forest: Callable[[], Forest]
 
     def asked(self, view: AppWrapperView) -> MutableSpec | None:
         """The mutable spec that counts: the requested one, by its class and within the ceiling of the namespace."""

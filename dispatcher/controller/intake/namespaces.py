@@ -49,7 +49,7 @@ class Namespaces:
         client: ClusterClient,
         default: Ceiling,
         on_change: Callable[[str], None],
-        on_labels: Callable[[], None] = lambda: None,
+        on_labels: Callable[[], None],
     ) -> None:
         self._default = default
         self._on_change = on_change

@@ -43,14 +43,14 @@ class Acts:
         limits: Limits,
         pacing: Pacing,
         offer: Callable[[EventAbout], None],
-        members: Members | None = None,
+        members: Members,
     ) -> None:
         self._attempts = attempts
         self._informer = attempts.informer
         self._intake = intake
         self._creator = creator
         self._remover = Remover(attempts)
-        self._members = members or Members()
+        self._members = members
         self._remediator = Remediator(attempts, self._members.note_pools_failed)
         self._admitter = PodAdmitter(attempts, offer)
         self._deleter = PodDeleter(attempts, offer)

@@ -36,10 +36,6 @@ MOST_FAILURES: Final = 9
 _log = log.get("creation")
 
 
-def _keeps(_appwrapper: str, _attempt: int) -> bool:
-    return False
-
-
 class Creator:
     """Creates gangs. Each creation may be repeated: objects that exist with the attempt's marks are taken as created.
 
@@ -53,16 +49,16 @@ class Creator:
         attempts: Attempts,
         cache: Cache,
         failures_of: Callable[[str], int],
-        members: Members | None = None,
-        removes: Callable[[str, int], bool] = _keeps,
-        denied_namespaces: frozenset[str] = frozenset(),
+        members: Members,
+        removes: Callable[[str, int], bool],
+        denied_namespaces: frozenset[str],
         *,
-        gates_growth: bool = True,
+        gates_growth: bool,
     ) -> None:
         self._attempts = attempts
         self._cache = cache
         self._failures_of = failures_of
-        self._members = members or Members()
+        self._members = members
         self._removes = removes
         self._denied_namespaces = denied_namespaces
         self._gates_growth = gates_growth

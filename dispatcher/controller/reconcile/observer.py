@@ -20,10 +20,6 @@ from dispatcher.core.model.record import ACTIVE, Pending, Phase, Record
 from dispatcher.kube.appwrappers import AppWrapperView
 
 
-def _is_recovered(_uid: str) -> bool:
-    return False
-
-
 class Observer:
     """Reads the caches; only a lifecycle policy may have to be read from the database.
 
@@ -36,14 +32,14 @@ class Observer:
         cache: Cache,
         limits: Limits,
         pacing: Pacing,
-        members: Members | None = None,
-        is_in_doubt: Callable[[str], bool] = _is_recovered,
+        members: Members,
+        is_in_doubt: Callable[[str], bool],
     ) -> None:
         self._attempts = attempts
         self._informer = attempts.informer
         self._cache = cache
         self._limits = limits
-        self._members = members or Members()
+        self._members = members
         self._is_in_doubt = is_in_doubt
         self._pacing = pacing
 

@@ -40,10 +40,6 @@ def lane_of(uid: str, cache: Cache, informer: AppWrapperInformer) -> str:
     return f"{cluster}/large" if view is not None and view.excess else cluster
 
 
-def _has_none_unread(_uid: str) -> bool:
-    return False
-
-
 class Reconciler:
     """Takes keys (uids) from the work queue; each is handled in a task of its own, never two for one key.
 
@@ -57,7 +53,7 @@ class Reconciler:
         results: Results,
         status_writer: StatusWriter,
         queue: WorkQueue,
-        has_policy_unread: Callable[[str], bool] = _has_none_unread,
+        has_policy_unread: Callable[[str], bool],
     ) -> None:
         self._observer = observer
         self._acts = acts

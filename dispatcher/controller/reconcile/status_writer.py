@@ -71,17 +71,17 @@ class StatusWriter:
         clusters: Mapping[str, Cluster],
         queue: WorkQueue,
         monotonic: Callable[[], float],
-        bound: QueueBound | None = None,
-        outlook_of: Callable[[str], Outlook | None] = lambda _uid: None,
-        beyond_quota_of: Callable[[str], str | None] = lambda _uid: None,
-        names_approvals: Callable[[tuple[str, ...]], bool] = lambda _leaves: False,
+        bound: QueueBound,
+        outlook_of: Callable[[str], Outlook | None],
+        beyond_quota_of: Callable[[str], str | None],
+        names_approvals: Callable[[tuple[str, ...]], bool],
     ) -> None:
         self._informer = informer
         self._cache = cache
         self._clusters = clusters
         self._queue = queue
         self._monotonic = monotonic
-        self._bound = QueueBound() if bound is None else bound
+        self._bound = bound
         self._outlook_of = outlook_of
         self._beyond_quota_of = beyond_quota_of
         self._names_approvals = names_approvals

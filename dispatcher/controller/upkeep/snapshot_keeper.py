@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from dispatcher import errors, log
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import Slices
-from dispatcher.controller.upkeep.cluster_facts import NO_SURVEYS, Clusters, ClusterState, facts_of, states_of
+from dispatcher.controller.upkeep.cluster_facts import Clusters, ClusterState, facts_of, states_of
 from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 from dispatcher.store import snapshot_document
@@ -34,7 +34,7 @@ class SnapshotKeeper:
         rules: Callable[[], SchedulingRules],
         now: Callable[[], datetime],
         period: timedelta,
-        surveys: Callable[[], Mapping[str, DefaultsSurvey]] = lambda: NO_SURVEYS,
+        surveys: Callable[[], Mapping[str, DefaultsSurvey]],
     ) -> None:
         self._cache = cache
         self._clusters = clusters

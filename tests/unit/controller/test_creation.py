@@ -14,7 +14,6 @@ from aiohttp import web
 from dispatcher import errors
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.names import FINALIZER
-from dispatcher.controller.intake.attempts import Members
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.reconcile.creation import LONGEST_IN_THE_WAY, MOST_FAILURES, Creator
 from dispatcher.core.kinds.manifest import Anchor, anchor_name, build
@@ -27,7 +26,7 @@ from dispatcher.core.scheduling.cluster_filters import has_no_cluster_left
 from tests.builders import make_appwrapper, make_metadata, make_owner, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, client_of, hang_up, refusal, text
 from tests.unit.controller.wire import APPWRAPPERS, JOBS, MISSING, job, made, secret
-from tests.unit.controller.world import SERVES, World
+from tests.unit.controller.world import SERVES, World, members_without_any
 
 Json = dict[str, Any]
 
@@ -96,9 +95,10 @@ class East:
             world.attempts,
             world.cache,
             world.queue.failures,
-            Members(note_error=self.errors_noted.append, has_no_cluster_left=self._has_no_cluster_left),
+            members_without_any(self._has_no_cluster_left, self.errors_noted.append),
             lambda appwrapper, attempt: (appwrapper, attempt) in self.over,
             denied_namespaces,
+            gates_growth=True,
         )
         await world.results.apply(UID, await creator.create(record), record)
         return world.record(UID)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from dispatcher.api.appwrapper import WrappedObject, parse_spec
-from dispatcher.controller.intake.limits import Limits
 from dispatcher.controller.intake.specs import Specs
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.kinds.completion import CompletionRule
@@ -22,6 +21,7 @@ from dispatcher.kube.client import ClusterClient
 from tests.builders import make_appwrapper, make_metadata, make_owner, make_record, make_template
 from tests.fakes import FakeApiServer, answer
 from tests.unit.controller.store import FakeStore
+from tests.unit.controller.world import World
 
 Json = dict[str, Any]
 
@@ -45,9 +45,9 @@ TRAINING: Json = {
 }
 
 
-def test_gang_is_charged_for_its_templates() -> None:
+async def test_gang_is_charged_for_its_templates(world: World) -> None:
     spec = parse_spec({"resources": {"GenericItems": [{"generictemplate": TRAINING}]}}, namespace="default")
-    assert Limits(kinds=DECLARED).charge(spec).gang.demand == Resources({"cpu": 3000})
+    assert replace(world.limits, kinds=DECLARED).charge(spec).gang.demand == Resources({"cpu": 3000})
 
 
 async def test_gang_waits_for_its_pods_and_its_end() -> None:

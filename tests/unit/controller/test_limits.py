@@ -93,7 +93,7 @@ async def test_one_that_comes_while_others_wait_outside_does_not_pass_them(world
 
 async def test_one_that_cannot_be_taken_in_yet_keeps_its_turn(world: World) -> None:
     queued = 1
-    bound = QueueBound(1, lambda _namespace: queued)
+    bound = QueueBound(1, lambda _namespace: queued, lambda _uid: None)
     first, second, third = (world.show(numbered(number)) for number in (1, 2, 3))
     assert not any(map(bound.admits, (first, second)))
     queued = 0

@@ -61,7 +61,7 @@ async def test_ceilings_follow_the_annotations(server: FakeApiServer, client: Cl
     told: list[tuple[str, Ceiling]] = []
     with capture_logs() as logs:
         namespaces = Namespaces(
-            client, DEFAULT, lambda name: told.append((name, namespaces.ceiling_of(name)))
+            client, DEFAULT, lambda name: told.append((name, namespaces.ceiling_of(name))), lambda: None
         )
         async with running(namespaces):
             assert namespaces.ceiling_of("plain") == namespaces.ceiling_of("unheard-of") == DEFAULT
@@ -82,7 +82,7 @@ async def test_nobody_waits_for_what_may_not_be_listed(
     server: FakeApiServer, client: ClusterClient, status: int
 ) -> None:
     server.on("GET", PATH, refusal(status, "Forbidden" if status == 403 else "NotFound"))
-    namespaces = Namespaces(client, DEFAULT, lambda _name: None)
+    namespaces = Namespaces(client, DEFAULT, lambda _name: None, lambda: None)
     with capture_logs() as logs:
         async with running(namespaces):
             assert namespaces.ceiling_of("low") == DEFAULT

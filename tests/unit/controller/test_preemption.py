@@ -25,7 +25,7 @@ async def running(world: World) -> Record:
 
 
 def observer_of(world: World) -> Observer:
-    return Observer(world.attempts, world.cache, world.limits, world.pacing)
+    return world.make_observer()
 
 
 async def preempted(world: World) -> Record:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from dispatcher.api.potential import BIND_WITHIN
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
-from dispatcher.controller.intake.attempts import Attempts
+from dispatcher.controller.intake.attempts import Attempts, Members
 from dispatcher.controller.intake.author_check import AuthorCheck
 from dispatcher.controller.intake.intake import Intake, IntakeRules
 from dispatcher.controller.intake.label_resolver import LabelResolver
-from dispatcher.controller.intake.limits import MOST_QUEUED, Limits, QueueBound
+from dispatcher.controller.intake.limits import Limits, QueueBound
 from dispatcher.controller.intake.specs import Specs
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.reconcile.acts import Acts
@@ -29,7 +30,9 @@ from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.ceilings import NO_CEILING, Ceiling
 from dispatcher.core.intake.priority_classes import PriorityClasses
+from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.cluster_defaults import ClusterDefaults
+from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
@@ -60,6 +63,31 @@ SERVES = {
 }
 
 
+def members_without_any(
+    has_no_cluster_left: Callable[[ClusterRequirements], bool] = lambda _requirements: True,
+    note_error: Callable[[str], None] = lambda _cluster: None,
+) -> Members:
+    """The answers about the fleet of a hub without members."""
+    return Members(
+        is_connecting=lambda _cluster: False,
+        loss_of=lambda _cluster: None,
+        has_no_cluster_left=has_no_cluster_left,
+        note_error=note_error,
+        provides_elsewhere=lambda _record, _requirements: False,
+        bind_within_of=lambda _cluster: BIND_WITHIN,
+        note_pools_failed=_note_nothing,
+        note_pools_came=_note_nothing,
+    )
+
+
+async def _note_nothing(_cluster: str, _pools: Collection[str]) -> None:
+    """Does nothing."""
+
+
+async def _adds_nothing(_requirements: ClusterRequirements, _classes: frozenset[str]) -> ClusterDefaults:
+    return ClusterDefaults()
+
+
 @dataclass
 class World:
     """One hub cluster; its API server serves pods and AppWrappers and is scripted by the test."""
@@ -75,14 +103,16 @@ class World:
         self.queue = WorkQueue(monotonic, lambda uid: lane_of(uid, self.cache, self.hub), AT_ONCE)
         self.cache = Cache({"hub": self.ledger}, lambda namespace: self.intake.recall(namespace))
         self.ceilings: dict[str, Ceiling] = {}
-        self.bound = QueueBound(MOST_QUEUED, self.cache.count_undispatched, self.queue.add)
+        self.bound = QueueBound(5000, self.cache.count_undispatched, self.queue.add)
         self.namespace_labels: dict[str, dict[str, str]] = {}
         self.trees: tuple[str, ...] = ()
         self.classes = PriorityClasses()
         self.forest = Forest.of(())
         self.limits = Limits(
+            rule=Rule.LARGER,
             ceiling_of=lambda name: self.ceilings.get(name, NO_CEILING),
             bound=self.bound,
+            kinds=BUILT_IN,
             labels=LabelResolver(
                 lambda name: self.namespace_labels.get(name, {}), lambda: self.trees, lambda: self.classes
             ),
@@ -92,10 +122,11 @@ class World:
             "hub", self.client, self.ledger, self.wake_dispatch, self.wake, self.namespace_of
         )
         self.clusters = {"hub": self.cluster}
-        self.hub = AppWrapperInformer(self.client, self.cluster.discovery, self.queue.add)
+        self.hub = AppWrapperInformer(self.client, self.cluster.discovery, self.queue.add, lambda _uid: False)
         self.committer = Committer(self.store, self.cache, lambda _change, _record: None)
         self.specs = Specs(self.store)
         self.attempts = Attempts(self.hub, self.clusters, self.specs, "the-hub", self.now)
+        self.members = members_without_any()
         self.jobs = Watched(self.server, "/apis/batch/v1", "jobs")
         self.secrets = Watched(self.server, "/api/v1", "secrets")
         self.config_maps = Watched(self.server, "/api/v1", "configmaps")
@@ -136,8 +167,9 @@ class World:
         authors: AuthorCheck | None = None,
         takes_secrets: bool = False,
         is_complete: Callable[[], bool] = lambda: True,
-        pod_defaults: Callable[[ClusterRequirements, frozenset[str]], Awaitable[ClusterDefaults]]
-        | None = None,
+        pod_defaults: Callable[
+            [ClusterRequirements, frozenset[str]], Awaitable[ClusterDefaults]
+        ] = _adds_nothing,
     ) -> Intake:
         """Who takes new AppWrappers in."""
         rules = IntakeRules(
@@ -161,9 +193,19 @@ class World:
     ) -> Reconciler:
         """The reconciler of this leader, or with other `specs` that of one after it."""
         attempts = replace(self.attempts, specs=specs or self.specs)
-        creator = Creator(attempts, self.cache, self.queue.failures)
+        creator = Creator(
+            attempts,
+            self.cache,
+            self.queue.failures,
+            self.members,
+            lambda _appwrapper, _attempt: False,
+            frozenset(),
+            gates_growth=True,
+        )
         observer = self.make_observer(attempts, is_in_doubt)
-        acts = Acts(attempts, self.intake, creator, self.limits, self.pacing, self.offered.append)
+        acts = Acts(
+            attempts, self.intake, creator, self.limits, self.pacing, self.offered.append, self.members
+        )
         return Reconciler(observer, acts, self.results, self.status_writer, self.queue, has_policy_unread)
 
     def make_observer(
@@ -171,7 +213,7 @@ class World:
     ) -> Observer:
         """What observes AppWrappers, for the reconciler and for a cycle."""
         return Observer(
-            attempts or self.attempts, self.cache, self.limits, self.pacing, is_in_doubt=is_in_doubt
+            attempts or self.attempts, self.cache, self.limits, self.pacing, self.members, is_in_doubt
         )
 
     def now(self) -> datetime:

@@ -32,7 +32,7 @@ MADE = datetime(2026, 11, 20, 8, 58, 6, tzinfo=UTC)
 
 @pytest.fixture
 def anchors(client: ClusterClient) -> Anchors:
-    return Anchors(client)
+    return Anchors(client, lambda _uid, _appwrapper: None)
 
 
 def there(name: str = NAME, **metadata: object) -> Json:
