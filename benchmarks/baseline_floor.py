@@ -23,7 +23,7 @@ from benchmarks.failure import BenchmarkFailed
 from benchmarks.processor import Usage, Used
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.names import APPWRAPPER_VERSION, WORKLOAD_GROUP
-from dispatcher.core.kinds.demand import gang_of
+from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.kinds.manifest import Owner, build
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, run_steps
 from dispatcher.core.lifecycle.first_steps import Submission
@@ -91,7 +91,7 @@ class _Writer:
 def statuses(arrival: Arrival, uid: str) -> tuple[Json, ...]:
     """The statuses of a gang that waits, is dispatched, is completed, as the dispatcher's core projects them."""
     now = datetime.now(UTC)
-    gang = gang_of(parse_spec(arrival.appwrapper()["spec"], namespace=arrival.queue))
+    gang = charge_of(parse_spec(arrival.appwrapper()["spec"], namespace=arrival.queue)).gang
     submission = Submission(
         uid, WORKLOAD_GROUP, arrival.queue, arrival.name, now, b"{}", "", priority=arrival.size.priority
     )

@@ -18,7 +18,7 @@ import yaml
 from dispatcher.api.annotations import ADMISSION_GRACE
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.names import APPWRAPPER_VERSION, WORKLOAD_GROUP
-from dispatcher.core.kinds.demand import gang_of
+from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.kinds.manifest import Owner, build
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps
 from dispatcher.core.lifecycle.first_steps import Submission
@@ -85,7 +85,7 @@ def statuses() -> tuple[Json, Json]:
     now = datetime.now(UTC)
     spec = yaml.safe_load(EXAMPLE.read_text())["spec"]
     submitted = first_steps.submit(
-        _submission(now), gang_of(parse_spec(spec, namespace=NAMESPACE)), now
+        _submission(now), charge_of(parse_spec(spec, namespace=NAMESPACE)).gang, now
     ).after
     decided = queue_steps.dispatch(submitted, "hub", now).after
     return project(decided), project(creation_steps.created(decided, (), now).after)

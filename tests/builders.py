@@ -9,13 +9,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from dispatcher.api import conditions as words
-from dispatcher.api.appwrapper import WrappedObject
+from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.names import UID_LABEL, WORKLOAD_GROUP
 from dispatcher.api.provisioning import ProvisioningClass
+from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.completion import CompletionRule
+from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.kinds.manifest import Owner
 from dispatcher.core.kinds.object_status import ObjectState
+from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.lifecycle import (
     creation_steps,
     first_steps,
@@ -51,6 +54,11 @@ WAITS: Final = Pending("InsufficientResources", "cluster hub: cpu: needs 1, 0 fr
 def at(seconds: float) -> datetime:
     """So many seconds after `NOW`."""
     return NOW + timedelta(seconds=seconds)
+
+
+def gang_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER, kinds: Kinds = BUILT_IN) -> Gang:
+    """The gang of an AppWrapper, as it is charged; raises `DemandError` if its demand cannot be derived."""
+    return charge_of(spec, rule, kinds).gang
 
 
 def make_gang(pods: int = 1, *tolerations: Toleration, **requests: int) -> Gang:

@@ -53,9 +53,9 @@ def plain(heading: str, name: str, rank: int = 0) -> Column:
     return Column(Heading(heading, rank), lambda row: row[name])
 
 
-def prose(heading: str, name: str, rank: int = 0) -> Column:
+def prose(heading: str, name: str) -> Column:
     """A column of text, which wraps."""
-    return Column(Heading(heading, rank, wraps=True), lambda row: row[name])
+    return Column(Heading(heading, wraps=True), lambda row: row[name])
 
 
 def how_long(heading: str, name: str, rank: int = 0) -> Column:

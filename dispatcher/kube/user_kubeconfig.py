@@ -12,7 +12,7 @@ import os
 import ssl
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -267,9 +267,7 @@ def _pem(user: Json, key: str) -> str:
     return Path(file).read_text() if file else ""
 
 
-def _of_plugin(
-    plugin: Json, where: str, run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run
-) -> Json:
+def _of_plugin(plugin: Json, where: str) -> Json:
     """The credentials that an exec plugin prints, under the names of a kubeconfig.
 
     Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
@@ -280,7 +278,7 @@ def _of_plugin(
     given = {str(each.get("name")): str(each.get("value")) for each in plugin.get("env") or ()}
     environment = {**os.environ, **given, "KUBERNETES_EXEC_INFO": json.dumps(asked)}
     try:
-        ran = run(
+        ran = subprocess.run(  # noqa: S603  # the command that the kubeconfig names
             command, stdout=subprocess.PIPE, text=True, env=environment, timeout=PLUGIN_SECONDS, check=False
         )
     except FileNotFoundError as error:

@@ -60,14 +60,13 @@ class Database:
         *,
         pool_size: int = 8,
         statement_timeout: timedelta = STATEMENT_TIMEOUT,
-        lock_timeout: timedelta = LOCK_TIMEOUT,
         idle_timeout: timedelta = IDLE_TIMEOUT,
         deadline: timedelta = TRANSACTION_DEADLINE,
     ) -> None:
         parameters = connection_parameters(
             url,
             statement_timeout=milliseconds(statement_timeout),
-            lock_timeout=milliseconds(lock_timeout),
+            lock_timeout=milliseconds(LOCK_TIMEOUT),
             idle_in_transaction_session_timeout=milliseconds(idle_timeout),
         )
 

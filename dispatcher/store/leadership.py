@@ -26,6 +26,7 @@ from dispatcher.store.database import Database
 LEASE: Final = timedelta(seconds=15)
 TAKEOVER_TIMEOUT: Final = timedelta(seconds=5)
 """Longest wait for the old leader's open transactions; after it the takeover is given up and tried again."""
+LEASE_NAME: Final = "dispatcher"
 RENEWAL_TIMEOUT: Final = timedelta(seconds=3)
 LONGEST_LEASE: Final = timedelta(seconds=300)
 """Upper bound of the setting `lease_seconds`."""
@@ -87,13 +88,12 @@ class Leadership:
         self,
         database: Database,
         holder: str,
-        name: str = "dispatcher",
         lease: timedelta = LEASE,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
         self._lease: Lease | None = None
-        self._values = {"name": name, "holder": holder, "lease": lease}
+        self._values = {"name": LEASE_NAME, "holder": holder, "lease": lease}
         self._holder = holder
         self._duration = lease
         self._monotonic = monotonic

@@ -25,8 +25,8 @@ from benchmarks.processor import Used
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.names import QUEUE_LABEL
 from dispatcher.core.kinds.completion import completion_rule
-from dispatcher.core.kinds.demand import gang_of
 from dispatcher.core.model.resources import Resources
+from tests.builders import gang_of
 
 ROOTS = {"a": "org", "b": "org", "c": "other"}
 

@@ -25,9 +25,9 @@ from benchmarks.binding_trial import Outcome, Setting
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.names import ATTEMPT_LABEL, ITEM_LABEL, NAME_LABEL
 from dispatcher.core.kinds import manifest
-from dispatcher.core.kinds.demand import gang_of
 from testbed.rayclusters import make_pod as make_ray_pod
 from testbed.rayclusters import plan_pods, problem_with
+from tests.builders import gang_of
 
 Json = dict[str, Any]
 Event = tuple[float, str, Json]

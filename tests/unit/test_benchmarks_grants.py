@@ -10,7 +10,7 @@ from benchmarks.failure import BenchmarkFailed
 from benchmarks.grants import GateBook, Latency, Result, as_table, elastic_gang, mean_of_metric
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.names import GROWTH_GATE
-from dispatcher.core.kinds.demand import gang_of
+from tests.builders import gang_of
 
 METRICS = "dispatcher_growth_grant_seconds_count 4.0\ndispatcher_growth_grant_seconds_sum 2.0\n"
 

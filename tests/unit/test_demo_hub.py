@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from dispatcher.api.appwrapper import parse_spec
-from dispatcher.core.kinds.demand import gang_of
 from testbed import gangs
 from testbed.demo_hub import EAST, GPUS, WEST, has_moved_on
 from testbed.gangs import DONE, GANGS, LARGE, MOVED, PINNED, STAYING, Gang
@@ -24,6 +23,7 @@ from testbed.hub_ending import (
 )
 from testbed.hub_scene import HubScene, Member, Refusal, Row, news_of, table_of
 from testbed.screen import Screen
+from tests.builders import gang_of
 from tests.unit.test_demo import printed
 
 Json = dict[str, Any]

@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 from dispatcher.api.appwrapper import parse_spec
-from dispatcher.core.kinds.demand import gang_of
 from testbed.demo import Event
 from testbed.demo_provisioning import QUEUE, TRAIN_FILE, check, tune_file
 from testbed.provisioning_scene import ProvisioningScene, Row, news_of, row_of, table_of
 from testbed.story import StoryFailed
+from tests.builders import gang_of
 from tests.unit.test_demo import printed
 
 Json = dict[str, Any]

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from dispatcher.api.appwrapper import parse_spec
-from dispatcher.core.kinds.demand import gang_of
 from testbed.demo_queues import (
     ASSISTANT,
     DEADLINE,
@@ -23,6 +22,7 @@ from testbed.demo_queues import (
 )
 from testbed.queue_scene import QueueScene, Row, TeamGang, news_of, row_of, table_of
 from testbed.story import StoryFailed
+from tests.builders import gang_of
 from tests.unit.test_demo import printed
 
 Json = dict[str, Any]

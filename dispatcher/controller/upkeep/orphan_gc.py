@@ -37,7 +37,6 @@ class OrphanCollector:
         attempts: Attempts,
         cache: Cache,
         deleted_among: Callable[[Collection[str]], Awaitable[set[str]]],
-        pause: Callable[[], float] = lambda: PERIOD_SECONDS,
         restored_at: datetime | None = None,
     ) -> None:
         self._clusters = attempts.clusters
@@ -45,7 +44,6 @@ class OrphanCollector:
         self._informer = attempts.informer
         self._hub_id = attempts.hub_id
         self._deleted_among = deleted_among
-        self._pause = pause
         self._restored_at = restored_at
         self._missed: dict[str, frozenset[str]] = {}
         self._wake = asyncio.Event()
@@ -74,7 +72,7 @@ class OrphanCollector:
             await asyncio.gather(*map(self._collect_safely, members))
             await asyncio.sleep(LEAST_SECONDS)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, self._pause() - LEAST_SECONDS)):
+                async with asyncio.timeout(PERIOD_SECONDS - LEAST_SECONDS):
                     await self._wake.wait()
             self._wake.clear()
 

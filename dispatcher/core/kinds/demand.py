@@ -72,11 +72,6 @@ class Charge:
         return tuple(part.warning for part in self.parts if part.warning)
 
 
-def gang_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER, kinds: Kinds = BUILT_IN) -> Gang:
-    """The gang of an AppWrapper; raises `DemandError`, and nothing else, if its demand cannot be derived."""
-    return charge_of(spec, rule, kinds).gang
-
-
 def charge_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER, kinds: Kinds = BUILT_IN) -> Charge:
     """The charge of a gang by `rule`, with a warning for each difference; raises `DemandError` if underivable."""
     items = _items(spec, kinds)

@@ -40,12 +40,6 @@ def starved(records: Iterable[Record], now: datetime, bound: timedelta) -> froze
     )
 
 
-def next_eligible(records: Iterable[Record], now: datetime) -> datetime | None:
-    """When the next postponed record becomes eligible; None if there is none."""
-    later = (record.eligible_at for record in records if record.eligible_at and record.eligible_at > now)
-    return min(later, default=None)
-
-
 def is_eligible(record: Record, now: datetime) -> bool:
     """True if the record is queued, has all approvals, and is not postponed beyond `now`."""
     if record.phase is not Phase.QUEUED or record.awaits_approval:

@@ -10,11 +10,10 @@ from hypothesis import given, settings
 
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.spec_errors import LONGEST_MESSAGE, SpecError, one_line
-from dispatcher.core.kinds.demand import gang_of
 from dispatcher.core.kinds.manifest import build
 from dispatcher.core.lifecycle import first_steps
 from dispatcher.store import mapping
-from tests.builders import at, make_owner, make_submission, make_template, make_wrapped
+from tests.builders import at, gang_of, make_owner, make_submission, make_template, make_wrapped
 from tests.mutations import mutants, mutated
 
 Json = dict[str, Any]

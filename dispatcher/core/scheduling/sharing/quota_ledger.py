@@ -101,11 +101,9 @@ class QuotaLedger:
         with self._holding(account, leaf, self.holds(place.root)):
             return _missing(account, place, demand)
 
-    def has_quota(
-        self, leaves: Iterable[str], demand: Resources, priority: int, *, but_for_holds: bool = False
-    ) -> bool:
+    def has_quota(self, leaves: Iterable[str], demand: Resources, priority: int) -> bool:
         """True if a gang has quota in all of its leaves."""
-        return not any(self.lacking(leaf, demand, priority, but_for_holds=but_for_holds) for leaf in leaves)
+        return not any(self.lacking(leaf, demand, priority) for leaf in leaves)
 
     @contextmanager
     def _holding(self, account: Account, leaf: str, holds: Iterable[Hold]) -> Iterator[None]:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
-from dispatcher.core.kinds.demand import gang_of
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.nodes import LabelOperator, LabelRequirement
 from dispatcher.core.model.pod_terms import PodSort, PodTerm
+from tests.builders import gang_of
 from tests.cluster.manifests import appwrapper, item, job
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

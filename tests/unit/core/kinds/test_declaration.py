@@ -19,7 +19,7 @@ from dispatcher.core.kinds.declaration import (
     PodSetDeclaration,
     read_declarations,
 )
-from dispatcher.core.kinds.demand import DemandError, charge_of, gang_of
+from dispatcher.core.kinds.demand import DemandError, charge_of
 from dispatcher.core.kinds.fields import TemplateError
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.kinds.podsets import Pods, pods_of
@@ -29,7 +29,7 @@ from dispatcher.core.lifecycle.removal import takes_capacity
 from dispatcher.core.model.document import DocumentError, Entry
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.resources import Resources
-from tests.builders import make_ref
+from tests.builders import gang_of, make_ref
 
 Json = dict[str, Any]
 

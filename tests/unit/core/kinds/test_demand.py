@@ -7,11 +7,12 @@ import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, WrappedObject, parse_spec
 from dispatcher.core.kinds.charge_rule import Rule
-from dispatcher.core.kinds.demand import Charge, DemandError, charge_of, gang_of
+from dispatcher.core.kinds.demand import Charge, DemandError, charge_of
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Toleration
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources
+from tests.builders import gang_of
 
 CPU = Resources({"cpu": 1000})
 

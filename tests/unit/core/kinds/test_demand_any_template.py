@@ -16,11 +16,12 @@ from dispatcher.api.appwrapper import (
     TemplatePodSet,
     WrappedObject,
 )
-from dispatcher.core.kinds.demand import DemandError, charge_of, gang_of
+from dispatcher.core.kinds.demand import DemandError, charge_of
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.resources import LARGEST_AMOUNT
 from dispatcher.core.scheduling.explain import uncounted_claims
+from tests.builders import gang_of
 
 CONTAINER = {
     "name": "c",

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, WrappedObject, parse_spec
-from dispatcher.core.kinds.demand import DemandError, gang_of
+from dispatcher.core.kinds.demand import DemandError
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.resources import Resources
+from tests.builders import gang_of
 from tests.unit.core.kinds.ray import HEAD, WORKER, group, ray_cluster, template
 
 GIB = 2**30

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, WrappedObject
-from dispatcher.core.kinds.demand import DemandError, gang_of
+from dispatcher.core.kinds.demand import DemandError
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.resources import Resources
+from tests.builders import gang_of
 from tests.unit.core.kinds.ray import HEAD, WORKER, cluster, group, ray_job, ray_service, template
 
 GIB, MIB = 2**30, 2**20

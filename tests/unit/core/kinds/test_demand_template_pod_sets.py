@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from dispatcher.api.appwrapper import parse_spec
-from dispatcher.core.kinds.demand import DemandError, gang_of
+from dispatcher.core.kinds.demand import DemandError
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import NodeRequirements, Toleration
 from dispatcher.core.model.resources import Resources
+from tests.builders import gang_of
 
 CPU = Resources({"cpu": 1000})
 

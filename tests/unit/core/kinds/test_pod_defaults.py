@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject
-from dispatcher.core.kinds.demand import DemandError, gang_of
+from dispatcher.core.kinds.demand import DemandError
 from dispatcher.core.kinds.pod_defaults import (
     MOST_RESOURCES,
     NO_DEFAULTS,
@@ -19,6 +19,7 @@ from dispatcher.core.kinds.pod_defaults import (
     with_defaults,
 )
 from dispatcher.core.model.resources import Resources
+from tests.builders import gang_of
 
 Json = dict[str, Any]
 DEFAULTS = PodDefaults({"cpu": "500m", "memory": "1Gi"}, {"kata": {"cpu": "250m", "memory": "128Mi"}})

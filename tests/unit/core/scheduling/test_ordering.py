@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dispatcher.core.model.record import Phase, Record
-from dispatcher.core.scheduling.ordering import effective_priority, in_order, next_eligible
+from dispatcher.core.scheduling.ordering import effective_priority, in_order
 from tests.builders import CREATED, NOW, at, make_record
 
 
@@ -108,9 +108,3 @@ def test_postponed_appwrapper_is_left_out_until_it_may_be_tried_again() -> None:
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.QUEUED])
 def test_only_what_is_queued_is_in_the_queue(phase: Phase) -> None:
     assert in_order([make_record(phase)], at(100)) == []
-
-
-def test_next_to_become_eligible_is_the_earliest_of_those_that_are_not() -> None:
-    records = [make_record(eligible_at=when) for when in (None, at(1), at(9), at(5))]
-    assert next_eligible(records, at(2)) == at(5)
-    assert next_eligible(records, at(9)) is None
