@@ -20,11 +20,11 @@ from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.queues.forest import Forest
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, is_unreachable
 from dispatcher.core.scheduling.cycle import Outcome, Preempting
 from dispatcher.core.scheduling.pending_queue import Changes
 from dispatcher.core.scheduling.sharing.cycle import Drained
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang, is_unreachable
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.sharing.surplus import Surplus, awaited_growth, given_up, in_parts
 

@@ -44,9 +44,8 @@ from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import ACTIVE, RESERVATION, Pending, Phase, Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, effective, rejection
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, effective, may_open_soon, rejection
 from dispatcher.core.scheduling.fit import Fit, Shortfall, assignment_in_empty, fit, fits, fits_in_empty
 
 MOST_DOUBLINGS: Final = 4
@@ -56,11 +55,6 @@ LAST_RESORT: Final = datetime.max.replace(tzinfo=UTC)
 """The estimate for a cluster where the gang fits only after pods without a known end have ended."""
 
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
-
-_TRANSIENT: Final = frozenset(
-    {cluster_filters.NOT_REPORTED, cluster_filters.UNREACHABLE, cluster_filters.MEMBERS_UNKNOWN}
-)
-"""Reasons for a closed cluster that may soon be open again; meanwhile no gang takes the reserved capacity."""
 
 
 class End(NamedTuple):
@@ -540,8 +534,8 @@ def _stands(
 
 def _is_only_unreachable(record: Record, snapshot: ClusterSnapshot, clusters: Collection[str]) -> bool:
     """True if the gang selects the cluster, one of `clusters`, and the cluster is closed for a transient reason."""
-    is_transient = snapshot.closed is not None and snapshot.closed.reason in _TRANSIENT
-    return is_transient and effective(record.requirements, clusters).selector.matches(snapshot.labels)
+    may_open = may_open_soon(snapshot.closed)
+    return may_open and effective(record.requirements, clusters).selector.matches(snapshot.labels)
 
 
 @dataclass(slots=True)

@@ -68,6 +68,25 @@ class Closed:
     message: str
 
 
+_UNREACHABLE: Final = frozenset(
+    {NOT_CONNECTED, NOT_REPORTED, UNREACHABLE, CREDENTIALS_REFUSED, ANSWERS_TOO_LARGE, ANOTHER_CLUSTER}
+)
+_TRANSIENT: Final = frozenset({NOT_REPORTED, UNREACHABLE, MEMBERS_UNKNOWN})
+
+
+def is_unreachable(closed: Closed | None) -> bool:
+    """True if a cluster is closed because it does not answer.
+
+    Its gangs cannot be removed now: no gang preempts them or waits for them to end.
+    """
+    return closed is not None and closed.reason in _UNREACHABLE
+
+
+def may_open_soon(closed: Closed | None) -> bool:
+    """True if a cluster is closed for a transient reason; meanwhile no gang takes the capacity reserved there."""
+    return closed is not None and closed.reason in _TRANSIENT
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
     """One cluster in one cycle, which takes the demand of placed gangs from `capacity`.

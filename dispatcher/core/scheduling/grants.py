@@ -32,7 +32,13 @@ from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Elastic, Reclaim, StopPolicy
 from dispatcher.core.scheduling.backfill import Reservation
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, has_members, rejection, required
+from dispatcher.core.scheduling.cluster_filters import (
+    ClusterSnapshot,
+    has_members,
+    is_unreachable,
+    rejection,
+    required,
+)
 from dispatcher.core.scheduling.cluster_room import ClusterRoom
 from dispatcher.core.scheduling.explain import (
     INSUFFICIENT,
@@ -47,7 +53,6 @@ from dispatcher.core.scheduling.sharing.gangs import (
     ActiveGang,
     count_preemptions,
     count_taken,
-    is_unreachable,
     leaving_by_cluster,
 )
 from dispatcher.core.scheduling.sharing.quota_ledger import Hold, now_and_later

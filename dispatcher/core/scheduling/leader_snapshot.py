@@ -25,8 +25,9 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import Queue, QueueingStrategy
 from dispatcher.core.scheduling.backfill import Bounds, Reservation
 from dispatcher.core.scheduling.capacity_ledger import FitMode
+from dispatcher.core.scheduling.cluster_filters import is_unreachable
 from dispatcher.core.scheduling.node_snapshot import Place
-from dispatcher.core.scheduling.sharing.gangs import RecentUse, active_gang, is_unreachable
+from dispatcher.core.scheduling.sharing.gangs import RecentUse, active_gang
 from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus
 from dispatcher.core.scheduling.world import Cluster, RunningGang, RunningPods, World
 

@@ -31,8 +31,8 @@ from dispatcher.core.model.resources import PODS, Resources, sum_of
 from dispatcher.core.queues.declaration import FIELDS, read_approvals, read_queue
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue
-from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang, is_unreachable
+from dispatcher.core.scheduling.cluster_filters import Closed, is_unreachable
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus
 from dispatcher.core.scheduling.world import (
     SOME_TIME,

@@ -15,8 +15,7 @@ from dispatcher.core.model.record import ACTIVE, HOLDING, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.forest import Place
 from dispatcher.core.queues.queue import Order
-from dispatcher.core.scheduling import cluster_filters, ordering
-from dispatcher.core.scheduling.cluster_filters import Closed
+from dispatcher.core.scheduling import ordering
 
 RecentUse = Mapping[tuple[str, str], Fraction]
 """The recent use of each namespace in each leaf, by leaf and namespace."""
@@ -153,23 +152,6 @@ def rank_in_queue(gang: PendingGang, now: datetime, place: Place | None, usage: 
 
 
 # --- from records --------------------------------------------------------------------------------------------
-
-_UNREACHABLE: Final = frozenset(
-    {
-        cluster_filters.NOT_CONNECTED,
-        cluster_filters.NOT_REPORTED,
-        cluster_filters.UNREACHABLE,
-        cluster_filters.CREDENTIALS_REFUSED,
-        cluster_filters.ANSWERS_TOO_LARGE,
-        cluster_filters.ANOTHER_CLUSTER,
-    }
-)
-"""Reasons for a closed cluster whose gangs cannot be removed now: no gang preempts them or waits for them to end."""
-
-
-def is_unreachable(closed: Closed | None) -> bool:
-    """True if a cluster is closed because it does not answer."""
-    return closed is not None and closed.reason in _UNREACHABLE
 
 
 def count_preemptions(record: Record, now: datetime) -> int:

@@ -15,6 +15,8 @@ from dispatcher.core.scheduling.cluster_filters import (
     ClusterSnapshot,
     Score,
     has_no_cluster_left,
+    is_unreachable,
+    may_open_soon,
     rejection,
     score,
 )
@@ -275,3 +277,29 @@ def test_who_is_ruled_out_or_excluded_everywhere_gets_nowhere(
 
 def test_reason_of_a_cluster_that_is_ruled_out_again_is_the_last() -> None:
     assert ANYWHERE.without("east", "one").without("east", "two").ruled_out == {("east", "two")}
+
+
+@pytest.mark.parametrize(
+    ("reason", "unreachable", "soon_open"),
+    [
+        ("ClusterNotConnected", True, False),
+        ("ClusterNotReported", True, True),
+        ("ClusterUnreachable", True, True),
+        ("ClusterCredentialsRefused", True, False),
+        ("ClusterAnswersTooLarge", True, False),
+        ("ClusterIsAnother", True, False),
+        ("ClusterCordoned", False, False),
+        ("ClusterDraining", False, False),
+        ("MembersUnknown", False, True),
+    ],
+)
+def test_reason_says_whether_a_closed_cluster_answers_and_may_open_soon(
+    reason: str, unreachable: bool, soon_open: bool
+) -> None:
+    closed = Closed(reason, "")
+    assert (is_unreachable(closed), may_open_soon(closed)) == (unreachable, soon_open)
+
+
+def test_open_cluster_is_not_unreachable() -> None:
+    assert not is_unreachable(None)
+    assert not may_open_soon(None)
