@@ -10,7 +10,6 @@ the anchor stays ours whatever happens to its labels.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,6 +18,7 @@ from typing import Final
 from dispatcher import errors
 from dispatcher.api import names
 from dispatcher.core.kinds.manifest import Anchor, Owner, anchor_name, anchor_of, appwrapper_of
+from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.kube import paths
 from dispatcher.kube.answers import one_object
 from dispatcher.kube.client import METADATA_LIST, ClusterClient, Json
@@ -51,7 +51,7 @@ class Anchors:
     def __init__(self, client: ClusterClient, on_known: Callable[[str, str], None]) -> None:
         self._client = client
         self._on_known = on_known
-        self._uids: OrderedDict[tuple[object, object], str] = OrderedDict()
+        self._uids: BoundedDict[tuple[object, object], str] = BoundedDict(MOST_KNOWN)
 
     async def make_namespace(self, name: str, labels: Mapping[str, str]) -> None:
         """Create a namespace with these labels, unless it exists."""
@@ -125,8 +125,6 @@ class Anchors:
         if self._uids.get(key) == metadata["uid"]:
             return
         self._uids[key] = metadata["uid"]
-        while len(self._uids) > MOST_KNOWN:
-            self._uids.popitem(last=False)
         self._on_known(metadata["uid"], appwrapper)
 
     async def _get(self, path: str) -> Json | None:

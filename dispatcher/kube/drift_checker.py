@@ -11,12 +11,12 @@ results take longer. No task waits for a result, and a cluster that hangs delays
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
 from dispatcher import errors, log
+from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.object_informers import Edition
 
@@ -54,7 +54,7 @@ class DriftChecker:
 
     def __init__(self, on_change: Callable[[str], None]) -> None:
         self._on_change = on_change
-        self._answers: OrderedDict[str, _Answer] = OrderedDict()
+        self._answers: BoundedDict[str, _Answer] = BoundedDict(MOST_COMPARED)
         self._questions: dict[str, Question] = {}
         self._wake = asyncio.Event()
 
@@ -100,9 +100,6 @@ class DriftChecker:
 
     def _note(self, question: Question, edits: Edits) -> None:
         self._answers[question.ref.uid] = _Answer(question.edition, edits)
-        self._answers.move_to_end(question.ref.uid)
-        while len(self._answers) > MOST_COMPARED:
-            self._answers.popitem(last=False)
 
     def _put_back(self, question: Question) -> None:
         """Queue a question again, unless there is a newer one about its object."""

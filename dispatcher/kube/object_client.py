@@ -8,7 +8,6 @@ labels, because MCAD made it or because it lost them, gets them, so that the wat
 from __future__ import annotations
 
 import contextlib
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -32,6 +31,7 @@ from dispatcher.core.kinds.manifest import (
 )
 from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
+from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube import paths
 from dispatcher.kube.answers import one_object
@@ -131,7 +131,7 @@ class ObjectClient:
         self._discovery = discovery
         self._kinds = kinds
         self._query = {"fieldValidation": field_validation}
-        self._made: OrderedDict[str, _Made] = OrderedDict()
+        self._made: BoundedDict[str, _Made] = BoundedDict(MOST_REMEMBERED)
 
     async def create(self, wrapped: WrappedObject, owner: Owner) -> Creation:
         """Create one wrapped object; safe to repeat. Raises `Unavailable` without a clear answer about the object."""
@@ -295,8 +295,6 @@ class ObjectClient:
         """Remember the state at creation: changes by webhooks and fields unknown to the API server are no drift."""
         metadata = made["metadata"]
         self._made[metadata["uid"]] = _Made(str(metadata.get("resourceVersion")), differences(built, made))
-        while len(self._made) > MOST_REMEMBERED:
-            self._made.popitem(last=False)
 
     async def _settle(self, wrapped: WrappedObject, owner: Owner) -> Creation | None:
         """Read the object that has the name, and act by its owner; None if there is none."""

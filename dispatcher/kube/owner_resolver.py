@@ -13,12 +13,12 @@ and no pods.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from dispatcher import errors, log
 from dispatcher.core.kinds.manifest import appwrapper_of, controller_of
+from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.answers import one_object
 from dispatcher.kube.client import JSON, METADATA, ClusterClient, Json
@@ -64,15 +64,15 @@ class OwnerResolver:
         self._on_resolved = on_resolved
         self._namespace_of = namespace_of
         self._anchor_root = anchor_root
-        self._roots: OrderedDict[str, str] = OrderedDict()
-        self._rootless: OrderedDict[ObjectRef, None] = OrderedDict()
+        self._roots: BoundedDict[str, str] = BoundedDict(MOST_ROOTS)
+        self._rootless: BoundedDict[ObjectRef, None] = BoundedDict(MOST_ROOTLESS)
         self._asked: set[ObjectRef] = set()
         self._failures: dict[ObjectRef, int] = {}
         self._questions: asyncio.Queue[ObjectRef] = asyncio.Queue()
 
     def learn(self, uid: str, root: str) -> None:
         """Remember that the object `uid`, which the dispatcher created, belongs to the AppWrapper `root`."""
-        _note(self._roots, uid, root)
+        self._roots[uid] = root
 
     def confirm(
         self, claimed_by: str | None, controller: ObjectRef | None, names_appwrapper: bool = False
@@ -150,7 +150,6 @@ class OwnerResolver:
             self.learn(ref.uid, root)
         else:
             self._rootless[ref] = None
-            _drop_oldest(self._rootless, MOST_ROOTLESS)
         self._on_resolved(ref.uid)
 
     def _ask_later(self, ref: ObjectRef, error: str) -> None:
@@ -206,13 +205,3 @@ def controller_ref(metadata: Mapping[str, Any], namespace: str) -> ObjectRef | N
         case {"apiVersion": str(api_version), "kind": str(kind), "name": str(name), "uid": str(uid)}:
             return ObjectRef(-1, api_version, kind, namespace, name, uid)
     return None
-
-
-def _note(roots: OrderedDict[str, str], uid: str, root: str) -> None:
-    roots[uid] = root
-    _drop_oldest(roots, MOST_ROOTS)
-
-
-def _drop_oldest(entries: OrderedDict[Any, Any], most: int) -> None:
-    while len(entries) > most:
-        entries.popitem(last=False)

@@ -6,7 +6,6 @@ refusal. `survey` reads the additions to all pods of the cluster, for the snapsh
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Generic, TypeVar
 
@@ -19,6 +18,7 @@ from dispatcher.core.kinds.cluster_defaults import (
     Quantities,
 )
 from dispatcher.core.kinds.pod_defaults import PodDefaults, add_requests, overheads_by_class
+from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.kube import paths
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.paging import pages
@@ -121,7 +121,7 @@ class _TimedCache(Generic[_Read]):
     def __init__(self, read: Callable[[str], Awaitable[_Read]], monotonic: Callable[[], float]) -> None:
         self._read = read
         self._monotonic = monotonic
-        self._values: OrderedDict[str, tuple[float, _Read]] = OrderedDict()
+        self._values: BoundedDict[str, tuple[float, _Read]] = BoundedDict(MOST_KEPT)
 
     async def get(self, name: str) -> _Read:
         """The value of a name, read again if it is not kept any more."""
@@ -129,8 +129,5 @@ class _TimedCache(Generic[_Read]):
         if known is not None and self._monotonic() - known[0] < KEPT_SECONDS:
             return known[1]
         value = await self._read(name)
-        self._values.pop(name, None)
         self._values[name] = self._monotonic(), value
-        if len(self._values) > MOST_KEPT:
-            self._values.popitem(last=False)
         return value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -14,6 +13,7 @@ from dispatcher.api.annotations import FaultTolerance
 from dispatcher.api.names import HUB_CLUSTER, LEGACY_GROUP, WORKLOAD_GROUP
 from dispatcher.controller.intake.new_specs import NewSpecs
 from dispatcher.controller.members.first_lists import FirstLists
+from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.record import Record
 from dispatcher.kube import envelope
 from dispatcher.kube.appwrappers import NO_ANNOTATIONS, AppWrappers, AppWrapperView, decode
@@ -59,7 +59,7 @@ class AppWrapperInformer:
         self._groups = {
             group: self._watch(client, discovery, group) for group in (WORKLOAD_GROUP, LEGACY_GROUP)
         }
-        self._gone: OrderedDict[str, FaultTolerance] = OrderedDict()
+        self._gone: BoundedDict[str, FaultTolerance] = BoundedDict(MOST_REMEMBERED)
         self._reported: dict[str, dict[str, Any]] = {}
 
     @property
@@ -208,8 +208,6 @@ class AppWrapperInformer:
             self.forget(uid)
         elif old is not None and old.tolerance != NO_ANNOTATIONS:
             self._gone[uid] = old.tolerance
-            while len(self._gone) > MOST_REMEMBERED:
-                self._gone.popitem(last=False)
         if not self._is_echo(old, new):
             self._on_change(uid)
 

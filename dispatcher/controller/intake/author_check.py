@@ -11,7 +11,6 @@ as they do not end the pods of a Deployment.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple
 
@@ -22,6 +21,7 @@ from dispatcher.api.submitter import Submitter
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.authorization import Access, WrappedKind, check_known, wrapped_kinds
+from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.kube.discovery import Kind
 
 ANSWER_SECONDS: Final = 10.0
@@ -84,7 +84,7 @@ class AuthorCheck:
         self._answered = answered
         self._monotonic = monotonic
         self._waiting: dict[str, _AccessRequest] = {}
-        self._answers: OrderedDict[_Question, _Answer] = OrderedDict()
+        self._answers: BoundedDict[_Question, _Answer] = BoundedDict(MOST_ANSWERS)
         self._queue = WorkQueue(monotonic, self._namespace_of, AT_ONCE_IN_A_NAMESPACE)
 
     def may_wrap(self, uid: str, submitter: Submitter, namespace: str, spec: AppWrapperSpec) -> bool:
@@ -149,9 +149,6 @@ class AuthorCheck:
             return known.problem
         problem = await self._ask(asked, kind)
         self._answers[question] = _Answer(problem, self._monotonic() + ANSWER_SECONDS)
-        self._answers.move_to_end(question)
-        while len(self._answers) > MOST_ANSWERS:
-            self._answers.popitem(last=False)
         return problem
 
     async def _ask(self, asked: _AccessRequest, kind: WrappedKind) -> str:

@@ -21,6 +21,7 @@ from dispatcher.core.kinds.manifest import NodeHint, Owner
 from dispatcher.core.kinds.provisioning_request import pod_annotations
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.lifecycle.policy import KEPT, LifecyclePolicy, policy_of
+from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.potential import is_potential
 from dispatcher.core.model.record import Record
 from dispatcher.kube.appwrappers import AppWrapperView
@@ -53,7 +54,7 @@ class Specs:
         self._kinds = kinds
         self._parsed: OrderedDict[tuple[str, str], _Parsed] = OrderedDict()
         self._kept_bytes = 0
-        self._terms: OrderedDict[tuple[str, FaultTolerance], LifecyclePolicy] = OrderedDict()
+        self._terms: BoundedDict[tuple[str, FaultTolerance], LifecyclePolicy] = BoundedDict(MOST_TERMS)
 
     async def parse(self, spec: bytes, spec_hash: str, namespace: str) -> AppWrapperSpec:
         """The parsed spec; raises `SpecError` for one that can never be dispatched."""
@@ -113,8 +114,6 @@ class Specs:
             known = self._terms[key] = await run_in_thread_if_large(
                 parsed.length, policy_of, parsed.spec, tolerance, self._kept, self._kinds
             )
-            while len(self._terms) > MOST_TERMS:
-                self._terms.popitem(last=False)
         return known
 
 

@@ -13,7 +13,6 @@ leader under which it begins to wait: after an error, or a change of leader, its
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -27,6 +26,7 @@ from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.core.kinds.field_paths import digest_of_paths
 from dispatcher.core.kinds.manifest import Owner, reference
 from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 
@@ -64,7 +64,7 @@ class FieldCheck:
         self._committer = committer
         self._clusters_for = clusters_for
         self._waiting: dict[str, None] = {}
-        self._answers: OrderedDict[_Question, tuple[str, ...]] = OrderedDict()
+        self._answers: BoundedDict[_Question, tuple[str, ...]] = BoundedDict(MOST_ANSWERS)
         self._wake = asyncio.Event()
 
     def note(self, change: Change) -> None:
@@ -134,13 +134,12 @@ class FieldCheck:
         digest = await asyncio.to_thread(digest_of_paths, wrapped.template)
         for cluster in self._clusters_for(record.requirements):
             question = _Question(cluster.name, wrapped.api_version, wrapped.kind, digest)
-            if question not in self._answers:
+            fields = self._answers.get(question)
+            if fields is None:
                 try:
-                    self._answers[question] = await cluster.object_client.unknown_fields(wrapped, owner)
+                    fields = await cluster.object_client.unknown_fields(wrapped, owner)
                 except errors.NotFound:
                     continue
-            self._answers.move_to_end(question)
-            while len(self._answers) > MOST_ANSWERS:
-                self._answers.popitem(last=False)
-            return self._answers[question]
+            self._answers[question] = fields
+            return fields
         return ()

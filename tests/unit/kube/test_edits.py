@@ -96,10 +96,12 @@ async def test_of_an_object_that_was_not_made_by_this_process_what_is_missing_is
     assert await wrapped.edits(RAY, REF, OWNER) == (IMAGE,)
 
 
+@pytest.mark.usefixtures("wrapped")
 async def test_how_the_first_of_very_many_objects_were_made_is_forgotten(
-    wrapped: ObjectClient, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+    client: ClusterClient, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_REMEMBERED", 2)
+    wrapped = ObjectClient(client, Discovery(client))
     for uid in ("a", "b", "c"):
         await created(wrapped, server, raycluster(uid=uid))
     assert [wrapped.version_made(uid) for uid in ("a", "b", "c", "never")] == [None, "7", "7", None]
