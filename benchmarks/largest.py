@@ -29,13 +29,14 @@ from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.intake.intake import Intake, IntakeRules
 from dispatcher.controller.intake.label_resolver import LabelResolver
-from dispatcher.controller.intake.limits import Limits, QueueBound
+from dispatcher.controller.intake.limits import Limits
 from dispatcher.controller.intake.specs import Specs
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.garbage import short_collections
 from dispatcher.core.intake.ceilings import NO_CEILING
 from dispatcher.core.intake.priority_classes import PriorityClasses
+from dispatcher.core.intake.queue_bound import QueueBound
 from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.cluster_defaults import ClusterDefaults
 from dispatcher.core.kinds.registry import BUILT_IN
@@ -221,7 +222,8 @@ class Leader:
         return Limits(
             Rule.LARGER,
             lambda _namespace: NO_CEILING,
-            QueueBound(sys.maxsize, lambda _namespace: 0, self.note),
+            QueueBound(sys.maxsize, lambda _namespace: 0),
+            self.note,
             BUILT_IN,
             LabelResolver(lambda _namespace: {}, lambda: (), PriorityClasses),
             lambda: no_queues,

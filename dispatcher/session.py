@@ -23,7 +23,7 @@ from dispatcher.controller.intake.attempts import Attempts, Members
 from dispatcher.controller.intake.author_check import AuthorCheck, watch_policy
 from dispatcher.controller.intake.intake import Intake, IntakeRules
 from dispatcher.controller.intake.label_resolver import LabelResolver
-from dispatcher.controller.intake.limits import Limits, QueueBound
+from dispatcher.controller.intake.limits import Limits
 from dispatcher.controller.intake.namespaces import Namespaces
 from dispatcher.controller.intake.priority_class_watch import PriorityClassWatch
 from dispatcher.controller.intake.specs import Specs
@@ -65,6 +65,7 @@ from dispatcher.controller.upkeep.usage_keeper import UsageKeeper
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.ceilings import Ceiling
 from dispatcher.core.intake.priority_classes import class_name
+from dispatcher.core.intake.queue_bound import QueueBound
 from dispatcher.core.intake.queue_labels import naming_queues
 from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
@@ -212,7 +213,8 @@ class Session:
         self._limits = Limits(
             Rule(settings.declared_demand),
             self._namespaces.ceiling_of,
-            QueueBound(settings.queued_per_namespace, self._cache.count_undispatched, self._queue.add),
+            QueueBound(settings.queued_per_namespace, self._cache.count_undispatched),
+            self._queue.add,
             process.kinds,
             LabelResolver(
                 self._namespaces.labels_of,

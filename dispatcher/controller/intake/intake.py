@@ -228,7 +228,7 @@ class Intake:
         for view in views:
             change = await self._read_safely(view)
             if change is None:
-                self._limits.bound.keep_turn(view)
+                self._limits.bound.keep_turn(view.namespace, view.uid)
             changes += [change] if change else []
             if sum(len(each.spec or b"") for each in changes) >= LARGEST_BATCH_BYTES:
                 await self._commit(changes)
@@ -330,7 +330,7 @@ class Intake:
         running = await self._find_running(view, spec, found_attempts)
         if running is not None:
             return first_steps.adopt(submission, gang, *running, self._now())
-        if view.deleting or not self._limits.bound.admits(view):
+        if view.deleting or not self._limits.admits(view):
             return None
         return self._submit(view, spec, submission, gang)
 
@@ -394,7 +394,7 @@ class Intake:
 
     async def _read(self, view: AppWrapperView) -> Change | None:
         """The change of one AppWrapper; None if it comes again: its author is being reviewed, or the queue is full."""
-        if end_in_status(view) is None and not self._limits.bound.admits(view):
+        if end_in_status(view) is None and not self._limits.admits(view):
             return None
         try:
             spec, submission, gang = await self._parse(view)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -12,7 +11,7 @@ from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.controller.intake.label_resolver import LabelResolver
 from dispatcher.core.intake.ceilings import Ceiling
-from dispatcher.core.intake.deferral import Deferred
+from dispatcher.core.intake.queue_bound import QueueBound
 from dispatcher.core.kinds import server_fields
 from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.demand import Charge, charge_of
@@ -26,91 +25,30 @@ from dispatcher.kube.appwrappers import AppWrapperView
 _log = log.get("limits")
 
 
-class QueueBound:
-    """Bounds how many AppWrappers of a namespace are queued or suspended; others are deferred, and enter by age.
-
-    `count` is how many of a namespace are in the queue; `on_deferred` is called with the uid of each deferred one.
-    AppWrappers that a batch takes in count at once, until `settle` says that `count` includes them.
-    """
-
-    def __init__(self, most: int, count: Callable[[str], int], on_deferred: Callable[[str], None]) -> None:
-        self.most = most
-        self._count = count
-        self._on_deferred = on_deferred
-        self._deferred = Deferred()
-        self._called: set[str] = set()
-        self._taken: Counter[str] = Counter()
-        self._with_room: set[str] = set()
-
-    def __len__(self) -> int:
-        return len(self._deferred)
-
-    def admits(self, view: AppWrapperView) -> bool:
-        """True if there is room for the AppWrapper; else it is deferred until `call` returns it."""
-        namespace, was_called = view.namespace, view.uid in self._called
-        self._called.discard(view.uid)
-        in_turn = was_called or not self._deferred.waits_in(namespace)
-        if in_turn and self._room(namespace) > 0:
-            self._taken[namespace] += 1
-            self._with_room.add(view.uid)
-            return True
-        if not self._deferred.waits_in(namespace):
-            _log.warning("namespace_queue_full", namespace=namespace, most=self.most)
-        self._deferred.put(namespace, (view.created_at, int(view.resource_version)), view.uid)
-        self._on_deferred(view.uid)
-        return False
-
-    def keep_turn(self, view: AppWrapperView) -> None:
-        """Keep the place of an AppWrapper that had room but cannot be taken in yet, before all deferred ones."""
-        if view.uid in self._with_room:
-            self._with_room.discard(view.uid)
-            self._taken[view.namespace] -= 1
-            self._called.add(view.uid)
-
-    def settle(self) -> None:
-        """Note that `count` includes everything that was taken in."""
-        self._taken.clear()
-        self._with_room.clear()
-
-    def call(self) -> list[str]:
-        """The uids of deferred AppWrappers for which there is room now, the oldest of each namespace; each once."""
-        called: list[str] = []
-        for namespace in self._deferred.namespaces():
-            for _ in range(self._room(namespace)):
-                uid = self._deferred.pop(namespace)
-                if uid is None:
-                    break
-                called.append(uid)
-        self._called.update(called)
-        return called
-
-    def is_deferred(self, uid: str) -> bool:
-        """True of a deferred AppWrapper."""
-        return uid in self._deferred
-
-    def waits_in(self, namespace: str) -> bool:
-        """True if the namespace has deferred AppWrappers."""
-        return self._deferred.waits_in(namespace)
-
-    def forget(self, uid: str) -> None:
-        """Drop an AppWrapper that is gone; safe to repeat."""
-        self._deferred.discard(uid)
-        self._called.discard(uid)
-
-    def _room(self, namespace: str) -> int:
-        return max(0, self.most - self._count(namespace) - self._taken[namespace])
-
-
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of all namespaces; `forest` returns the declared queues."""
+    """The limits of all namespaces.
+
+    `forest` returns the declared queues; `on_deferred` is called with the uid of each AppWrapper that is deferred.
+    """
 
     rule: Rule
     ceiling_of: Callable[[str], Ceiling]
     bound: QueueBound
+    on_deferred: Callable[[str], None]
     kinds: Kinds
     labels: LabelResolver
     forest: Callable[[], Forest]
+
+    def admits(self, view: AppWrapperView) -> bool:
+        """True if its namespace has room for the AppWrapper; else it is deferred until `bound.call` returns it."""
+        namespace, was_full = view.namespace, self.bound.waits_in(view.namespace)
+        if self.bound.admits(namespace, (view.created_at, int(view.resource_version)), view.uid):
+            return True
+        if not was_full:
+            _log.warning("namespace_queue_full", namespace=namespace, most=self.bound.most)
+        self.on_deferred(view.uid)
+        return False
 
     def asked(self, view: AppWrapperView) -> MutableSpec | None:
         """The mutable spec that counts: the requested one, by its class and within the ceiling of the namespace."""

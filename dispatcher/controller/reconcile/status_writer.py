@@ -25,11 +25,11 @@ from typing import Any, Final
 from dispatcher import errors, log
 from dispatcher.api.conditions import ConditionType
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
-from dispatcher.controller.intake.limits import QueueBound
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake import deferral
+from dispatcher.core.intake.queue_bound import QueueBound
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.status.conditions import POD_COUNTS, Shown, conditions_of_others, project
 from dispatcher.core.status.outlook import Outlook, outlook_in

@@ -9,7 +9,6 @@ import pytest
 
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.names import FINALIZER
-from dispatcher.controller.intake.limits import QueueBound
 from dispatcher.core.intake.ceilings import Ceiling
 from dispatcher.core.intake.priority_classes import PriorityClasses
 from dispatcher.core.kinds.manifest import build
@@ -89,19 +88,6 @@ async def test_one_that_comes_while_others_wait_outside_does_not_pass_them(world
     await dispatch(world, 3)
     await submit(world, 4)
     assert world.taken_in == ["aw-1", "aw-3", "aw-4"], "the older of the two, though it came later"
-
-
-async def test_one_that_cannot_be_taken_in_yet_keeps_its_turn(world: World) -> None:
-    queued = 1
-    bound = QueueBound(1, lambda _namespace: queued, lambda _uid: None)
-    first, second, third = (world.show(numbered(number)) for number in (1, 2, 3))
-    assert not any(map(bound.admits, (first, second)))
-    queued = 0
-    assert bound.call() == [first.uid]
-    assert bound.admits(first)
-    bound.keep_turn(first)  # its author's rights are being asked about
-    assert not bound.admits(third)
-    assert bound.admits(first)
 
 
 async def test_bound_counts_each_namespace_by_itself_and_those_that_are_suspended(world: World) -> None:

@@ -136,7 +136,7 @@ async def test_write_over_a_later_change_of_others_is_tried_again(world: World) 
 async def test_conditions_of_others_stay_while_an_appwrapper_is_deferred(world: World) -> None:
     view = world.show(make_appwrapper(status={"conditions": [APPROVED]}))
     world.bound.most = 0
-    assert not world.bound.admits(view)
+    assert not world.limits.admits(view)
     await world.status_writer.report(UID)
     (written,) = world.statuses()
     assert written["conditions"] == [APPROVED]

@@ -15,7 +15,7 @@ from dispatcher.controller.intake.attempts import Attempts, Members
 from dispatcher.controller.intake.author_check import AuthorCheck
 from dispatcher.controller.intake.intake import Intake, IntakeRules
 from dispatcher.controller.intake.label_resolver import LabelResolver
-from dispatcher.controller.intake.limits import Limits, QueueBound
+from dispatcher.controller.intake.limits import Limits
 from dispatcher.controller.intake.specs import Specs
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.reconcile.acts import Acts
@@ -30,6 +30,7 @@ from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.ceilings import NO_CEILING, Ceiling
 from dispatcher.core.intake.priority_classes import PriorityClasses
+from dispatcher.core.intake.queue_bound import QueueBound
 from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.cluster_defaults import ClusterDefaults
 from dispatcher.core.kinds.registry import BUILT_IN
@@ -103,7 +104,7 @@ class World:
         self.queue = WorkQueue(monotonic, lambda uid: lane_of(uid, self.cache, self.hub), AT_ONCE)
         self.cache = Cache({"hub": self.ledger}, lambda namespace: self.intake.recall(namespace))
         self.ceilings: dict[str, Ceiling] = {}
-        self.bound = QueueBound(5000, self.cache.count_undispatched, self.queue.add)
+        self.bound = QueueBound(5000, self.cache.count_undispatched)
         self.namespace_labels: dict[str, dict[str, str]] = {}
         self.trees: tuple[str, ...] = ()
         self.classes = PriorityClasses()
@@ -112,6 +113,7 @@ class World:
             rule=Rule.LARGER,
             ceiling_of=lambda name: self.ceilings.get(name, NO_CEILING),
             bound=self.bound,
+            on_deferred=self.queue.add,
             kinds=BUILT_IN,
             labels=LabelResolver(
                 lambda name: self.namespace_labels.get(name, {}), lambda: self.trees, lambda: self.classes
