@@ -40,21 +40,19 @@ optional_name_argument = click.argument(
 
 
 def parts(name: str, namespace: str) -> tuple[str, str]:
-    """The namespace and the name that NAME or NAMESPACE/NAME says."""
+    """The namespace and the name that NAME or NAMESPACE/NAME says; a name alone is one of `namespace`.
+
+    Raises `BadParameter` for a name that no AppWrapper can have, and for one of another namespace than `namespace`,
+    unless that is empty.
+    """
     from dispatcher.api.syntax import is_subdomain
 
     written, slash, last = name.rpartition("/")
     if not is_subdomain(last) or (slash and not is_subdomain(written)):
-        raise errors.CommandFailed(f"{name!r} is no name of an AppWrapper: write NAME or NAMESPACE/NAME")
+        raise click.BadParameter(f"{name!r} is no name of an AppWrapper: write NAME or NAMESPACE/NAME")
+    if written and namespace not in ("", written):
+        raise click.BadParameter(f"{name} contradicts -n {namespace}: leave one of them out")
     return written or namespace, last
-
-
-def _parts_of_argument(name: str, namespace: str) -> tuple[str, str]:
-    """The same for the only argument of a command: a wrong name is wrong usage."""
-    try:
-        return parts(name, namespace)
-    except errors.CommandFailed as error:
-        raise click.BadParameter(str(error)) from error
 
 
 def check_one_of(name: str, selector: str) -> None:
@@ -75,7 +73,7 @@ def name_in_database(name: str, namespace: str, *, everywhere: bool, is_uid: boo
     check_one_of(name, "")
     if is_uid:
         return name, namespace
-    where, last = _parts_of_argument(name, "" if everywhere else namespace)
+    where, last = parts(name, "" if everywhere else namespace)
     return last, where
 
 
@@ -86,7 +84,8 @@ def find_appwrappers(
     from dispatcher.cli.appwrapper_client import AppWrapperClient
 
     if name and ("/" in name or not everywhere):
-        return [AppWrapperClient(hub.client).find(*_parts_of_argument(name, namespace or hub.namespace)).raw]
+        within, last = parts(name, namespace)
+        return [AppWrapperClient(hub.client).find(within or hub.namespace, last).raw]
     where = "" if everywhere else namespace or hub.namespace
     found = hub.appwrappers(where, selector, parts(name, "")[1] if name else "")
     if not found:

@@ -47,12 +47,29 @@ _WAIT_CODES: Final = (
 )
 
 
+def _checked_names(
+    context: click.Context, _parameter: click.Parameter, names: Sequence[str]
+) -> Sequence[str]:
+    """The names; raises `NoSuchOption` for a word that begins like an option.
+
+    `priority` takes a misspelt option for a name, because it takes a negative number for one.
+    """
+    options = [option for each in context.command.params for option in each.opts if option.startswith("--")]
+    for name in names:
+        if name.startswith("-"):
+            from difflib import get_close_matches  # only an error needs it
+
+            raise click.NoSuchOption(name, possibilities=get_close_matches(name, options), ctx=context)
+    return names
+
+
 names_argument = click.argument(
     "names",
     nargs=-1,
     required=True,
     metavar="NAME...",
     help="AppWrappers, each as NAME or NAMESPACE/NAME.",
+    callback=_checked_names,
     shell_complete=names_on_hub,
 )
 name_argument = click.argument(
@@ -212,9 +229,10 @@ def wait(name: str, goal: Goal, timeout: str, namespace: str, kubeconfig: str, c
     """Wait until an AppWrapper runs or is done, and print each change of its state. The hub is watched, not polled."""
     from dispatcher.cli.appwrapper_client import AppWrapperClient
 
+    where, last = parts(name, namespace)
     with _hub(kubeconfig, context) as hub:
         client = AppWrapperClient(hub.client)
-        _follow(client, client.find(*parts(name, namespace or hub.namespace)), goal, timeout)
+        _follow(client, client.find(where or hub.namespace, last), goal, timeout)
 
 
 @commands.command(
@@ -294,8 +312,9 @@ def logs(name: str, follow: bool, only_commands: bool, namespace: str, kubeconfi
     from dispatcher.cli.appwrapper_client import AppWrapperClient
     from dispatcher.cli.gang_logs import commands_for, find_pods, log_of
 
+    where, last = parts(name, namespace)
     with _hub(kubeconfig, context) as hub:
-        found = AppWrapperClient(hub.client).find(*parts(name, namespace or hub.namespace))
+        found = AppWrapperClient(hub.client).find(where or hub.namespace, last)
         cluster = (found.raw.get("status") or {}).get("cluster") or ""
         if not cluster:
             raise errors.CommandFailed(f"{found.key} has not been dispatched: it has no pods, so no logs")
@@ -332,17 +351,21 @@ def _each(
     *,
     is_dry: bool,
 ) -> None:
-    """Act on each AppWrapper and say what became of it; exits with 1 if that failed for any."""
+    """Act on each AppWrapper and say what became of it; exits with 1 if that failed for any.
+
+    A name that no AppWrapper can have ends the command before the first write.
+    """
     from dispatcher.cli.appwrapper_client import AppWrapperClient
     from dispatcher.cli.user_hub import UserHub, asking
 
+    wanted = [parts(name, namespace) for name in names]
     failed = False
     with UserHub(kubeconfig, context) as hub:
         client = AppWrapperClient(hub.client, is_dry=is_dry)
-        for name in names:
+        for name, (where, last) in zip(names, wanted, strict=True):
             try:
                 with asking():
-                    found = client.find(*parts(name, namespace or hub.namespace))
+                    found = client.find(where or hub.namespace, last)
                     click.echo(one_line(f"{found.key} {act(client, found)}{_DRY * is_dry}"))
             except errors.CommandFailed as error:
                 failed = True

@@ -97,18 +97,40 @@ async def test_hold_of_a_gang_that_is_dispatched_needs_a_flag(ask: Run, hub: Fak
 async def test_verb_goes_on_after_a_name_that_failed(ask: Run, hub: FakeApiServer) -> None:
     hub.on("GET", f"{COLLECTION}/mine", refusal(403, "Forbidden", "appwrappers is forbidden"))
 
-    ran = await ask("cancel", "gone", "mine", "Big_Name", "team-a/train")
+    ran = await ask("cancel", "gone", "mine", "team-a/train")
 
     assert ran == Ran(
         1,
         "team-a/train deleted\n",
         "gone: there is no AppWrapper gone in namespace team-a: see those there are with kubectl get aw -n team-a, or "
         "name another namespace\n"
-        "mine: the hub does not allow it: appwrappers is forbidden\n"
-        "Big_Name: 'Big_Name' is no name of an AppWrapper: write NAME or NAMESPACE/NAME\n",
+        "mine: the hub does not allow it: appwrappers is forbidden\n",
     )
     [(_, path, sent)] = writes(hub)
     assert (path, sent["preconditions"]) == (TRAIN, {"uid": "uid-of-train"})
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        (["priority", "5", "train", "--dryrun"], "No such option '--dryrun'. Did you mean '--dry-run'?"),
+        (["priority", "5", "train", "--contxt", "east"], "No such option '--contxt'. Did you mean '--context'?"),
+        (["priority", "5", "train", "-x"], "No such option '-x'."),
+        (["hold", "train", "a/b/c"], "'a/b/c' is no name of an AppWrapper: write NAME or NAMESPACE/NAME"),
+        (["release", "train", "Big_Name"], "'Big_Name' is no name of an AppWrapper: write NAME or NAMESPACE/NAME"),
+        (["cancel", "train", "team-b/x", "-n", "team-a"], "team-b/x contradicts -n team-a: leave one of them out"),
+        (["wait", "team-b/x", "-n", "team-a", "--for", "done"], "team-b/x contradicts -n team-a"),
+        (["logs", "team-b/x", "-n", "team-a"], "team-b/x contradicts -n team-a"),
+        (["show", "team-b/x", "-n", "team-a"], "team-b/x contradicts -n team-a"),
+    ],
+)  # fmt: skip
+async def test_wrong_word_ends_the_command_before_anything_is_written(
+    ask: Run, hub: FakeApiServer, asked: list[str], problem: str
+) -> None:
+    ran = await ask(*asked)
+
+    assert (ran.code, problem in ran.err) == (2, True), ran.err
+    assert hub.asked == []
 
 
 @pytest.mark.parametrize("asked", [["hold"], ["priority", "1"], ["cancel"]])
