@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Final
 
 import orjson
@@ -87,11 +86,13 @@ class AppWrapperClient:
     def states(
         self,
         found: Found,
-        timeout: timedelta | None = None,
+        ends: float | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> Iterator[Json]:
-        """The AppWrapper as it is and after each change; ends once it is deleted, raises `TimeIsUp` after `timeout`."""
-        ends = None if timeout is None else time.monotonic() + timeout.total_seconds()
+        """The AppWrapper as it is and after each change, until it is deleted.
+
+        Raises `TimeIsUp` at the monotonic time `ends`.
+        """
         uid = found.raw["metadata"]["uid"]
         while True:
             try:

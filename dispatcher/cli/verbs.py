@@ -5,7 +5,6 @@ Everything is written to the AppWrapper itself, with the caller's own rights; a 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, Final
@@ -228,11 +227,12 @@ def cancel(names: Sequence[str], dry_run: bool, namespace: str, kubeconfig: str,
 def wait(name: str, goal: Goal, timeout: str, namespace: str, kubeconfig: str, context: str) -> None:
     """Wait until an AppWrapper runs or is done, and print each change of its state. The hub is watched, not polled."""
     from dispatcher.cli.appwrapper_client import AppWrapperClient
+    from dispatcher.cli.following import follow
 
     where, last = parts(name, namespace)
     with _hub(kubeconfig, context) as hub:
-        client = AppWrapperClient(hub.client)
-        _follow(client, client.find(where or hub.namespace, last), goal, timeout)
+        found = AppWrapperClient(hub.client).find(where or hub.namespace, last)
+        follow(hub.client, [found], goal, timeout)
 
 
 @commands.command(
@@ -264,10 +264,16 @@ def submit(
 ) -> None:
     """Create the AppWrappers of a file. Nothing is created if one of them is malformed.
 
-    With --wait the exit code is that of the gangs' end: 0 if all complete, 1 if one fails.
+    With --wait all gangs are followed at once, and the exit code is that of the worst end: 0 if all complete, 1 if one
+    fails or is deleted, else 124 if one is not done in time.
     """
+    if timeout and not until_done:
+        raise click.BadParameter("--timeout bounds --wait: give --wait, too")
+    if until_done and dry_run:
+        raise click.BadParameter("--dry-run creates nothing to wait for: leave out --wait or --dry-run")
     from dispatcher.cli.appwrapper_client import AppWrapperClient
     from dispatcher.cli.documents import LARGEST_FILE
+    from dispatcher.cli.following import follow
     from dispatcher.cli.submission import submissions
 
     with _hub(kubeconfig, context) as hub:
@@ -285,9 +291,8 @@ def submit(
                 ) from error
             click.echo(f"{found.key} submitted{_DRY * dry_run}")
             submitted.append(found)
-        if until_done and not dry_run:
-            for found in submitted:
-                _follow(client, found, Goal.DONE, timeout)
+        if until_done:
+            follow(hub.client, submitted, Goal.DONE, timeout)
 
 
 @commands.command(
@@ -312,6 +317,8 @@ def logs(name: str, follow: bool, only_commands: bool, namespace: str, kubeconfi
     from dispatcher.cli.appwrapper_client import AppWrapperClient
     from dispatcher.cli.gang_logs import commands_for, find_pods, log_of
 
+    if follow and only_commands:
+        raise click.BadParameter("--follow prints a log, and --commands prints none: leave one of them out")
     where, last = parts(name, namespace)
     with _hub(kubeconfig, context) as hub:
         found = AppWrapperClient(hub.client).find(where or hub.namespace, last)
@@ -376,25 +383,3 @@ def _each(
 
 def _is_suspended(found: Found) -> bool:
     return bool((found.raw.get("spec") or {}).get("suspend"))
-
-
-def _follow(client: AppWrapperClient, found: Found, goal: Goal, timeout: str) -> None:
-    """Print each change of state until the goal is reached; exits with 1 or 124 if it is not."""
-    from dispatcher.cli.appwrapper_client import TimeIsUp
-    from dispatcher.cli.gang_progress import Wait, progress, wait_for
-
-    said = ""
-    try:
-        for raw in client.states(found, duration(timeout) if timeout else None):
-            if (line := progress(raw)) != said:
-                said = line
-                click.echo(f"{found.key} {said}")
-                sys.stdout.flush()
-            match wait_for(raw, goal):
-                case Wait.REACHED:
-                    return
-                case Wait.FAILED:
-                    raise click.exceptions.Exit(1)
-    except TimeIsUp as error:
-        raise TimeIsUp(f"{found.key} is not {goal} after {timeout}: {said}") from error
-    raise errors.CommandFailed(f"{found.key} was deleted")

@@ -53,6 +53,10 @@ class UserClient:
             self._connection.close()
             self._connection = None
 
+    def twin(self) -> UserClient:
+        """A client of the same API server for another thread."""
+        return UserClient(self._access, self._seconds)
+
     def get(self, path: str, query: Mapping[str, str] | None = None, *, accept: str = JSON) -> Json:
         """Read one object, or a list as one page."""
         return self._call("GET", path, query, accept=accept)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from aiohttp import web
 
 from dispatcher.__main__ import complete_kubectl_plugin
 from dispatcher.cli.gang_progress import Goal, Wait, progress, wait_for
@@ -191,7 +192,7 @@ FAILED = modified(train("Failed", "hub", conditions=[{"type": "Failed", "message
 RUNS = modified(train("Running", "hub"))
 
 
-WAS_DELETED = "dispatcher: team-a/train was deleted\n"
+WAS_DELETED = "team-a/train was deleted\n"
 CUT = [watch(RUNS), listed(train("Queueing")), watch(COMPLETED)]
 GONE = [watch({"type": "ERROR", "object": {}}), listed()]
 
@@ -226,9 +227,7 @@ async def test_wait_that_takes_too_long_ends_with_124(ask: Run, hub: FakeApiServ
 
     ran = await ask("wait", "train", "--for", "done", "--timeout", "0.2s")
 
-    assert ran == Ran(
-        124, "team-a/train Queued\n", "dispatcher: team-a/train is not done after 0.2s: Queued\n"
-    )
+    assert ran == Ran(124, "team-a/train Queued\n", "team-a/train is not done after 0.2s: Queued\n")
 
 
 async def test_wait_survives_a_hub_that_restarts(
@@ -258,6 +257,68 @@ async def test_submit_creates_in_the_namespace_of_the_context_and_waits(ask: Run
         {"name": "train", "namespace": "team-a"},
         "Strict",
     )
+
+
+def named(name: str, state: str = "") -> Json:
+    """The AppWrapper of that name; one with a state has a cluster."""
+    found = train(state, "hub") if state else train()
+    return {**found, "metadata": {**found["metadata"], "name": name, "uid": f"uid-of-{name}"}}
+
+
+def by_selector(of: Mapping[str, tuple[Reply, Reply]]) -> Reply:
+    """The list and the watch of each AppWrapper by its name."""
+
+    async def reply(request: web.Request) -> web.StreamResponse:
+        listed_reply, watched = of[request.query["fieldSelector"].removeprefix("metadata.name=")]
+        return await (watched if "watch" in request.query else listed_reply)(request)
+
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("slow", "quick", "code", "err"),
+    [
+        (never, "Failed", 1, "team-a/slow is not done after 1s: not seen by a dispatcher yet\n"),
+        (never, "Completed", 124, "team-a/slow is not done after 1s: not seen by a dispatcher yet\n"),
+        (watch({"type": "DELETED", "object": named("slow")}), "Completed", 1, "team-a/slow was deleted\n"),
+        (watch(modified(named("slow", "Completed"))), "Completed", 0, ""),
+    ],
+    ids=["one fails and one is late", "one is late", "one is deleted", "all complete"],
+)
+async def test_submit_follows_all_at_once_and_ends_with_the_worst(
+    ask: Run, hub: FakeApiServer, slow: Reply, quick: str, code: int, err: str
+) -> None:
+    hub.on("POST", COLLECTION, answer(named("slow"), status=201), answer(named("quick"), status=201))
+    ends = watch(modified(named("quick", quick)))
+    hub.on(
+        "GET",
+        COLLECTION,
+        by_selector({"slow": (listed(named("slow")), slow), "quick": (listed(named("quick")), ends)}),
+    )
+
+    ran = await ask(
+        "submit", "-", "--wait", "--timeout", "1s",
+        stdin=yaml.safe_dump_all([named("slow"), named("quick")]),
+    )  # fmt: skip
+
+    assert (ran.code, ran.err) == (code, err)
+    assert f"team-a/quick {quick} on hub" in ran.out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        (["submit", "-", "--timeout", "5s"], "--timeout bounds --wait: give --wait, too"),
+        (["submit", "-", "--wait", "--dry-run"], "--dry-run creates nothing to wait for"),
+        (["logs", "train", "-f", "--commands"], "--follow prints a log, and --commands prints none"),
+    ],
+)
+async def test_option_without_effect_is_refused(
+    ask: Run, hub: FakeApiServer, asked: list[str], problem: str
+) -> None:
+    ran = await ask(*asked)
+
+    assert (ran.code, problem in ran.err, hub.asked) == (2, True, [])
 
 
 @pytest.mark.parametrize(
