@@ -40,9 +40,10 @@ class GrowthRequest:
 
 @dataclass(frozen=True, slots=True)
 class SurplusPod:
-    """A bound live pod of an AppWrapper beyond the base gang, which grows by grants.
+    """A live pod of an AppWrapper beyond the base gang, which grows by grants; `node` is empty until it is bound.
 
-    It `is_ending` once its deletion was requested: Ray deletes idle workers itself. `created_at` as for a `GatedPod`.
+    It `is_ending` once its deletion was requested: Ray deletes idle workers itself. It `is_gated` if it was granted,
+    and is not admitted yet. `created_at` as for a `GatedPod`.
     """
 
     namespace: str
@@ -52,6 +53,7 @@ class SurplusPod:
     node: str
     created_at: str
     is_ending: bool = False
+    is_gated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ class AppWrapperShare:
             self.growing[pod.uid] = pod
 
     def surplus(self, given_up: Collection[str] = ()) -> list[SurplusPod]:
-        """The bound pods that were given up, then those beyond the base gang: first ending ones, then the newest."""
+        """The pods that were given up, then the others beyond the base gang, in the order of `_surplus_order`."""
         found = []
         beyond: Counter[str] = Counter()
         base: Counter[str] = Counter()
@@ -126,15 +126,28 @@ class AppWrapperShare:
             beyond[pod.template] += 1
             base[pod.template] = max(base[pod.template], pod.base_pods)
         beyond.subtract(base)
-        admitted = [(pod.admitted_as, pod) for pod in self.growing.values() if pod.admitted_as is not None]
-        admitted.sort(key=_surplus_order, reverse=True)
-        admitted.sort(key=lambda each: each[1].uid not in given_up)
-        for at, pod in admitted:
-            if pod.uid in given_up or beyond[pod.template] > 0:
+        pods = [(pod.admitted_as, pod) for pod in self.growing.values() if pod.admitted_as is not None]
+        pods += [(pod.gate, pod) for pod in self._granted() if pod.gate is not None]
+        pods.sort(key=_surplus_order, reverse=True)
+        pods.sort(key=lambda each: each[1].uid not in given_up)
+        for at, pod in pods:
+            if pod.gate is not None:
+                found.append(_surplus_pod(at, pod))
+            elif pod.uid in given_up or beyond[pod.template] > 0:
                 beyond[pod.template] -= 1
-                if pod.node:
-                    found.append(_surplus_pod(at, pod))
+                found.append(_surplus_pod(at, pod))
         return found
+
+    def _granted(self) -> list[Pod]:
+        """The confirmed pods that are about to be admitted, without those of the base gang."""
+        confirmed = (self.gated[each.uid] for each in self._admissible() if not each.is_base)
+        return [pod for pod in confirmed if pod.template and pod.owner is not None]
+
+    def _admissible(self) -> list[GatedPod]:
+        """The gated pods that may be admitted."""
+        if self.demand is None or not self.gated:
+            return []
+        return admissible(self.demand + self.grown, self.admitted, self.gated_by_age())
 
     def gated_by_age(self) -> list[GatedPod]:
         """The gated pods, the oldest first; of each template, those that the base gang lacks belong to it."""
@@ -163,18 +176,24 @@ class AppWrapperShare:
         """The admitted pods without a node, and the gated ones that may be admitted, by their requests."""
         if self.demand is None or not self.of_gated_templates:
             return Counter()
-        within = admissible(self.demand + self.grown, self.admitted, self.gated_by_age())
-        return self.unbound + Counter(each.requests for each in within)
+        return self.unbound + Counter(each.requests for each in self._admissible())
 
 
-def _surplus_order(admitted: tuple[Gate, Pod]) -> tuple[bool, str, str]:
-    """The key of an admitted pod: the pods with the greatest keys are given up first."""
-    at, pod = admitted
-    return pod.is_ending, at.created_at, at.name
+def _surplus_order(pod_at: tuple[Gate, Pod]) -> tuple[bool, bool, bool, str, str]:
+    """The key of a surplus pod, with the place where it is: the pods with the greatest keys are given up first.
+
+    An ending pod goes first, then those that lose the least: a gated pod has not started, and one without a node does
+    not run. Of several, the newest goes first.
+    """
+    at, pod = pod_at
+    return pod.is_ending, pod.gate is not None, not pod.node, at.created_at, at.name
 
 
 def _surplus_pod(at: Gate, pod: Pod) -> SurplusPod:
-    return SurplusPod(at.namespace, at.name, pod.uid, pod.requests, pod.node, at.created_at, pod.is_ending)
+    is_gated = pod.gate is not None
+    return SurplusPod(
+        at.namespace, at.name, pod.uid, pod.requests, pod.node, at.created_at, pod.is_ending, is_gated
+    )
 
 
 def add(counter: Counter[_Key], key: _Key, sign: int) -> None:

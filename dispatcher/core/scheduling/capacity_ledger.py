@@ -316,11 +316,11 @@ class CapacityLedger:
         return frozenset(self._with_gated)
 
     def surplus(self, appwrapper: str, given_up: Collection[str] = ()) -> list[SurplusPod]:
-        """The pods that an AppWrapper (by uid) can give up: bound, and beyond the base gang.
+        """The pods that an AppWrapper (by uid) can give up: admitted or about to be, and beyond the base gang.
 
-        First come those that it has `given_up` (by uid), even if pods of the base gang ended meanwhile. Of each
-        template, the base gang keeps the oldest admitted pods. Pods that are ending come first, then the newest. Only
-        confirmed pods count. Costs O(pods of the AppWrapper).
+        First come those that it has `given_up` (by uid), even if pods of the base gang ended meanwhile. Then come pods
+        that are ending, gated ones, those without a node, and the newest; of each template, the base gang keeps the
+        last ones. Only confirmed pods count. Costs O(pods of the AppWrapper).
         """
         share = self._shares.get(appwrapper)
         return [] if share is None else share.surplus(given_up)

@@ -376,22 +376,12 @@ class NodeSnapshot:
         """
         found: dict[str, Use] = {}
         for appwrapper, parts in surplus.items():
-            whole = self.uses.get(appwrapper, Use())
-            bound = Counter[tuple[str, Resources]]()
-            for each in whole.bound:
-                bound[each.node, each.requests] += each.pods
-            beyond = whole.beyond
+            rest = _RestOfUse(self.uses.get(appwrapper, Use()))
             for uid, (pod, amounts) in parts.items():
-                if pod is None:
-                    kept = (beyond - amounts).positive_part()
-                    found[uid], beyond = Use(beyond=beyond - kept), kept
-                    continue
-                key = pod.node, pod.requests
-                if bound[key] > 0:
-                    bound[key] -= 1
-                    found[uid] = Use((Place(pod.node, pod.requests, 1),))
-            rest = tuple(Place(*key, count) for key, count in bound.items() if count)
-            found[appwrapper] = whole._replace(bound=rest, beyond=beyond)
+                use = rest.without_unused(amounts) if pod is None else rest.without_pod(pod, amounts)
+                if use is not None:
+                    found[uid] = use
+            found[appwrapper] = rest.use()
         self.uses = ChainMap(found, dict(self.uses))
 
     def free_for(self, gang: Gang | None) -> Resources:
@@ -409,6 +399,50 @@ class NodeSnapshot:
     def take(self, gang: Gang, assignment: Assignment) -> None:
         """Take the places of a gang, and its demand beyond the requests of its pods, from now on."""
         self.charge(use_of(gang, assignment))
+
+
+class _RestOfUse:
+    """What is left of the use of an AppWrapper while the uses of its surplus are taken from it."""
+
+    def __init__(self, whole: Use) -> None:
+        self._bound = Counter[tuple[str, Resources]]()
+        for each in whole.bound:
+            self._bound[each.node, each.requests] += each.pods
+        self._held: dict[Resources, list[Place]] = {}
+        for each in whole.held:
+            self._held.setdefault(each.requests, []).append(each)
+        self._beyond = whole.beyond
+
+    def use(self) -> Use:
+        """What is left."""
+        bound = tuple(Place(*key, pods) for key, pods in self._bound.items() if pods)
+        held = (each for places in self._held.values() for each in places)
+        return Use(bound, tuple(held), self._beyond)
+
+    def without_pod(self, pod: SurplusPod, amounts: Resources) -> Use | None:
+        """The use of one more pod: its node, or a place that is held for it, or as much without a place.
+
+        None for a bound pod that the snapshot does not have.
+        """
+        if pod.node:
+            key = pod.node, pod.requests
+            if not self._bound[key]:
+                return None
+            self._bound[key] -= 1
+            return Use((Place(pod.node, pod.requests, 1),))
+        places = self._held.get(pod.requests)
+        if not places:
+            return self.without_unused(amounts)
+        last = places.pop()
+        if last.pods > 1:
+            places.append(last._replace(pods=last.pods - 1))
+        return Use((), (last._replace(pods=1),))
+
+    def without_unused(self, amounts: Resources) -> Use:
+        """The use of demand without a place, at most these amounts."""
+        kept = (self._beyond - amounts).positive_part()
+        self._beyond, used = kept, self._beyond - kept
+        return Use(beyond=used)
 
 
 def use_of(gang: Gang, assignment: Assignment) -> Use:

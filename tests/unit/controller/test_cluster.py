@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.api.names import GROWTH_GATE, ITEM_ANNOTATION, UID_LABEL
+from dispatcher.api.names import GROWTH_ANNOTATION, GROWTH_GATE, ITEM_ANNOTATION, UID_LABEL
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps
@@ -145,10 +145,11 @@ def gated(name: str, *, has_gate: bool = True) -> Json:
     """A pod of the RayCluster without a node, with the dispatcher's gate or admitted."""
     pod = make_pod(name, node="", phase="Pending", of=AW, controller=RAY)
     pod["spec"]["schedulingGates"] = [{"name": GROWTH_GATE}] if has_gate else []
+    pod["metadata"].setdefault("annotations", {})[GROWTH_ANNOTATION] = "1 0.w"
     return pod
 
 
-async def test_pod_that_waits_for_a_grant_wakes_the_scheduler_when_it_comes_and_goes(
+async def test_pod_of_a_growth_wakes_the_scheduler_when_it_comes_and_goes_without_a_node_too(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     has(server, "nodes", make_node())
@@ -158,14 +159,15 @@ async def test_pod_that_waits_for_a_grant_wakes_the_scheduler_when_it_comes_and_
         event("ADDED", gated("b"), 13),
         event("MODIFIED", gated("b", has_gate=False), 14),
         event("DELETED", gated("a"), 15),
+        event("DELETED", gated("b", has_gate=False), 16),
     ]
     has(server, "pods", then=events)
     dispatching = queue_steps.dispatch(make_record(), "hub", at(1)).after
     record = creation_steps.created(dispatching, (make_ref(name="ray", uid="uid-of-ray"),), at(2)).after
     async with running(client) as it:
         it.cluster.track(record)
-        await until(lambda: len(it.pods_of) == 5)
-        assert it.capacity_changes == 4  # the node, two pods that come, one that goes
+        await until(lambda: len(it.pods_of) == 6)
+        assert it.capacity_changes == 5  # the node, two pods that come, and that go, one of them granted
 
 
 async def test_removed_node_has_no_capacity(server: FakeApiServer, client: ClusterClient) -> None:

@@ -255,6 +255,35 @@ async def test_surplus_pod_that_goes_while_a_cycle_is_planned_costs_the_gang_not
 
 
 @pytest.mark.parametrize(
+    ("is_admitted", "deleted"),
+    [
+        pytest.param(False, [], id="behind-its-gate"),
+        pytest.param(True, ["ray-1"], id="without-a-node"),
+    ],
+)
+async def test_granted_worker_that_does_not_run_yet_gives_way_and_its_gang_goes_on(
+    world: World, is_admitted: bool, deleted: list[str]
+) -> None:
+    record = ray(world, 3, "b")
+    ask(world, record, 1)
+    gated = next(each for each in world.ledger.pods() if each.uid == "ray-1")
+    world.ledger.set_pod(replace(gated, template="0.w"))
+    scheduler = scheduler_of(world)
+    await scheduler.cycle()
+    assert world.record(record.uid).grown == CPU
+    if is_admitted:
+        world.ledger.set_pod(worker(record, 1, node=""))
+    waits = put(world, "owner", 5, "a")
+    await scheduler.cycle()
+    after = world.record(record.uid)
+    assert (after.phase, after.allowed) == (Phase.RUNNING, CPU * 3)
+    assert after.attempt is not None
+    assert after.attempt.shrinking is not None
+    assert [each.name for each in after.attempt.shrinking.pods] == deleted
+    assert world.record(waits.uid).is_preempting
+
+
+@pytest.mark.parametrize(
     ("queues", "asks"),
     [
         pytest.param(TEAMS, ("owner", 5, "a"), id="of-an-owner-that-would-preempt-the-gang"),

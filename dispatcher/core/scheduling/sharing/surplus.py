@@ -1,8 +1,8 @@
 """Surplus: the pods of a running gang that can be taken from it, so that the gang itself is not preempted.
 
-A gang that grows by grants has surplus pods: admitted pods beyond its base gang. A cycle sees such a gang as parts: one
-for each surplus pod, and the rest. A search for victims takes parts as it takes gangs. The pods that the gang gives up
-already are leaving.
+A gang that grows by grants has surplus pods: pods beyond its base gang, from their grants on. A cycle sees such a gang
+as parts: one for each surplus pod, and the rest. A search for victims takes parts as it takes gangs. The pods that the
+gang gives up already are leaving.
 
 A gang is charged for pods that are gone until its growth is noted, which has pauses. This unused growth is a part as
 well, and always leaving: nobody has to be preempted for it. It is noted without a pause while a gang waits for it.
@@ -48,7 +48,10 @@ UNUSED: Final = "unused"
 
 
 class GivenUp(NamedTuple):
-    """The pods that a gang gives up, and the amounts that it keeps beyond its demand."""
+    """The admitted pods that a gang gives up, and the amounts that it keeps beyond its demand.
+
+    A gated pod needs no deletion: with less growth it waits for a grant again.
+    """
 
     pods: tuple[PodRef, ...]
     growth: Resources
@@ -177,7 +180,8 @@ def given_up(record: Record, parts: Iterable[ActiveGang]) -> GivenUp:
     for gang in parts:
         part = gang.part
         if part is not None and part.pod is not None:
-            pods = (*pods, PodRef(part.pod.namespace, part.pod.name, part.pod.uid))
+            if not part.pod.is_gated:
+                pods = (*pods, PodRef(part.pod.namespace, part.pod.name, part.pod.uid))
             growth = (growth - part.held).positive_part()
             unused = part.unused
     return GivenUp(pods, (growth - unused).positive_part())

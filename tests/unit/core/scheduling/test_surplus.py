@@ -237,6 +237,54 @@ def test_gang_that_gives_up_pods_keeps_no_growth_that_no_pod_uses() -> None:
     assert given_up(ray.active.record, [first]).growth == gpus(1)
 
 
+# --- pods without a node ------------------------------------------------------------------------------------------
+
+
+def with_unbound(pods: int, sharing: str = "Priority") -> World:
+    """The world of TEAMS in which the surplus workers on b have no node yet, and the newer of them still its gate."""
+    asked = f"[{{count: {pods}, requests: {{gpu: 1}}}}]"
+    text = TEAMS.format(sharing=sharing, running=GROWN.strip(), pods=asked, within="Never")
+    world = parse_scenario(yaml.safe_load(text))
+    ray = next(each for each in world.running if each.name == "ray")
+    base, _, on_a = ray.pods
+    older, newer, bound = ray.surplus.pods
+    unbound = replace(newer, node="", is_gated=True), replace(older, node="")
+    changed = replace(ray, pods=(base, on_a), surplus=replace(ray.surplus, pods=(*unbound, bound)))
+    return replace(world, running=tuple(changed if each is ray else each for each in world.running))
+
+
+@SHARINGS
+@pytest.mark.parametrize("fit", FitMode)
+@pytest.mark.parametrize(
+    ("pods", "gated", "unbound", "bound"),
+    [
+        pytest.param(2, 1, 0, 0, id="one-that-has-not-started"),
+        pytest.param(3, 1, 1, 0, id="before-one-that-runs"),
+        pytest.param(4, 1, 1, 1, id="before-the-gang"),
+    ],
+)
+def test_surplus_pods_without_a_node_give_way_before_those_that_run(
+    pods: int, gated: int, unbound: int, bound: int, sharing: str, fit: FitMode
+) -> None:
+    """Their gang is charged for them from the grant on, and nobody has to lose work for them."""
+    _, (outcome,) = replace(with_unbound(pods, sharing), fit=fit).plan_queues()
+    assert isinstance(outcome, Preempting)
+    assert all(victim.is_surplus for victim, _ in outcome.victims)
+    taken = [victim.part.pod for victim, _ in outcome.victims if victim.part and victim.part.pod]
+    counts = Counter("gated" if each.is_gated else each.node or "unbound" for each in taken)
+    assert (counts["gated"], counts["unbound"], counts["a"]) == (gated, unbound, bound)
+
+
+def test_granted_pod_that_is_not_admitted_yet_is_given_up_without_a_deletion() -> None:
+    _, (outcome,) = with_unbound(3).plan_queues()
+    assert isinstance(outcome, Preempting)
+    ray = next(each.after for each in changes_of(outcome, SOME_TIME) if each.after.uid == "ray")
+    assert ray.attempt is not None
+    assert ray.attempt.shrinking is not None
+    assert [each.name for each in ray.attempt.shrinking.pods] == ["ray/1/0"]
+    assert ray.attempt.shrinking.growth == gpus(1)
+
+
 # --- the changes that follow ------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""The surplus pods of a gang that grows by grants: bound, and beyond the base gang; the newest are given up first."""
+"""The surplus pods of a gang that grows by grants, beyond the base gang: first those that lose the least."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.growth import SurplusPod
 from dispatcher.core.model.pods import Gate, Pod, PodPhase
 from dispatcher.core.model.resources import Resources
@@ -49,7 +50,13 @@ SAME_AGE = replace(worker(3), uid="uid-z", admitted_as=Gate("team-a", "z", "2026
         pytest.param(
             [replace(W1, is_ending=True), W2, W3], [replace(W1, is_ending=True), W3], id="ending-first"
         ),
-        pytest.param([W1, W2, worker(3, node="")], [W2], id="without-a-node"),
+        pytest.param([W1, worker(2, node=""), W3], [worker(2, node=""), W3], id="without-a-node-first"),
+        pytest.param([W1, worker(2, node="", base=0)], [worker(2, node="", base=0)], id="base-gang-is-bound"),
+        pytest.param(
+            [replace(W1, is_ending=True), worker(2, node=""), W3],
+            [replace(W1, is_ending=True), worker(2, node="")],
+            id="ending-before-those-without-a-node",
+        ),
         pytest.param([W1, W2, gated(W3)], [W2], id="gated"),
         pytest.param([W1, W2, replace(W3, phase=PodPhase.SUCCEEDED)], [W2], id="finished"),
         pytest.param([W1, W2, replace(W3, owner=None, claim="ray")], [W2], id="unconfirmed-owner"),
@@ -68,8 +75,28 @@ SAME_AGE = replace(worker(3), uid="uid-z", admitted_as=Gate("team-a", "z", "2026
         ),
     ],
 )
-def test_surplus_is_what_is_bound_beyond_the_base_gang(pods: list[Pod], surplus: list[Pod]) -> None:
+def test_surplus_is_what_is_beyond_the_base_gang(pods: list[Pod], surplus: list[Pod]) -> None:
     ledger = CapacityLedger()
+    for pod in pods:
+        ledger.set_pod(pod)
+    assert ledger.surplus("ray") == list(map(surplus_pod, surplus))
+
+
+@pytest.mark.parametrize(
+    ("grown", "pods", "surplus"),
+    [
+        pytest.param(1, [W1, W2, gated(W3)], [W2], id="not-granted"),
+        pytest.param(2, [W1, W2, gated(W3)], [gated(W3), W2], id="granted"),
+        pytest.param(2, [W1, worker(2, node=""), gated(W3)], [gated(W3), worker(2, node="")], id="first"),
+        pytest.param(2, [gated(W1), gated(W2)], [gated(W2)], id="the-base-gang-keeps-its-own"),
+        pytest.param(2, [W1, W2, replace(gated(W3), owner=None, claim="ray")], [W2], id="unconfirmed-owner"),
+    ],
+)
+def test_granted_pods_that_are_not_admitted_yet_are_given_up_before_others(
+    grown: int, pods: list[Pod], surplus: list[Pod]
+) -> None:
+    ledger = CapacityLedger()
+    ledger.reserve("ray", Gang(CPU, pod_sets=(PodSet(1, CPU),)), grown=CPU * grown)
     for pod in pods:
         ledger.set_pod(pod)
     assert ledger.surplus("ray") == list(map(surplus_pod, surplus))
@@ -97,9 +124,11 @@ def test_pod_is_live_until_it_ended_and_may_be_ending_before() -> None:
 
 
 def surplus_pod(pod: Pod) -> SurplusPod:
-    at = pod.admitted_as
+    at, is_gated = pod.gate or pod.admitted_as, pod.gate is not None
     assert at is not None
-    return SurplusPod(at.namespace, at.name, pod.uid, pod.requests, pod.node, at.created_at, pod.is_ending)
+    return SurplusPod(
+        at.namespace, at.name, pod.uid, pod.requests, pod.node, at.created_at, pod.is_ending, is_gated
+    )
 
 
 def test_given_up_pods_come_first_even_if_the_base_gang_lacks_pods_meanwhile() -> None:
