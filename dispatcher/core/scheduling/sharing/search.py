@@ -7,7 +7,7 @@ the tree's sharing removes candidates one by one until it is enough.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -112,8 +112,9 @@ class Trial:
 class Search:
     """One search in one tree. `own` are the candidates of the gang's leaf, `others` those of other leaves, by leaf.
 
-    All lists are in the order of victims. `contested` are the resources that the gang is short of. `asks_room` is
-    true if it is enough only once the gang also has room.
+    All lists are in the order of victims. `contested` are the resources that the gang is short of. `missing` are the
+    amounts of quota that it lacks in this tree before the trial removes any gang. `asks_room` is true if it is enough
+    only once the gang also has room.
     """
 
     trial: Trial
@@ -121,14 +122,9 @@ class Search:
     contested: frozenset[str]
     own: list[ActiveGang]
     others: dict[str, list[ActiveGang]]
+    missing: Mapping[str, int]
     asks_room: bool
     is_counted: bool = field(default=False, init=False)
-    _short: list[tuple[str, int]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        # By resource, what the trial must have freed before the gang can have quota, with what it has freed already.
-        missing = self.trial.ledger.missing(self.leaf, self.demand)
-        self._short = [(name, self.trial.freed[name] + amount) for name, amount in missing.items()]
 
     @property
     def candidates(self) -> Iterator[ActiveGang]:
@@ -191,7 +187,7 @@ class Search:
     def is_enough(self) -> bool:
         """True if the gang has quota in this tree and, if that is asked here, room."""
         freed = self.trial.freed
-        for name, amount in self._short:
+        for name, amount in self.missing.items():
             if freed[name] < amount:
                 return False
         has_quota = self.trial.has_quota(self.leaf, is_counted=self.is_counted)
@@ -200,14 +196,15 @@ class Search:
     def may_be_enough(self, gangs: Iterable[ActiveGang]) -> bool:
         """False if the gang would lack quota in this tree even without all of these gangs.
 
-        To free an amount in any leaf makes at most this amount available.
+        To free an amount in any leaf makes at most this amount available. Nothing follows from what was freed in other
+        trees: so all that the trial has freed is compared with what was missing before.
         """
-        if not self._short:
+        if not self.missing:
             return True
         charges, freed = [gang.charge for gang in gangs], self.trial.freed
         return all(
             _reaches((charge[name] for charge in charges), amount - freed[name])
-            for name, amount in self._short
+            for name, amount in self.missing.items()
         )
 
     def victim_order(self, gang: ActiveGang) -> VictimOrder:

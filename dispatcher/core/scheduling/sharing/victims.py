@@ -173,15 +173,18 @@ class VictimSearch:
 
         The running gangs are those of the cycle, or those after a `change`; with `only_surplus`, their surplus pods.
         """
-        gang = trial.gang
+        places, demand = self._places(trial.gang.leaves), trial.gang.record.gang.demand
+        missing = {place.name: self.later.missing(place.name, demand) for place in places}
         conditions: dict[str, Enough] = {}
         asks_room = True
-        for place in self._places(gang.leaves):
+        for place in places:
             lacks_quota, lacks_room = not trial.has_quota(place.name), not trial.has_room()
             if not lacks_quota and not (asks_room and lacks_room):
                 continue
             contested = self._contested(trial, place, lacks_room=lacks_room)
-            search = self._prepared(trial, place, contested, change, lacks_room=lacks_room)
+            search = self._prepared(
+                trial, place, contested, missing[place.name], change, lacks_room=lacks_room
+            )
             if only_surplus:
                 search.keep_surplus()
             search.asks_room = asks_room
@@ -230,6 +233,7 @@ class VictimSearch:
         trial: Trial,
         place: Place,
         contested: frozenset[str],
+        missing: Mapping[str, int],
         change: _Change | None,
         *,
         lacks_room: bool,
@@ -252,7 +256,7 @@ class VictimSearch:
                 own = found
             elif found:
                 others[name] = found
-        return Search(trial, place.name, contested, own, others, asks_room=True)
+        return Search(trial, place.name, contested, own, others, missing, asks_room=True)
 
     def _candidates_using(self, leaf: str, contested: frozenset[str], cluster: str) -> list[ActiveGang]:
         """The candidates of a leaf that use contested resources, on a cluster if one is given; not to be changed."""

@@ -7,6 +7,7 @@ back for heads and starved gangs counts as in the rules: from other queues what 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -22,6 +23,7 @@ from tests.unit.core.scheduling.queue_worlds import (
     demand_of,
     free_amounts,
     have_places,
+    queues_of,
     take,
     take_bound,
 )
@@ -38,7 +40,12 @@ class State:
     promised: dict[str, list[Json]] = field(default_factory=dict)
 
     def charged(self, held: Iterable[tuple[str, dict[str, int]]] = ()) -> list[tuple[str, dict[str, int]]]:
-        return [*((each["queue"], demand_of(each)) for each in self.gangs.values()), *held]
+        return [*charges_of(self.gangs.values()), *held]
+
+
+def charges_of(gangs: Iterable[Json]) -> list[tuple[str, dict[str, int]]]:
+    """The demands of gangs, each in all of its leaves."""
+    return [(leaf, demand_of(each)) for each in gangs for leaf in queues_of(each)]
 
 
 class Replay:
@@ -56,7 +63,8 @@ class Replay:
         self.holds: list[tuple[str, dict[str, int], bool]] = []
         self.kept: set[str] = set()
         self.decided: list[str] = []
-        self.counts: dict[str, int] = {}
+        self.counts: Counter[str] = Counter()
+        self.heads: set[str] = set()
 
     def _state(self, running: Iterable[Json]) -> State:
         state = State({each["name"]: each for each in running}, free_amounts(self.document))
@@ -88,24 +96,33 @@ class Replay:
         return gang
 
     def count(self, what: str, more: int = 1) -> None:
-        self.counts[what] = self.counts.get(what, 0) + more
+        self.counts[what] += more
 
     # --- quota -------------------------------------------------------------------------------------------------
 
     def missing(self, gang: Json, state: State, *, without_holds: bool = False) -> dict[str, int]:
         """The limited resources of which a gang lacks quota in a state, also because it may not be preempted."""
-        leaf, demand = gang["queue"], demand_of(gang)
-        held = [] if without_holds else self._held_from(leaf, state)
-        found = self.forest.missing(leaf, demand, state.charged(held))
-        if self.forest.is_firm(leaf, gang["priority"]):
-            found |= dict.fromkeys(self.over_nominal(gang, state), 1)
-        return found
+        found: dict[str, int] = {}
+        for leaf in queues_of(gang):
+            held = [] if without_holds else self._held_from(leaf, state)
+            found |= self.forest.missing(leaf, demand_of(gang), state.charged(held))
+        return found | dict.fromkeys(self.over_nominal(gang, state), 1)
 
     def over_nominal(self, gang: Json, state: State) -> list[str]:
-        firm = [each for each in state.gangs.values() if self.forest.is_firm(each["queue"], each["priority"])]
-        return self.forest.over_nominal(
-            gang["queue"], demand_of(gang), [(each["queue"], demand_of(each)) for each in firm]
-        )
+        """The limited resources of which it has no nominal quota in a leaf where it may not be preempted."""
+        forest = self.forest
+        charges = [
+            (leaf, demand_of(each))
+            for each in state.gangs.values()
+            for leaf in queues_of(each)
+            if forest.is_firm(leaf, each["priority"])
+        ]
+        return [
+            resource
+            for leaf in queues_of(gang)
+            if forest.is_firm(leaf, gang["priority"])
+            for resource in forest.over_nominal(leaf, demand_of(gang), charges)
+        ]
 
     def _held_from(self, leaf: str, state: State) -> list[tuple[str, dict[str, int]]]:
         held: list[tuple[str, dict[str, int]]] = []
@@ -170,6 +187,7 @@ class Replay:
         self._leave(victims)
         assert not self._lacks(gang, outcome.cluster, self.later), "the victims are not enough"
         self._promise(gang, outcome.cluster)
+        self._note_head(gang, outcome)
         if len(victims) > 1:
             self.count("several victims")
 
@@ -181,48 +199,70 @@ class Replay:
         return have_places(gangs, self.clusters[cluster], state.free[cluster])
 
     def _check_candidate(self, gang: Json, victim: Json, cluster: str) -> None:
-        forest, leaf, its = self.forest, gang["queue"], victim["queue"]
+        forest, leaves, its = self.forest, queues_of(gang), queues_of(victim)
         assert victim["name"] in self.later.gangs, "a victim is leaving already"
-        assert forest.path(leaf)[-1] == forest.path(its)[-1], "a victim is in another tree"
-        assert not forest.is_firm(its, victim["priority"]), "a victim may not be preempted"
-        assert victim["ran"] >= forest.setting(its, "minRuntimeSeconds", 0), "a victim is shielded"
-        preemption = forest.queues[leaf].get("preemption", {})
-        is_lower = victim["priority"] < gang["priority"]
-        if its == leaf:
-            is_newer = victim["priority"] == gang["priority"] and victim["age"] < gang["age"]
-            rule = preemption.get("withinQueue", "Never")
-            allowed = rule != "Never" and (is_lower or (rule == "LowerOrNewerEqualPriority" and is_newer))
-        else:
-            rule = preemption.get("reclaim", "Never")
-            allowed = rule == "Any" or (rule == "LowerPriority" and is_lower)
-        assert allowed, f"a victim is no candidate by {rule}"
-        if cluster not in self.kept and not self._has_room(gang, cluster, self.later):
+        assert not any(forest.is_firm(leaf, victim["priority"]) for leaf in its), (
+            "a victim may not be preempted"
+        )
+        common = [
+            (mine, theirs)
+            for mine in leaves
+            for theirs in its
+            if forest.path(mine)[-1] == forest.path(theirs)[-1]
+        ]
+        assert common, "a victim is in another tree"
+        shields = {theirs: forest.setting(theirs, "minRuntimeSeconds", 0) for _, theirs in common}
+        unshielded = [(mine, theirs) for mine, theirs in common if victim["ran"] >= shields[theirs]]
+        assert unshielded, "a victim is shielded"
+        allowed = [mine for mine, theirs in unshielded if self._may_preempt(gang, mine, victim, theirs)]
+        assert allowed, "a victim is no candidate by the rules of the leaf"
+        # Room is sought in the first tree only.
+        is_in_one_tree = len(leaves) == 1
+        if is_in_one_tree and cluster not in self.kept and not self._has_room(gang, cluster, self.later):
             assert victim["cluster"] == cluster, "a victim elsewhere makes no room"
+
+    def _may_preempt(self, gang: Json, leaf: str, victim: Json, its: str) -> bool:
+        preemption = self.forest.queues[leaf].get("preemption", {})
+        rule = preemption.get("withinQueue" if its == leaf else "reclaim", "Never")
+        mine, theirs = int(gang["priority"]), int(victim["priority"])
+        is_newer_equal = mine == theirs and int(victim["age"]) < int(gang["age"])
+        return (
+            rule == "Any"
+            or (rule == "LowerPriority" and theirs < mine)
+            or (rule == "LowerOrNewerEqualPriority" and (theirs < mine or is_newer_equal))
+        )
 
     def _check_victims_are_needed(self, gang: Json, victims: list[Json], cluster: str) -> None:
         """None of them can be left out; Division may need one to stay fair to the others that give."""
         for victim in victims:
             others = [each for each in victims if each is not victim]
             without = self._without(others)
-            if self._lacks(gang, cluster, without):
-                continue
-            leaf, demand = gang["queue"], demand_of(gang)
-            sharing = self.forest.sharing(leaf)
-            if sharing == "Priority":
-                # It was to be enough without borrowing.
-                assert self.forest.would_borrow(leaf, demand, without.charged()), "a victim is not needed"
-                assert not self.forest.would_borrow(leaf, demand, self._without(victims).charged())
-                self.count("not borrowing")
-            else:
-                assert sharing == "Division", "a victim is not needed"
-                assert not self._is_fair(gang, others, without), "a victim is not needed"
-                self.count("fair to those that give")
+            if not self._lacks(gang, cluster, without):
+                needs = [
+                    self._need(gang, leaf, others, without, self._without(victims))
+                    for leaf in queues_of(gang)
+                ]
+                assert any(needs), "a victim is not needed"
+                self.counts.update(filter(None, needs))
 
-    def _is_fair(self, gang: Json, victims: list[Json], state: State) -> bool:
+    def _need(
+        self, gang: Json, leaf: str, others: list[Json], without_others: State, without_all: State
+    ) -> str:
+        """What the sharing of one tree asks for beyond quota and room, and has only without all victims; else empty."""
+        sharing, demand = self.forest.sharing(leaf), demand_of(gang)
+        if sharing == "Priority":
+            # It was to be enough without borrowing.
+            would = self.forest.would_borrow(leaf, demand, without_others.charged())
+            would_still = self.forest.would_borrow(leaf, demand, without_all.charged())
+            return "not borrowing" if would and not would_still else ""
+        is_fair = sharing != "Division" or self._is_fair(gang, leaf, others, without_others)
+        return "" if is_fair else "fair to those that give"
+
+    def _is_fair(self, gang: Json, leaf: str, victims: list[Json], state: State) -> bool:
         """True if no queue on the way ends above its fair share and above the load of a sibling that gave."""
         forest, demand, charged = self.forest, demand_of(gang), state.charged()
-        giving = {name for each in victims for name in forest.path(each["queue"])}
-        for name in forest.path(gang["queue"])[:-1]:
+        giving = {name for each in victims for theirs in queues_of(each) for name in forest.path(theirs)}
+        for name in forest.path(leaf)[:-1]:
             for sibling in forest.children(forest.queues[name]["parent"]):
                 if sibling == name or sibling not in giving:
                     continue
@@ -260,7 +300,7 @@ class Replay:
         self._check_facts(gang, outcome.pending)
         if reason == "InsufficientQuota":
             assert self.missing(gang, self.now, without_holds=True), "it has quota"
-            self._check_truth(gang, outcome.pending.message)
+            self._check_truth(gang, outcome.pending.queue, outcome.pending.message)
         elif reason == "OverNominalQuota":
             assert self.over_nominal(gang, self.now), "it has nominal quota"
         elif reason in {"InsufficientResources", "ReservedForAnother"}:
@@ -279,12 +319,12 @@ class Replay:
         self._note_head(gang, outcome)
 
     def _check_facts(self, gang: Json, pending: Pending) -> None:
-        """The queue is its own, and the amounts are those of the account of its queue, by plain arithmetic."""
-        assert pending.queue == gang["queue"]
+        """The queue is one of its own, and the amounts are those of that queue's account, by plain arithmetic."""
+        assert pending.queue in queues_of(gang)
         assert (pending.quota is not None) == (pending.reason in LACKS_QUOTA)
         if pending.quota is None:
             return
-        forest, leaf, resource = self.forest, gang["queue"], pending.resource
+        forest, leaf, resource = self.forest, pending.queue, pending.resource
         charged = self.now.charged()
         assert [pending.quota.nominal, pending.quota.used] == [
             str(forest.total(leaf, resource)),
@@ -310,7 +350,7 @@ class Replay:
         self.count(f"{len(told)} borrowers")
         if pending.reason == "InsufficientQuota":
             demand = demand_of(gang)
-            missing = self.missing(gang, self.now, without_holds=True)
+            missing = self.missing(gang | {"queue": leaf}, self.now, without_holds=True)
             ratios = {each: Fraction(amount, demand[each]) for each, amount in missing.items()}
             assert ratios[resource] == max(ratios.values()), "another resource is shorter"
             self.count("shortest of several", len(missing) > 1)
@@ -323,9 +363,9 @@ class Replay:
             raise UnknownPromise
         self._promise(gang, fitting[0])
 
-    def _check_truth(self, gang: Json, message: str) -> None:
-        """The missing amount of nominal quota gives the gang quota, and one unit less does not."""
-        leaf, demand, charged = gang["queue"], demand_of(gang), self.now.charged()
+    def _check_truth(self, gang: Json, leaf: str, message: str) -> None:
+        """The missing amount of nominal quota gives the gang quota in a leaf, and one unit less does not."""
+        demand, charged = demand_of(gang), self.now.charged()
         if any(self._keeps_more_than_it_has(name) for name in self.forest.path(leaf)):
             return
         if self.forest.is_firm(leaf, gang["priority"]):
@@ -366,14 +406,18 @@ class Replay:
     def _note_head(self, gang: Json, outcome: Any) -> None:  # noqa: ANN401
         if outcome.pending.reservation:
             self.kept.add(outcome.pending.cluster)
+        leads = [leaf for leaf in queues_of(gang) if leaf not in self.heads]
+        if getattr(outcome, "is_head", False):
+            self.heads.update(leads)
         if outcome.pending.reason != "InsufficientQuota":
             return
-        leaf = gang["queue"]
-        bound = self.forest.setting(leaf, "queueingStrategy", "") != "StrictFIFO"
+        first, *_ = queues_of(gang)
+        bound = self.forest.setting(first, "queueingStrategy", "") != "StrictFIFO"
         is_starved = bound and gang.get("blocked", 0) >= 600
-        may_reclaim = self.forest.queues[leaf].get("preemption", {}).get("reclaim") == "Any"
-        if is_starved or (outcome.is_head and not may_reclaim):
-            self.holds.append((leaf, demand_of(gang), is_starved))
+        for leaf in queues_of(gang):
+            may_reclaim = self.forest.queues[leaf].get("preemption", {}).get("reclaim") == "Any"
+            if is_starved or (outcome.is_head and leaf in leads and not may_reclaim):
+                self.holds.append((leaf, demand_of(gang), is_starved))
 
 
 def _least(amounts: Iterable[int]) -> str:

@@ -5,6 +5,7 @@ Every running gang names its nodes. Amounts are small integers, so that quotas a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -15,13 +16,24 @@ RESOURCES = (GPU, "memory")
 SHARINGS = ("Priority", "DominantShare", "Division")
 
 
-def random_document(chance: Random, *, sharing: str | None = None, arrivals: int = 5) -> Json:
-    """One or two trees of queues and one or two clusters; a gang is in one queue."""
-    queues = [
-        *random_tree(chance, "t", sharing),
-        *(random_tree(chance, "u") if chance.random() < 0.2 else []),
-    ]
-    leaves = leaves_of(queues)
+def random_document(
+    chance: Random, *, sharing: str | None = None, arrivals: int = 5, in_two_trees: float = 0
+) -> Json:
+    """One or two trees of queues and one or two clusters.
+
+    A gang is in one queue, or, of so many `in_two_trees`, in one of each of two trees.
+    """
+    first = random_tree(chance, "t", sharing)
+    second = random_tree(chance, "u") if in_two_trees or chance.random() < 0.2 else []
+    queues = [*first, *second]
+    leaves: list[str | list[str]] = list(leaves_of(queues))
+
+    def draw_gang(name: str) -> Json:
+        if in_two_trees and chance.random() < in_two_trees:
+            both = [chance.choice(leaves_of(tree)) for tree in (first, second)]
+            return _gang(chance, name, [both])
+        return _gang(chance, name, leaves)
+
     document: Json = {
         "clusters": [_cluster(chance, name) for name in chance.choice([["hub"], ["east"], ["east", "west"]])],
         "queues": queues,
@@ -30,7 +42,7 @@ def random_document(chance: Random, *, sharing: str | None = None, arrivals: int
     }
     free = free_amounts(document)
     for number in range(chance.randint(0, 14)):
-        gang = _gang(chance, f"r{number}", leaves)
+        gang = draw_gang(f"r{number}")
         gang["cluster"] = chance.choice(document["clusters"])["name"]
         gang["ran"] = chance.choice([5, 60, 600, 3600])
         gang["age"] = gang["ran"] + chance.randint(0, 3)
@@ -39,7 +51,7 @@ def random_document(chance: Random, *, sharing: str | None = None, arrivals: int
         if bind(gang, free[gang["cluster"]]):
             document["running"].append(gang)
     for number in range(chance.randint(1, arrivals)):
-        gang = _gang(chance, f"p{number}", leaves) | {"age": chance.randint(0, 50)}
+        gang = draw_gang(f"p{number}") | {"age": chance.randint(0, 50)}
         if chance.random() < 0.25:
             gang["blocked"] = chance.choice([5, 700])
         if chance.random() < 0.1:
@@ -115,7 +127,13 @@ def _cluster(chance: Random, name: str) -> Json:
     return {"name": name, "nodes": nodes}
 
 
-def _gang(chance: Random, name: str, leaves: list[str]) -> Json:
+def queues_of(gang: Json) -> list[str]:
+    """The leaves of a gang, one of each of its trees."""
+    found: str | list[str] = gang["queue"]
+    return [found] if isinstance(found, str) else found
+
+
+def _gang(chance: Random, name: str, leaves: Sequence[str | list[str]]) -> Json:
     pods: list[Json] = []
     for _ in range(chance.choice([1, 1, 1, 2])):
         requests = {GPU: chance.choice([0, 1, 1, 2, 3]), "memory": chance.choice([0, 1, 2, 4])}

@@ -198,6 +198,26 @@ pending:
     ]
 
 
+def test_victims_of_one_tree_do_not_count_against_the_quota_of_another() -> None:
+    """The first tree gives a gang for the room; it is not needed once the second tree gives one for its quota."""
+    assert decisions("""
+clusters: [{name: hub, nodes: [{name: n, allocatable: {gpu: 6}}]}]
+queues:
+- {name: t}
+- {name: t1, parent: t, resources: {gpu: {nominalQuota: 8}}, preemption: {reclaim: Any}}
+- {name: t2, parent: t, resources: {gpu: {nominalQuota: 1}}}
+- {name: u}
+- {name: u1, parent: u, resources: {gpu: {nominalQuota: 4, borrowingLimit: 0}},
+   preemption: {withinQueue: LowerPriority}}
+running:
+- {name: spared, queue: t2, cluster: hub, ran: 600, demand: {gpu: 2}}
+- {name: low, queue: u1, cluster: hub, ran: 60, demand: {gpu: 3}}
+- {name: top, queue: u1, cluster: hub, priority: 5, ran: 60, demand: {gpu: 1}}
+pending:
+- {name: p, queue: [t1, u1], priority: 1, demand: {gpu: 2}}
+""") == [{"preempt": ["low"], "for": "p", "cluster": "hub", "reasons": {"low": "PriorityInQueue"}}]
+
+
 # --- what a gang is told -----------------------------------------------------------------------------------------
 
 LOWERED = """

@@ -18,14 +18,17 @@ from tests.unit.core.scheduling.queue_worlds import SHARINGS, random_document
 Json = dict[str, Any]
 
 SEEDS = st.integers(0, 2**32)
-FEW, MANY = range(250), range(250, 15_000)
+FEW, MANY = range(300), range(300, 15_000)
+IN_TWO_TREES = 0.6
+"""The part of the gangs that are in a leaf of each of two trees, in forests with such gangs."""
+PARTS_IN_TWO_TREES = st.sampled_from([0, IN_TWO_TREES])
 
 
-def replayed(seeds: range) -> Counter[str]:
+def replayed(seeds: range, in_two_trees: float = 0) -> Counter[str]:
     """How often each decision was checked, over the cycles of these seeds."""
     counts: Counter[str] = Counter()
     for seed in seeds:
-        document = random_document(Random(seed))  # noqa: S311 - repeatable
+        document = random_document(Random(seed), in_two_trees=in_two_trees)  # noqa: S311 - repeatable
         shares, outcomes = parse_scenario(document).plan_queues()
         replay = Replay(document, dict(shares))
         try:
@@ -49,15 +52,23 @@ def test_each_decision_of_a_cycle_is_right_by_definition() -> None:
     assert all(counts[each] > 0 for each in ("1 borrowers", "2 borrowers", "shortest of several"))
 
 
+def test_each_decision_about_gangs_in_two_trees_is_right_by_definition() -> None:
+    counts = replayed(FEW, IN_TWO_TREES)
+    assert counts["preempt"] > 20
+    assert counts["several victims"] > 0
+
+
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1200)
-def test_each_decision_of_many_cycles_is_right_by_definition() -> None:
-    assert replayed(MANY)["preempt"] > 1000
+@pytest.mark.parametrize("in_two_trees", [0, IN_TWO_TREES])
+def test_each_decision_of_many_cycles_is_right_by_definition(in_two_trees: float) -> None:
+    assert replayed(MANY, in_two_trees)["preempt"] > 1000
 
 
-def check_memory(seed: int) -> None:
+def check_memory(seed: int, in_two_trees: float) -> None:
     """Four gangs of each kind are decided as if each were the only one of its kind."""
-    document = random_document(Random(seed), arrivals=8)  # noqa: S311 - repeatable
+    chance = Random(seed)  # noqa: S311 - repeatable
+    document = random_document(chance, arrivals=8, in_two_trees=in_two_trees)
     document["pending"] = [
         gang | {"name": f"{gang['name']}-{number}", "age": gang["age"] + number % 2}
         for number in range(4)
@@ -68,23 +79,23 @@ def check_memory(seed: int) -> None:
 
 
 @settings(max_examples=80)
-@given(SEEDS)
-def test_a_remembered_refusal_is_what_would_be_decided_anew(seed: int) -> None:
-    check_memory(seed)
+@given(SEEDS, PARTS_IN_TWO_TREES)
+def test_a_remembered_refusal_is_what_would_be_decided_anew(seed: int, in_two_trees: float) -> None:
+    check_memory(seed, in_two_trees)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 @settings(max_examples=4000)
-@given(SEEDS)
-def test_many_remembered_refusals_are_what_would_be_decided_anew(seed: int) -> None:
-    check_memory(seed)
+@given(SEEDS, PARTS_IN_TWO_TREES)
+def test_many_remembered_refusals_are_what_would_be_decided_anew(seed: int, in_two_trees: float) -> None:
+    check_memory(seed, in_two_trees)
 
 
-def check_order(seed: int, sharing: str) -> None:
+def check_order(seed: int, sharing: str, in_two_trees: float) -> None:
     """Ties between queues are broken by their declaration only under Division, and where several are drained."""
     chance = Random(seed)  # noqa: S311 - repeatable
-    document = random_document(chance, sharing=sharing)
+    document = random_document(chance, sharing=sharing, in_two_trees=in_two_trees)
     answer = answer_of(parse_scenario(document))
     document["running"] = chance.sample(document["running"], len(document["running"]))
     assert answer_of(parse_scenario(document)) == answer
@@ -97,14 +108,18 @@ def check_order(seed: int, sharing: str) -> None:
 
 
 @settings(max_examples=80)
-@given(SEEDS, st.sampled_from(SHARINGS))
-def test_the_order_of_running_gangs_and_queues_does_not_matter(seed: int, sharing: str) -> None:
-    check_order(seed, sharing)
+@given(SEEDS, st.sampled_from(SHARINGS), PARTS_IN_TWO_TREES)
+def test_the_order_of_running_gangs_and_queues_does_not_matter(
+    seed: int, sharing: str, in_two_trees: float
+) -> None:
+    check_order(seed, sharing, in_two_trees)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 @settings(max_examples=3000)
-@given(SEEDS, st.sampled_from(SHARINGS))
-def test_the_order_of_many_running_gangs_and_queues_does_not_matter(seed: int, sharing: str) -> None:
-    check_order(seed, sharing)
+@given(SEEDS, st.sampled_from(SHARINGS), PARTS_IN_TWO_TREES)
+def test_the_order_of_many_running_gangs_and_queues_does_not_matter(
+    seed: int, sharing: str, in_two_trees: float
+) -> None:
+    check_order(seed, sharing, in_two_trees)
