@@ -20,9 +20,10 @@ from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.controller.scheduling import queue_cycles
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import creation_steps, removal_steps, run_steps
-from dispatcher.core.lifecycle.growth import admissible, growth_due, taken_soon
+from dispatcher.core.lifecycle.growth import growth_due, taken_soon, with_pods
 from dispatcher.core.lifecycle.queue_steps import AWAITING_RELEASE
 from dispatcher.core.model import incremental
+from dispatcher.core.model.growth import PodsByTemplate
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pods import Gate, Pod, PodPhase
 from dispatcher.core.model.record import ACTIVE, HOLDING, Phase, Record
@@ -295,12 +296,20 @@ class _Life:
             if attempt is not None and attempt.shrinking is not None:
                 due = None if any(each.leaves_at for each in cluster.workers) else self._now
             if due is not None and due <= self._now:
-                self._commit(run_steps.note_growth(cluster.record, requests, self._now).after)
+                pods = self._pods_beyond(cluster.record)
+                self._commit(run_steps.note_growth(cluster.record, requests, self._now, pods).after)
 
     def _taken(self, record: Record) -> Resources:
         if self._growths is Growths.CHARGE:
             return self._ledger.bound(record.uid)
-        return taken_soon(record.allowed, self._ledger.admitted(record.uid), self._ledger.gated(record.uid))
+        growing = Growing.of(record, self._ledger)
+        return taken_soon(record.allowed, growing.admitted, growing.gated, record.granted)
+
+    def _pods_beyond(self, record: Record) -> PodsByTemplate | None:
+        if self._growths is Growths.CHARGE:
+            return None
+        growing = Growing.of(record, self._ledger)
+        return with_pods(growing.beyond, growing.within)
 
     def cycle(self) -> None:
         """Plan a cycle over the queues, and commit it."""
@@ -365,7 +374,7 @@ class _Life:
 
     def _grant(self) -> None:
         growing = [
-            Growing(each.record, self._ledger.admitted(uid), self._ledger.gated(uid))
+            Growing.of(each.record, self._ledger)
             for uid, each in self._clusters.items()
             if uid in self._ledger.with_gated() and each.is_active
         ]
@@ -381,8 +390,7 @@ class _Life:
         """Let the gated pods start that are within what their gangs hold."""
         for uid in self._ledger.with_gated():
             cluster = self._clusters[uid]
-            admitted = admissible(cluster.record.allowed, self._ledger.admitted(uid), self._ledger.gated(uid))
-            names = {each.name for each in admitted}
+            names = {each.name for each in Growing.of(cluster.record, self._ledger).within}
             for worker in cluster.workers:
                 if worker.name in names:
                     self._start(cluster, worker)
@@ -397,7 +405,8 @@ class _Life:
         if record.phase in HOLDING and record.attempt is not None:
             shrinking = record.attempt.shrinking
             grown = record.grown if shrinking is None else shrinking.growth
-            self._ledger.reserve(record.uid, record.gang, record.attempt.assignment, grown)
+            assignment, granted = record.attempt.assignment, record.granted
+            self._ledger.reserve(record.uid, record.gang, assignment, grown, granted)
         self._has_changed = True
 
     def _active(self) -> Iterator[_Cluster]:

@@ -14,6 +14,7 @@ from dispatcher.core.kinds.affinity import repelling_terms
 from dispatcher.core.kinds.manifest import controller_of
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.kinds.pod_requests import live_pod_requests
+from dispatcher.core.kinds.podsets import constraint_of
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.pod_terms import LABELS_OF_ONE_POD, PodSort
@@ -101,6 +102,7 @@ def decode_pod(raw: Json) -> PodView:
             base_pods=int(base_pods) if _COUNT.fullmatch(base_pods) else 0,
             admitted_as=None if is_gated else gate,
             is_ending=can_be_gated and metadata.get("deletionTimestamp") is not None,
+            constraint=constraint_of(spec) if can_be_gated and not node else None,
         ),
         claimed_by=claimed_by and intern(claimed_by),
         controller=_controller(metadata),

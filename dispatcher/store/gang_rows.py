@@ -118,10 +118,15 @@ def assignment_of(places: Iterable[Iterable[tuple[str, int]]]) -> Assignment:
 def growth_of(steps: Sequence[Mapping[str, Any]] | None) -> tuple[Growth, ...]:
     """The latest growths of an attempt, the latest last."""
     latest = (steps or ())[-MOST_GROWTHS_KEPT:]
-    return tuple(
-        Growth(datetime.fromisoformat(each["at"]), Resources(each["amounts"]), each.get("is_taken", False))
-        for each in latest
-    )
+    return tuple(map(_growth_of, latest))
+
+
+def _growth_of(step: Mapping[str, Any]) -> Growth:
+    """One growth; an older release wrote no pods."""
+    pods = step.get("pods")
+    by_template = None if pods is None else tuple(sorted(pods.items()))
+    at, amounts = datetime.fromisoformat(step["at"]), Resources(step["amounts"])
+    return Growth(at, amounts, step.get("is_taken", False), by_template)
 
 
 def growth_request_of(value: Mapping[str, Any] | None) -> GrowthRequest | None:

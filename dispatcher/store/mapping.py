@@ -238,8 +238,10 @@ def _new_growth(old: Attempt | None, new: Attempt) -> list[Row] | None:
 
 
 def _growth_row(growth: Growth) -> Row:
+    """A growth as JSON: `growth_of` reads it."""
     taken: Row = {"is_taken": True} if growth.is_taken else {}
-    return {"at": growth.at, "amounts": dict(growth.amounts), **taken}
+    pods: Row = {} if growth.pods is None else {"pods": dict(growth.pods)}
+    return {"at": growth.at, "amounts": dict(growth.amounts), **taken, **pods}
 
 
 def object_rows(change: Change) -> list[Row]:

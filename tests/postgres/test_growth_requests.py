@@ -39,11 +39,11 @@ async def test_life_with_growth_that_waits_is_stored_step_by_step(
     record = await running(queue, database_url)
     record = await take(queue, database_url, run_steps.note_growth_request(record, WAITS, at(40)))
     left = replace(WAITS, pods=1, amounts=ONE)
-    granted = run_steps.grant(record, ONE, left, "1 more pod: 0.5 cpu, 1 gpu", at(50))
+    granted = run_steps.grant(record, ONE, left, "1 more pod: 0.5 cpu, 1 gpu", at(50), (("0.a", 1),))
     record = await take(queue, database_url, granted)
-    assert record.growth_request == left
+    assert (record.growth_request, record.granted) == (left, (("0.a", 1),))
     record = await take(queue, database_url, run_steps.grant(record, ONE * 2, None, "1 more pod", at(60)))
-    assert record.growth_request is None
+    assert (record.growth_request, record.granted) == (None, None)
     record = await take(queue, database_url, run_steps.note_growth_request(record, WAITS, at(70)))
     await take(queue, database_url, removal_steps.delete(record, at(80)))
     told = rows_of(

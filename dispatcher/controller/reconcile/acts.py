@@ -24,8 +24,9 @@ from dispatcher.core.lifecycle import (
     run_steps,
 )
 from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step, requested_requirements
-from dispatcher.core.lifecycle.growth import taken_soon
+from dispatcher.core.lifecycle.growth import admissible, with_pods
 from dispatcher.core.model.record import Change, Record
+from dispatcher.core.model.resources import sum_of
 from dispatcher.kube.events import EventAbout
 
 
@@ -200,8 +201,10 @@ def _note_growth(record: Record, observed: ObservedState, now: datetime) -> Resu
     objects = observed.objects
     if objects.taken is None:
         return NOTHING
-    taken = taken_soon(record.allowed, objects.taken, objects.gated)
-    return Result(run_steps.note_growth(record, taken, now), wakes_scheduler=True)
+    within = admissible(record.allowed, objects.taken, objects.gated, record.granted)
+    taken = objects.taken + sum_of(pod.requests for pod in within)
+    pods = None if objects.beyond is None else with_pods(objects.beyond, within)
+    return Result(run_steps.note_growth(record, taken, now, pods), wakes_scheduler=True)
 
 
 def _rest(observed: ObservedState, decision: Decision) -> Result:

@@ -182,6 +182,7 @@ def _objects_of(record: Record, policy: LifecyclePolicy, cluster: Cluster, drift
         absent=tuple(filter(cluster.objects.is_absent, refs)),
         drift=drift,
         taken=ledger.taken(record.uid) if cluster.is_ready else None,
+        beyond=ledger.beyond(record.uid),
         gated=tuple(ledger.gated(record.uid)),
         gives_up=bool(given_up),
         to_delete=tuple(pod for pod in given_up if not ledger.is_ending(pod.uid)),

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Final
 
 from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.core.model.growth import PodsByTemplate
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.record import ACTIVE, Phase, Record
 from dispatcher.core.model.resources import Resources
@@ -45,7 +46,7 @@ class Cache:
         self.pending_queue = PendingQueue(Backfill(bounds or Bounds(), Running(self.holders)))
         self._ledgers = ledgers
         self._records: dict[str, Record] = {}
-        self._charged: dict[str, tuple[str, Resources]] = {}
+        self._charged: dict[str, tuple[str, Resources, PodsByTemplate | None]] = {}
         self._unsent: dict[str, int] = {}
         self._withheld: frozenset[str] = frozenset()
         self._holders: dict[str, dict[str, Record]] = {}
@@ -114,7 +115,7 @@ class Cache:
             ledger = self._ledgers.get(record.attempt.cluster) if record and record.attempt else None
             if record is None or ledger is None or record.phase not in ACTIVE:
                 continue
-            growing = Growing(record, ledger.admitted(uid), ledger.gated(uid))
+            growing = Growing.of(record, ledger)
             if record.growth_request is not None or growing.requested:
                 found.append(growing)
         return found
@@ -239,7 +240,7 @@ class Cache:
         charged = self._charged.get(record.uid)
         # The room of pods that are given up is free once they are gone.
         grown = attempt.shrinking.growth if attempt and attempt.shrinking else record.grown
-        charge = (cluster, grown) if cluster is not None else None
+        charge = (cluster, grown, record.granted) if cluster is not None else None
         if charged == charge:
             return
         if charged is not None:
@@ -248,5 +249,5 @@ class Cache:
             del self._charged[record.uid]
         if charge is not None and charge[0] in self._ledgers and record.attempt is not None:
             ledger, assignment = self._ledgers[charge[0]], record.attempt.assignment
-            ledger.reserve(record.uid, record.gang, assignment, grown)
+            ledger.reserve(record.uid, record.gang, assignment, grown, record.granted)
             self._charged[record.uid] = charge

@@ -113,9 +113,7 @@ def constraints_of(
     if len(_about_others(attracts, pods)) < len(attracts):
         attracts = ()  # kube-scheduler counts only pods that all terms select, which are pods of the same object
     return PodConstraints(
-        nodes=NodeRequirements(
-            _selector(spec.at("nodeSelector")), _node_terms(affinity.at(f"nodeAffinity.{_REQUIRED}"))
-        ),
+        nodes=node_requirements_of(spec),
         apart=pods.topologies(apart),
         together=pods.topologies(together),
         spread=pods.spread(required),
@@ -125,6 +123,12 @@ def constraints_of(
         if about_pods
         else _sort_of(template, wrapped, added_labels),
     )
+
+
+def node_requirements_of(pod_spec: Field) -> NodeRequirements:
+    """The requirements of a pod spec on the labels of nodes; raises `TemplateError` if a field is malformed."""
+    required = pod_spec.at(f"affinity.nodeAffinity.{_REQUIRED}")
+    return NodeRequirements(_selector(pod_spec.child("nodeSelector")), _node_terms(required))
 
 
 def repelling_terms(pod: Mapping[str, Any]) -> tuple[PodTerm, ...]:

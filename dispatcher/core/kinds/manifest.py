@@ -27,6 +27,7 @@ from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.syntax import LONGEST_LABEL, is_qualified_name
 from dispatcher.core.kinds.podsets import Kind, growing_templates
 from dispatcher.core.kinds.server_fields import STATUS, is_pod_template, without_server_fields
+from dispatcher.core.model.gang import template_name
 from dispatcher.core.model.record import ObjectRef
 
 Json = dict[str, Any]
@@ -185,7 +186,9 @@ def with_gates(kind: Kind, wrapped: WrappedObject) -> WrappedObject:
     growing = growing_templates(kind, wrapped.template)
     if not growing:
         return wrapped
-    gates = _Gates({f"{_ROOT}.{path}": f"{pods} {wrapped.index}.{path}" for path, pods in growing.items()})
+    gates = _Gates(
+        {f"{_ROOT}.{path}": f"{pods} {template_name(wrapped.index, path)}" for path, pods in growing.items()}
+    )
     return replace(wrapped, template=_with_pods_marked(wrapped.template, _ROOT, gates))
 
 

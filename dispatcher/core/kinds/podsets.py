@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from dispatcher.core.kinds.affinity import Template, constraints_of, rules_between
+from dispatcher.core.kinds.affinity import Template, constraints_of, node_requirements_of, rules_between
 from dispatcher.core.kinds.fields import LARGEST_COUNT, ConstraintError, Field, TemplateError, template_at
 from dispatcher.core.kinds.pod_requests import PodSpecError, pod_requests
-from dispatcher.core.model.gang import PodSet
+from dispatcher.core.model.gang import Constraint, PodSet
 from dispatcher.core.model.nodes import Toleration
 
 PodSpec: TypeAlias = Mapping[str, Any]
@@ -189,6 +189,15 @@ def pod_set_at(wrapped: Mapping[str, Any], path: str, count: int) -> PodSet:
     """The pod set of `count` pods of the template at this path; raises `TemplateError` if there is none."""
     template = template_at(wrapped, path)
     return _shape(template, template.at("spec").mapping(), count, Field(wrapped), dict)
+
+
+def constraint_of(pod_spec: Mapping[str, Any]) -> Constraint | None:
+    """The conditions of a pod that exists on its node; None if this release cannot read them."""
+    spec = Field(pod_spec)
+    try:
+        return _tolerations(spec), node_requirements_of(spec)
+    except TemplateError:
+        return None
 
 
 def _groups(rule: PodRule, root: Field) -> tuple[Field, ...]:

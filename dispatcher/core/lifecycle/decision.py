@@ -429,7 +429,7 @@ def _let_grow(record: Record, seen: ObservedState, next_step: Decision) -> Decis
     if due is not None and due <= seen.now:
         return Decision(Step.NOTE_GROWTH)
     until = min(filter(None, (due, next_step.until)), default=None)
-    if pods := tuple(admissible(record.allowed, taken, gated)):
+    if pods := tuple(admissible(record.allowed, taken, gated, record.granted)):
         return Decision(Step.ADMIT_PODS, pods=pods, until=until)
     return Decision(Step.DELETE_PODS if seen.objects.to_delete else Step.NOOP, until=until)
 
@@ -438,7 +438,7 @@ def _note_growth_at(record: Record, seen: ObservedState, taken: Resources) -> da
     """When its growth is to be committed; None while the record has it, or while pods that it gives up are live."""
     if record.attempt is not None and record.attempt.shrinking is not None:
         return None if seen.objects.gives_up else seen.now
-    soon = taken_soon(record.allowed, taken, seen.objects.gated)
+    soon = taken_soon(record.allowed, taken, seen.objects.gated, record.granted)
     return growth_due(record, soon, is_awaited=seen.growth_is_awaited)
 
 

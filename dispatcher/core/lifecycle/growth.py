@@ -10,9 +10,11 @@ pod that is being deleted counts until it has ended. A gang grows in one of two 
 - **By grants**, if its pod templates have the dispatcher's scheduling gate (`core.kinds.manifest.with_gates`). The
   scheduler commits a growth before the pods start. The reconciler then admits gated pods, which means that it removes
   their gates: those of the base gang, which has as many pods of each template as the gang was dispatched with, and
-  further ones as long as the requests of all admitted live pods stay within `held`. The others are the growth request.
-  A growth whose pods are gone shrinks again. A gang that gives up surplus pods (`Attempt.shrinking`) holds them until
-  the reconciler has deleted them and they are gone, and admits pods only within what it keeps (`Record.allowed`).
+  further ones as long as the requests of all admitted live pods stay within `held`, and no template has more pods than
+  were granted (`Record.granted`): pods of two templates with equal requests may need other nodes. The others are the
+  growth request. A growth whose pods are gone shrinks again. A gang that gives up surplus pods (`Attempt.shrinking`)
+  holds them until the reconciler has deleted them and they are gone, and admits pods only within what it keeps
+  (`Record.allowed`).
 - **By its pods**, if not. Their growth is charged once it has happened: per resource, `held` is the larger of the
   demand and the requests of the bound live pods. A pod without a node does not count, because it takes no room from
   other gangs.
@@ -23,12 +25,13 @@ the demand, until its pods are confirmed gone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
 
-from dispatcher.core.model.growth import GatedPod
+from dispatcher.core.model.growth import GatedPod, PodsByTemplate
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources, sum_of
@@ -49,12 +52,21 @@ def growth_of(demand: Resources, taken: Resources) -> Resources:
     return Resources({name: min(amount, LARGEST_AMOUNT) for name, amount in beyond.items()})
 
 
-def taken_soon(held: Resources, taken: Resources, gated: Sequence[GatedPod]) -> Resources:
+def taken_soon(
+    held: Resources, taken: Resources, gated: Sequence[GatedPod], granted: PodsByTemplate | None = None
+) -> Resources:
     """The requests of all pods that count, and of the gated ones that are about to be admitted.
 
     So a grant stays until its pods are admitted, however long that takes.
     """
-    return taken + sum_of(pod.requests for pod in admissible(held, taken, gated))
+    return taken + sum_of(pod.requests for pod in admissible(held, taken, gated, granted))
+
+
+def with_pods(beyond: PodsByTemplate, pods: Iterable[GatedPod]) -> PodsByTemplate:
+    """The pods that a gang has beyond its base gang, with these ones."""
+    found = Counter(dict(beyond))
+    found.update(pod.template for pod in pods if pod.template and not pod.is_base)
+    return tuple(sorted(found.items()))
 
 
 def growth_due(record: Record, taken: Resources | None, *, is_awaited: bool = False) -> datetime | None:
@@ -75,23 +87,31 @@ def growth_due(record: Record, taken: Resources | None, *, is_awaited: bool = Fa
     return last + growth_pause(recent)
 
 
-def admissible(held: Resources, admitted: Resources, gated: Sequence[GatedPod]) -> list[GatedPod]:
-    """The gated pods that a gang may start: those of the base gang, then the oldest within the amounts that it holds.
+def admissible(
+    held: Resources,
+    admitted: Resources,
+    gated: Sequence[GatedPod],
+    granted: PodsByTemplate | None = None,
+) -> list[GatedPod]:
+    """The gated pods that a gang may start: those of the base gang, then the oldest within what it holds.
 
+    It holds the amounts `held`, and `granted` pods of each template beyond the base gang; None if these are not known.
     `admitted` are the requests of its live pods without the gate. A pod of the base gang may start although it requests
     more than its template, for example because a webhook added a container: it is charged for that as a growth. A pod
     that does not fit is skipped, because a younger one may have other requests.
 
-    A grant says how much, not which pods. If the oldest pods leave some of it, a choice that uses up all of it is the
-    granted one: a worker with a GPU is not replaced by an older one without, which still has no room.
+    Where pods do not name their templates, a grant says how much, not which pods. If the oldest pods leave some of it,
+    a choice that uses up all of it is the granted one: a worker with a GPU is not replaced by an older one without,
+    which still has no room.
     """
     base = [pod for pod in gated if pod.is_base]
     admitted += sum_of(pod.requests for pod in base)
     others = [pod for pod in gated if not pod.is_base]
-    found, left = _within(held, admitted, others)
+    found, left = _within(held, admitted, others, granted)
     if left and len(found) < len(others):
         for last in islice(dict.fromkeys(pod.requests for pod in found), _MOST_CHOICES):
-            choice, left = _within(held, admitted, sorted(others, key=lambda pod: pod.requests == last))
+            others_first = sorted(others, key=lambda pod: pod.requests == last)
+            choice, left = _within(held, admitted, others_first, granted)
             if not left:
                 chosen = {pod.uid for pod in choice}
                 return [*base, *(pod for pod in others if pod.uid in chosen)]
@@ -103,24 +123,31 @@ _MOST_CHOICES: Final = 8
 
 
 def _within(
-    held: Resources, admitted: Resources, gated: Sequence[GatedPod]
+    held: Resources, admitted: Resources, gated: Sequence[GatedPod], granted: PodsByTemplate | None
 ) -> tuple[list[GatedPod], Resources]:
     """The first of these pods that a gang may start beside its admitted ones, and the amounts that are left of `held`.
 
     What it has admitted beyond `held` stays.
     """
     found = []
+    left = None if granted is None else Counter(dict(granted))
     for pod in gated:
         with_it = admitted + pod.requests
+        if left is not None and pod.template and left[pod.template] <= pod.beyond:
+            continue
         if (with_it - held).positive_part().fits_in((admitted - held).positive_part()):
             admitted = with_it
             found.append(pod)
+            if left is not None:
+                left[pod.template] -= 1
     return found, (held - admitted).positive_part()
 
 
-def requested(held: Resources, admitted: Resources, gated: Sequence[GatedPod]) -> list[GatedPod]:
-    """The growth request: the gated pods beyond the amounts that the gang holds, the oldest first."""
-    within = {each.uid for each in admissible(held, admitted, gated)}
+def requested(
+    held: Resources, admitted: Resources, gated: Sequence[GatedPod], granted: PodsByTemplate | None = None
+) -> list[GatedPod]:
+    """The growth request: the gated pods beyond what the gang holds, the oldest first."""
+    within = {each.uid for each in admissible(held, admitted, gated, granted)}
     return [each for each in gated if each.uid not in within]
 
 

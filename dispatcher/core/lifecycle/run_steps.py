@@ -21,7 +21,7 @@ from dispatcher.core.lifecycle.record_change import (
     with_finished,
 )
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.growth import GrowthRequest, Shrinking
+from dispatcher.core.model.growth import GrowthRequest, PodsByTemplate, Shrinking
 from dispatcher.core.model.preemption import MOST_REMEMBERED, Reason
 from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Attempt, Change, Growth, NotedIssue, Record
 from dispatcher.core.model.resources import Resources
@@ -51,15 +51,17 @@ def recover(record: Record, now: datetime) -> Change:
 
 
 @at_latest_time
-def note_growth(record: Record, taken: Resources, now: datetime) -> Change:
+def note_growth(
+    record: Record, taken: Resources, now: datetime, pods: PodsByTemplate | None = None
+) -> Change:
     """Charges the gang for what its pods that count request beyond its demand, from now on.
 
-    The pods that it gave up are gone then.
+    `pods` are those beyond its base gang, if it grows by grants. The pods that it gave up are gone then.
     """
     attempt, amounts = live_attempt(record), growth_of(record.placed_gang.demand, taken)
     cause = Cause.SHRANK if amounts.fits_in(attempt.grown) else Cause.GREW
     is_taken = attempt.shrinking is not None and bool(attempt.shrinking.preempted_by)
-    growth = (*attempt.growth, Growth(now, amounts, is_taken))[-MOST_GROWTHS_KEPT:]
+    growth = (*attempt.growth, Growth(now, amounts, is_taken, pods))[-MOST_GROWTHS_KEPT:]
     note = in_words_of(record.placed_gang.demand, attempt.grown, amounts)
     after = replace(attempt, growth=growth, shrinking=None)
     return change_by(record, cause, now, note=note or _NO_OTHER_GROWTH, attempt=after)
@@ -69,13 +71,20 @@ _NO_OTHER_GROWTH: Final = "the pods that it gave up are gone; it holds as much a
 
 
 @at_latest_time
-def grant(record: Record, amounts: Resources, left: GrowthRequest | None, note: str, now: datetime) -> Change:
-    """Charges the gang for `amounts` beyond its demand from now on, before the pods start that request them.
+def grant(
+    record: Record,
+    amounts: Resources,
+    left: GrowthRequest | None,
+    note: str,
+    now: datetime,
+    pods: PodsByTemplate | None = None,
+) -> Change:
+    """Charges the gang for `amounts` beyond its demand from now on, before the `pods` start that request them.
 
-    `amounts` is the whole growth, not the part that is new. `left` is the growth that still waits for a grant.
+    They are the whole growth, not the part that is new. `left` is the growth that still waits for a grant.
     """
     attempt = live_attempt(record)
-    growth = (*attempt.growth, Growth(now, amounts))[-MOST_GROWTHS_KEPT:]
+    growth = (*attempt.growth, Growth(now, amounts, pods=pods))[-MOST_GROWTHS_KEPT:]
     granted = replace(attempt, growth=growth, growth_request=_noted(attempt, left))
     return change_by(
         record,

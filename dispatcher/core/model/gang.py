@@ -12,6 +12,12 @@ from dispatcher.core.model.pod_terms import PodSort, PodTerm
 from dispatcher.core.model.potential import Trusted, trusted_of
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 
+
+def template_name(item: int, path: str) -> str:
+    """The name of the pod template at a path inside a wrapped object, by the index of that object."""
+    return f"{item}.{path}"
+
+
 Constraint = tuple[tuple[Toleration, ...], NodeRequirements]
 """The properties of a pod that decide which nodes it may use, without regard to free amounts."""
 
@@ -101,6 +107,11 @@ class PodSet:
     repels: tuple[PodTerm, ...] = ()
     attracts: tuple[PodTerm, ...] = ()
     sort: PodSort | None = field(default=None, compare=False)
+
+    @property
+    def template(self) -> str:
+        """The name of its template among those of the AppWrapper."""
+        return template_name(self.item, self.path)
 
     @property
     def has_terms(self) -> bool:

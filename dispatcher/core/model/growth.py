@@ -4,8 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
+from dispatcher.core.model.gang import Constraint
 from dispatcher.core.model.resources import Resources
+
+PodsByTemplate = tuple[tuple[str, int], ...]
+"""Names of pod templates, in order, with how many pods of each a gang has beyond its base gang; without zeros."""
+
+
+class PodShape(NamedTuple):
+    """What decides where a pod may be: the name of its template, its requests, and its own conditions on nodes.
+
+    `template` is empty where the pod does not name it. `constraint` is None where it is not known: a pod has it while
+    it has no node.
+    """
+
+    template: str
+    requests: Resources
+    constraint: Constraint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +30,8 @@ class GatedPod:
     """A live pod with the dispatcher's gate, of an AppWrapper; it has no node.
 
     `created_at` is its creationTimestamp as the API server wrote it: in UTC and of fixed width, so it sorts by age.
-    A pod `is_base` if it belongs to the gang as it was dispatched, and not to a growth.
+    A pod `is_base` if it belongs to the gang as it was dispatched, and not to a growth. Of its `template`, `beyond`
+    pods more than the base gang has are admitted.
     """
 
     namespace: str
@@ -22,6 +40,14 @@ class GatedPod:
     requests: Resources
     created_at: str
     is_base: bool = False
+    template: str = ""
+    constraint: Constraint | None = None
+    beyond: int = 0
+
+    @property
+    def shape(self) -> PodShape:
+        """What decides where it may be."""
+        return PodShape(self.template, self.requests, self.constraint)
 
 
 @dataclass(frozen=True, slots=True)

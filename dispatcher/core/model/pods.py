@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from dispatcher.core.model.gang import Constraint
+from dispatcher.core.model.growth import PodShape
 from dispatcher.core.model.pod_terms import PodSort
 from dispatcher.core.model.resources import Resources
 
@@ -68,8 +70,8 @@ class Pod:
     gate; None once the pod is admitted, and for a pod that never had it. `can_be_gated` is true for a pod whose
     template has that gate, also once the pod is admitted; `template` names the template, and the base gang has
     `base_pods` of its pods. Only such a pod has `admitted_as`, the gate that it had, once it is admitted; and only such
-    a pod `is_ending`, once its deletion was requested. `sort` is what terms about pods depend on; None while the pod
-    has no node.
+    a pod `is_ending`, once its deletion was requested, and has a `constraint`, its conditions on nodes, while it has no
+    node. `sort` is what terms about pods depend on; None while the pod has no node.
     """
 
     uid: str
@@ -88,7 +90,13 @@ class Pod:
     base_pods: int = 0
     admitted_as: Gate | None = None
     is_ending: bool = False
+    constraint: Constraint | None = None
     sort: PodSort | None = None
+
+    @property
+    def shape(self) -> PodShape:
+        """What decides where it may be."""
+        return PodShape(self.template, self.requests, self.constraint)
 
     @property
     def live(self) -> bool:

@@ -15,11 +15,11 @@ from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ComponentsCondition, ConditionType
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
-from dispatcher.core.model.growth import GrowthRequest, Shrinking
+from dispatcher.core.model.growth import GrowthRequest, PodsByTemplate, Shrinking
 from dispatcher.core.model.preemption import MOST_REMEMBERED
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection
-from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 
 
 class Phase(StrEnum):
@@ -194,12 +194,14 @@ class Growth:
     """A change of an attempt's growth: from `at` on, it holds `amounts` beyond its demand.
 
     The amounts are positive. They are empty if it holds no more than the demand. With `is_taken` surplus pods were
-    taken from it for another gang.
+    taken from it for another gang. `pods` are those that request the amounts, where they have the dispatcher's gate
+    from their templates; None if they have not, or are not known.
     """
 
     at: datetime
     amounts: Resources
     is_taken: bool = False
+    pods: PodsByTemplate | None = None
 
 
 MOST_GROWTHS_KEPT: Final = 2 * MOST_REMEMBERED
@@ -355,6 +357,18 @@ class Record:
         """The amounts within which its pods are admitted: less than it holds while it gives up surplus pods."""
         shrinking = self.attempt.shrinking if self.attempt is not None else None
         return self.held if shrinking is None else self.placed_gang.demand + shrinking.growth
+
+    @property
+    def granted(self) -> PodsByTemplate | None:
+        """The pods that it may have beyond its base gang; None if only the amounts count.
+
+        They do after a growth that an older release wrote, and before any growth of a gang that declares a larger
+        demand than its templates request.
+        """
+        attempt, gang = self.attempt, self.placed_gang
+        if attempt is not None and attempt.growth:
+            return attempt.growth[-1].pods
+        return () if gang.demand.fits_in(sum_of(each.total for each in gang.pod_sets)) else None
 
     @property
     def charge(self) -> Resources:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from dispatcher.core.lifecycle.growth import admissible
-from dispatcher.core.model.growth import GatedPod, SurplusPod
+from dispatcher.core.model.growth import GatedPod, PodsByTemplate, PodShape, SurplusPod
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.pods import Gate, Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.resources import NOTHING, Resources
@@ -68,9 +68,10 @@ class PodTally:
 class AppWrapperShare:
     """One AppWrapper's demand while it is active, its confirmed pods, and the requests of all pods that claim it.
 
-    `grown` is its growth in the record. `unbound` are the admitted pods without a node, by their requests;
-    `admitted_of` counts the admitted pods by template, and `growing` are the confirmed ones of them. Without pods
-    `of_gated_templates` its growth is that of its bound pods, and unbound pods beyond the demand do not count.
+    `grown` is its growth in the record, and `granted` are the pods of that. `unbound` are the admitted pods without a
+    node, by their shapes; `admitted_of` counts the admitted pods by template, `base_of` has the pods of each template
+    in the base gang, and `growing` are the confirmed admitted pods. Without pods `of_gated_templates` its growth is
+    that of its bound pods, and unbound pods beyond the demand do not count.
     """
 
     demand: Resources | None = None
@@ -82,9 +83,11 @@ class AppWrapperShare:
     unscheduled: dict[str, Unscheduled] = field(default_factory=dict)
     gated: dict[str, Pod] = field(default_factory=dict)
     admitted_of: Counter[str] = field(default_factory=Counter)
+    base_of: dict[str, int] = field(default_factory=dict)
     growing: dict[str, Pod] = field(default_factory=dict)
     grown: Resources = NOTHING
-    unbound: Counter[Resources] = field(default_factory=Counter)
+    granted: PodsByTemplate | None = None
+    unbound: Counter[PodShape] = field(default_factory=Counter)
     of_gated_templates: int = 0
 
     def count(self, pod: Pod, sign: int) -> None:
@@ -98,6 +101,8 @@ class AppWrapperShare:
     def count_live(self, pod: Pod, sign: int) -> None:
         """Count a live pod by its gate; pods that only claim the AppWrapper count too."""
         self.of_gated_templates += sign * (pod.can_be_gated or pod.gate is not None)
+        if pod.template:
+            self.base_of[pod.template] = pod.base_pods
         if pod.is_admitted:
             self.admitted += pod.requests * sign
             if pod.template:
@@ -105,7 +110,7 @@ class AppWrapperShare:
                 if pod.owner is not None and pod.admitted_as is not None:
                     self._note_growing(pod, sign)
             if not pod.node:
-                add(self.unbound, pod.requests, sign)
+                add(self.unbound, pod.shape, sign)
         elif sign < 0:
             self.gated.pop(pod.uid, None)
         else:
@@ -147,7 +152,7 @@ class AppWrapperShare:
         """The gated pods that may be admitted."""
         if self.demand is None or not self.gated:
             return []
-        return admissible(self.demand + self.grown, self.admitted, self.gated_by_age())
+        return admissible(self.demand + self.grown, self.admitted, self.gated_by_age(), self.granted)
 
     def gated_by_age(self) -> list[GatedPod]:
         """The gated pods, the oldest first; of each template, those that the base gang lacks belong to it."""
@@ -156,10 +161,21 @@ class AppWrapperShare:
         for gate, pod in sorted(gates, key=lambda each: (each[0].created_at, each[0].name)):
             is_base = bool(pod.template) and counted[pod.template] < pod.base_pods
             counted[pod.template] += 1
+            gated = GatedPod(gate.namespace, gate.name, pod.uid, pod.requests, gate.created_at, is_base)
             found.append(
-                GatedPod(gate.namespace, gate.name, pod.uid, pod.requests, gate.created_at, is_base=is_base)
+                replace(
+                    gated, template=pod.template, constraint=pod.constraint, beyond=self._beyond(pod.template)
+                )
             )
         return found
+
+    def beyond(self) -> PodsByTemplate:
+        """The admitted pods beyond the base gang."""
+        found = ((template, self._beyond(template)) for template in sorted(self.admitted_of))
+        return tuple((template, pods) for template, pods in found if pods)
+
+    def _beyond(self, template: str) -> int:
+        return max(0, self.admitted_of[template] - self.base_of.get(template, 0))
 
     @property
     def claims_any(self) -> bool:
@@ -172,11 +188,11 @@ class AppWrapperShare:
         demand = self.demand or NOTHING
         return (demand + self.grown).highest(self.admitted) if self.of_gated_templates else demand
 
-    def starting(self) -> Counter[Resources]:
-        """The admitted pods without a node, and the gated ones that may be admitted, by their requests."""
+    def starting(self) -> Counter[PodShape]:
+        """The admitted pods without a node, and the gated ones that may be admitted, by their shapes."""
         if self.demand is None or not self.of_gated_templates:
             return Counter()
-        return self.unbound + Counter(each.requests for each in self._admissible())
+        return self.unbound + Counter(each.shape for each in self._admissible())
 
 
 def _surplus_order(pod_at: tuple[Gate, Pod]) -> tuple[bool, bool, bool, str, str]:

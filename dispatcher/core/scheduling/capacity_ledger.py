@@ -37,7 +37,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
-from dispatcher.core.model.growth import GatedPod, SurplusPod
+from dispatcher.core.model.growth import GatedPod, PodsByTemplate, SurplusPod
 from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.pod_terms import PodSort
@@ -208,18 +208,19 @@ class CapacityLedger:
         gang: Gang,
         assignment: Assignment = ASSIGNED_NOWHERE,
         grown: Resources = NOTHING,
+        granted: PodsByTemplate | None = None,
     ) -> None:
         """Charges the demand of an active AppWrapper (by uid), in place of its previous charge.
 
-        `grown` is its growth in the record. It is charged from its grant on if the templates have the dispatcher's
-        gate; other pods are charged once they are bound.
+        `grown` is its growth in the record, and `granted` are the pods of that, if they are known. It is charged from
+        its grant on if the templates have the dispatcher's gate; other pods are charged once they are bound.
         """
         gang = gang.in_cluster(self._cluster)
         if any(each.repels for each in gang.pod_sets):
             self._note_repelling()
         if self._by_node is not None:
             self._by_node.reserve(appwrapper, gang, assignment)
-        self._set_demand(appwrapper, gang.demand, grown)
+        self._set_demand(appwrapper, gang.demand, grown, granted)
 
     def release(self, appwrapper: str) -> None:
         """Ends the charge of an AppWrapper; its live pods are then charged like foreign pods."""
@@ -310,6 +311,14 @@ class CapacityLedger:
         """The live pods of an AppWrapper (by uid) with the dispatcher's gate, by age and name; claims as in `bound`."""
         share = self._shares.get(appwrapper)
         return [] if share is None else share.gated_by_age()
+
+    def beyond(self, appwrapper: str) -> PodsByTemplate | None:
+        """The live pods of an AppWrapper (by uid) that are admitted beyond its base gang; claims as in `bound`.
+
+        None if no live pod of it has, or had, the dispatcher's gate from its template.
+        """
+        share = self._shares.get(appwrapper)
+        return share.beyond() if share is not None and share.of_gated_templates else None
 
     def with_gated(self) -> frozenset[str]:
         """The uids of the AppWrappers with live pods that have the dispatcher's gate; claims count as in `bound`."""
@@ -406,13 +415,19 @@ class CapacityLedger:
         """Count a bound pod by its AppWrapper, and while a term about pods is known, by its sort."""
         uid = pod.owner or pod.claim
         if uid is not None:
-            nodes.count_bound(uid, pod.requests, pod.node, sign, pod.sort)
+            nodes.count_bound(uid, pod.requests, pod.node, sign, pod.sort, pod.template)
         if nodes.counts_sorts and pod.sort is not None:
             nodes.count_sort(pod.sort, pod.node, sign, is_permanent=pod.is_permanent)
 
-    def _set_demand(self, appwrapper: str, demand: Resources | None, grown: Resources = NOTHING) -> None:
+    def _set_demand(
+        self,
+        appwrapper: str,
+        demand: Resources | None,
+        grown: Resources = NOTHING,
+        granted: PodsByTemplate | None = None,
+    ) -> None:
         share = self._shares.setdefault(appwrapper, AppWrapperShare())
-        share.demand, share.grown = demand, grown
+        share.demand, share.grown, share.granted = demand, grown, granted
         self._settle(appwrapper, share)
 
     def _settle(self, appwrapper: str, share: AppWrapperShare) -> None:

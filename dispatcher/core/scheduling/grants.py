@@ -22,9 +22,9 @@ from typing import Final, NamedTuple
 
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.lifecycle import run_steps
-from dispatcher.core.lifecycle.growth import admissible, growth_of, requested
+from dispatcher.core.lifecycle.growth import admissible, growth_of, requested, with_pods
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
-from dispatcher.core.model.growth import GatedPod, GrowthRequest
+from dispatcher.core.model.growth import GatedPod, GrowthRequest, PodsByTemplate, PodShape
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import ACTIVE, Change, Record
@@ -32,6 +32,7 @@ from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Elastic, Reclaim, StopPolicy
 from dispatcher.core.scheduling.backfill import Reservation
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import (
     ClusterSnapshot,
     has_members,
@@ -78,17 +79,29 @@ GIVES_WAY: Final = "GivesWay"
 class Growing:
     """A gang with gated pods, or with an earlier growth request. `admitted` are the requests of its admitted pods.
 
-    `gated` are the gated pods, the oldest first.
+    `gated` are the gated pods, the oldest first, and `beyond` are its admitted pods beyond the base gang.
     """
 
     record: Record
     admitted: Resources
     gated: Sequence[GatedPod]
+    beyond: PodsByTemplate = ()
+
+    @classmethod
+    def of(cls, record: Record, ledger: CapacityLedger) -> Growing:
+        """A gang by the ledger of its cluster."""
+        uid = record.uid
+        return cls(record, ledger.admitted(uid), ledger.gated(uid), ledger.beyond(uid) or ())
 
     @property
     def requested(self) -> list[GatedPod]:
         """The growth request: the gated pods beyond what the gang holds and keeps, the oldest first."""
-        return requested(self.record.allowed, self.admitted, self.gated)
+        return requested(self.record.allowed, self.admitted, self.gated, self.record.granted)
+
+    @property
+    def within(self) -> list[GatedPod]:
+        """The gated pods that need no grant."""
+        return admissible(self.record.allowed, self.admitted, self.gated, self.record.granted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +123,15 @@ class GrantFacts:
 class Grant:
     """The decision about the growth of one gang: the pods that are granted now, and the request that is left.
 
-    `amounts` is the whole growth of the gang with the grant. `request` is None if no growth waits.
+    `amounts` is the whole growth of the gang with the grant, and `beyond` are the pods of that. `request` is None if no
+    growth waits.
     """
 
     record: Record
     pods: tuple[GatedPod, ...] = ()
     amounts: Resources = NOTHING
     request: GrowthRequest | None = None
+    beyond: PodsByTemplate = ()
 
     @property
     def note(self) -> str:
@@ -140,7 +155,7 @@ def change_of(grant: Grant, now: datetime) -> Change | None:
     """The change that a decision makes; None if the record says the same already, or said much the same just now."""
     record, request = grant.record, grant.request
     if grant.pods:
-        return run_steps.grant(record, grant.amounts, request, grant.note, now)
+        return run_steps.grant(record, grant.amounts, request, grant.note, now, grant.beyond)
     pause = _pause_before(record.growth_request, request)
     noted_at = record.last_event_at
     if pause is None or (pause and noted_at is not None and now - noted_at < pause):
@@ -209,10 +224,11 @@ class _Growth:
         self.granted: list[GatedPod] = []
         self._more = NOTHING
         """The requests of the granted pods."""
-        self.refused: dict[Resources, _Refusal] = {}
-        """By the requests of a pod: a younger pod with the same requests fares no better in the same pass."""
-        within = admissible(self.record.allowed, growing.admitted, growing.gated)
+        self.refused: dict[PodShape, _Refusal] = {}
+        """By the shape of a pod: a younger pod of the same shape fares no better in the same pass."""
+        within = growing.within
         self._taken = growing.admitted + sum_of(each.requests for each in within)
+        self._beyond = with_pods(growing.beyond, within)
 
     def grant(self, pod: GatedPod) -> None:
         """Note that a pod is granted."""
@@ -232,14 +248,15 @@ class _Growth:
     def decision(self, now: datetime) -> Grant:
         """The decision, once each pod is granted or refused."""
         amounts = growth_of(self.record.placed_gang.demand, self.held_with())
-        return Grant(self.record, tuple(self.granted), amounts, self._request(now))
+        beyond = with_pods(self._beyond, self.granted) if self.granted else ()
+        return Grant(self.record, tuple(self.granted), amounts, self._request(now), beyond)
 
     def _request(self, now: datetime) -> GrowthRequest | None:
         granted = {each.uid for each in self.granted}
         left = [each for each in self.waiting if each.uid not in granted]
         if not left:
             return None
-        amounts, refusal = sum_of(each.requests for each in left), self.refused[left[0].requests]
+        amounts, refusal = sum_of(each.requests for each in left), self.refused[left[0].shape]
         wait = f"{_count(len(left), 'more pod')} wait{'s' * (len(left) == 1)}"
         message = f"{wait} ({_in_words(amounts)}): {refusal.message}"
         return GrowthRequest(len(left), amounts, now, refusal.reason, message)
@@ -280,7 +297,7 @@ class _GrantCycle:
 
     def decide(self, growth: _Growth, pod: GatedPod) -> None:
         """Grant one pod, or note why it waits."""
-        if pod.requests in growth.refused:
+        if pod.shape in growth.refused:
             return
         attempt = growth.record.attempt
         if attempt is None:
@@ -292,7 +309,7 @@ class _GrantCycle:
             refusal = self._quota.refusal(growth.record, growth.increase(pod))
         placed = self._place(growth.record, pod, room) if refusal is None else refusal
         if isinstance(placed, _Refusal):
-            growth.refused[pod.requests] = placed
+            growth.refused[pod.shape] = placed
             return
         gang, assignment = placed
         room.dispatch(gang, assignment)
@@ -450,12 +467,17 @@ class _Quota:
 def gangs_of(record: Record, pod: GatedPod) -> list[Gang]:
     """A gang of one pod for each template that the pod may be made from, which differ in the nodes that they may use.
 
-    The template has the requests of the pod, and of several the last has, where the ledger of nodes holds its place;
-    if none has, as where a sidecar was injected, it may be any.
+    A pod names its template; if the base gang has no pods of that, its own conditions count. A pod that names none is
+    made from a template with its requests, and of several from the last, where the ledger of nodes holds its place; if
+    none has these, as where a sidecar was injected, it may be any.
     """
     pod_sets = record.placed_gang.pod_sets
-    alike = [each for each in pod_sets if each.requests == pod.requests][-1:]
-    constraints = dict.fromkeys(each.constraint for each in alike or pod_sets)
+    named = [each for each in pod_sets if each.template == pod.template][:1]
+    if pod.constraint is not None and not named:
+        constraints = {pod.constraint: None}
+    else:
+        alike = named or [each for each in pod_sets if each.requests == pod.requests][-1:]
+        constraints = dict.fromkeys(each.constraint for each in alike or pod_sets)
     made = [
         PodSet(1, pod.requests, tolerations=tolerations, nodes=nodes) for tolerations, nodes in constraints
     ]

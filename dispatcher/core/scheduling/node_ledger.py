@@ -20,14 +20,15 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from dispatcher.core.model import potential
-from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
-from dispatcher.core.model.nodes import UNLIMITED_PODS, Node
+from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
+from dispatcher.core.model.growth import PodShape
+from dispatcher.core.model.nodes import ANY_NODE, UNLIMITED_PODS, Node
 from dispatcher.core.model.pod_terms import PodSort
 from dispatcher.core.model.potential import PotentialPool, is_potential
 from dispatcher.core.model.resources import NOTHING, PODS, Resources, sum_of
@@ -64,18 +65,41 @@ NO_LOAD: Final = Load()
 
 @dataclass(slots=True)
 class _Share:
-    """One AppWrapper: its gang and assignment while it is active, its places, its bound pods (requests, node, sort).
+    """One AppWrapper: its gang and assignment while it is active, its places, its bound pods.
 
-    `growth` is charged beside the demand of the gang; `starting` are the unbound pods by requests, beyond it too.
+    `growth` is charged beside the demand of the gang; `starting` are the unbound pods by shape, beyond it too.
     """
 
     gang: Gang | None = None
     assignment: Assignment = ASSIGNED_NOWHERE
-    bound: Counter[tuple[Resources, str, PodSort | None]] = field(default_factory=Counter)
+    bound: Counter[_Bound] = field(default_factory=Counter)
     held: list[Place] = field(default_factory=list)
     beyond: Resources = NOTHING
     growth: Resources = NOTHING
-    starting: Counter[Resources] = field(default_factory=Counter)
+    starting: Counter[PodShape] = field(default_factory=Counter)
+
+    @property
+    def to_place(self) -> Gang | None:
+        """Its gang, followed by an empty pod set for each other template of its starting pods; None if not active."""
+        if self.gang is None or not self.starting:
+            return self.gang
+        known = {each.template for each in self.gang.pod_sets}
+        others = {
+            each.template: each
+            for each in self.starting
+            if each.template and each.constraint is not None and each.template not in known
+        }
+        more = tuple(_pod_set_of(others[name]) for name in sorted(others))
+        return replace(self.gang, pod_sets=(*self.gang.pod_sets, *more)) if more else self.gang
+
+
+class _Bound(NamedTuple):
+    """What bound pods that count as equal have in common; `template` is empty where the pods do not name it."""
+
+    requests: Resources
+    node: str
+    sort: PodSort | None
+    template: str
 
 
 @dataclass(slots=True)
@@ -206,11 +230,17 @@ class NodeLedger:
             self._touch(name)
 
     def count_bound(
-        self, appwrapper: str, requests: Resources, node: str, sign: int, sort: PodSort | None = None
+        self,
+        appwrapper: str,
+        requests: Resources,
+        node: str,
+        sign: int,
+        sort: PodSort | None = None,
+        template: str = "",
     ) -> None:
         """Count one bound pod of an AppWrapper, or uncount it; `sort` counts while pods are counted by sort."""
         bound = self._shares.setdefault(appwrapper, _Share()).bound
-        key = requests, node, sort if self._sorts is not None else None
+        key = _Bound(requests, node, sort if self._sorts is not None else None, template)
         bound[key] += sign
         if not bound[key]:
             del bound[key]
@@ -260,10 +290,10 @@ class NodeLedger:
         self._unsettle(appwrapper)
         self._note_trust(appwrapper, share)
 
-    def hold_growth(self, appwrapper: str, growth: Resources, starting: Counter[Resources]) -> None:
+    def hold_growth(self, appwrapper: str, growth: Resources, starting: Counter[PodShape]) -> None:
         """Charge an active AppWrapper for this growth beside its demand, and hold places for its `starting` pods.
 
-        Those are unbound pods, by their requests; the pods of the demand are among them as far as they exist.
+        Those are unbound pods, by their shapes; the pods of the demand are among them as far as they exist.
         """
         share = self._shares[appwrapper]
         if (share.growth, share.starting) != (growth, starting):
@@ -439,9 +469,10 @@ class NodeLedger:
         for uid in changed:
             self._release_places(uid)
         # All planned places first: a gang that needs other places must not take a planned place of another gang.
-        rests = {uid: self._hold_planned(uid, gang) for uid in changed if (gang := self._shares[uid].gang)}
+        gangs = {uid: gang for uid in changed if (gang := self._shares[uid].to_place)}
+        rests = {uid: self._hold_planned(uid, gang) for uid, gang in gangs.items()}
         for uid, rest in rests.items():
-            self._hold_elsewhere(uid, rest)
+            self._hold_elsewhere(uid, gangs[uid], rest)
         for uid in changed:
             self._note_use(uid, self._shares[uid])
 
@@ -519,11 +550,10 @@ class NodeLedger:
             and self._fitting(node, requests, 1) == 1
         )
 
-    def _hold_elsewhere(self, uid: str, rest: _Rest) -> None:
+    def _hold_elsewhere(self, uid: str, gang: Gang, rest: _Rest) -> None:
         """Hold places on any nodes, on trust also on potential ones, for the pods without a planned one, if all fit."""
-        gang = self._shares[uid].gang
         others: list[Place] = []
-        if gang is not None and any(rest.missing):
+        if any(rest.missing):
             others = self._anywhere(gang, rest, self._traits)
             if not others and uid in self._on_trust:
                 others = self._anywhere(gang, rest, self._all_traits)
@@ -587,9 +617,7 @@ class NodeLedger:
         """Keep the use of an AppWrapper for snapshots, and its demand that has no place."""
         self._beyond -= share.beyond
         share.beyond = NOTHING
-        bound = tuple(
-            Place(node, requests, pods, sort) for (requests, node, sort), pods in share.bound.items()
-        )
+        bound = tuple(Place(each.node, each.requests, pods, each.sort) for each, pods in share.bound.items())
         if share.gang is not None:
             placed = sum_of(each.requests * each.pods for each in (*bound, *share.held))
             share.beyond = (share.gang.demand + share.growth - placed).positive_part()
@@ -629,27 +657,38 @@ class _Rest(NamedTuple):
 def _unbound(gang: Gang, share: _Share) -> _Rest:
     """The pods of each pod set that are not bound, and the planned places that are left to them.
 
-    A bound pod takes the place of a pod with equal requests, planned for its node if there is one, else for another
-    node; a pod that equals none takes one of the first pod set with places left. Starting pods beyond the demand are
-    pods of the last pod set with their requests; where no pod set has these, they get no places and are charged.
+    A bound pod takes the place of a pod of its template, else of one with equal requests, planned for its node if there
+    is one, else for another node; a pod that equals none takes one of the first pod set with places left. Starting pods
+    beyond the demand are pods of their template, else of the last pod set with their requests; where no pod set has
+    these, they get no places and are charged.
     """
     left = [pod_set.count for pod_set in gang.pod_sets]
-    plans = [dict(places) for places in share.assignment.places] or [{} for _ in left]
+    plans = [dict(places) for places in share.assignment.places]
+    plans += [{} for _ in left[len(plans) :]]
     present = [Counter[str]() for _ in left]
     by_requests: dict[Resources, list[int]] = {}
     for index, pod_set in enumerate(gang.pod_sets):
         by_requests.setdefault(pod_set.requests, []).append(index)
-    for (requests, node, _), pods in sorted(share.bound.items(), key=lambda each: each[0][1]):
-        for index in (*by_requests.get(requests, ()), *range(len(left))):
+    by_template = {pod_set.template: index for index, pod_set in enumerate(gang.pod_sets)}
+    # First the pods that belong to one pod set, so that no other pod takes their places.
+    for each, pods in sorted(
+        share.bound.items(), key=lambda item: (item[0].template not in by_template, item[0].node)
+    ):
+        known = by_template.get(each.template)
+        for index in (*by_requests.get(each.requests, ()), *range(len(left))) if known is None else (known,):
             taken = min(pods, left[index])
             left[index] -= taken
             pods -= taken
-            present[index][node] += taken
-            here = min(taken, plans[index].get(node, 0))
+            present[index][each.node] += taken
+            here = min(taken, plans[index].get(each.node, 0))
             if here:
-                plans[index][node] -= here
-    for requests, pods in share.starting.items():
-        if indices := by_requests.get(requests):
+                plans[index][each.node] -= here
+    by_pod_set: Counter[tuple[int, ...]] = Counter()
+    for shape, pods in share.starting.items():
+        known = by_template.get(shape.template)
+        by_pod_set[tuple(by_requests.get(shape.requests, ())) if known is None else (known,)] += pods
+    for indices, pods in by_pod_set.items():
+        if indices:
             left[indices[-1]] += max(0, pods - sum(left[index] for index in indices))
     for count, plan in zip(left, plans, strict=True):
         spare = sum(plan.values()) - count
@@ -660,6 +699,15 @@ def _unbound(gang: Gang, share: _Share) -> _Rest:
             plan[node] -= cut
             spare -= cut
     return _Rest(left, plans, present)
+
+
+def _pod_set_of(shape: PodShape) -> PodSet:
+    """An empty pod set for pods of this shape, which have a constraint."""
+    tolerations, nodes = shape.constraint or ((), ANY_NODE)
+    item, _, path = shape.template.partition(".")
+    return PodSet(
+        0, shape.requests, tolerations, nodes=nodes, path=path, item=int(item) if item.isdigit() else 0
+    )
 
 
 def _traits_of(node: Node) -> tuple[object, ...]:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from dispatcher.api.names import GROWTH_ANNOTATION, GROWTH_GATE, UID_LABEL
-from dispatcher.core.model.nodes import LabelOperator, LabelRequirement, Node, Taint
+from dispatcher.core.model.gang import Constraint
+from dispatcher.core.model.nodes import LabelOperator, LabelRequirement, Node, NodeRequirements, Taint
 from dispatcher.core.model.pod_terms import PodSort, PodTerm
 from dispatcher.core.model.pods import Gate, Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.record import ObjectRef
@@ -329,6 +330,27 @@ def test_pod_with_our_gate_is_where_it_is_and_as_old_as_it_is(
     assert pod.gate == (at if is_gated else None)
     assert pod.admitted_as == (at if is_admitted else None)
     assert pod.can_be_gated is (is_gated or is_admitted)
+
+
+ZONE_EAST: Constraint = ((), NodeRequirements((("zone", "east"),)))
+
+
+@pytest.mark.parametrize(
+    ("annotations", "node", "selector", "constraint"),
+    [
+        pytest.param({GROWTH_ANNOTATION: "1 w"}, "", {"zone": "east"}, ZONE_EAST, id="waits-for-a-node"),
+        pytest.param({GROWTH_ANNOTATION: "1 w"}, "n1", {"zone": "east"}, None, id="has-a-node"),
+        pytest.param({}, "", {"zone": "east"}, None, id="cannot-be-gated"),
+        pytest.param({GROWTH_ANNOTATION: "1 w"}, "", "east", None, id="no-server-sends-this"),
+    ],
+)
+def test_pod_that_can_be_gated_has_its_conditions_until_it_has_a_node(
+    annotations: dict[str, str], node: str, selector: object, constraint: Constraint | None
+) -> None:
+    raw = make_pod("worker", node=node)
+    raw["metadata"]["annotations"] = annotations
+    raw["spec"]["nodeSelector"] = selector
+    assert decode_pod(raw).pod.constraint == constraint
 
 
 @pytest.mark.parametrize("annotations", [{GROWTH_ANNOTATION: "1 w"}, {}], ids=["can-be-gated", "another"])

@@ -61,7 +61,7 @@ def surplus_of(record: Record, ledger: CapacityLedger) -> Surplus:
     """The surplus of an active gang that has grown, by the ledger of its cluster."""
     uid, shrinking = record.uid, _shrinking(record)
     given_up = {pod.uid for pod in shrinking.pods} if shrinking else frozenset[str]()
-    admitted = taken_soon(record.allowed, ledger.taken(uid), ledger.gated(uid))
+    admitted = taken_soon(record.allowed, ledger.taken(uid), ledger.gated(uid), record.granted)
     return Surplus(admitted, ledger.charged(uid), tuple(ledger.surplus(uid, given_up)))
 
 

@@ -16,9 +16,10 @@ from dispatcher.core.lifecycle.growth import (
     growth_pause,
     in_words_of,
     requested,
+    with_pods,
 )
 from dispatcher.core.lifecycle.health import missing_pods
-from dispatcher.core.model.growth import GatedPod
+from dispatcher.core.model.growth import GatedPod, PodsByTemplate
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Attempt, Growth, Phase, Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources
@@ -129,6 +130,47 @@ def test_gated_pods_are_admitted_within_what_the_gang_holds(
 
     assert "".join(each.name for each in admissible(held, admitted, pods)) == admissible_ones
     assert requested(held, admitted, pods) == others
+
+
+def of(template: str, name: str, beyond: int = 0) -> GatedPod:
+    return replace(gated(name), template=template, beyond=beyond)
+
+
+@pytest.mark.parametrize(
+    ("granted", "pods", "admissible_ones"),
+    [
+        pytest.param((("w", 1),), [of("e", "a"), of("w", "b")], "b", id="of-the-granted-template"),
+        pytest.param((("w", 1),), [of("w", "a"), of("w", "b")], "a", id="as-many-as-granted"),
+        pytest.param((("w", 1),), [of("w", "a", beyond=1)], "", id="one-is-admitted-already"),
+        pytest.param((("w", 2),), [of("w", "a", beyond=1)], "a", id="one-of-two-is-admitted"),
+        pytest.param((), [of("w", "a")], "", id="nothing-granted"),
+        pytest.param((), [gated("a")], "a", id="pod-that-names-no-template"),
+        pytest.param(None, [of("e", "a"), of("w", "b")], "a", id="grant-of-an-older-release"),
+    ],
+)
+def test_gated_pods_are_admitted_by_the_template_that_was_granted(
+    granted: PodsByTemplate | None, pods: list[GatedPod], admissible_ones: str
+) -> None:
+    found = admissible(ONE * 2, ONE, pods, granted)
+    assert "".join(each.name for each in found) == admissible_ones
+
+
+def test_growth_has_the_pods_beyond_the_base_gang_by_template() -> None:
+    base = replace(of("w", "base"), is_base=True)
+    assert with_pods((("w", 1),), [of("w", "a"), of("e", "b"), base, gated("c")]) == (("e", 1), ("w", 2))
+
+
+@pytest.mark.parametrize(
+    ("declared", "granted"),
+    [
+        pytest.param(ONE, (), id="demand-of-its-templates"),
+        pytest.param(ONE * 2, None, id="larger-declared-demand"),
+    ],
+)
+def test_gang_without_growth_has_the_pods_of_its_demand(
+    declared: Resources, granted: PodsByTemplate | None
+) -> None:
+    assert replace(gang(), gang=replace(gang().gang, demand=declared)).granted == granted
 
 
 @pytest.mark.parametrize("phase", [Phase.DISPATCHED, Phase.RUNNING, Phase.RUNNING_HOLD_COMPLETION])

@@ -1,0 +1,177 @@
+"""Templates with equal requests may need different nodes: each pod is granted and held by its own template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from dispatcher.core.model import incremental
+from dispatcher.core.model.gang import Constraint, Gang, PodSet
+from dispatcher.core.model.nodes import LabelOperator, LabelRequirement, Node, NodeRequirements, NodeTerm
+from dispatcher.core.model.pods import Gate, Pod
+from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.resources import Resources, sum_of
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.grants import Grant, GrantFacts, Growing, change_of, decide_in_steps
+from dispatcher.core.scheduling.waiting_gangs import WaitingGangs
+from tests.builders import at, make_record
+
+CPU = Resources({"cpu": 1000})
+ZONES = ("east", "west")
+CREATED = f"{at(100):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def zone(name: str) -> Constraint:
+    """The conditions of a pod that may only be in one zone."""
+    return (), NodeRequirements((), (NodeTerm((LabelRequirement("zone", LabelOperator.IN, (name,)),), ()),))
+
+
+def template(name: str) -> str:
+    """The name of the template of the group of a zone."""
+    return f"0.spec.workerGroupSpecs[{ZONES.index(name)}].template"
+
+
+@dataclass
+class Zones:
+    """A gang with a group of `base` workers in each of two zones, whose nodes have that many cpus `free`."""
+
+    free: Mapping[str, int]
+    base: int = 1
+    gated: list[Pod] = field(default_factory=list)
+
+    def ask(self, *zones: str) -> Zones:
+        """One more worker of each of these groups waits, the oldest first."""
+        for zone_of in zones:
+            name = f"{zone_of}-{len(self.gated)}"
+            gate = Gate("team-a", name, f"{at(100 + len(self.gated)):%Y-%m-%dT%H:%M:%SZ}")
+            self.gated.append(self._worker(name, zone_of, gate=gate))
+        return self
+
+    def _worker(self, name: str, zone_of: str, node: str = "", gate: Gate | None = None) -> Pod:
+        return Pod(
+            name,
+            CPU,
+            node,
+            owner=self.record.uid,
+            can_be_gated=True,
+            template=template(zone_of),
+            base_pods=self.base,
+            gate=gate,
+            admitted_as=None if gate else Gate("team-a", name, CREATED),
+            constraint=None if node else zone(zone_of),
+        )
+
+    @property
+    def record(self) -> Record:
+        """The gang before its growth: a head without conditions, and the workers."""
+        workers = [
+            PodSet(self.base, CPU, nodes=zone(name)[1], path=template(name).removeprefix("0."))
+            for name in ZONES
+            if self.base
+        ]
+        sets = (PodSet(1, CPU, path="spec.headGroupSpec.template"), *workers)
+        gang = Gang(sum_of(each.total for each in sets), sum(each.count for each in sets), sets)
+        return make_record(Phase.RUNNING, "ray", gang=gang)
+
+    def ledger(self, record: Record) -> CapacityLedger:
+        """The ledger of a leader that has this record."""
+        found = CapacityLedger(FitMode.NODE, "hub")
+        for name in ZONES:
+            cpus = self.free[name] + self.base
+            found.set_node(Node(name, CPU * cpus, labels={"zone": name}))
+            for number in range(self.base):
+                found.set_pod(self._worker(f"{name}-base-{number}", name, name))
+        found.set_node(Node("for-the-head", CPU, labels={"zone": "none"}))
+        found.set_pod(Pod("head", CPU, "for-the-head", owner=record.uid))
+        for pod in self.gated:
+            found.set_pod(pod)
+        assert record.attempt is not None
+        found.reserve(record.uid, record.gang, record.attempt.assignment, record.grown, record.granted)
+        return found
+
+    def decide(self) -> Grant:
+        """The decision of a pass."""
+        ledger = self.ledger(self.record)
+        growing = Growing.of(self.record, ledger)
+        snapshots = {"hub": ClusterSnapshot("hub", ledger.snapshot())}
+        facts = GrantFacts(None, [], WaitingGangs(), at(200))
+        (grant,) = incremental.run(decide_in_steps([growing], facts, snapshots))
+        return grant
+
+
+def opened(zones: Zones, record: Record) -> list[str]:
+    """The pods that a leader with this record admits."""
+    return [each.uid for each in Growing.of(record, zones.ledger(record)).within]
+
+
+def held(ledger: CapacityLedger, record: Record) -> dict[str, int]:
+    """The places that a ledger holds for a gang, by node."""
+    nodes = ledger.snapshot().nodes
+    assert nodes is not None
+    return {each.node: each.pods for each in nodes.uses[record.uid].held}
+
+
+@pytest.mark.parametrize("base", [pytest.param(1, id="with-a-base"), pytest.param(0, id="from-zero")])
+@pytest.mark.parametrize(
+    ("free", "asks", "granted"),
+    [
+        pytest.param({"east": 1, "west": 0}, ["east"], ["east-0"], id="room-in-the-first-zone"),
+        pytest.param({"east": 0, "west": 1}, ["east"], [], id="room-in-the-other-zone"),
+        pytest.param({"east": 1, "west": 0}, ["west"], [], id="no-room-in-the-last-zone"),
+        pytest.param({"east": 0, "west": 1}, ["west"], ["west-0"], id="room-in-the-last-zone"),
+        pytest.param({"east": 0, "west": 1}, ["east", "west"], ["west-1"], id="younger-of-another-template"),
+        pytest.param({"east": 1, "west": 0}, ["west", "west", "east"], ["east-2"], id="youngest-of-three"),
+        pytest.param(
+            {"east": 1, "west": 1}, ["east", "east", "west"], ["east-0", "west-2"], id="one-of-each"
+        ),
+    ],
+)
+def test_pod_is_granted_opened_and_held_by_its_own_template(
+    free: Mapping[str, int], asks: list[str], granted: list[str], base: int
+) -> None:
+    zones = Zones(free, base).ask(*asks)
+    grant = zones.decide()
+    assert [each.uid for each in grant.pods] == granted
+    assert (grant.request.pods if grant.request else 0) == len(asks) - len(granted)
+    change = change_of(grant, at(200))
+    assert change is not None
+    assert opened(zones, change.after) == granted
+    places = held(zones.ledger(change.after), change.after)
+    assert places == {name.partition("-")[0]: 1 for name in granted}
+
+
+def test_reason_of_one_template_is_not_that_of_another() -> None:
+    zones = Zones({"east": 0, "west": 1}).ask("east", "west", "west")
+    grant = zones.decide()
+    assert grant.request is not None
+    assert grant.request.message == (
+        "2 more pods wait (cpu 2): cluster hub: cpu: needs 1, 0 free; "
+        "2 of 3 nodes excluded: 2 not selected by its pods"
+    )
+    assert grant.beyond == ((template("west"), 1),)
+
+
+def test_worker_that_takes_the_place_of_another_is_of_the_same_template() -> None:
+    """The granted worker of the west died before it was noted: only a worker of the west needs no other grant."""
+    granted = change_of(Zones({"east": 0, "west": 1}).ask("west").decide(), at(200))
+    assert granted is not None
+    assert opened(Zones({"east": 0, "west": 1}).ask("east", "east"), granted.after) == []
+    assert opened(Zones({"east": 0, "west": 1}).ask("east", "west", "west"), granted.after) == ["west-1"]
+
+
+def test_growth_does_not_take_the_place_of_a_base_worker_of_another_template() -> None:
+    zones = Zones({"east": 0, "west": 0}).ask("east")
+    ledger = zones.ledger(zones.record)
+    ledger.remove_pod("west-base-0")
+    assert Growing.of(zones.record, ledger).within == []
+
+
+def test_bound_pod_takes_the_place_of_its_own_template() -> None:
+    """The worker of the west is bound, that of the east is not: the gang holds a place in the east."""
+    zones = Zones({"east": 1, "west": 1})
+    ledger = zones.ledger(zones.record)
+    ledger.remove_pod("east-base-0")
+    assert held(ledger, zones.record) == {"east": 1}
