@@ -227,13 +227,13 @@ class _Search:
 
     @property
     def steps_up(self) -> int:
-        """The number of queues on the longest way to a root, among those that may get more quota."""
+        """The largest number of queues that may get more quota of one resource."""
         return max((len(names) for names in self._ways.values()), default=0)
 
     def add_quota(self, turn: int) -> None:
-        """Searches for quota to add, of each resource to one queue on the way to the root, from 0 for the nearest.
+        """Searches for quota to add, of each resource to one queue, from 0 for the nearest on the way to the root.
 
-        A resource for which a nearer queue suffices is left out.
+        A resource for which an earlier queue suffices is left out.
         """
         for (leaf, resource), names in list(self._ways.items()):
             if turn < len(names):
@@ -290,12 +290,17 @@ class _Search:
         return self._world.accepts(cluster, self.record)
 
     def _ways_up(self) -> Iterator[tuple[tuple[str, str], list[str]]]:
-        """The queues that name a resource on the way to the root, for each leaf and each resource that may be short."""
+        """The queues that name a resource, for each leaf and each resource that may be short.
+
+        First those on the way to the root, then the others of the tree: the gang may borrow what they lend.
+        """
         if self._reason not in _SHORT_OF_QUOTA:
             return
+        forest = self._trials.forest
         for place in self._leaves:
+            names = dict.fromkeys([*place.path, *forest.trees[place.root].names])
+            queues = [forest.places[name].queue for name in names]
             for resource in self._trials.missing_quota.asked(place, self.record.gang.demand):
-                queues = (self._trials.forest.places[name].queue for name in place.path)
                 yield (place.name, resource), [queue.name for queue in queues if resource in queue.resources]
 
     def _least_quota(self, leaf: str, queue: str, resource: str) -> AddQuota | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,15 @@ def check(document: Json) -> None:
             assert not any(gang in dispatched(repaired(document, less)) for less in with_one_less(removed))
         if waiting[gang] in SHORT_OF_QUOTA and not written:
             assert "no more quota of one queue" in advice.message
+            assert not any(gang in dispatched(repaired(document, more)) for more in quota_to_add(document))
+
+
+def quota_to_add(document: Json) -> Iterator[Json]:
+    """A few amounts for each queue and each resource that it names."""
+    for queue in document["queues"]:
+        for resource in queue.get("resources", {}):
+            for more in ("1", "2", "4", "8"):
+                yield {"add_quota": {"queue": queue["name"], "resource": resource, "amount": more}}
 
 
 @pytest.mark.parametrize("file", SCENARIOS, ids=lambda file: file.stem)
@@ -130,7 +139,7 @@ def test_no_single_repair_of_quota_helps_where_two_queues_are_short() -> None:
     assert alone.message == "no repair was found: no more quota of one queue lets it go"
 
 
-def test_a_queue_that_does_not_name_the_resource_gets_no_quota_of_it() -> None:
+def test_of_a_resource_that_its_queue_does_not_name_another_queue_of_the_tree_gets_quota_to_lend() -> None:
     text = """
 clusters: [{name: hub, nodes: [{name: n, allocatable: {cpu: 64}}]}]
 queues:
@@ -139,7 +148,8 @@ queues:
 - {name: b, parent: org, resources: {cpu: {nominalQuota: 1}}}
 pending: [{name: p, queue: a, demand: {cpu: 2}}]
 """
-    assert advice_on(text)["p"].repairs == ()
+    check({"running": [], **load(text)})
+    assert quota_repairs(text) == [{"queue": "b", "resource": "cpu", "amount": "1"}]
 
 
 def test_quota_is_added_for_the_gangs_ahead_as_well() -> None:
