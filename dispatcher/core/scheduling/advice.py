@@ -9,13 +9,14 @@ them preempted, is none. Gangs for which others are preempted get no advice.
 
 How the search grows: one plan serves all waiting gangs. For each of at most `MOST_CLUSTERS` clusters and `MOST_SHAPES`
 shapes of nodes that take a pod of the gang, it makes O(log k) plans to find that k nodes are needed; the gangs share
-many of them. For each limited resource and each queue on the way to the root it makes O(log k) plans to find that k
-base units are needed, and about two if its first guess is right. Sets of gangs or of tainted nodes are tried by size
-while there are at most `MOST_SETS` (fewer in a large world), so the smallest is found. Beyond that, some orders are cut
-where they begin to help, and members that are not needed are left out, in O(set) plans or a few times as many: a
-minimal set, maybe not the smallest. Each search makes a bounded number of plans (`trials.MOST_PLANS`), and `MOST_WORK`
-bounds the plans of all searches of one kind, for the gangs decided first. A search that is cut short returns nothing,
-and the advice says so.
+many of them. In a small world it then tries all smaller numbers up to `MOST_COUNTS`, because fewer nodes may suffice
+where some more do not. For each limited resource and each queue of the tree that names it, up to the first that helps,
+it makes O(log k) plans to find that k base units are needed, and about two if its first guess is right. Sets of gangs
+or of tainted nodes are tried by size while there are at most `MOST_SETS` (fewer in a large world), so the smallest is
+found. Beyond that, some orders are cut where they begin to help, and members that are not needed are left out, in
+O(set) plans or a few times as many: a minimal set, maybe not the smallest. Each search makes a bounded number of plans
+(`trials.MOST_PLANS`), and `MOST_WORK` bounds the plans of all searches of one kind, for the gangs decided first. A
+search that is cut short returns nothing, and the advice says so.
 """
 
 from __future__ import annotations
@@ -71,6 +72,9 @@ MOST_WORK: Final = 300_000
 """The cost of all plans of the searches of one kind, in nodes: about ten seconds."""
 MOST_WORK_ON_SETS: Final = 50_000
 """The same, over the plans of all sets by size."""
+MOST_COUNTS: Final = 16
+MOST_WORK_ON_COUNTS: Final = 4_000
+"""Numbers of nodes that are all tried, and the cost of the plans for that."""
 MOST_ORDERS: Final = 2
 """Orders whose beginnings are made minimal: the orders with the shortest beginnings."""
 
@@ -334,10 +338,17 @@ class _Search:
         bounds = first_that_goes(most, goes)
         if bounds is None:
             return None
-        fails, suffices = boundary(*bounds, goes, self._trials.counts_of(cluster.name, shape))
+        _, found = boundary(*bounds, goes, self._trials.counts_of(cluster.name, shape))
+        suffices = next(filter(goes, self._fewer_than(found)), found)
+        fails = suffices - 1
         is_the_same = goes(suffices, _LAST_NAME) and not (fails and goes(fails, _LAST_NAME))
         self._depends_on_names |= not is_the_same
         return AddNodes(cluster.name, suffices, shape) if is_the_same else None
+
+    def _fewer_than(self, count: int) -> range:
+        """The smaller numbers of nodes, from 1, if all of them can be tried."""
+        can_be_tried = count <= min(MOST_COUNTS, MOST_WORK_ON_COUNTS // max(1, self._trials.size))
+        return range(1, count if can_be_tried else 1)
 
     def _most_needed(self, cluster: Cluster, shape: Node) -> int:
         """A number of nodes with room for it and all gangs ahead, one pod on each, and for all that is owed."""

@@ -189,6 +189,19 @@ def test_more_nodes_are_added_than_the_gangs_ahead_take() -> None:
     assert [each["count"] for each in added] == [3]
 
 
+def test_the_fewest_nodes_are_added_where_some_more_would_not_do() -> None:
+    """With four to six nodes the gang ahead goes, and leaves too few."""
+    text = """
+clusters: [{name: hub, nodes: [{name: n, allocatable: {cpu: 1}}]}]
+running: [{name: r, cluster: hub, demand: {cpu: 1}}]
+pending:
+- {name: ahead, pods: [{count: 4, requests: {cpu: 1}}]}
+- {name: p, pods: [{count: 3, requests: {cpu: 1}}]}
+"""
+    check(document(text))
+    assert repairs_of(text) == [{"add_nodes": {"cluster": "hub", "count": 3, "allocatable": {"cpu": "1"}}}]
+
+
 def test_a_node_of_the_pods_own_size_is_added_where_no_shape_of_the_cluster_does() -> None:
     text = """
 clusters: [{name: hub, nodes: [{name: n, allocatable: {cpu: 4}}]}]
