@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from dispatcher.core.lifecycle.decision import Step
+from dispatcher.core.lifecycle.step import Step
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Transition
 from dispatcher.core.model.record import HOLDING, Phase, Record
 from dispatcher.core.status import conditions

@@ -27,9 +27,9 @@ from dispatcher.core.lifecycle import (
     removal_steps,
     run_steps,
 )
-from dispatcher.core.lifecycle.decision import ObservedState
 from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.core.lifecycle.health import ObservedObjects
+from dispatcher.core.lifecycle.observed_state import ObservedState
 from dispatcher.core.lifecycle.policy import KEPT, LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.gang import Assignment, Gang, PodSet

@@ -22,17 +22,11 @@ from dispatcher.core.lifecycle import (
     run_steps,
 )
 from dispatcher.core.lifecycle.confirmation import end_of_attempt
-from dispatcher.core.lifecycle.decision import (
-    Decision,
-    ObservedState,
-    Step,
-    decide,
-    finished_items,
-    requested_requirements,
-    retry_pause,
-)
+from dispatcher.core.lifecycle.decision import decide, finished_items, requested_requirements, retry_pause
 from dispatcher.core.lifecycle.health import ObservedObjects, keeps_what_ended
+from dispatcher.core.lifecycle.observed_state import ObservedState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
+from dispatcher.core.lifecycle.step import Decision, Step
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pod_counts import PodCounts

@@ -11,7 +11,7 @@ from dispatcher.controller.intake.specs import Specs, owner_of
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.kinds.manifest import Owner, reference
 from dispatcher.core.kinds.provisioning_request import refs_of
-from dispatcher.core.lifecycle.decision import Loss
+from dispatcher.core.lifecycle.observed_state import Loss
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.requirements import ClusterRequirements

@@ -26,7 +26,7 @@ from dispatcher.controller.members.connector import ConnectionCallbacks, Connect
 from dispatcher.controller.members.member import Member, closed_by_operator, required_kinds
 from dispatcher.controller.members.membership import MEMBERS_UNKNOWN, Membership
 from dispatcher.controller.members.potential_trust import declare_pools
-from dispatcher.core.lifecycle.decision import Loss
+from dispatcher.core.lifecycle.observed_state import Loss
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.potential import Trust, pools_of
 from dispatcher.core.model.quantity import QuantityError

@@ -14,7 +14,7 @@ from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy
 from dispatcher.api.membercluster import MemberCluster
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.core.lifecycle.decision import Loss
+from dispatcher.core.lifecycle.observed_state import Loss
 from dispatcher.core.model.potential import FULL_TRUST, Trust
 from dispatcher.core.model.quantity import QuantityError, resource_amounts
 from dispatcher.core.model.requirements import ClusterRequirements, Kind

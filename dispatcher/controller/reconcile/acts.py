@@ -23,8 +23,10 @@ from dispatcher.core.lifecycle import (
     removal_steps,
     run_steps,
 )
-from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step, requested_requirements
+from dispatcher.core.lifecycle.decision import requested_requirements
 from dispatcher.core.lifecycle.growth import admissible, with_pods
+from dispatcher.core.lifecycle.observed_state import ObservedState
+from dispatcher.core.lifecycle.step import Decision, Step
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.resources import sum_of
 from dispatcher.kube.events import EventAbout

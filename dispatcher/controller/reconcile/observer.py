@@ -13,8 +13,9 @@ from dispatcher.controller.reconcile.pacing import Pacing
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.kinds.provisioning_request import request_ref
-from dispatcher.core.lifecycle.decision import Loss, ObservedState, finished_items, is_unchanged
+from dispatcher.core.lifecycle.decision import finished_items, is_unchanged
 from dispatcher.core.lifecycle.health import ObservedObjects
+from dispatcher.core.lifecycle.observed_state import Loss, ObservedState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.model.record import ACTIVE, Pending, Phase, Record
 from dispatcher.kube.appwrappers import AppWrapperView

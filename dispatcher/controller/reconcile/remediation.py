@@ -19,8 +19,10 @@ from dispatcher.core.lifecycle.confirmation import (
     needs_complaint,
     why_without_nodes,
 )
-from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step, decide
+from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.health import ObservedObjects
+from dispatcher.core.lifecycle.observed_state import ObservedState
+from dispatcher.core.lifecycle.step import Decision, Step
 from dispatcher.core.model.record import Record
 
 

@@ -13,9 +13,10 @@ from typing import Final
 
 from dispatcher.api import conditions as words
 from dispatcher.core.lifecycle import provisioning_steps, run_steps
-from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step
+from dispatcher.core.lifecycle.observed_state import ObservedState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
+from dispatcher.core.lifecycle.step import Decision, Step
 from dispatcher.core.model.record import Change, Record
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import StrEnum
-from typing import Final, assert_never
+from typing import assert_never
 
 from dispatcher.api import conditions as words
 from dispatcher.api.clusterpolicies import OnClusterLost
@@ -13,160 +11,21 @@ from dispatcher.api.conditions import ConditionType
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.kinds.completion import Progress, progress
-from dispatcher.core.kinds.object_status import End, ObjectState
+from dispatcher.core.kinds.object_status import End
 from dispatcher.core.lifecycle import health, provisioning
 from dispatcher.core.lifecycle.condition_updates import noted_warning
 from dispatcher.core.lifecycle.growth import admissible, growth_due, taken_soon
 from dispatcher.core.lifecycle.health import HealthIssue, ObservedObjects, Remedy
+from dispatcher.core.lifecycle.observed_state import Loss, ObservedState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.provisioning import Answer
 from dispatcher.core.lifecycle.record_change import live_attempt
-from dispatcher.core.model.growth import GatedPod
+from dispatcher.core.lifecycle.step import NOOP, Decision, Step
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.provisioning import Provisioning
-from dispatcher.core.model.record import ACTIVE, Pending, Phase, Record
+from dispatcher.core.model.record import ACTIVE, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """An unreachable cluster: from `due` on, the operator's `policy` counts for its gangs.
-
-    A cluster that `is_undeclared` has no MemberCluster any more.
-    """
-
-    policy: OnClusterLost
-    due: datetime
-    message: str
-    is_undeclared: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedState:
-    """Everything observed of one AppWrapper in one reconcile.
-
-    `wanted` is false once it is gone, or on its way out, at the API server. `asked` is what its spec asks for now
-    of what may change; None if that is not known. `objects` and `policy` count only once it was dispatched, and while
-    its cluster is not `unreachable`, which says why in a sentence. `draining` says why the cluster is being drained.
-    """
-
-    record: Record | None
-    wanted: bool
-    now: datetime
-    asked: MutableSpec | None = None
-    policy: LifecyclePolicy = field(default_factory=LifecyclePolicy)
-    objects: ObservedObjects = field(default_factory=ObservedObjects)
-    unreachable: str = ""
-    draining: str = ""
-    loss: Loss | None = None
-    is_finalizing: bool = False
-    """True while the AppWrapper is being deleted and bears the dispatcher's finalizer."""
-    queues: tuple[str, ...] = ()
-    """The queues that its labels name now; empty if they are not known."""
-    request: ObjectState | None = None
-    """The state of its ProvisioningRequest; None while no watch has shown one."""
-    bind_within: timedelta | None = None
-    """The time from the creation of a gang on trust in which its pods must have nodes; None without trust, and once the
-    gang has run."""
-    awaited_pools: frozenset[str] = frozenset()
-    """The pools whose nodes a gang on trust still waits for."""
-    request_is_absent: bool = False
-    """True if a complete list lacks its ProvisioningRequest."""
-    awaits: Pending | None = None
-    """The pending reason of a queued gang that lacks approvals now; None if it has all."""
-    growth_is_awaited: bool = False
-    """True while a gang waits for growth of this one that no pod uses."""
-    unknown_class: str = ""
-    """A sentence that the priority class which its labels name does not exist; empty if there is no need for one."""
-
-
-class Step(StrEnum):
-    """What the reconciler does about one AppWrapper."""
-
-    NOOP = "noop"
-    """Nothing, until something changes."""
-    TAKE_IN = "take-in"
-    """Read a new AppWrapper, and queue or reject it."""
-    DELETE = "delete"
-    """Commit that the AppWrapper was deleted."""
-    REPRIORITISE = "reprioritise"
-    """Commit the priority it asks for now."""
-    REDIRECT = "redirect"
-    """Commit to which clusters it asks to go now."""
-    FOLLOW_APPROVALS = "follow-approvals"
-    """Commit which approvals it lacks now."""
-    MOVE = "move"
-    """Commit the queues that its labels name now."""
-    SUSPEND = "suspend"
-    """Commit that its user suspended it."""
-    RESUME = "resume"
-    """Commit that its user resumed it."""
-    REQUEST_CAPACITY = "request-capacity"
-    """Create its ProvisioningRequest, then commit that it exists."""
-    NOTE_PROVISIONING = "note-provisioning"
-    """Commit what the class says about its request."""
-    TAKE_PROVISIONED = "take-provisioned"
-    """Commit that the requested capacity is there."""
-    REQUEST_ELSEWHERE = "request-elsewhere"
-    """Commit that the requested capacity does not come."""
-    CREATE = "create"
-    """Create its wrapped objects, then commit what came of it."""
-    MARK_RUNNING = "mark-running"
-    """Commit that its pods run."""
-    NOTE_HEALTH_ISSUE = "note-health-issue"
-    """Commit its health issue."""
-    NOTE_RECOVERY = "note-recovery"
-    """Commit that its health issue is over."""
-    NOTE_GROWTH = "note-growth"
-    """Commit that its pods hold more than its demand, or less than before."""
-    ADMIT_PODS = "admit-pods"
-    """Remove the dispatcher's scheduling gate from pods that it holds capacity for."""
-    DELETE_PODS = "delete-pods"
-    """Delete the surplus pods that it gives up."""
-    NOTE_PROGRESS = "note-progress"
-    """Commit that some of its wrapped objects are done."""
-    NOTE_DONE = "note-done"
-    """Commit the done items, before the pods are listed."""
-    COMPLETE = "complete"
-    """Commit that it is complete, once no live pod of it is confirmed."""
-    REQUEUE = "requeue"
-    """Evict it, once its health issue is confirmed."""
-    FAIL = "fail"
-    """Commit that it failed, once that is confirmed."""
-    REMOVE = "remove"
-    """Delete what the attempt created, and commit once that is confirmed gone."""
-    CONFIRM_GONE = "confirm-gone"
-    """Commit the release once objects and pods are confirmed gone."""
-    ABANDON = "abandon"
-    """Commit that its attempt was given up with the cluster."""
-    LOSE = "lose"
-    """Commit that it failed with the cluster."""
-    EXPIRE = "expire"
-    """Delete the objects kept after its end, and commit once they are gone."""
-    REMOVE_FINALIZER = "remove-finalizer"
-    """Let the API server delete the AppWrapper: no cluster has objects of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The next step, with its arguments.
-
-    `reason` and `message` are the cause, `detail` an addition that MCAD's message does not have. `done` are the items
-    known to be done; if the gang leaves its cluster, the items that the next attempt does not repeat. `pods` are those
-    to admit. `until` is the time of the next look without an event, None for never.
-    """
-
-    step: Step
-    reason: str = ""
-    message: str = ""
-    detail: str = ""
-    done: frozenset[int] = frozenset()
-    pods: tuple[GatedPod, ...] = ()
-    until: datetime | None = None
-
-
-NOOP: Final = Decision(Step.NOOP)
 
 
 def decide(seen: ObservedState) -> Decision:

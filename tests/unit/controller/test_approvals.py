@@ -10,7 +10,8 @@ import pytest
 
 from dispatcher.api.names import APPROVALS
 from dispatcher.core.lifecycle import queue_steps
-from dispatcher.core.lifecycle.decision import Step, decide
+from dispatcher.core.lifecycle.decision import decide
+from dispatcher.core.lifecycle.step import Step
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import AWAITING_APPROVAL, Phase
 from dispatcher.core.queues.forest import Forest

@@ -19,7 +19,7 @@ from dispatcher.api.selector import EVERYTHING, parse_selector
 from dispatcher.controller.members.connector import Means, Pace
 from dispatcher.controller.members.fleet import Fleet, FleetCallbacks
 from dispatcher.controller.members.kind_survey import OTHERS_SECONDS, REGISTERED_SECONDS
-from dispatcher.core.lifecycle.decision import Loss
+from dispatcher.core.lifecycle.observed_state import Loss
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.core.model.resources import Resources

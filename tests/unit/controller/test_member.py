@@ -23,7 +23,7 @@ from dispatcher.controller.members.member import (
     closed_for,
     required_kinds,
 )
-from dispatcher.core.lifecycle.decision import Loss
+from dispatcher.core.lifecycle.observed_state import Loss
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import cluster_filters

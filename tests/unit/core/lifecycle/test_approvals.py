@@ -17,7 +17,9 @@ from dispatcher.core.lifecycle.approvals import (
     pause_after,
     pending_without,
 )
-from dispatcher.core.lifecycle.decision import ObservedState, Step, decide
+from dispatcher.core.lifecycle.decision import decide
+from dispatcher.core.lifecycle.observed_state import ObservedState
+from dispatcher.core.lifecycle.step import Step
 from dispatcher.core.model.record import AWAITING_APPROVAL, Pending, Phase, Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue

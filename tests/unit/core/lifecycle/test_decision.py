@@ -18,18 +18,11 @@ from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle import removal_steps, run_steps
 from dispatcher.core.lifecycle.condition_updates import unknown_class, with_unknown_class
-from dispatcher.core.lifecycle.decision import (
-    NOOP,
-    Decision,
-    Loss,
-    ObservedState,
-    Step,
-    decide,
-    is_unchanged,
-    retry_pause,
-)
+from dispatcher.core.lifecycle.decision import decide, is_unchanged, retry_pause
 from dispatcher.core.lifecycle.health import ObservedObjects
+from dispatcher.core.lifecycle.observed_state import Loss, ObservedState
 from dispatcher.core.lifecycle.policy import KEPT
+from dispatcher.core.lifecycle.step import NOOP, Decision, Step
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import NotedIssue, Phase, Record

@@ -27,17 +27,12 @@ from dispatcher.core.lifecycle import (
 )
 from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.lifecycle.confirmation import end_of_attempt
-from dispatcher.core.lifecycle.decision import (
-    Decision,
-    Loss,
-    ObservedState,
-    Step,
-    decide,
-    requested_requirements,
-)
+from dispatcher.core.lifecycle.decision import decide, requested_requirements
 from dispatcher.core.lifecycle.health import ObservedObjects
+from dispatcher.core.lifecycle.observed_state import Loss, ObservedState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
+from dispatcher.core.lifecycle.step import Decision, Step
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
 from dispatcher.core.model.growth import GatedPod, PodRef
 from dispatcher.core.model.pod_counts import PodCounts

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from dispatcher.core.lifecycle import removal_steps, run_steps
-from dispatcher.core.lifecycle.decision import Decision, Step, decide
+from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.growth import (
     LONGEST_GROWTH_PAUSE,
     admissible,
@@ -19,6 +19,7 @@ from dispatcher.core.lifecycle.growth import (
     with_pods,
 )
 from dispatcher.core.lifecycle.health import missing_pods
+from dispatcher.core.lifecycle.step import Decision, Step
 from dispatcher.core.model.growth import GatedPod, PodsByTemplate
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Attempt, Growth, Phase, Record

@@ -10,8 +10,9 @@ import pytest
 from dispatcher.api import conditions as words
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.lifecycle.confirmation import Evidence, evidence_for
-from dispatcher.core.lifecycle.decision import Decision, Step, decide
+from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.health import ObservedObjects
+from dispatcher.core.lifecycle.step import Decision, Step
 from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.potential import LONGEST_DISTRUST, PoolFailures

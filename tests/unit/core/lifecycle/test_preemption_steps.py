@@ -12,8 +12,9 @@ from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle import queue_steps, removal_steps, run_steps
-from dispatcher.core.lifecycle.decision import Step, decide, finished_items
+from dispatcher.core.lifecycle.decision import decide, finished_items
 from dispatcher.core.lifecycle.removal import stays
+from dispatcher.core.lifecycle.step import Step
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.pod_counts import PodCounts

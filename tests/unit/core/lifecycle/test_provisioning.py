@@ -20,8 +20,10 @@ from dispatcher.core.lifecycle import (
     run_steps,
 )
 from dispatcher.core.lifecycle.confirmation import end_of_attempt
-from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step, decide
+from dispatcher.core.lifecycle.decision import decide
+from dispatcher.core.lifecycle.observed_state import ObservedState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
+from dispatcher.core.lifecycle.step import Decision, Step
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.text import LONGEST_MESSAGE

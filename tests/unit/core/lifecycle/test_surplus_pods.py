@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from dispatcher.core.lifecycle import removal_steps, run_steps
-from dispatcher.core.lifecycle.decision import Decision, Step, decide
+from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.record_change import EvictionReason
+from dispatcher.core.lifecycle.step import Decision, Step
 from dispatcher.core.model.growth import GatedPod, PodRef, Shrinking
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.preemption import Reason

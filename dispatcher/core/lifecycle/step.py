@@ -1,0 +1,98 @@
+"""The steps that the reconciler can take about one AppWrapper, and the choice of one of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from dispatcher.core.model.growth import GatedPod
+
+
+class Step(StrEnum):
+    """What the reconciler does about one AppWrapper."""
+
+    NOOP = "noop"
+    """Nothing, until something changes."""
+    TAKE_IN = "take-in"
+    """Read a new AppWrapper, and queue or reject it."""
+    DELETE = "delete"
+    """Commit that the AppWrapper was deleted."""
+    REPRIORITISE = "reprioritise"
+    """Commit the priority it asks for now."""
+    REDIRECT = "redirect"
+    """Commit to which clusters it asks to go now."""
+    FOLLOW_APPROVALS = "follow-approvals"
+    """Commit which approvals it lacks now."""
+    MOVE = "move"
+    """Commit the queues that its labels name now."""
+    SUSPEND = "suspend"
+    """Commit that its user suspended it."""
+    RESUME = "resume"
+    """Commit that its user resumed it."""
+    REQUEST_CAPACITY = "request-capacity"
+    """Create its ProvisioningRequest, then commit that it exists."""
+    NOTE_PROVISIONING = "note-provisioning"
+    """Commit what the class says about its request."""
+    TAKE_PROVISIONED = "take-provisioned"
+    """Commit that the requested capacity is there."""
+    REQUEST_ELSEWHERE = "request-elsewhere"
+    """Commit that the requested capacity does not come."""
+    CREATE = "create"
+    """Create its wrapped objects, then commit what came of it."""
+    MARK_RUNNING = "mark-running"
+    """Commit that its pods run."""
+    NOTE_HEALTH_ISSUE = "note-health-issue"
+    """Commit its health issue."""
+    NOTE_RECOVERY = "note-recovery"
+    """Commit that its health issue is over."""
+    NOTE_GROWTH = "note-growth"
+    """Commit that its pods hold more than its demand, or less than before."""
+    ADMIT_PODS = "admit-pods"
+    """Remove the dispatcher's scheduling gate from pods that it holds capacity for."""
+    DELETE_PODS = "delete-pods"
+    """Delete the surplus pods that it gives up."""
+    NOTE_PROGRESS = "note-progress"
+    """Commit that some of its wrapped objects are done."""
+    NOTE_DONE = "note-done"
+    """Commit the done items, before the pods are listed."""
+    COMPLETE = "complete"
+    """Commit that it is complete, once no live pod of it is confirmed."""
+    REQUEUE = "requeue"
+    """Evict it, once its health issue is confirmed."""
+    FAIL = "fail"
+    """Commit that it failed, once that is confirmed."""
+    REMOVE = "remove"
+    """Delete what the attempt created, and commit once that is confirmed gone."""
+    CONFIRM_GONE = "confirm-gone"
+    """Commit the release once objects and pods are confirmed gone."""
+    ABANDON = "abandon"
+    """Commit that its attempt was given up with the cluster."""
+    LOSE = "lose"
+    """Commit that it failed with the cluster."""
+    EXPIRE = "expire"
+    """Delete the objects kept after its end, and commit once they are gone."""
+    REMOVE_FINALIZER = "remove-finalizer"
+    """Let the API server delete the AppWrapper: no cluster has objects of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The next step, with its arguments.
+
+    `reason` and `message` are the cause, `detail` an addition that MCAD's message does not have. `done` are the items
+    known to be done; if the gang leaves its cluster, the items that the next attempt does not repeat. `pods` are those
+    to admit. `until` is the time of the next look without an event, None for never.
+    """
+
+    step: Step
+    reason: str = ""
+    message: str = ""
+    detail: str = ""
+    done: frozenset[int] = frozenset()
+    pods: tuple[GatedPod, ...] = ()
+    until: datetime | None = None
+
+
+NOOP: Final = Decision(Step.NOOP)
