@@ -17,9 +17,9 @@ from dispatcher.core.model.quantity import in_words as amount_in_words
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.advice import NEVER_ON_A_CLUSTER
-from dispatcher.core.scheduling.backfill import stated_end
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed
 from dispatcher.core.scheduling.estimate_words import why_unknown
+from dispatcher.core.scheduling.estimated_ends import stated_end
 from dispatcher.core.scheduling.estimates import Estimate, UnknownStart, Why
 from dispatcher.core.scheduling.explanation import Explanation
 from dispatcher.core.scheduling.repair import AddNodes, RemoveGangs, Repair

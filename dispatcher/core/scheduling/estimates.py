@@ -28,8 +28,9 @@ from dispatcher.core.model.record import LACKS_QUOTA, Attempt, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.queue import Order, QueueingStrategy
 from dispatcher.core.scheduling import ordering
-from dispatcher.core.scheduling.backfill import Backfill, Bounds, Reservation, Running, State, stated_end
+from dispatcher.core.scheduling.backfill import Backfill, Bounds, Reservation, Running, State
 from dispatcher.core.scheduling.cycle import NotEvaluated, Outcome, Placed, Preempting, Waiting
+from dispatcher.core.scheduling.estimated_ends import stated_end
 from dispatcher.core.scheduling.explain import INSUFFICIENT, NO_CLUSTER, RESERVED
 from dispatcher.core.scheduling.leader_snapshot import running_gang
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome

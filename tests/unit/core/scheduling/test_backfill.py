@@ -16,26 +16,22 @@ from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.backfill import (
-    LAST_RESORT,
     Awaited,
     Backfill,
     Bounds,
-    End,
     Option,
     Reservation,
     Rest,
     Running,
     State,
-    estimated_end,
     following,
     noted,
     rest_after,
-    soonest,
-    stated_end,
 )
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
+from dispatcher.core.scheduling.estimated_ends import LAST_RESORT, End, estimated_end, soonest, stated_end
 from tests.builders import at, make_gang, make_record, make_snapshot, make_snapshots
 from tests.unit.core.scheduling.month import HOUR, MINUTE, cpus, make_cluster
 

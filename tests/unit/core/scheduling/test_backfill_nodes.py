@@ -8,10 +8,11 @@ from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.backfill import LAST_RESORT, LONG_AGO, End, Reservation, soonest_on
+from dispatcher.core.scheduling.backfill import LONG_AGO, Reservation
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cycle import Placed, Waiting, plan
+from dispatcher.core.scheduling.estimated_ends import LAST_RESORT, End, soonest_on
 from tests.builders import NOW, make_record, make_snapshots
 
 FOUR, EIGHT = Resources({"nvidia.com/gpu": 4}), Resources({"nvidia.com/gpu": 8})

@@ -14,10 +14,11 @@ from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import removal_steps
 from dispatcher.core.model.record import Record
 from dispatcher.core.queues.queue import Queue, QueueingStrategy, Quota
-from dispatcher.core.scheduling.backfill import Bounds, stated_end
+from dispatcher.core.scheduling.backfill import Bounds
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Placed
+from dispatcher.core.scheduling.estimated_ends import stated_end
 from dispatcher.core.scheduling.estimates import Estimate, UnknownStart, Why, estimated_starts
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules, world_of
 from dispatcher.core.scheduling.world import Cluster
