@@ -20,8 +20,8 @@ from dispatcher.api.selector import selector_of
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.api.submitter import submitter_of
 from dispatcher.controller.intake.intake import end_in_status
-from dispatcher.controller.members.fleet import InvalidMember
-from dispatcher.controller.members.fleet import _decode as decode_member
+from dispatcher.controller.members.declared_member import InvalidMember
+from dispatcher.controller.members.declared_member import decode as decode_member
 from dispatcher.controller.members.member import AnotherCluster, Unlisted, closed_for
 from dispatcher.core.kinds import drift
 from dispatcher.core.kinds.built_in import ROWS

@@ -13,23 +13,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from dispatcher import errors, log
+from dispatcher import log
 from dispatcher.api.clusterpolicies import NamespacePolicy, OnClusterLost
-from dispatcher.api.membercluster import MemberCluster, parse_member_cluster
+from dispatcher.api.membercluster import MemberCluster
 from dispatcher.api.names import HUB_CLUSTER, MEMBERS_PATH
 from dispatcher.api.potential import NO_POTENTIAL, PotentialNodes
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.selector import Selector
-from dispatcher.api.spec_errors import SpecError
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.connector import ConnectionCallbacks, Connector, Means
+from dispatcher.controller.members.declared_member import InvalidMember, decode
 from dispatcher.controller.members.member import Member, closed_by_operator, required_kinds
+from dispatcher.controller.members.member_status_writer import MemberStatusWriter
 from dispatcher.controller.members.membership import MEMBERS_UNKNOWN, Membership
 from dispatcher.controller.members.potential_trust import declare_pools
 from dispatcher.core.lifecycle.observed_state import Loss
 from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.potential import Trust, pools_of
-from dispatcher.core.model.quantity import QuantityError
+from dispatcher.core.model.potential import Trust
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling import cluster_filters
@@ -41,12 +41,8 @@ from dispatcher.core.scheduling.cluster_filters import (
     rejection,
 )
 from dispatcher.core.status.cluster_state import ClusterState
-from dispatcher.core.status.member_status import status_of
 from dispatcher.core.status.samples import LedgerReading, reading_of
-from dispatcher.kube import paths
-from dispatcher.kube.client import Json
 from dispatcher.kube.reflector import Reflector
-from dispatcher.text import one_line
 
 FIRST_ANSWER_SECONDS: Final = 10.0
 """Seconds that a new leader waits for its members before it decides without the unreachable ones."""
@@ -57,16 +53,6 @@ KINDS_SECONDS: Final = 1.0
 """Seconds that a scheduling cycle waits for the first answer of the members about a kind."""
 
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
-
-_log = log.get("fleet")
-
-
-@dataclass(frozen=True, slots=True)
-class InvalidMember:
-    """A MemberCluster that cannot be parsed, with the error in a sentence."""
-
-    name: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +81,6 @@ class Fleet:
         self.clusters: dict[str, Cluster] = {HUB_CLUSTER: hub}
         self.ledgers: dict[str, CapacityLedger] = {HUB_CLUSTER: hub.ledger}
         self._hub = hub
-        self._client = means.hub
         self._callbacks = callbacks
         self._count_running = count_running
         self._records = means.records
@@ -117,11 +102,12 @@ class Fleet:
             "memberclusters",
             means.hub,
             _members_path,
-            _decode,
+            decode,
             self._note_change,
             on_listed=self._note_listed,
         )
         self._membership = Membership(self._declared, _seconds)
+        self._statuses = MemberStatusWriter(means.hub, count_running, self._trust_in)
         self._connector = Connector(
             means,
             lambda: (*self._members.values(), self._hub_member),
@@ -459,33 +445,13 @@ class Fleet:
             await asyncio.sleep(self._pace.probe)
             for member in list(self._members.values()):
                 self._report_loss(member)
-            await asyncio.gather(*map(self._write_status_safely, list(self._members.values())))
+            await asyncio.gather(*map(self._statuses.write, list(self._members.values())))
 
     def _report_loss(self, member: Member) -> None:
         loss = member.loss()
         if loss is not None and self._now() >= loss.due and not member.is_loss_reported:
             member.is_loss_reported = True
             self._callbacks.on_member(member.name)
-
-    async def _write_status_safely(self, member: Member) -> None:
-        try:
-            await self._write_status(member)
-        except Exception as error:  # noqa: BLE001  # the loop's edge: one member must not end the others
-            log.internal_error("fleet", error, cluster=member.name)
-
-    async def _write_status(self, member: Member) -> None:
-        status = status_of(
-            member.status_values(self._count_running(member.name), self._trust_in(member.name))
-        )
-        if status == member.written_status:
-            return
-        path = f"{MEMBERS_PATH}/{paths.segment(member.name)}/status"
-        test = {"op": "test", "path": "/metadata/uid", "value": member.declared.uid}
-        try:
-            await self._client.patch(path, [test, {"op": "add", "path": "/status", "value": status}])
-            member.written_status = status
-        except errors.ClusterError as error:
-            _log.info("member_status_not_written", cluster=member.name, error=str(error))
 
     def _note_change(
         self, _uid: str, old: MemberCluster | InvalidMember | None, new: MemberCluster | InvalidMember | None
@@ -494,26 +460,9 @@ class Fleet:
             self._declarations_changed.set()
 
 
-def _check_pools(declared: PotentialNodes) -> None:
-    """Refuse amounts that the API server accepts and a quantity cannot represent, such as 1e99."""
-    try:
-        pools_of(declared)
-    except QuantityError as error:
-        raise SpecError("spec.potential", str(error), "Change the value") from error
-
-
 def _seconds() -> float:
     return asyncio.get_running_loop().time()
 
 
 async def _members_path() -> str:
     return MEMBERS_PATH
-
-
-def _decode(raw: Json) -> MemberCluster | InvalidMember:
-    try:
-        declared = parse_member_cluster(raw)
-        _check_pools(declared.potential)
-        return declared
-    except SpecError as error:
-        return InvalidMember(raw["metadata"]["name"], one_line(str(error)))
