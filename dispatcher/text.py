@@ -44,5 +44,10 @@ def name_of(value: object) -> str:
     return text_of(value, LONGEST_NAME)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return the number and the noun, such as `1 pod` or `2 pods`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def _escaped(character: str) -> str:
     return character if character.isprintable() else character.encode("unicode_escape").decode()

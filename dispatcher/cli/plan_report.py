@@ -17,6 +17,7 @@ from dispatcher.core.scheduling.repair_words import in_words, listed
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome, QueueShare
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.world import World
+from dispatcher.text import counted
 
 HEADINGS: Final = ("GANG", "DECISION", "CLUSTER", "REASON")
 NO_GANGS: Final = "No gang is pending."
@@ -124,7 +125,7 @@ def _victim_rows(victims: Sequence[Victim]) -> list[tuple[str, ...]]:
 
 def _taken_of(gang: ActiveGang, surplus: Mapping[str, int]) -> str:
     pods = surplus[gang.record.name] if gang.is_surplus else 0
-    return f"preempt {pods} surplus pod{'s' * (pods != 1)}" if pods else "preempt"
+    return f"preempt {counted(pods, 'surplus pod')}" if pods else "preempt"
 
 
 def _who(victim: ActiveGang) -> str:

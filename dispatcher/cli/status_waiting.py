@@ -12,7 +12,7 @@ from typing import Any, Final
 from dispatcher.cli.output import UNKNOWN, text
 from dispatcher.cli.tables import Heading, table
 from dispatcher.core.model.timestamps import time_in
-from dispatcher.text import name_of, text_of
+from dispatcher.text import counted, name_of, text_of
 
 Json = dict[str, Any]
 
@@ -68,9 +68,11 @@ def holders_table(waiting: Json, now: datetime | None, width: int | None) -> Seq
         for each in holders
     ]
     if not rows:
-        return [f"Held by {_count(others)} that a status does not name"] if others else []
+        return [f"Held by {counted(others, 'AppWrapper')} that a status does not name"] if others else []
     lines = table(_HOLDERS, rows, width).splitlines()
-    return [*lines, f"and {_count(others)} more that a status does not name"] if others else lines
+    return (
+        [*lines, f"and {counted(others, 'more AppWrapper')} that a status does not name"] if others else lines
+    )
 
 
 def clusters_table(waiting: Json, width: int | None) -> Sequence[str]:
@@ -80,7 +82,3 @@ def clusters_table(waiting: Json, width: int | None) -> Sequence[str]:
         for each in waiting.get("clusters") or ()
     ]
     return table(_CLUSTERS, rows, width).splitlines() if rows else []
-
-
-def _count(number: int) -> str:
-    return f"{number} AppWrapper{'' if number == 1 else 's'}"

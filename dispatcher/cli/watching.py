@@ -18,6 +18,7 @@ import click
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.parameter_types import Number
 from dispatcher.errors import TryAgain
+from dispatcher.text import counted
 
 EVERY: Final = 2.0
 INTERRUPTED: Final = 130
@@ -77,5 +78,5 @@ def cropped(said: str, room: int, width: int) -> str:
     lines = [line if len(line) <= width else f"{line[: width - 1]}…" for line in said.split("\n")]
     kept = max(1, room - 1)
     left = len(lines) - kept
-    more = [] if len(lines) <= room else [f"… and {left} more line{'' if left == 1 else 's'}"]
+    more = [] if len(lines) <= room else [f"… and {counted(left, 'more line')}"]
     return "\n".join([*lines[:kept], *more] if more else lines)

@@ -27,6 +27,7 @@ from dispatcher.core.scheduling.sharing.cycle import Drained
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.sharing.surplus import Surplus, awaited_growth, given_up, in_parts
+from dispatcher.text import counted
 
 _NOTHING_FINISHED: Final[Mapping[str, Collection[int]]] = {}
 
@@ -168,7 +169,7 @@ def _give_up(pods: Sequence[tuple[ActiveGang, Reason]], who: str, preemptor: str
     """The change of a gang that gives up these surplus pods."""
     (first, reason), count = pods[0], len(pods)
     given = given_up(first.record, [pod for pod, _ in pods])
-    why = f"{count} surplus pod{'s' * (count != 1)} preempted for {who}: {reason.words}"
+    why = f"{counted(count, 'surplus pod')} preempted for {who}: {reason.words}"
     return run_steps.give_up(first.record, Shrinking(*given, preemptor), reason, why, now)
 
 

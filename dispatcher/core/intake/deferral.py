@@ -15,6 +15,7 @@ from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType, State
 from dispatcher.core.model.record import Phase
 from dispatcher.core.status.components import PHASES
+from dispatcher.text import counted
 
 Age: TypeAlias = tuple[datetime, int]
 """When an AppWrapper was created, and the API server's own order within that second."""
@@ -26,8 +27,8 @@ _SPARE: Final = 64
 def status(namespace: str, most: int, *, has_components: bool = False) -> dict[str, Any]:
     """The status of an AppWrapper outside the queue; nothing in it changes, so that it is written once."""
     message = (
-        f"namespace {namespace} has {most} AppWrappers in the queue or suspended, and may have no more; this one is "
-        "taken in, by its age, when one of those is dispatched or deleted"
+        f"namespace {namespace} has {counted(most, 'AppWrapper')} in the queue or suspended, and may have no more; "
+        "this one is taken in, by its age, when one of those is dispatched or deleted"
     )
     return {
         "state": State.PENDING.value,

@@ -29,6 +29,7 @@ from dispatcher.core.kinds.uncounted import device_claims, device_claims_anywher
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.quantity import QuantityError, in_words, resource_amounts
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources
+from dispatcher.text import counted
 
 _DECLARATION: Final = "custompodresources: [{replicas: 2, requests: {cpu: 1, memory: 2Gi}}]"
 _POD_SETS: Final = "podSets: [{path: template.spec.template, replicas: 2}]"
@@ -353,7 +354,9 @@ def _agreed(declared: Pods, kind: Kind, item: _Item) -> Pods:
         return Pods(declared.sets, templates=declared.templates)
     if declared.members not in {found.members, sum(pod_set.count for pod_set in found.sets)}:
         named = _named(item.wrapped)
-        problem = f"counts {declared.members} pods, but {named} written like this makes {found.members}"
+        problem = (
+            f"counts {counted(declared.members, 'pod')}, but {named} written like this makes {found.members}"
+        )
         remedy = "Correct the replicas, or leave podSets out"
         raise DemandError(f"{item.path}.podSets", problem, remedy)
     return found

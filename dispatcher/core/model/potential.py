@@ -16,6 +16,7 @@ from dispatcher.api.potential import NodePool, OnPotential, PotentialNodes
 from dispatcher.core.model.nodes import HOSTNAME, Node, Taint
 from dispatcher.core.model.quantity import QuantityError, resource_amounts
 from dispatcher.core.model.resources import Resources
+from dispatcher.text import counted
 
 MOST_NODES: Final = 1000
 """Potential nodes of one pool at a time, so that a maximum of 10^9 costs no more than one of a thousand."""
@@ -105,7 +106,7 @@ def trusted_of(nodes: Iterable[str]) -> Trusted:
 
 def in_words(trusted: Trusted) -> str:
     """Potential nodes in words: "3 nodes of pool l4 and 1 node of pool cpu"."""
-    named = [f"{count} node{'s' * (count != 1)} of pool {pool}" for pool, count in trusted]
+    named = [f"{counted(count, 'node')} of pool {pool}" for pool, count in trusted]
     return " and ".join(filter(None, (", ".join(named[:-1]), named[-1]))) if named else ""
 
 

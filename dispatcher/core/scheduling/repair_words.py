@@ -7,6 +7,7 @@ from typing import Final
 
 from dispatcher.core.scheduling.repair import AddNodes, AddQuota, RemoveGangs, RemoveTaints, Repair
 from dispatcher.core.scheduling.scenario import write_amounts
+from dispatcher.text import counted
 
 _MOST_NAMES: Final = 10
 """Names of gangs or nodes in one line for people; JSON has them all."""
@@ -21,7 +22,7 @@ def in_words(repair: Repair, like: str = "") -> str:
             taints = ",".join(f"{taint}:{taint.effect}" for taint in node.taints)
             extras = [f"labels {labels}"] * bool(labels) + [f"taints {taints}"] * bool(taints)
             shape = "; ".join([has, *extras])
-            nodes = f"with {count} more node{'s' * (count > 1)}"
+            nodes = f"with {counted(count, 'more node')}"
             if like:
                 return f"{nodes} like {like} in {cluster} ({has})"
             return f"{nodes} in {cluster}" + (f" ({shape})" if shape else "")

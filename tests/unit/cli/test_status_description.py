@@ -141,7 +141,7 @@ east     InsufficientQuota  none left
 
 HELD BY     USER  SINCE
 team-a/one  ada   2h
-and 2 AppWrappers more that a status does not name"""
+and 2 more AppWrappers that a status does not name"""
 RUNS_TEXT = """\
 team-a/train
   UID:        uid-of-train

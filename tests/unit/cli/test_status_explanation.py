@@ -47,7 +47,7 @@ east     InsufficientQuota  none left
 
 HELD BY     USER  SINCE
 team-a/one  ada   2h
-and 2 AppWrappers more that a status does not name
+and 2 more AppWrappers that a status does not name
 
 It would be dispatched
   without one"""

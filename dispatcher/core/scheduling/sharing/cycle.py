@@ -89,6 +89,7 @@ from dispatcher.core.scheduling.sharing.search import victim_order
 from dispatcher.core.scheduling.sharing.surplus import by_gang, with_surplus
 from dispatcher.core.scheduling.sharing.turns import Turns
 from dispatcher.core.scheduling.sharing.victims import Victims, VictimSearch
+from dispatcher.text import counted
 
 _HEADS: Final = frozenset(
     {INSUFFICIENT_QUOTA, OVER_NOMINAL_QUOTA, INSUFFICIENT, RESERVED, AWAITING_RELEASE, NO_CLUSTER}
@@ -557,7 +558,7 @@ def _in_words(victims: Iterable[ActiveGang]) -> str:
         else:
             gangs.append(victim.record.key)
     pods = Counter({key: count for key, count in pods.items() if key not in gangs})
-    names = gangs + [f"{count} surplus pod{'s' * (count != 1)} of {key}" for key, count in pods.items()]
+    names = gangs + [f"{counted(count, 'surplus pod')} of {key}" for key, count in pods.items()]
     are_several = len(names) > 1 or (not gangs and pods.total() > 1)
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"{names[0]}{more} {'are' if are_several else 'is'}"

@@ -83,6 +83,10 @@ def test_pod_sets_that_disagree_with_a_kind_we_know_are_refused() -> None:
         "spec.components[0].podSets: counts 3 pods, but a RayCluster (ray.io) written like this makes 5."
         " Correct the replicas, or leave podSets out."
     )
+    assert refusal(RAY_CLUSTER, at(HEAD)) == (
+        "spec.components[0].podSets: counts 1 pod, but a RayCluster (ray.io) written like this makes 5."
+        " Correct the replicas, or leave podSets out."
+    )
 
 
 def test_pod_sets_reserve_what_a_suspended_object_will_take_later() -> None:
