@@ -265,6 +265,14 @@ async def test_kind_with_a_typing_error_is_answered_with_the_similar_one(
     )
 
 
+@pytest.mark.parametrize("kind", ["Namespace", f"ClusterRole{RBAC_GROUP}"])
+async def test_cluster_scoped_kind_is_told_as_such(admin: Api, namespace: str, kind: str) -> None:
+    assert await said(admin, namespace, of_items(wrapped(kind))) == (
+        f"spec: wraps a {kind}, which is cluster-scoped: an AppWrapper creates objects in its namespace only. Create "
+        "it yourself"
+    )
+
+
 async def test_entry_without_an_object_is_refused(admin: Api, namespace: str) -> None:
     body = appwrapper({"resources": {"GenericItems": [{}]}})
 
