@@ -19,14 +19,20 @@ Json = dict[str, Any]
 
 
 def names_on_hub(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The names of AppWrappers, for completion; nothing if the hub does not answer."""
+    """The names of AppWrappers, for completion, without those that were typed; nothing if the hub does not answer.
+
+    After NAMESPACE/ they are those of that namespace.
+    """
     from dispatcher.cli.user_hub import UserHub
 
     given = context.params
+    written, slash, _ = incomplete.rpartition("/")
     with contextlib.suppress(errors.DispatcherError):
         with UserHub(given.get("kubeconfig") or "", given.get("context") or "") as hub:
-            found = hub.appwrappers(given.get("namespace") or hub.namespace)
-        return [name for each in found if (name := each["metadata"]["name"]).startswith(incomplete)]
+            found = hub.appwrappers(written or given.get("namespace") or hub.namespace)
+        names = [f"{written}{slash}{each['metadata']['name']}" for each in found]
+        typed = given.get("names") or ()
+        return [name for name in names if name.startswith(incomplete) and name not in typed]
     return []
 
 

@@ -53,6 +53,7 @@ files_option = click.option(
 )
 kinds_option = click.option(
     "--kinds",
+    type=click.Path(),
     default="",
     envvar="DISPATCHER_KINDS_FILE",
     metavar="FILE",

@@ -64,7 +64,14 @@ class Output(StrEnum):
 
 @commands.command("plan", epilog=_HELP_END)
 @click.option(
-    "--file", "-f", required=True, metavar="FILE", help="Scenario in YAML or JSON; - reads it from stdin."
+    "file",
+    "--filename",
+    "--file",
+    "-f",
+    type=click.Path(allow_dash=True),
+    required=True,
+    metavar="FILE",
+    help="Scenario in YAML or JSON; - reads it from stdin.",
 )
 @click.option("--output", "-o", type=Word(Output), metavar="FORMAT", help="json, or yaml.")
 @click.option(

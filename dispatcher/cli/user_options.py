@@ -20,6 +20,7 @@ class Hub(NamedTuple):
 
 kubeconfig_option = click.option(
     "--kubeconfig",
+    type=click.Path(),  # which completes names of files
     default="",
     envvar=["DISPATCHER_KUBECONFIG", "KUBECONFIG"],
     metavar="FILE",
