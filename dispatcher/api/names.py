@@ -13,6 +13,12 @@ LEGACY_GROUP: Final = "mcad.ibm.com"
 APPWRAPPER_VERSION: Final = "v1beta1"
 APPWRAPPER_KIND: Final = "AppWrapper"
 PLURALS: Final = {WORKLOAD_GROUP: "appwrappers", LEGACY_GROUP: "mcadappwrappers"}
+API_VERSIONS: Final = (
+    f"{WORKLOAD_GROUP}/{APPWRAPPER_VERSION}",
+    f"{WORKLOAD_GROUP}/v1beta2",
+    f"{LEGACY_GROUP}/{APPWRAPPER_VERSION}",
+)
+"""Every apiVersion in which our CRDs serve AppWrappers."""
 
 PREFIX: Final = "dispatcher.codeflare.dev"
 

@@ -4,14 +4,14 @@ The same models read both spellings, because the CRD stores both under one schem
 raises a `SpecError` for the author. Only `WrittenMutableSpec` is also read by itself.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dispatcher.api.spec_errors import SpecError, joined, quoted
-from dispatcher.api.syntax import is_qualified_name
+from dispatcher.api.syntax import is_qualified_name, most_similar
 
 INT32_MAX = 2**31 - 1
 STEEPEST = 1e12
@@ -165,6 +165,35 @@ def read(raw_spec: object) -> WrittenSpec:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=True)[0]
         raise _explained(first) from error
+
+
+def unknown_fields(raw_spec: object) -> list[str]:
+    """Sentences about the fields of a spec that no model has; an API server drops them, or refuses them."""
+    return list(_unknown_in(raw_spec, WrittenSpec, "spec"))
+
+
+def _unknown_in(value: object, model: type[Written], path: str) -> Iterator[str]:
+    if not isinstance(value, Mapping):
+        return
+    known = {each.alias or name: each for name, each in model.model_fields.items()}
+    for key, entry in value.items():
+        if key in known:
+            for inner in _models_of(known[key].annotation):
+                entries = enumerate(entry) if isinstance(entry, list) else [(None, entry)]
+                for index, each in entries:
+                    at = joined(path, key) if index is None else f"{joined(path, key)}[{index}]"
+                    yield from _unknown_in(each, inner, at)
+        else:
+            similar = most_similar(str(key), list(known))
+            meant = f"; did you mean {similar}?" if similar else ""
+            yield f'unknown field "{joined(path, key)}"{meant}'
+
+
+def _models_of(annotation: object) -> list[type[Written]]:
+    """The models inside the type of a field, such as that of a list."""
+    if isinstance(annotation, type) and issubclass(annotation, Written):
+        return [annotation]
+    return [model for each in get_args(annotation) for model in _models_of(each)]
 
 
 _Setting = TypeVar("_Setting", bound=Written)

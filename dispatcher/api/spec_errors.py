@@ -17,7 +17,7 @@ class SpecError(ValueError):
     """
 
     def __init__(self, path: str, problem: str, remedy: str) -> None:
-        super().__init__(f"{path}: {problem}. {remedy}.")
+        super().__init__(f"{path}: {problem}. {remedy}{'' if remedy.endswith('?') else '.'}")
         self.path = path
         self.problem = problem
         self.remedy = remedy

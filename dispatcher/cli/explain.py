@@ -343,13 +343,17 @@ def _ask_hub(proposals: list[Proposal], hub: Hub) -> dict[str, HubFacts]:
 def _proposals(
     snapshot: Snapshot, written: list[tuple[str, dict[str, object]]], namespace: str
 ) -> list[Proposal]:
+    from dispatcher.api.schema import unknown_fields
     from dispatcher.api.spec_errors import SpecError
     from dispatcher.core.intake.proposal import propose
 
     found = []
     for number, (file, raw) in enumerate(written):
         try:
-            found.append(propose(raw, namespace, snapshot.rules, snapshot.world.now, number))
+            proposal = propose(raw, namespace, snapshot.rules, snapshot.world.now, number)
+            found.append(proposal)
+            for sentence in unknown_fields(raw["spec"]):
+                note(f"{proposal.record.key}: {sentence}")
         except SpecError as error:
             raise InvalidFile(one_line(f"{file}: object {number + 1}: {error}")) from error
     return found

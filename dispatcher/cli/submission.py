@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from dispatcher.api.appwrapper import parse_spec
-from dispatcher.api.names import APPWRAPPER_VERSION, PLURALS, WORKLOAD_GROUP
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.cli.manifests import objects_in
-from dispatcher.core.kinds.breakdown import is_appwrapper, object_of
+from dispatcher.core.kinds.breakdown import check_appwrapper, object_of
 from dispatcher.errors import InvalidFile
 from dispatcher.text import name_of, one_line
 
@@ -20,12 +19,8 @@ def submissions(file: str, content: bytes, namespace: str) -> list[tuple[str, Js
     found = []
     for number, raw in enumerate(objects_in(file, content), start=1):
         title = f"{file}: object {number} ({name_of(raw.get('kind')) or 'without a kind'})"
-        if not is_appwrapper(raw):
-            known = " or ".join(f"{group}/{APPWRAPPER_VERSION}" for group in PLURALS)
-            raise InvalidFile(
-                one_line(f"{title} is no AppWrapper of {known}: wrap it in one of {WORKLOAD_GROUP}")
-            )
         try:
+            check_appwrapper(raw)
             metadata = object_of(raw, "metadata")
             to = name_of(metadata.get("namespace")) or namespace
             parse_spec(object_of(raw, "spec"), namespace=to)

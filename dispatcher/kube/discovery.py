@@ -6,22 +6,15 @@ found at once.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from dispatcher import errors
-from dispatcher.api.syntax import LABEL, LONGEST_LABEL
+from dispatcher.api.syntax import LABEL, LONGEST_LABEL, most_similar
 from dispatcher.kube import paths
 from dispatcher.kube.answers import one_object
 from dispatcher.kube.api_calls import ApiCalls
-
-MOST_COMPARED: Final = 200
-"""Kinds of a group and version that a misspelt one is compared with; core/v1 has some 20."""
-LEAST_SIMILARITY: Final = 0.8
-"""`difflib`'s ratio from which two names count as one and a typing error: two wrong letters in ten."""
 
 _KEPT: Final = frozenset({"create", "get", "delete"})
 _PLURAL: Final = re.compile(LABEL)
@@ -127,15 +120,6 @@ class Discovery:
             found = _kind_of(api_version, resource)
             if found is not None:
                 self._kinds[api_version, found.kind] = found
-
-
-def most_similar(kind: str, served: Sequence[str]) -> str:
-    """The served kind that `kind` is most probably meant to be, whatever the case of letters; empty without any."""
-    if len(kind) > LONGEST_LABEL:
-        return ""
-    spelt = {each.lower(): each for each in served[:MOST_COMPARED] if len(each) <= LONGEST_LABEL}
-    close = difflib.get_close_matches(kind.lower(), spelt, n=1, cutoff=LEAST_SIMILARITY)
-    return spelt[close[0]] if close else ""
 
 
 def _kind_of(api_version: str, resource: object) -> Kind | None:

@@ -13,11 +13,11 @@ from functools import partial
 from typing import Any, Final
 
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
-from dispatcher.api.names import APPROVALS, APPWRAPPER_KIND, APPWRAPPER_VERSION, HUB_CLUSTER, PLURALS
+from dispatcher.api.names import APPROVALS, HUB_CLUSTER
 from dispatcher.api.spec_errors import SpecError, joined, quoted
 from dispatcher.core.intake.queue_labels import kept_labels, queues_of
 from dispatcher.core.intake.scheduling_fields import expected_seconds, limit_seconds, requirements_of
-from dispatcher.core.kinds.breakdown import is_appwrapper, object_of
+from dispatcher.core.kinds.breakdown import check_appwrapper, object_of
 from dispatcher.core.kinds.cluster_defaults import (
     MOST_CLASSES,
     ClusterDefaults,
@@ -55,7 +55,7 @@ def propose(
     of one question, and is their order. Raises `SpecError` for an AppWrapper that intake would reject, and for an
     object that is none.
     """
-    _check_kind(raw)
+    check_appwrapper(raw)
     metadata, spec = object_of(raw, "metadata"), object_of(raw, "spec")
     name = _text(metadata, "name") or f"{_text(metadata, 'generateName')}*"
     there = _text(metadata, "namespace") or namespace
@@ -137,15 +137,6 @@ def with_pod_defaults(proposal: Proposal, defaults: ClusterDefaults, rules: Sche
     if gang == proposal.record.gang:
         return proposal
     return replace(proposal, record=replace(proposal.record, gang=gang))
-
-
-def _check_kind(raw: Mapping[str, Any]) -> None:
-    kind, version = raw.get("kind"), raw.get("apiVersion")
-    if kind != APPWRAPPER_KIND:
-        raise SpecError("kind", f"is not AppWrapper, but {quoted(kind)}", "Wrap it in an AppWrapper")
-    if not is_appwrapper(raw):
-        known = " or ".join(f"{group}/{APPWRAPPER_VERSION}" for group in PLURALS)
-        raise SpecError("apiVersion", f"has no AppWrappers: {quoted(version)}", f"Write {known}")
 
 
 def _texts(metadata: Mapping[str, Any], key: str) -> Mapping[str, str]:

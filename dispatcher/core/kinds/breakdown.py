@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject, parse_spec
-from dispatcher.api.names import APPWRAPPER_KIND, PLURALS
+from dispatcher.api.names import API_VERSIONS, APPWRAPPER_KIND, PLURALS
+from dispatcher.api.schema import unknown_fields
 from dispatcher.api.spec_errors import SpecError, quoted
+from dispatcher.api.syntax import most_similar
 from dispatcher.api.validation import check_template
 from dispatcher.core.kinds.demand import Part, charge_of
 from dispatcher.core.kinds.fields import Field, TemplateError
@@ -57,8 +59,23 @@ def is_appwrapper(raw: Mapping[str, Any]) -> bool:
     return raw.get("kind") == APPWRAPPER_KIND and group in PLURALS
 
 
+def check_appwrapper(raw: Mapping[str, Any]) -> None:
+    """Raises `SpecError` unless the object is an AppWrapper of a version that is served."""
+    kind, version = raw.get("kind"), raw.get("apiVersion")
+    if kind != APPWRAPPER_KIND:
+        is_similar = isinstance(kind, str) and most_similar(kind, [APPWRAPPER_KIND])
+        remedy = f"Did you mean {APPWRAPPER_KIND}?" if is_similar else "Wrap it in an AppWrapper"
+        raise SpecError("kind", f"is not AppWrapper, but {quoted(kind)}", remedy)
+    if version not in API_VERSIONS:
+        known = f"{', '.join(API_VERSIONS[:-1])} or {API_VERSIONS[-1]}"
+        raise SpecError("apiVersion", f"has no AppWrappers: {quoted(version)}", f"Write {known}")
+
+
 def breakdown_of(raw: Mapping[str, Any], kinds: Kinds = BUILT_IN) -> Breakdown:
     """The breakdown of a manifest; raises `SpecError` with a path inside it if the demand cannot be derived."""
+    group = str(raw.get("apiVersion")).partition("/")[0]
+    if group in PLURALS or raw.get("kind") == APPWRAPPER_KIND:
+        check_appwrapper(raw)
     return _of_appwrapper(raw, kinds) if is_appwrapper(raw) else _of_single(raw, kinds)
 
 
@@ -73,6 +90,7 @@ def _of_appwrapper(raw: Mapping[str, Any], kinds: Kinds) -> Breakdown:
         tuple(_named(each, wrapped) for wrapped, part in wrapped_parts for each in part.gang.pod_sets),
         charge.gang.demand,
         warnings=(
+            *unknown_fields(object_of(raw, "spec")),
             *charge.warnings,
             *(f"{_title(each)} {_IS_SUSPENDED}" for each in spec.wrapped if _is_suspended(each, kinds)),
         ),

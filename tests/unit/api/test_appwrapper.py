@@ -17,6 +17,7 @@ from dispatcher.api.appwrapper import (
     WrappedObject,
     parse_spec,
 )
+from dispatcher.api.schema import unknown_fields
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 POD: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
@@ -285,3 +286,25 @@ def test_one_name_serves_objects_of_several_kinds_and_groups() -> None:
 
 def test_generated_names_do_not_clash() -> None:
     assert len(parse(spec_of(item(pod(generateName="a-")), item(pod(generateName="a-")))).wrapped) == 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        (spec_of(item()), []),
+        (
+            {"resources": {"genericItems": []}},
+            ['unknown field "spec.resources.genericItems"; did you mean GenericItems?'],
+        ),
+        (
+            {"components": [{"template": {"any": 1}, "podsets": []}], "prio": 1},
+            [
+                'unknown field "spec.components[0].podsets"; did you mean podSets?',
+                'unknown field "spec.prio"',
+            ],
+        ),
+        (None, []),
+    ],
+)  # fmt: skip
+def test_unknown_fields_are_told(spec: object, told: list[str]) -> None:
+    assert unknown_fields(spec) == told

@@ -386,3 +386,25 @@ def test_kubectl_plugin_has_the_command_with_examples() -> None:
     shown_help = CliRunner().invoke(plugin_program, ["demand", "--help"])
     assert shown_help.exit_code == 0
     assert "Examples:\n    dispatcher demand -f train.yaml" in shown_help.output
+
+
+@pytest.mark.parametrize(
+    ("manifest", "code", "said"),
+    [
+        (
+            {**appwrapper(), "spec": {"resources": {"genericItems": []}}},
+            *(0, 'AppWrapper/gang: unknown field "spec.resources.genericItems"; did you mean GenericItems?'),
+        ),
+        ({**appwrapper(), "kind": "Appwrapper"}, 2, 'but "Appwrapper". Did you mean AppWrapper?'),
+        (
+            {**appwrapper(), "apiVersion": "workload.codeflare.dev/v1beta3"},
+            *(2, "Write workload.codeflare.dev/v1beta1, workload.codeflare.dev/v1beta2 or mcad.ibm.com/v1beta1."),
+        ),
+    ],
+)  # fmt: skip
+async def test_typing_error_in_the_appwrapper_itself_is_told(
+    demand: Run, manifest: Json, code: int, said: str
+) -> None:
+    ran = await demand("-f", "-", stdin=yaml.safe_dump(manifest))
+
+    assert (ran.code, said in ran.err) == (code, True), ran.err

@@ -324,7 +324,8 @@ async def test_option_without_effect_is_refused(
 @pytest.mark.parametrize(
     ("manifest", "problem"),
     [
-        ({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}}, "object 1 (Job) is no AppWrapper of"),
+        ({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}}, "object 1 (Job): kind: is not"),
+        ({**train(), "apiVersion": "workload.codeflare.dev/v1beta3"}, "Write workload.codeflare.dev/v1beta1, workload"),
         ({**train(), "metadata": {}}, "object 1 (AppWrapper): metadata.name: is missing. Give it a name."),
         ({**train(), "spec": {}}, "object 1 (AppWrapper): spec: names nothing to create"),
     ],

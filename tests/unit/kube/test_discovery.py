@@ -7,8 +7,9 @@ import re
 import pytest
 
 from dispatcher import errors
+from dispatcher.api.syntax import MOST_COMPARED, most_similar
 from dispatcher.kube.client import ClusterClient
-from dispatcher.kube.discovery import MOST_COMPARED, Discovery, Kind, cluster_uid, most_similar
+from dispatcher.kube.discovery import Discovery, Kind, cluster_uid
 from tests.fakes import FakeApiServer, answer, never, refusal, text
 
 RAY = "/apis/ray.io/v1"

@@ -155,7 +155,7 @@ def test_the_old_group_is_an_appwrapper_too() -> None:
 
 
 ODD = "Write an AppWrapper."
-VERSIONS = "Write workload.codeflare.dev/v1beta1 or mcad.ibm.com/v1beta1."
+VERSIONS = "Write workload.codeflare.dev/v1beta1, workload.codeflare.dev/v1beta2 or mcad.ibm.com/v1beta1."
 
 
 @pytest.mark.parametrize(
@@ -166,6 +166,11 @@ VERSIONS = "Write workload.codeflare.dev/v1beta1 or mcad.ibm.com/v1beta1."
             manifest(apiVersion="example.com/v1"),
             f'apiVersion: has no AppWrappers: "example.com/v1". {VERSIONS}',
         ),
+        (
+            manifest(apiVersion="workload.codeflare.dev/v1beta3"),
+            f'apiVersion: has no AppWrappers: "workload.codeflare.dev/v1beta3". {VERSIONS}',
+        ),
+        (manifest(kind="Appwrapper"), 'kind: is not AppWrapper, but "Appwrapper". Did you mean AppWrapper?'),
         (manifest(apiVersion=None), f"apiVersion: has no AppWrappers: null. {VERSIONS}"),
         ({}, "kind: is not AppWrapper, but null. Wrap it in an AppWrapper."),
         (manifest(metadata=None), f"metadata: must be an object, not null. {ODD}"),
