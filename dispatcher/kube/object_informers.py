@@ -1,8 +1,9 @@
 """Watches the wrapped objects of a cluster: one informer for each wrapped kind, begun when the kind is first wanted.
 
 An informer sees the objects with our uid label in all namespaces. Of each it keeps the AppWrapper, the state (its end
-and its conditions) and the edition. Pods that a controller made have the label too, and are not kept. For kinds that
-make no pods (a Secret, a Service) only metadata is requested, so their contents never come here.
+and its conditions), the edition, and of a RayCluster the pods that Ray wants to be deleted. Pods that a controller made
+have the label too, and are not kept. For kinds that make no pods (a Secret, a Service) only metadata is requested, so
+their contents never come here.
 
 The answers come from memory and prove nothing: a state may be a moment old, and an absence is a suspicion. A forbidden
 or unserved kind has no answers and does not disturb other kinds. An object that was deleted before a watch saw it
@@ -24,11 +25,13 @@ from dispatcher.core.kinds.built_in import KnownKind
 from dispatcher.core.kinds.drift import is_compared
 from dispatcher.core.kinds.manifest import controller_of
 from dispatcher.core.kinds.object_status import End, ObjectState
+from dispatcher.core.kinds.ray_workers import named_to_delete
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.reflector import Extent, Reflector
+from dispatcher.text import name_of
 
 MOST_UNKNOWN_KINDS: Final = 30
 """Unknown kinds watched at once. Each watch keeps a connection, and a cluster's pool has 100.
@@ -55,11 +58,20 @@ class Edition:
     version: str = ""
 
 
+PodName = tuple[str, str]
+"""The namespace and the name of a pod."""
+
+
+def _ignored(_uid: str, _pods: frozenset[PodName]) -> None:
+    """Does nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class _WrappedObject:
     appwrapper: str
     state: ObjectState
     edition: Edition | None
+    unwanted: frozenset[PodName] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +93,10 @@ class _Kind:
 
 
 class ObjectInformers:
-    """The informers of wrapped objects in one cluster; `on_change` gets the uid of the AppWrapper concerned."""
+    """The informers of wrapped objects in one cluster; `on_change` gets the uid of the AppWrapper concerned.
+
+    `on_unwanted` gets the uid of a RayCluster and the pods that Ray wants to be deleted now, after each change.
+    """
 
     def __init__(
         self,
@@ -89,10 +104,12 @@ class ObjectInformers:
         discovery: Discovery,
         on_change: Callable[[str], None],
         kinds: Kinds = BUILT_IN,
+        on_unwanted: Callable[[str, frozenset[PodName]], None] = _ignored,
     ) -> None:
         self._client = client
         self._discovery = discovery
         self._on_change = on_change
+        self._on_unwanted = on_unwanted
         self._kinds = kinds
         self._watches: dict[_Kind, Reflector[_WrappedObject]] = {}
         self._too_many: set[_Kind] = set()
@@ -256,6 +273,9 @@ class ObjectInformers:
         """Wake the AppWrapper if a kept part changed; a heartbeat in a status, for example, wakes none."""
         if old and not new and old.state.end is not End.OPEN and old.appwrapper in self._expected:
             self._ended[uid] = old.state
+        unwanted = new.unwanted if new else frozenset[PodName]()
+        if unwanted != (old.unwanted if old else frozenset[PodName]()):
+            self._on_unwanted(uid, unwanted)
         if old != new:
             for appwrapper in {kept.appwrapper for kept in (old, new) if kept}:
                 self._on_change(appwrapper)
@@ -286,7 +306,9 @@ def _wrapped_object(row: KnownKind, raw: Json) -> _WrappedObject | None:
     if not is_wrapped and (controller is None or controller.get("kind") != names.APPWRAPPER_KIND):
         return None
     state = object_status.read(row.status, raw)
-    return _WrappedObject(metadata["labels"][names.UID_LABEL], state, _edition(row, metadata))
+    namespace = name_of(metadata.get("namespace"))
+    unwanted = frozenset((namespace, name) for name in named_to_delete(row.group, row.kind, raw))
+    return _WrappedObject(metadata["labels"][names.UID_LABEL], state, _edition(row, metadata), unwanted)
 
 
 def _edition(row: KnownKind, metadata: Json) -> Edition | None:

@@ -13,7 +13,7 @@ from dispatcher.kube.client import ClusterClient
 from testbed import build
 from testbed.nodes import Shape
 from testbed.plane import Plane, Wanted
-from testbed.processes import Supervisor
+from testbed.processes import Process, Supervisor
 from tests.cluster.dispatch_queues import Declare, declaring
 from tests.cluster.world import World
 
@@ -31,21 +31,40 @@ def supervisor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervisor]
 
 
 @pytest.fixture(scope="package")
-def plane(supervisor: Supervisor) -> Iterator[Plane]:
-    """A control plane with the blog's three nodes, our CRDs, and the stand-in for KubeRay's operator.
+def plane_without_operators(supervisor: Supervisor) -> Iterator[Plane]:
+    """A control plane with the blog's three nodes and our CRDs.
 
     It ends with the last test of this folder, for it would take processor time from the tests that follow.
     """
     plane = Plane(supervisor, build.ensure(), "hub", BLOG_NODES)
     plane.up()
+    yield plane
+    plane.down()
+
+
+@pytest.fixture(scope="package")
+def kuberay(supervisor: Supervisor, plane_without_operators: Plane) -> Iterator[Process]:
+    """The stand-in for KubeRay's operator."""
     operator = supervisor.start(
         "kuberay-stand-in",
-        [sys.executable, "-m", "testbed.kuberay", "--kubeconfig", str(plane.kubeconfig)],
+        [
+            sys.executable,
+            "-m",
+            "testbed.kuberay",
+            "--kubeconfig",
+            str(plane_without_operators.kubeconfig),
+        ],
         cwd=CHECKOUT,
     )
-    yield plane
+    yield operator
     supervisor.stop(operator)
-    plane.down()
+
+
+@pytest.fixture(scope="package")
+def plane(plane_without_operators: Plane, kuberay: Process) -> Plane:
+    """The control plane of these tests, while the stand-in for KubeRay's operator runs."""
+    assert kuberay.is_running()
+    return plane_without_operators
 
 
 @pytest.fixture

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from signal import SIGCONT, SIGSTOP
 from typing import Any
 
 import pytest
 
 from dispatcher.api.names import QUEUE_LABEL, QUEUES_PATH
 from dispatcher.kube.client import MERGE_PATCH
+from testbed.processes import Process
 from tests.cluster.dispatch_queues import Declare
 from tests.cluster.growing import scale, until_gated, workers
 from tests.cluster.manifests import appwrapper, autoscaling, item, job
@@ -143,3 +146,47 @@ async def test_surplus_gives_way_to_a_gang_and_comes_back_once_that_is_gone(
 
     await world.delete("own")
     await until_gated(world, "ray", running=3, gated=0)
+
+
+@pytest.fixture
+def stopped_kuberay(kuberay: Process) -> Iterator[Callable[[], None]]:
+    """Stops KubeRay until the test ends."""
+    yield lambda: kuberay.send(SIGSTOP)
+    kuberay.send(SIGCONT)
+
+
+async def test_worker_that_ray_found_idle_gives_way_before_a_newer_one(
+    world: World, declare: Declare, stopped_kuberay: Callable[[], None]
+) -> None:
+    """Ray names the oldest worker. Before KubeRay deletes it, the owner of the queue needs the room of one worker."""
+    await declare("org")
+    reclaiming = {"reclaim": "Any"}
+    await declare("owner", parent="org", resources={GPU: {"nominalQuota": 2}}, preemption=reclaiming)
+    await declare("guest", parent="org", resources={GPU: {"nominalQuota": 1}})
+    await world.start_dispatcher()
+    await world.create(labelled("guest", appwrapper("ray", item(autoscaling("ray", gpu="1")))))
+    await world.until_state("ray", "Running")
+    await scale(world, "ray", 3)
+    await until_gated(world, "ray", running=3, gated=0)
+    before = sorted(
+        (each["metadata"]["creationTimestamp"], each["metadata"]["name"])
+        for each in await workers(world, "ray")
+    )
+    idle, *busy = (name for _, name in before)
+
+    stopped_kuberay()
+    (group,) = (await world.get("RayCluster", "ray") or {})["spec"]["workerGroupSpecs"]
+    # The limit is changed as well: the dispatcher tells of that edit once it has seen it and the name.
+    named = {**group, "replicas": 2, "maxReplicas": 4, "scaleStrategy": {"workersToDelete": [idle]}}
+    await world.merge("RayCluster", "ray", {"spec": {"workerGroupSpecs": [named]}})
+
+    async def is_seen() -> bool:
+        return "unhealthy" in await world.causes("ray")
+
+    await world.until(is_seen, "the edit of the RayCluster is seen")
+    own = job("own", 1)
+    own["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {GPU: "1"}}
+    await world.create(labelled("owner", appwrapper("own", item(own))))
+    await world.until_state("own", "Running")
+    assert {each["metadata"]["name"] for each in await workers(world, "ray")} == set(busy)
+    assert "surplus-preempted" in await world.causes("ray")

@@ -14,6 +14,7 @@ from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.controller.members.first_lists import FirstLists
 from dispatcher.controller.members.kind_survey import KindSurvey
 from dispatcher.core.kinds.provisioning_request import request_ref
+from dispatcher.core.kinds.ray_workers import owns_rayclusters
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pod_counts import PodCounts
@@ -101,7 +102,7 @@ class Cluster:
         """False while `ClusterLoader` loads the gangs of the cluster."""
         self.draining = ""
         """The reason of a drain, in a sentence; empty without a drain."""
-        self.objects = ObjectInformers(client, self.discovery, on_pods, kinds)
+        self.objects = ObjectInformers(client, self.discovery, on_pods, kinds, ledger.set_unwanted)
         self.drift_checker = DriftChecker(on_pods)
         self.live_pods = LivePodLister(client, on_pods, ledger.is_down, self._owner)
         anchor_root = self.anchors.root_of if self.is_member else None
@@ -255,6 +256,9 @@ class Cluster:
         self.owners.learn(ref.uid, appwrapper)
         self._owner_resolved(ref.uid)
         self.objects.want(ref.api_version, ref.kind, contents=contents)
+        if owns_rayclusters(ref):
+            # KubeRay makes them with the labels of their owner. They name the workers that Ray wants to be deleted.
+            self.objects.want(ref.api_version, "RayCluster")
 
     def recount_claims_of(self, appwrapper: str) -> None:
         """Recount the pods that claim an AppWrapper, once the AppWrapper is known. Safe to repeat."""

@@ -122,8 +122,14 @@ class AppWrapperShare:
         else:
             self.growing[pod.uid] = pod
 
-    def surplus(self, given_up: Collection[str] = ()) -> list[SurplusPod]:
-        """The pods that were given up, then the others beyond the base gang, in the order of `_surplus_order`."""
+    def surplus(
+        self, given_up: Collection[str] = (), unwanted: Collection[tuple[str, str]] = ()
+    ) -> list[SurplusPod]:
+        """The pods that were given up, then the others beyond the base gang: first those that lose the least.
+
+        These are ending pods, `unwanted` ones, which Ray found idle, gated ones, which have not started, and those
+        without a node. Of several, the newest goes first.
+        """
         found = []
         beyond: Counter[str] = Counter()
         base: Counter[str] = Counter()
@@ -133,7 +139,7 @@ class AppWrapperShare:
         beyond.subtract(base)
         pods = [(pod.admitted_as, pod) for pod in self.growing.values() if pod.admitted_as is not None]
         pods += [(pod.gate, pod) for pod in self._granted() if pod.gate is not None]
-        pods.sort(key=_surplus_order, reverse=True)
+        pods.sort(key=lambda each: _surplus_order(each[0], each[1], unwanted), reverse=True)
         pods.sort(key=lambda each: each[1].uid not in given_up)
         for at, pod in pods:
             if pod.gate is not None:
@@ -195,14 +201,12 @@ class AppWrapperShare:
         return self.unbound + Counter(each.shape for each in self._admissible())
 
 
-def _surplus_order(pod_at: tuple[Gate, Pod]) -> tuple[bool, bool, bool, str, str]:
-    """The key of a surplus pod, with the place where it is: the pods with the greatest keys are given up first.
-
-    An ending pod goes first, then those that lose the least: a gated pod has not started, and one without a node does
-    not run. Of several, the newest goes first.
-    """
-    at, pod = pod_at
-    return pod.is_ending, pod.gate is not None, not pod.node, at.created_at, at.name
+def _surplus_order(
+    at: Gate, pod: Pod, unwanted: Collection[tuple[str, str]]
+) -> tuple[bool, bool, bool, bool, str, str]:
+    """The key of a surplus pod: the pods with the greatest keys are given up first."""
+    is_unwanted = (at.namespace, at.name) in unwanted
+    return pod.is_ending, is_unwanted, pod.gate is not None, not pod.node, at.created_at, at.name
 
 
 def _surplus_pod(at: Gate, pod: Pod) -> SurplusPod:

@@ -82,6 +82,7 @@ class CapacityLedger:
         """AppWrappers that changed since the last snapshot: the places for their growth may be others."""
         self._growing: tuple[PotentialPool, ...] = ()
         self._followed = FOLLOWS_NONE
+        self._unwanted: dict[str, frozenset[tuple[str, str]]] = {}
 
     def follow(self, followed: FollowedTerms) -> None:
         """Compare gangs with these terms, and no others, with the pods that are there.
@@ -328,11 +329,23 @@ class CapacityLedger:
         """The pods that an AppWrapper (by uid) can give up: admitted or about to be, and beyond the base gang.
 
         First come those that it has `given_up` (by uid), even if pods of the base gang ended meanwhile. Then come pods
-        that are ending, gated ones, those without a node, and the newest; of each template, the base gang keeps the
-        last ones. Only confirmed pods count. Costs O(pods of the AppWrapper).
+        that are ending, unwanted ones, gated ones, those without a node, and the newest; of each template, the base
+        gang keeps the last ones. Only confirmed pods count. Costs O(pods of the AppWrapper).
         """
         share = self._shares.get(appwrapper)
-        return [] if share is None else share.surplus(given_up)
+        if share is None:
+            return []
+        return share.surplus(given_up, frozenset[tuple[str, str]]().union(*self._unwanted.values()))
+
+    def set_unwanted(self, source: str, pods: frozenset[tuple[str, str]]) -> None:
+        """Note the pods (namespace and name) that one source wants to be deleted, in place of those noted before.
+
+        They are given up before others, if they can be given up at all.
+        """
+        if pods:
+            self._unwanted[source] = pods
+        else:
+            self._unwanted.pop(source, None)
 
     def is_live(self, uid: str) -> bool:
         """True of a pod that is known, and neither Succeeded nor Failed; one that is being deleted is live."""

@@ -14,6 +14,7 @@ from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps
 from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.record import ObjectRef
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.live_pod_lister import LiveItems
@@ -191,6 +192,22 @@ async def test_pod_of_a_created_object_counts_for_its_appwrapper_at_once(
         assert it.cluster.pod_counts(AW) == PodCounts(running=1)
         assert it.pods_of == [AW]
     assert server.requests(path=RAYCLUSTER) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "watched"),
+    [
+        ("RayCluster", {"raycluster.ray.io"}),
+        ("RayJob", {"rayjob.ray.io", "raycluster.ray.io"}),
+        ("RayService", {"rayservice.ray.io", "raycluster.ray.io"}),
+    ],
+)
+async def test_rayclusters_are_watched_whoever_makes_them(
+    client: ClusterClient, kind: str, watched: set[str]
+) -> None:
+    it = Observed(client)
+    it.cluster.track_object(ObjectRef(0, "ray.io/v1", kind, "default", "ray", "uid-of-ray"), AW)
+    assert set(it.cluster.objects.reconnects) == watched
 
 
 async def test_pods_of_an_adopted_gang_count_for_it_without_our_labels(

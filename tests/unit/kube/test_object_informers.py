@@ -32,6 +32,7 @@ PODS = "/api/v1/pods"
 KINDS = {
     "/api/v1": {"secrets": "Secret", "services": "Service", "pods": "Pod"},
     "/apis/batch/v1": {"jobs": "Job"},
+    "/apis/ray.io/v1": {"rayclusters": "RayCluster"},
 }
 COMPLETE: Json = {"conditions": [{"type": "Complete", "status": "True"}]}
 DONE = ObjectState(End.SUCCEEDED, frozenset({"Complete"}))
@@ -76,7 +77,13 @@ class Watched:
 
     def __init__(self, client: ClusterClient, kinds: Kinds) -> None:
         self.told: list[str] = []
-        self.watches = ObjectInformers(client, Discovery(client), self.told.append, kinds)
+        self.unwanted: list[tuple[str, set[tuple[str, str]]]] = []
+        self.watches = ObjectInformers(
+            client, Discovery(client), self.told.append, kinds, self._note_unwanted
+        )
+
+    def _note_unwanted(self, uid: str, pods: frozenset[tuple[str, str]]) -> None:
+        self.unwanted.append((uid, set(pods)))
 
 
 @asynccontextmanager
@@ -381,6 +388,29 @@ async def test_kind_that_cannot_be_listed_disturbs_no_other_and_is_known_when_it
         assert it.watches.is_absent(ref("Pod")) is False
         script(server, PODS, page(made()))
         await until(lambda: it.watches.state(ref("Pod")) == ObjectState())
+
+
+def raycluster(version: int, *unwanted: str) -> Json:
+    """A RayCluster whose autoscaler wants these workers to be deleted."""
+    spec = {"workerGroupSpecs": [{"scaleStrategy": {"workersToDelete": list(unwanted)}}]}
+    return {**made(version=version), "spec": spec}
+
+
+async def test_each_change_of_the_workers_that_ray_wants_to_be_deleted_is_told(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    events = [
+        event("MODIFIED", raycluster(11, "w-1", "w-2")),
+        event("MODIFIED", raycluster(12, "w-1", "w-2")),
+        event("MODIFIED", raycluster(13, "w-2")),
+        event("DELETED", raycluster(14, "w-2")),
+    ]
+    script(server, "/apis/ray.io/v1/rayclusters", page(raycluster(1)), watch(*events, then=never))
+    async with running(server, client) as it:
+        it.watches.want("ray.io/v1", "RayCluster")
+        await until(lambda: len(it.unwanted) == 3)
+    first, second = ("default", "w-1"), ("default", "w-2")
+    assert it.unwanted == [("uid-of-x", {first, second}), ("uid-of-x", {second}), ("uid-of-x", set())]
 
 
 def wants_too_many(watches: ObjectInformers) -> None:

@@ -83,6 +83,36 @@ def test_surplus_is_what_is_beyond_the_base_gang(pods: list[Pod], surplus: list[
 
 
 @pytest.mark.parametrize(
+    ("pods", "unwanted", "surplus"),
+    [
+        pytest.param([W1, W2, W3], "2", [W2, W3], id="before-a-newer-one"),
+        pytest.param([W1, W2, W3], "1", [W1, W3], id="the-base-gang-keeps-a-busy-one"),
+        pytest.param([W1], "1", [], id="never-the-base-gang"),
+        pytest.param([W1, W2, worker(3, node="")], "2", [W2, worker(3, node="")], id="before-unbound-ones"),
+        pytest.param(
+            [W1, W2, replace(W3, is_ending=True)],
+            "2",
+            [replace(W3, is_ending=True), W2],
+            id="after-ending-ones",
+        ),
+        pytest.param([W1, W2, W3], "12", [W2, W1], id="the-newest-of-several"),
+    ],
+)
+def test_pods_that_ray_found_idle_are_given_up_before_busy_ones(
+    pods: list[Pod], unwanted: str, surplus: list[Pod]
+) -> None:
+    ledger = CapacityLedger()
+    for pod in pods:
+        ledger.set_pod(pod)
+    before = ledger.surplus("ray")
+    ledger.set_unwanted("raycluster", frozenset(("team-a", f"small-{number}") for number in unwanted))
+    ledger.set_unwanted("another", frozenset({("team-b", "small-3")}))
+    assert ledger.surplus("ray") == list(map(surplus_pod, surplus))
+    ledger.set_unwanted("raycluster", frozenset())
+    assert ledger.surplus("ray") == before
+
+
+@pytest.mark.parametrize(
     ("grown", "pods", "surplus"),
     [
         pytest.param(1, [W1, W2, gated(W3)], [W2], id="not-granted"),
