@@ -269,7 +269,7 @@ class Story:
 
     def __post_init__(self) -> None:
         self._queue = QueueStore(self.database, lambda: self.leadership.lease)
-        self._chronicle = SampleStore(self.database, lambda: self.leadership.lease)
+        self._samples = SampleStore(self.database, lambda: self.leadership.lease)
         self._notes = ClusterStore(self.database, lambda: self.leadership.lease)
         self._declarations = QueueDeclarationStore(self.database, lambda: self.leadership.lease)
         self._line = PendingQueue()
@@ -460,7 +460,7 @@ class Story:
             pass
         capacities = moment.capacities(each for each in self._last if each.cluster not in here)
         self._last = capacities
-        await self._chronicle.sample(now, capacities, moment.queues())
+        await self._samples.sample(now, capacities, moment.queues())
 
     def _active_in(self, cluster: str) -> list[Record]:
         return [

@@ -213,10 +213,10 @@ def make_objects(
 def make_observation(record: Record | None = None, seconds: float = 10, **fields: Any) -> ObservedState:  # noqa: ANN401
     """A record (else a new one) seen so many seconds after `NOW`, wanted as it was submitted, and in good health."""
     seen = record or make_record()
-    held_back = seen.phase in {Phase.SUSPENDED, Phase.SUSPENDING}
+    suspended = seen.phase in {Phase.SUSPENDED, Phase.SUSPENDING}
     values: dict[str, Any] = {
         "wanted": True,
-        "asked": MutableSpec(seen.priority, seen.priority_slope, held_back),
+        "asked": MutableSpec(seen.priority, seen.priority_slope, suspended),
         "policy": make_policy(),
         "objects": make_objects(),
     }

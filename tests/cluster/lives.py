@@ -56,8 +56,8 @@ async def until_drift(world: World, name: str, edited: str | None) -> None:
     wanted = edited and ("Drifted", f"{edited} changed")
 
     async def shown() -> bool:
-        ailment = (((await world.get("AppWrapper", name)) or {}).get("status") or {}).get("unhealthy")
-        return (ailment and (ailment["reason"], ailment["message"])) == wanted
+        issue = (((await world.get("AppWrapper", name)) or {}).get("status") or {}).get("unhealthy")
+        return (issue and (issue["reason"], issue["message"])) == wanted
 
     await world.until(shown, f"{name} is shown with {wanted}")
 

@@ -188,7 +188,7 @@ async def test_gang_on_a_node_that_dies_is_moved_to_those_that_live(world: World
 
     await nodes.silence(mended.client, dead)
 
-    await until_ailment(world, "moves", "1 of 2 pods run, on nodes that do not answer: 1")
+    await until_health_issue(world, "moves", "1 of 2 pods run, on nodes that do not answer: 1")
     await world.until_history("moves", "pods-running", 2)
     assert (await world.causes("moves")).count("unhealthy") == 1
     placed = [each["spec"]["nodeName"] for each in await world.every("Pod")]
@@ -203,11 +203,11 @@ async def test_gang_on_a_node_that_comes_back_in_time_stays_where_it_is(world: W
     pods = {each["metadata"]["uid"] for each in await world.every("Pod")}
     absent = (await world.every("Pod"))[0]["spec"]["nodeName"]
     await nodes.silence(mended.client, absent)
-    await until_ailment(world, "stays", "1 of 2 pods run, on nodes that do not answer: 1")
+    await until_health_issue(world, "stays", "1 of 2 pods run, on nodes that do not answer: 1")
 
     await nodes.revive(mended.client, absent)
 
-    await until_ailment(world, "stays", None)
+    await until_health_issue(world, "stays", None)
     assert "evicted" not in await world.causes("stays")
     assert {each["metadata"]["uid"] for each in await world.every("Pod")} == pods
 
@@ -230,18 +230,18 @@ async def test_pod_that_its_controller_replaces_is_left_to_its_controller(world:
         }
 
     await world.until(replaced, "another worker runs")
-    await until_ailment(world, "heals", None)
+    await until_health_issue(world, "heals", None)
     assert not {"evicted", "run-failed"} & set(await world.causes("heals"))
     assert (await world.until_state("heals", "Running")).get("numberOfRequeueings") is None
 
 
-async def until_ailment(world: World, name: str, message: str | None) -> None:
+async def until_health_issue(world: World, name: str, message: str | None) -> None:
     """Return once an AppWrapper is shown to be short of pods, with that message, or (None) in good health."""
     wanted = message and ("InsufficientPodsReady", message)
 
     async def shown() -> bool:
-        ailment = (((await world.get("AppWrapper", name)) or {}).get("status") or {}).get("unhealthy")
-        return (ailment and (ailment["reason"], ailment["message"])) == wanted
+        issue = (((await world.get("AppWrapper", name)) or {}).get("status") or {}).get("unhealthy")
+        return (issue and (issue["reason"], issue["message"])) == wanted
 
     await world.until(shown, f"{name} is shown with {message}")
 

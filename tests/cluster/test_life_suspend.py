@@ -18,7 +18,7 @@ SUSPEND = {"spec": {"suspend": True}}
 RESUME = {"spec": {"suspend": False}}
 
 
-def held_back(manifest: Json) -> Json:
+def suspended(manifest: Json) -> Json:
     return {**manifest, "spec": {**manifest["spec"], "suspend": True}}
 
 
@@ -31,7 +31,7 @@ async def test_suspended_at_submission_stands_in_no_queue_until_it_is_released(
     world: World, version: str
 ) -> None:
     await world.start_dispatcher()
-    await world.create(held_back(small_job("idle")))
+    await world.create(suspended(small_job("idle")))
     status = await world.until_state("idle", "Suspended")
     await world.create(small_job("canary"))
     await world.until_state("canary", "Running")

@@ -87,7 +87,7 @@ class Leader:
         self.now = now
         self.wishes: dict[str, Wish] = {}
         self.there: dict[str, There] = {}
-        self._sights: dict[str, ObservedObjects] = {}
+        self._observed: dict[str, ObservedObjects] = {}
         self._finished: dict[str, tuple[str, frozenset[str]]] = {}
         self._leadership = Leadership(database, "leader", lease=timedelta(minutes=10))
         # Two of them: each has a lock of its own, so that races are the database's to decide.
@@ -141,11 +141,11 @@ class Leader:
         preemptor = next((each for each in known if each and each.phase is Phase.QUEUED), None)
         changes: list[Change] = []
         for victim in [each for each in known if each and each.phase in ACTIVE][:most]:
-            sight, terms = self._sights.get(victim.uid, ObservedObjects()), self.wishes[victim.uid].terms
-            done, by = finished_items(victim, terms, sight), preemptor.uid if preemptor else ""
+            observed, terms = self._observed.get(victim.uid, ObservedObjects()), self.wishes[victim.uid].terms
+            done, by = finished_items(victim, terms, observed), preemptor.uid if preemptor else ""
             changes.append(run_steps.preempt(victim, Reason.FAIR_SHARE, "for another", now, by, done))
             _check_what_is_left(
-                changes[-1], ObservedState(victim, wanted=True, now=now, policy=terms, objects=sight)
+                changes[-1], ObservedState(victim, wanted=True, now=now, policy=terms, objects=observed)
             )
         if changes and preemptor:
             pending = Pending(queue_steps.AWAITING_RELEASE, "fits once others are gone")
@@ -183,31 +183,31 @@ class Leader:
         for name in CLUSTERS:
             self.ledgers[name].remove_pod("foreign")
 
-    async def look(self, uid: str, sight: ObservedObjects | None, luck: Luck, times: int = 1) -> None:
-        """Do for one AppWrapper what is due, and what is due then; without a sight, it looks as it did."""
-        sight = self._sights.get(uid, ObservedObjects()) if sight is None else sight
+    async def look(self, uid: str, observed: ObservedObjects | None, luck: Luck, times: int = 1) -> None:
+        """Do for one AppWrapper what is due, and what is due then; without a new one, it looks as it did."""
+        observed = self._observed.get(uid, ObservedObjects()) if observed is None else observed
         for _ in range(times):
             record = self.cache.get(uid)
             if record is not None:
-                await self._look(record, sight, luck)
+                await self._look(record, observed, luck)
 
-    async def look_at_all(self, sight: ObservedObjects | None, luck: Luck = Luck.GOOD) -> None:
+    async def look_at_all(self, observed: ObservedObjects | None, luck: Luck = Luck.GOOD) -> None:
         """Do for each what is due, and what is due then."""
         for uid in self.wishes:
-            await self.look(uid, sight, luck, times=2)
+            await self.look(uid, observed, luck, times=2)
 
-    async def _look(self, record: Record, sight: ObservedObjects, luck: Luck) -> None:
+    async def _look(self, record: Record, observed: ObservedObjects, luck: Luck) -> None:
         wish = self.wishes[record.uid]
-        self._show(record, sight)
+        self._show(record, observed)
         there = self.there.get(record.uid)
-        sight = replace(sight, taken=there.taken if there else NOTHING)
+        observed = replace(observed, taken=there.taken if there else NOTHING)
         seen = ObservedState(
             record,
             wish.wanted,
             self.later(),
             wish.asked,
             wish.terms,
-            sight,
+            observed,
             queues=wish.queues,
             awaits=wish.awaits,
         )
@@ -216,11 +216,11 @@ class Leader:
             _check_what_is_left(change, seen)
             await self.commit([change])
 
-    def _show(self, record: Record, sight: ObservedObjects) -> None:
+    def _show(self, record: Record, observed: ObservedObjects) -> None:
         """Let its cluster be as it is seen."""
-        self._sights[record.uid] = sight
+        self._observed[record.uid] = observed
         if record.phase in ACTIVE and record.attempt is not None:
-            self._put(record.uid, There(record.attempt.cluster, _pods(record, sight.pods)))
+            self._put(record.uid, There(record.attempt.cluster, _pods(record, observed.pods)))
         elif not record.holds_capacity:
             self._put(record.uid, None)
 

@@ -70,7 +70,7 @@ HAS_GROWN = ObservedObjects(PodCounts(running=5), (OPEN, OPEN))
 IS_HALF_DONE = ObservedObjects(PodCounts(running=1, succeeded=1), (SUCCEEDED, OPEN))
 IS_DONE = ObservedObjects(PodCounts(succeeded=2), (SUCCEEDED, SUCCEEDED))
 IS_HALF_GONE = ObservedObjects(PodCounts(), (SUCCEEDED, OPEN))
-ILL = [
+UNHEALTHY = [
     IS_HALF_GONE,
     ObservedObjects(PodCounts(running=1, pending=1), (OPEN, OPEN)),
     ObservedObjects(PodCounts(running=2, lost=1), (OPEN, OPEN)),
@@ -80,11 +80,11 @@ ILL = [
     ObservedObjects(PodCounts(failed=1), (ObjectState(End.FAILED, message="it exited with 1"), OPEN)),
     ObservedObjects(PodCounts(running=4, pending=1, unschedulable=1), (OPEN, OPEN)),
 ]
-CURABLE = [sight for sight in ILL if set(sight.states) <= {OPEN, None}]
+RECOVERABLE = [observed for observed in UNHEALTHY if set(observed.states) <= {OPEN, None}]
 WELL = [RUNS, RUNS, IS_HALF_DONE, IS_HALF_DONE, HAS_GROWN]
 # The first and the last of a list are drawn most often: what lets a life go on stands there.
-SIGHTS = st.sampled_from([*WELL, SHOWS_NOTHING, *ILL, IS_DONE, *reversed(WELL)])
-LASTS: st.SearchStrategy[ObservedObjects | None] = st.one_of(st.none(), st.none(), SIGHTS)
+OBSERVED = st.sampled_from([*WELL, SHOWS_NOTHING, *UNHEALTHY, IS_DONE, *reversed(WELL)])
+LASTS: st.SearchStrategy[ObservedObjects | None] = st.one_of(st.none(), st.none(), OBSERVED)
 ARRIVALS = [cause for source, cause in TARGETS if source is None]
 TERMS = st.sampled_from(SAMPLE)
 PODS = st.sampled_from([2, 4, 9, 4, 2])
@@ -112,7 +112,7 @@ AWAITED = pending_without(["budget"])
 LUCK = st.sampled_from([*Luck, Luck.GOOD])
 
 
-AILMENTS = {"FoundFailedPods", "InsufficientPodsReady", "MinPodsNotRunning", "PodsFailedScheduling"}
+ISSUES = {"FoundFailedPods", "InsufficientPodsReady", "MinPodsNotRunning", "PodsFailedScheduling"}
 """All that can be wrong with one that is not beyond help."""
 
 
@@ -121,7 +121,7 @@ class Seen:
     """What happened in all examples together."""
 
     causes: set[Cause] = field(default_factory=set)
-    ailments: set[str] = field(default_factory=set)
+    issues: set[str] = field(default_factory=set)
     examples: int = field(default=0, compare=False)
 
 
@@ -165,36 +165,41 @@ class Lives(RuleBasedStateMachine):
 
     def arrives(self, cause: Cause, terms: LifecyclePolicy, pods: int) -> None:
         change = arrival(cause, self.name, pods, self.leader.later())
-        held_back = MutableSpec(suspend=change.after.phase is Phase.SUSPENDED)
-        self.run(self.leader.submit(change, Wish(terms, held_back)))
+        suspended = MutableSpec(suspend=change.after.phase is Phase.SUSPENDED)
+        self.run(self.leader.submit(change, Wish(terms, suspended)))
 
-    @rule(policy=POLICIES, sight=SIGHTS, luck=LUCK)
+    @rule(policy=POLICIES, observed=OBSERVED, luck=LUCK)
     def a_cycle_decides_and_what_fits_is_created(
-        self, policy: QueueingStrategy, sight: ObservedObjects, luck: Luck
+        self, policy: QueueingStrategy, observed: ObservedObjects, luck: Luck
     ) -> None:
         self.run(self.leader.cycle(policy))
-        self.run(self.leader.look_at_all(sight, luck))
+        self.run(self.leader.look_at_all(observed, luck))
 
-    @rule(number=NUMBERS, sight=SIGHTS, luck=LUCK, times=TIMES)
-    def is_looked_at(self, number: int, sight: ObservedObjects, luck: Luck, times: int) -> None:
+    @rule(number=NUMBERS, observed=OBSERVED, luck=LUCK, times=TIMES)
+    def is_looked_at(self, number: int, observed: ObservedObjects, luck: Luck, times: int) -> None:
         record = self.leader.record(number)
         if record is not None:
-            self.run(self.leader.look(record.uid, sight, luck, times))
+            self.run(self.leader.look(record.uid, observed, luck, times))
 
-    @rule(seconds=st.sampled_from([10, 60, 60, 600]), policy=POLICIES, sight=LASTS)
-    def time_goes_by(self, seconds: int, policy: QueueingStrategy, sight: ObservedObjects | None) -> None:
+    @rule(seconds=st.sampled_from([10, 60, 60, 600]), policy=POLICIES, observed=LASTS)
+    def time_goes_by(self, seconds: int, policy: QueueingStrategy, observed: ObservedObjects | None) -> None:
         self.leader.later(seconds)
         self.run(self.leader.cycle(policy))
-        self.run(self.leader.look_at_all(sight))
+        self.run(self.leader.look_at_all(observed))
 
-    @rule(number=NUMBERS, ills=st.permutations(CURABLE), seconds=st.sampled_from([10, 60, 600]), later=LASTS)
+    @rule(
+        number=NUMBERS,
+        issues=st.permutations(RECOVERABLE),
+        seconds=st.sampled_from([10, 60, 600]),
+        later=LASTS,
+    )
     def runs_and_is_ill_for_a_while(
-        self, number: int, ills: list[ObservedObjects], seconds: int, later: ObservedObjects | None
+        self, number: int, issues: list[ObservedObjects], seconds: int, later: ObservedObjects | None
     ) -> None:
         record = self.leader.record(number)
         if record is not None:
-            for sight in (HAS_GROWN, HAS_GROWN, ills[0], HAS_GROWN, ills[1], HAS_GROWN, ills[2]):
-                self.run(self.leader.look(record.uid, sight, Luck.GOOD, times=2))
+            for observed in (HAS_GROWN, HAS_GROWN, issues[0], HAS_GROWN, issues[1], HAS_GROWN, issues[2]):
+                self.run(self.leader.look(record.uid, observed, Luck.GOOD, times=2))
             self.leader.later(seconds)
             self.run(self.leader.look(record.uid, later, Luck.GOOD, times=2))
 
@@ -220,9 +225,9 @@ class Lives(RuleBasedStateMachine):
             for each in (RUNS, IS_DONE):
                 self.run(self.leader.look(record.uid, each, luck, times=2))
 
-    @rule(number=NUMBERS, cluster=CLUSTER, by_its_user=st.booleans(), sight=SIGHTS)
+    @rule(number=NUMBERS, cluster=CLUSTER, by_its_user=st.booleans(), observed=OBSERVED)
     def is_half_done_when_it_is_taken_back_and_begins_again(
-        self, number: int, cluster: str, by_its_user: bool, sight: ObservedObjects
+        self, number: int, cluster: str, by_its_user: bool, observed: ObservedObjects
     ) -> None:
         record = self.leader.record(number)
         if record is None:
@@ -236,7 +241,7 @@ class Lives(RuleBasedStateMachine):
         self.leader.wishes[record.uid].asked = MutableSpec()
         self.run(self.leader.look(record.uid, SHOWS_NOTHING, Luck.GOOD))
         self.is_sent_to(cluster, record.uid)
-        self.run(self.leader.look(record.uid, sight, Luck.GOOD, times=2))
+        self.run(self.leader.look(record.uid, observed, Luck.GOOD, times=2))
 
     @rule()
     def nothing_fits_and_the_head_is_deleted(self) -> None:
@@ -256,17 +261,20 @@ class Lives(RuleBasedStateMachine):
             absent = record.attempt.objects[item : item + 1] if record.attempt else ()
             self.run(self.leader.look(record.uid, replace(RUNS, absent=absent), Luck.GOOD))
 
-    @rule(number=NUMBERS, asked=ASKED, sight=LASTS)
+    @rule(number=NUMBERS, asked=ASKED, observed=LASTS, is_approved=st.booleans())
     def its_user_asks_for_something_else(
-        self, number: int, asked: MutableSpec, sight: ObservedObjects | None
+        self, number: int, asked: MutableSpec, observed: ObservedObjects | None, is_approved: bool
     ) -> None:
-        """Who asks for a priority asks for other queues, too, in which an approval is missing."""
+        """A wish for a priority is one for other queues, too, which name an approval; it comes at once or never."""
         record = self.leader.record(number)
         if record is not None:
             self.leader.wishes[record.uid].asked = asked
             self.leader.wishes[record.uid].queues = ("team", "tree/node") if asked.priority else ("default",)
             self.leader.wishes[record.uid].awaits = AWAITED if asked.priority else None
-            self.run(self.leader.look(record.uid, sight, Luck.GOOD, times=2))
+            self.run(self.leader.look(record.uid, observed, Luck.GOOD, times=2))
+            if is_approved and asked.priority:
+                self.leader.wishes[record.uid].awaits = None
+                self.run(self.leader.look(record.uid, observed, Luck.GOOD))
 
     @rule(number=NUMBERS)
     def is_deleted_by_its_user(self, number: int) -> None:
@@ -281,9 +289,9 @@ class Lives(RuleBasedStateMachine):
         if record is not None:
             self.run(self.leader.race(*rivals(record, self.leader.later())))
 
-    @rule(most=st.integers(1, 3), is_race=st.booleans(), sight=LASTS)
+    @rule(most=st.integers(1, 3), is_race=st.booleans(), observed=LASTS)
     def some_are_preempted_together_or_one_of_them_is_deleted_at_once(
-        self, most: int, is_race: bool, sight: ObservedObjects | None
+        self, most: int, is_race: bool, observed: ObservedObjects | None
     ) -> None:
         group = self.leader.preemption(most)
         victim = group[-1].before if group else None
@@ -293,7 +301,7 @@ class Lives(RuleBasedStateMachine):
         else:
             self.run(self.leader.commit_together(group))
         for change in group:
-            self.run(self.leader.look(change.after.uid, sight, Luck.GOOD, times=2))
+            self.run(self.leader.look(change.after.uid, observed, Luck.GOOD, times=2))
 
     @rule()
     def the_leader_is_killed_and_another_one_knows_the_same(self) -> None:
@@ -342,7 +350,7 @@ class Lives(RuleBasedStateMachine):
             check_history(events, self.leader.cache.get(uid))
             self.seen.causes.update(Cause(event.cause) for event in events)
             ill = (event for event in events if event.cause in {Cause.UNHEALTHY, Cause.EVICTED})
-            self.seen.ailments.update(event.reason for event in ill)
+            self.seen.issues.update(event.reason for event in ill)
 
 
 def larger(one: Resources, other: Resources) -> Resources:
@@ -429,5 +437,5 @@ def test_lives_in_any_order_are_the_same_in_memory_database_and_history(
             runner.run(database.close())
     if settings.default is not None and settings.default.derandomize:  # what is drawn by chance may miss some
         assert seen == Seen(
-            set(Cause) - OF_MEMBERS - OF_OTHER_PARTS - OF_RESTORED - OF_PROVISIONING - OF_GROWTH, AILMENTS
+            set(Cause) - OF_MEMBERS - OF_OTHER_PARTS - OF_RESTORED - OF_PROVISIONING - OF_GROWTH, ISSUES
         ), "these lives leave something out"

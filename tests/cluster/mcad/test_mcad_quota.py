@@ -105,7 +105,7 @@ def bronze(name: str, wrapped: Json | None = None, cpu: str = "900m", **fields: 
     return changed(made, "metadata.labels", BRONZE)
 
 
-async def held_back(suite: Suite, name: str, reason: str, message: str) -> None:
+async def until_pending(suite: Suite, name: str, reason: str, message: str) -> None:
     """Return once it waits for this reason, and has no pods after some cycles more."""
 
     async def told() -> bool:
@@ -149,7 +149,7 @@ async def runs_alone(suite: Suite, name: str, *others: str) -> None:
     """It runs, and the quota that it holds is all that is used: so the others wait for all of it."""
     await until_runs(suite, name)
     for each in others:
-        await held_back(suite, each, "InsufficientQuota", NO_BRONZE)
+        await until_pending(suite, each, "InsufficientQuota", NO_BRONZE)
 
 
 async def charged_together(suite: Suite) -> list[tuple[str, str]]:
@@ -165,14 +165,14 @@ async def test_quota_forest(trees: Trees, suite: Suite) -> None:
     await until_runs(suite, GOLD_LOW)
 
     await suite.apply(forest[BAD])
-    await held_back(suite, BAD, "QueueNotFound", "there is no queue quota_context/context-root2")
+    await until_pending(suite, BAD, "QueueNotFound", "there is no queue quota_context/context-root2")
     assert await queues(suite, BAD) == ["quota_context/context-root2", "quota_service/service-root2"]
     await until_runs(suite, GOLD_LOW)
 
     await suite.apply(forest[GOLD_HIGH])
     await until_runs(suite, GOLD_HIGH)
     short = "cpu: needs 600m, 475m available; nominal 1075m, 600m used"
-    await held_back(suite, GOLD_LOW, "InsufficientQuota", f"quota of quota_context/gold: {short}")
+    await until_pending(suite, GOLD_LOW, "InsufficientQuota", f"quota of quota_context/gold: {short}")
     shown = conditions(await suite.status(GOLD_LOW))
     assert shown["PreemptCandidate"][:2] == ("True", "PriorityInQueue")
     preemptor = f"/{GOLD_HIGH} (queues default, quota_context/gold, quota_service/gold, priority 1000): "
@@ -184,7 +184,7 @@ async def test_quota_forest(trees: Trees, suite: Suite) -> None:
 
     await suite.apply(forest[SECOND_BRONZE])
     short = "cpu: needs 400m, 75m available; nominal 900m, 400m used"
-    await held_back(suite, SECOND_BRONZE, "InsufficientQuota", f"quota of quota_context/bronze: {short}")
+    await until_pending(suite, SECOND_BRONZE, "InsufficientQuota", f"quota of quota_context/bronze: {short}")
     assert conditions(await suite.status(SECOND_BRONZE))["Backoff"] == OF_QUOTA
     await until_runs(suite, FIRST_BRONZE)
     await until_runs(suite, GOLD_HIGH)
@@ -239,7 +239,7 @@ async def test_borrowing(trees: Trees, suite: Suite) -> None:
         "cpu: needs 1, 575m available; nominal 1075m, 0 used; "
         "nvidia.com/gpu: needs 16, 8 available; nominal 8, 0 used"
     )
-    await held_back(suite, "my-job-1", "InsufficientQuota", f"quota of quota_context/silver: {short}")
+    await until_pending(suite, "my-job-1", "InsufficientQuota", f"quota of quota_context/silver: {short}")
     shown = conditions(await suite.status("my-job-1"))
     assert shown["PreemptCandidate"][:2] == ("True", "QuotaReclaimed")
     assert shown["Backoff"] == ("True", "PreemptionTriggered", shown["PreemptCandidate"][2])
@@ -267,7 +267,7 @@ async def test_node_with_a_hard_limit_does_not_borrow_what_others_may(trees: Tre
     """Silver gets more memory than its own; bronze gets no more cpu than its own, and is told so."""
     await suite.apply(bronze("beyond", cpu="950m"))
     most = "quota of quota_context/bronze: cpu: needs 950m, at most 900m is ever available"
-    await held_back(suite, "beyond", "LargerThanQuota", most)
+    await until_pending(suite, "beyond", "LargerThanQuota", most)
     assert conditions(await suite.status("beyond"))["Backoff"] == OF_QUOTA
 
     wrapped = job("borrows")
@@ -289,10 +289,10 @@ async def test_bad_labels_wait_and_block_nobody_until_they_are_repaired(trees: T
         await suite.apply(changed(bronze(name, cpu="100m"), "metadata.labels", written))
     await suite.apply(bronze("good", cpu="100m"))
     await until_runs(suite, "good")
-    await held_back(suite, "elsewhere", "QueueNotFound", "there is no queue quota_service/bronze")
+    await until_pending(suite, "elsewhere", "QueueNotFound", "there is no queue quota_service/bronze")
     below = "queue quota_service/service-root has children: name one of the queues without any"
-    await held_back(suite, "inner", "QueueNotLeaf", below)
-    await held_back(suite, "empty", "QueueNotFound", "there is no queue quota_context/")
+    await until_pending(suite, "inner", "QueueNotLeaf", below)
+    await until_pending(suite, "empty", "QueueNotFound", "there is no queue quota_context/")
 
     await suite.world.merge("AppWrapper", "inner", {"metadata": {"labels": {"quota_service": "gold"}}})
     await until_runs(suite, "inner")

@@ -96,7 +96,7 @@ async def test_whoever_never_starts_counts_with_what_it_waited(queue: QueueStore
     assert rows_of(database_url, stats) == [("2020-02-29", "2", 2, 10800.0, 14400.0, 0, None)]
 
 
-async def test_who_was_held_back_at_first_waits_from_the_day_it_is_released(
+async def test_gang_that_was_suspended_at_first_waits_from_the_day_of_its_release(
     queue: QueueStore, database_url: str
 ) -> None:
     told = Told(queue)

@@ -168,13 +168,13 @@ def random_life(chance: random.Random, now: datetime, *, waits: bool) -> Life:
     wait = timedelta(seconds=chance.choice(waits_of))
     ago = timedelta(seconds=0 if waits else chance.choice([0, 10**5, 6 * 10**5, 7 * 10**5]))
     began = now - ago - wait
-    is_held_back = chance.random() < 0.2
+    is_suspended = chance.random() < 0.2
     return Life(
         queue=chance.choice(["a", "b"]),
         gpu=chance.choice(list(CLASSES)),
         created_at=began + timedelta(seconds=chance.choice([-1000, 0, 1])),
         taken_in_at=began,
-        released_at=began + wait / 2 if is_held_back else None,
+        released_at=began + wait / 2 if is_suspended else None,
         started_at=None if waits else began + wait,
         reason=chance.choice((*GOES_BY_ITSELF, *MENDS_NOT)) if waits else None,
         eligible_at=now + timedelta(seconds=chance.choice([-60, 3600])) if chance.random() < 0.2 else None,

@@ -131,7 +131,7 @@ async def live(queue: QueueStore, name: str, path: tuple[str, ...], chance: rand
 
 
 def expected(record: Record) -> Seen:
-    attempt, held, ailment = record.attempt, record.charge, record.unhealthy
+    attempt, held, issue = record.attempt, record.charge, record.unhealthy
     assert attempt is not None
     lasts = timedelta(seconds=record.expected_seconds)
     return Seen(
@@ -147,8 +147,8 @@ def expected(record: Record) -> Seen:
         Decimal(held["memory"]) / 2**30,
         Decimal(held["nvidia.com/gpu"]),
         3,
-        ailment.reason if ailment else None,
-        ailment.message if ailment else None,
+        issue.reason if issue else None,
+        issue.message if issue else None,
         attempt.cluster != "east",
         attempt.started_at + lasts if lasts and attempt.started_at else None,
     )

@@ -1,4 +1,4 @@
-"""The roster: what is known, what waits, and what is charged, in one breath."""
+"""The cache: records, their order in the queue, and their charges change together."""
 
 from __future__ import annotations
 

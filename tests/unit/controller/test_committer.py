@@ -42,7 +42,7 @@ async def committing(
         yield committer, cache
 
 
-async def test_lone_change_is_committed_at_once_and_then_in_the_roster() -> None:
+async def test_lone_change_is_committed_at_once_and_then_in_the_cache() -> None:
     store, change = FakeStore(), submitted("aw")
     async with committing(store) as (committer, cache):
         record = await committer.commit(change)
@@ -90,7 +90,7 @@ async def test_transaction_has_a_largest_size() -> None:
     assert [len(batch) for batch in store.batches] == [LARGEST_BATCH, 1]
 
 
-async def test_record_that_moved_meanwhile_is_none_and_not_in_the_roster() -> None:
+async def test_record_that_moved_meanwhile_is_none_and_not_in_the_cache() -> None:
     async with committing(FakeStore(lambda _change: "stale"), never_called) as (committer, cache):
         assert await committer.commit(submitted("aw")) is None
         assert cache.get("uid-of-aw") is None

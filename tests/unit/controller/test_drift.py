@@ -47,8 +47,8 @@ async def running(world: World, *raws: Json) -> Record:
 
 def told(world: World) -> tuple[str, str] | None:
     """What is said to be wrong."""
-    ailment = world.record(UID).unhealthy
-    return (ailment.reason, ailment.message) if ailment else None
+    issue = world.record(UID).unhealthy
+    return (issue.reason, issue.message) if issue else None
 
 
 async def settle(world: World) -> None:

@@ -179,11 +179,11 @@ async def test_growth_is_told_at_the_object_in_its_member_and_at_the_appwrapper_
 
 
 async def test_every_step_is_one_log_line() -> None:
-    announcer = make_steps(ListRecorder())
+    recorder = make_steps(ListRecorder())
     with capture_logs() as logs:
         for _, step, _ in NOTICES:
             change = step()
-            announcer.announce(change, change.after)
+            recorder.announce(change, change.after)
     assert len(logs) == len(NOTICES)
     assert logs[2] == {
         "component": "lifecycle",
@@ -199,10 +199,10 @@ async def test_every_step_is_one_log_line() -> None:
 
 async def test_waiting_and_creating_are_measured() -> None:
     metrics = Metrics()
-    announcer = StepRecorder(metrics, ListRecorder(), lambda _: None)
+    recorder = StepRecorder(metrics, ListRecorder(), lambda _: None)
     dispatching = queue_steps.dispatch(make_record(), "hub", at(7))
     for change in (dispatching, creation_steps.created(dispatching.after, (), at(7.5))):
-        announcer.announce(change, change.after)
+        recorder.announce(change, change.after)
     sums = {
         name: metrics.registry.get_sample_value(f"dispatcher_{name}_seconds_sum")
         for name in ("wait", "dispatch")
@@ -212,13 +212,13 @@ async def test_waiting_and_creating_are_measured() -> None:
 
 async def test_answers_to_requests_for_capacity_are_measured() -> None:
     metrics = Metrics()
-    announcer = StepRecorder(metrics, ListRecorder(), lambda _: None)
+    recorder = StepRecorder(metrics, ListRecorder(), lambda _: None)
     for change in (
         provisioning_steps.provisioned(make_requested(), "there", at(61)),
         provisioning_steps.fail(make_requested(), "no nodes", has_other_cluster=False, now=at(11)),
         provisioning_steps.fail(make_requested(), "no nodes", has_other_cluster=True, now=at(21)),
     ):
-        announcer.announce(change, change.after)
+        recorder.announce(change, change.after)
     sums = {
         answer: metrics.registry.get_sample_value("dispatcher_provisioning_seconds_sum", {"answer": answer})
         for answer in ("provisioned", "failed")
@@ -228,10 +228,10 @@ async def test_answers_to_requests_for_capacity_are_measured() -> None:
 
 async def test_preemptions_are_counted_by_why_the_gang_gave_way() -> None:
     metrics = Metrics()
-    announcer = StepRecorder(metrics, ListRecorder(), lambda _: None)
+    recorder = StepRecorder(metrics, ListRecorder(), lambda _: None)
     for reason in (Reason.FAIR_SHARE, Reason.FAIR_SHARE, Reason.QUEUE_STOPPED):
         change = run_steps.preempt(make_record(Phase.RUNNING), reason, "it gives way", at(4), "uid-of-prod")
-        announcer.announce(change, change.after)
+        recorder.announce(change, change.after)
     found = {
         reason: metrics.registry.get_sample_value("dispatcher_preemptions_total", {"reason": reason})
         for reason in Reason

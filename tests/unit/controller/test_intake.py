@@ -289,7 +289,7 @@ async def test_one_whose_status_contradicts_itself_is_queued(
     assert record.phase is Phase.QUEUED
 
 
-async def test_new_appwrapper_that_is_suspended_is_held_back_from_the_start(world: World) -> None:
+async def test_new_appwrapper_that_is_suspended_is_suspended_from_the_start(world: World) -> None:
     record = await world.admit(make_appwrapper(spec={"suspend": True}))
     assert record.phase is Phase.SUSPENDED
     assert list(world.cache.queued()) == []

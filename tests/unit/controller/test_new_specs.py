@@ -151,7 +151,7 @@ async def test_one_that_is_too_large_fails_with_its_size_and_the_one_beside_it_i
 
 
 async def test_status_of_one_that_is_too_large_is_written_once(world: World, appwrappers: Watched) -> None:
-    """It is not parsed, but its status is: else it would be written again with every sight of it."""
+    """It is not parsed, but its status is: else it would be written again with every look at it."""
     appwrappers.has(make_appwrapper("first"))
     await until(lambda: world.hub.view("uid-of-first"))
     appwrappers.has(make_appwrapper("aw", INTRICATE, status={"state": "Failed"}))

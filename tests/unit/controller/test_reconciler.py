@@ -253,7 +253,7 @@ async def test_new_priority_is_committed_and_wakes_the_planner(world: World) -> 
     assert world.dispatch_wakes == 1
 
 
-async def test_new_appwrapper_is_handed_to_admission(world: World) -> None:
+async def test_new_appwrapper_is_handed_to_intake(world: World) -> None:
     view = world.show(make_appwrapper())
     await world.reconcile(view.uid)
     await world.intake.take_in_all()

@@ -43,7 +43,7 @@ async def test_change_that_cannot_be_announced_is_committed_all_the_same(
     assert counted("committer") == 1
 
 
-class Sites(HubAlone):
+class Clusters(HubAlone):
     """What is known of the clusters, unless nobody can say for a while."""
 
     failures = 0
@@ -55,10 +55,10 @@ class Sites(HubAlone):
         return super().snapshots(())
 
 
-def dispatch_of(world: World) -> tuple[Scheduler, Sites]:
+def dispatch_of(world: World) -> tuple[Scheduler, Clusters]:
     for reflector in (world.cluster._nodes, world.cluster._pods):  # noqa: SLF001  # as if both were listed
         reflector.synced.set()
-    known = Sites(world.cluster)
+    known = Clusters(world.cluster)
     rules = Rules(least=0.05, most=10)
     decided = world.taken_in.append
     dispatch = Scheduler(

@@ -48,7 +48,7 @@ async def test_appwrapper_that_is_suspended_leaves_the_queue_or_its_cluster(
     assert world.ledger.free()["cpu"] == (7000 if then in HOLDING else 8000)
 
 
-async def test_suspended_gang_is_removed_and_held_back_until_it_is_released(world: World) -> None:
+async def test_suspended_gang_is_removed_and_stays_suspended_until_it_is_released(world: World) -> None:
     world.jobs.has(made(TRAIN))
     await world.running(RELEASED)
     world.show(HELD_BACK)
@@ -103,7 +103,7 @@ async def test_gang_that_is_released_while_it_is_removed_is_removed_first(world:
     assert world.record(UID).phase is Phase.QUEUED
 
 
-async def test_gang_that_was_suspended_while_it_went_back_is_held_back_then(world: World) -> None:
+async def test_gang_that_was_suspended_while_it_was_requeued_is_suspended_then(world: World) -> None:
     world.jobs.has(made(TRAIN))
     await world.brought_to(Phase.REQUEUEING, RELEASED)
     world.show(HELD_BACK)
@@ -113,7 +113,7 @@ async def test_gang_that_was_suspended_while_it_went_back_is_held_back_then(worl
     assert world.record(UID).phase is Phase.SUSPENDED
 
 
-async def test_priority_of_one_that_is_held_back_may_change(world: World) -> None:
+async def test_priority_of_a_suspended_gang_may_change(world: World) -> None:
     await world.admit(HELD_BACK)
     world.show(make_appwrapper("aw", TRAIN, spec={"suspend": True, "priority": 7}))
     await world.reconcile(UID)

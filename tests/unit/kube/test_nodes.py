@@ -219,7 +219,7 @@ TRUE_DISRUPTION = [{"type": "DisruptionTarget", "status": "True", "reason": "Del
         ),
     ],
 )
-def test_plight_of_a_pod_is_what_keeps_it_from_running_or_put_it_out(pod: Pod, expected: PodReason) -> None:
+def test_reason_of_a_pod_says_why_it_does_not_run_or_was_ended(pod: Pod, expected: PodReason) -> None:
     assert pod.reason is expected
 
 
@@ -271,7 +271,7 @@ def test_scheduler_that_says_nothing_or_too_much_is_heard_no_less() -> None:
         ),
     ],
 )
-def test_pod_that_is_held_back_or_waits_for_its_gang_is_not_unschedulable(
+def test_pod_that_is_gated_or_waits_for_its_gang_is_not_unschedulable(
     conditions: list[Any] | None,
 ) -> None:
     pod = pod_with("Pending", node="", conditions=conditions)

@@ -125,7 +125,7 @@ pendings = st.builds(
     quota=st.none() | summaries,
     preempting=words,
 )
-ailments = st.builds(NotedIssue, texts, texts, moments)
+issues = st.builds(NotedIssue, texts, texts, moments)
 objects = st.builds(ObjectRef, small, texts, texts, texts, texts, texts, done=st.booleans())
 pod_refs = st.lists(st.builds(PodRef, texts, texts, texts), max_size=2).map(tuple)
 attempts = st.builds(
@@ -169,7 +169,7 @@ records = st.builds(
     reason=texts,
     message=texts,
     pending=st.none() | pendings,
-    unhealthy=st.none() | ailments,
+    unhealthy=st.none() | issues,
     requeuings=small,
     retries=small,
     requeuing_seconds=small,

@@ -158,7 +158,7 @@ def test_suspend_comes_before_whatever_is_wrong() -> None:
     assert decision == Decision(Step.SUSPEND)
 
 
-def test_what_is_suspended_while_it_is_requeued_is_queued_first_and_then_held_back() -> None:
+def test_gang_that_is_suspended_while_it_is_requeued_is_queued_first_and_then_suspended() -> None:
     asked = MutableSpec(suspend=True)
     requeueing = make_evicted()
     queued = removal_steps.removed(requeueing, at(6)).after
@@ -212,7 +212,7 @@ def test_gang_runs_when_as_many_pods_run_or_have_succeeded_as_it_needs(
     assert decided(record, objects=make_objects(pods)) == Decision(Step.MARK_RUNNING if runs else Step.NOOP)
 
 
-def ill(record: Record, reason: str = words.INSUFFICIENT_PODS_READY, since: float = 5) -> Record:
+def unhealthy(record: Record, reason: str = words.INSUFFICIENT_PODS_READY, since: float = 5) -> Record:
     return replace(record, unhealthy=NotedIssue(reason, "0 of 1 pods run", at(since)))
 
 
@@ -299,35 +299,35 @@ IN_ORDER = [
         id="pods-that-were-lost-are-noted-first",
     ),
     pytest.param(
-        ill(RUNNING),
+        unhealthy(RUNNING),
         make_objects(LOST, RUNS, RUNS),
         {},
         Decision(Step.NOOP, until=at(305)),
         id="what-is-noted-is-waited-for",
     ),
     pytest.param(
-        ill(RUNNING),
+        unhealthy(RUNNING),
         make_objects(LOST, RUNS, RUNS),
         {"limit": timedelta(seconds=100)},
         Decision(Step.NOOP, until=at(102)),
         id="the-earlier-of-two-troubles-wakes",
     ),
     pytest.param(
-        ill(RUNNING, since=-300),
+        unhealthy(RUNNING, since=-300),
         make_objects(LOST, RUNS, RUNS),
         {},
         Decision(Step.REQUEUE, REASON, TOO_FEW),
         id="what-lasts-is-acted-upon",
     ),
     pytest.param(
-        ill(RUNNING, since=-300),
+        unhealthy(RUNNING, since=-300),
         make_objects(ENOUGH, RUNS, RUNS),
         {},
         Decision(Step.NOTE_RECOVERY),
         id="what-cured-itself-is-forgotten-however-long-it-took",
     ),
     pytest.param(
-        ill(RUNNING, words.FOUND_FAILED_PODS),
+        unhealthy(RUNNING, words.FOUND_FAILED_PODS),
         make_objects(LOST, RUNS, RUNS),
         {},
         Decision(Step.NOTE_HEALTH_ISSUE, REASON, TOO_FEW),
@@ -442,12 +442,12 @@ def test_gang_whose_cluster_is_away_is_noted_once_and_then_left_alone(phase: Pha
 def test_nothing_that_is_seen_of_a_gang_counts_while_its_cluster_is_away(
     phase: Phase, objects: ObservedObjects, policy: dict[str, Any]
 ) -> None:
-    noted = ill(elsewhere(make_record(phase)), words.CLUSTER_UNREACHABLE)
+    noted = unhealthy(elsewhere(make_record(phase)), words.CLUSTER_UNREACHABLE)
     assert decided(noted, unreachable=AWAY, objects=objects, policy=make_policy(JOB, **policy)) == NOOP
 
 
 def test_cluster_that_is_away_takes_the_place_of_another_trouble() -> None:
-    decision = decided(ill(elsewhere(RUNNING)), unreachable=AWAY)
+    decision = decided(unhealthy(elsewhere(RUNNING)), unreachable=AWAY)
     assert decision == Decision(Step.NOTE_HEALTH_ISSUE, words.CLUSTER_UNREACHABLE, AWAY)
 
 
@@ -463,7 +463,7 @@ def test_cluster_that_is_away_takes_the_place_of_another_trouble() -> None:
     ],
 )
 def test_gang_is_judged_afresh_once_its_cluster_is_back(objects: ObservedObjects, decision: Decision) -> None:
-    noted = ill(elsewhere(RUNNING), words.CLUSTER_UNREACHABLE)
+    noted = unhealthy(elsewhere(RUNNING), words.CLUSTER_UNREACHABLE)
     assert decided(noted, objects=objects, seconds=10**5) == decision
 
 
@@ -471,13 +471,13 @@ def test_gang_is_judged_afresh_once_its_cluster_is_back(objects: ObservedObjects
 @pytest.mark.parametrize("is_noted", [False, True])
 def test_gang_is_suspended_while_its_cluster_is_away(phase: Phase, is_noted: bool) -> None:
     record = elsewhere(make_record(phase))
-    record = ill(record, words.CLUSTER_UNREACHABLE) if is_noted else record
+    record = unhealthy(record, words.CLUSTER_UNREACHABLE) if is_noted else record
     assert decided(record, unreachable=AWAY, asked=MutableSpec(suspend=True)) == Decision(Step.SUSPEND)
 
 
 @pytest.mark.parametrize("phase", [Phase.REQUEUEING, Phase.SUSPENDING, Phase.FAILING])
 def test_what_is_being_removed_is_asked_for_though_its_cluster_is_away(phase: Phase) -> None:
-    noted = ill(elsewhere(make_record(phase)), words.CLUSTER_UNREACHABLE)
+    noted = unhealthy(elsewhere(make_record(phase)), words.CLUSTER_UNREACHABLE)
     assert decided(noted, unreachable=AWAY) == Decision(Step.REMOVE)
 
 
@@ -507,7 +507,7 @@ def test_what_was_deleted_does_not_wait_for_a_cluster_that_nobody_declares_any_m
 
 @pytest.mark.parametrize("phase", REACHED)
 def test_what_runs_in_a_cluster_that_nobody_declares_any_more_is_left_alone(phase: Phase) -> None:
-    noted = ill(elsewhere(make_record(phase)), words.CLUSTER_UNREACHABLE)
+    noted = unhealthy(elsewhere(make_record(phase)), words.CLUSTER_UNREACHABLE)
     assert decided(noted, unreachable=AWAY, loss=UNDECLARED) == NOOP
 
 
@@ -688,7 +688,7 @@ def test_gang_that_was_taken_back_too_often_fails(
         "requeuings": requeuings,
         "retries": requeuings * (reason not in words.REASONS_OF_MCAD),
     }
-    record = ill(make_record(Phase.RUNNING, **counted), reason, since=-(2**31))
+    record = unhealthy(make_record(Phase.RUNNING, **counted), reason, since=-(2**31))
     minimum = 1 if reason == words.MIN_PODS_NOT_RUNNING else None
     policy = make_policy(min_available=minimum, requeuing=Requeuing(**requeuing))
     message = TOO_FEW if minimum is None else words.MIN_PODS_MESSAGE.format(minimum=1, running=0, completed=0)

@@ -38,7 +38,7 @@ def minutes(number: float) -> timedelta:
     return timedelta(minutes=number)
 
 
-def ill(record: Record, reason: str, since: float = 60) -> Record:
+def unhealthy(record: Record, reason: str, since: float = 60) -> Record:
     return replace(record, unhealthy=NotedIssue(reason, "something", at(since)))
 
 
@@ -46,7 +46,7 @@ def ill(record: Record, reason: str, since: float = 60) -> Record:
 
 
 @pytest.mark.parametrize(
-    ("state", "trouble"),
+    ("state", "issue"),
     [
         pytest.param(None, None, id="unknown"),
         pytest.param(ObjectState(), None, id="open"),
@@ -79,11 +79,11 @@ def ill(record: Record, reason: str, since: float = 60) -> Record:
     ],
 )
 def test_object_that_says_it_failed_fails_its_gang_and_one_that_was_evicted_may_be_tried_again(
-    state: ObjectState | None, trouble: HealthIssue | None
+    state: ObjectState | None, issue: HealthIssue | None
 ) -> None:
     assert RAN.attempt is not None
     record = replace(RAN, attempt=replace(RAN.attempt, objects=(make_ref(0, "Job"), make_ref(1, "Job"))))
-    assert list(health.failures(record, (state, ObjectState()))) == ([trouble] if trouble else [])
+    assert list(health.failures(record, (state, ObjectState()))) == ([issue] if issue else [])
 
 
 # --- the time it may run, and objects that somebody deleted -----------------------------------------
@@ -91,21 +91,21 @@ def test_object_that_says_it_failed_fails_its_gang_and_one_that_was_evicted_may_
 
 def test_deadline_counts_from_the_dispatch_in_words_of_mcad() -> None:
     policy = make_policy(limit=timedelta(seconds=90.5))
-    trouble = HealthIssue(
+    issue = HealthIssue(
         "DispatchDeadlineExceeded",
         "Dispatch deadline exceeded. allowed to run for 90 seconds",
         Remedy.FAIL,
         at(92.5),
     )
-    assert [health.deadline(record, policy) for record in (NEVER_RAN, RAN)] == [trouble, trouble]
+    assert [health.deadline(record, policy) for record in (NEVER_RAN, RAN)] == [issue, issue]
 
 
 def test_deadline_counts_anew_at_each_attempt() -> None:
     again = queue_steps.dispatch(removal_steps.removed(make_evicted(), at(5)).after, "hub", at(100)).after
     again = creation_steps.created(again, (make_ref(),), at(101)).after
-    trouble = health.deadline(again, make_policy(limit=minutes(1)))
-    assert trouble is not None
-    assert trouble.due == at(161)
+    issue = health.deadline(again, make_policy(limit=minutes(1)))
+    assert issue is not None
+    assert issue.due == at(161)
 
 
 def test_without_a_limit_there_is_no_deadline() -> None:
@@ -144,8 +144,8 @@ def test_object_that_somebody_deleted_fails_its_gang_unless_it_was_done(
     refs = tuple(make_ref(item, "Job", done=item in done) for item in range(4))
     assert RAN.attempt is not None
     record = replace(RAN, attempt=replace(RAN.attempt, objects=refs))
-    trouble = HealthIssue("MissingComponent", message or "", Remedy.FAIL, at(2) + health.UNSEEN)
-    assert health.missing(record, [refs[item] for item in absent]) == (trouble if message else None)
+    issue = HealthIssue("MissingComponent", message or "", Remedy.FAIL, at(2) + health.UNSEEN)
+    assert health.missing(record, [refs[item] for item in absent]) == (issue if message else None)
 
 
 # --- minAvailable -------------------------------------------------------------------------------------
@@ -201,8 +201,8 @@ def test_gang_with_minavailable_is_short_of_pods_as_mcad_says(
     pods: PodCounts, requeuing: Requeuing, found: tuple[str, str] | None, has_components: bool
 ) -> None:
     policy = make_policy(min_available=2, requeuing=requeuing, has_components=has_components)
-    trouble = HealthIssue(*found, Remedy.REQUEUE, at(62)) if found else None
-    assert health.missing_pods(NEVER_RAN, policy, pods) == trouble
+    issue = HealthIssue(*found, Remedy.REQUEUE, at(62)) if found else None
+    assert health.missing_pods(NEVER_RAN, policy, pods) == issue
 
 
 @pytest.mark.parametrize(
@@ -210,18 +210,18 @@ def test_gang_with_minavailable_is_short_of_pods_as_mcad_says(
 )
 def test_wait_for_enough_pods_grows_with_each_requeuing(requeuings: int, wait: int) -> None:
     record = replace(NEVER_RAN, requeuings=requeuings)
-    trouble = health.missing_pods(record, make_policy(min_available=2, requeuing=PATIENT), PodCounts())
-    assert trouble is not None
-    assert trouble.due == at(2) + minutes(wait)
+    issue = health.missing_pods(record, make_policy(min_available=2, requeuing=PATIENT), PodCounts())
+    assert issue is not None
+    assert issue.due == at(2) + minutes(wait)
 
 
 def test_minavailable_of_0_asks_for_no_check_of_mcad() -> None:
     assert health.missing_pods(NEVER_RAN, make_policy(min_available=0), PENDING) is None
-    trouble = health.missing_pods(
+    issue = health.missing_pods(
         NEVER_RAN, make_policy(min_available=0), PodCounts(pending=3, unschedulable=3)
     )
-    assert trouble is not None
-    assert trouble.reason == NOT_READY
+    assert issue is not None
+    assert issue.reason == NOT_READY
 
 
 # --- without minAvailable ---------------------------------------------------------------------------
@@ -311,14 +311,14 @@ def test_gang_without_minavailable_is_taken_back_only_for_what_does_not_cure_its
     record: Record, policy: dict[str, Any], pods: PodCounts, found: tuple[str, str, float] | None
 ) -> None:
     kept = make_policy(SERVER, **policy)
-    trouble = health.missing_pods(record, kept, pods)
+    issue = health.missing_pods(record, kept, pods)
     if found is None:
-        assert trouble is None
+        assert issue is None
         return
     reason, message, grace = found
     due = at(2) + minutes(grace) if record is NEVER_RAN else None
-    assert trouble == HealthIssue(reason, message, Remedy.REQUEUE, due)
-    noted = health.missing_pods(ill(record, reason), kept, pods)
+    assert issue == HealthIssue(reason, message, Remedy.REQUEUE, due)
+    noted = health.missing_pods(unhealthy(record, reason), kept, pods)
     assert noted == HealthIssue(reason, message, Remedy.REQUEUE, at(60) + minutes(grace))
 
 
@@ -355,9 +355,9 @@ def test_pod_without_a_node_is_not_waited_for_longer_than_the_grace(
 ) -> None:
     """The grace counts from when it was noted: a pod may be made, and find no node at first, long after the others."""
     policy = make_policy(SERVER, warmup_grace=minutes(7))
-    trouble = health.missing_pods(record, policy, pods)
-    assert trouble == (HealthIssue(NOT_READY, found, Remedy.REQUEUE, None) if found else None)
-    noted = health.missing_pods(ill(record, NOT_READY), policy, pods)
+    issue = health.missing_pods(record, policy, pods)
+    assert issue == (HealthIssue(NOT_READY, found, Remedy.REQUEUE, None) if found else None)
+    noted = health.missing_pods(unhealthy(record, NOT_READY), policy, pods)
     assert noted == (HealthIssue(NOT_READY, found, Remedy.REQUEUE, at(60) + minutes(7)) if found else None)
 
 
@@ -404,8 +404,8 @@ def test_rest_of_a_gang_is_watched_over_when_some_of_it_is_done(
     kept = make_policy(
         CompletionRule(ends=True, holds=True, pods=1), CompletionRule(holds=True, pods=2), **policy
     )
-    trouble = health.missing_pods(RAN, kept, pods, {0})
-    assert (trouble and (trouble.reason, trouble.message)) == found
+    issue = health.missing_pods(RAN, kept, pods, {0})
+    assert (issue and (issue.reason, issue.message)) == found
 
 
 def test_gang_some_of_which_is_done_has_its_grace_from_when_its_trouble_began() -> None:
@@ -413,9 +413,9 @@ def test_gang_some_of_which_is_done_has_its_grace_from_when_its_trouble_began() 
     record = run_steps.complete_some(NEVER_RAN, (0,), at(30)).after
     kept = make_policy(CompletionRule(ends=True, holds=True, pods=1), CompletionRule(holds=True, pods=2))
     lost = PodCounts(running=2, lost=1, succeeded=1)
-    trouble = health.missing_pods(record, kept, lost, {0})
-    noted = health.missing_pods(ill(record, NOT_READY), kept, lost, {0})
-    assert [each and each.due for each in (trouble, noted)] == [None, at(60) + minutes(5)]
+    issue = health.missing_pods(record, kept, lost, {0})
+    noted = health.missing_pods(unhealthy(record, NOT_READY), kept, lost, {0})
+    assert [each and each.due for each in (issue, noted)] == [None, at(60) + minutes(5)]
 
 
 def test_job_whose_pods_failed_tells_itself_when_it_gives_up() -> None:
@@ -425,30 +425,30 @@ def test_job_whose_pods_failed_tells_itself_when_it_gives_up() -> None:
 
 
 def test_shortage_goes_on_whatever_mcad_calls_it_from_one_moment_to_the_next() -> None:
-    record = ill(RAN, words.PODS_FAILED_SCHEDULING)
-    trouble = health.missing_pods(
-        record, make_policy(SERVER, min_available=3), PodCounts(running=2, pending=1)
-    )
-    assert trouble is not None
-    assert (trouble.reason, trouble.due) == ("MinPodsNotRunning", at(60) + minutes(5))
+    record = unhealthy(RAN, words.PODS_FAILED_SCHEDULING)
+    issue = health.missing_pods(record, make_policy(SERVER, min_available=3), PodCounts(running=2, pending=1))
+    assert issue is not None
+    assert (issue.reason, issue.due) == ("MinPodsNotRunning", at(60) + minutes(5))
 
 
 @pytest.mark.parametrize(
     ("record", "due"),
     [
         pytest.param(NEVER_RAN, at(2) + minutes(5), id="never-ran-from-the-dispatch"),
-        pytest.param(ill(NEVER_RAN, NOT_READY), at(60) + minutes(5), id="never-ran-but-it-is-noted"),
-        pytest.param(ill(NEVER_RAN, "another"), at(2) + minutes(5), id="never-ran-and-another-is-noted"),
+        pytest.param(unhealthy(NEVER_RAN, NOT_READY), at(60) + minutes(5), id="never-ran-but-it-is-noted"),
+        pytest.param(
+            unhealthy(NEVER_RAN, "another"), at(2) + minutes(5), id="never-ran-and-another-is-noted"
+        ),
         pytest.param(RAN, None, id="ran-to-be-noted-first"),
-        pytest.param(ill(RAN, NOT_READY), at(60) + minutes(5), id="ran-from-when-it-was-noted"),
-        pytest.param(ill(RAN, "another"), None, id="ran-and-another-is-noted"),
+        pytest.param(unhealthy(RAN, NOT_READY), at(60) + minutes(5), id="ran-from-when-it-was-noted"),
+        pytest.param(unhealthy(RAN, "another"), None, id="ran-and-another-is-noted"),
     ],
 )
 def test_grace_counts_from_the_dispatch_until_it_has_run_then_from_the_note(
     record: Record, due: datetime | None
 ) -> None:
-    trouble = health.missing_pods(record, make_policy(has_components=True), PENDING)
-    assert trouble == HealthIssue(NOT_READY, "0 of 3 pods run", Remedy.REQUEUE, due)
+    issue = health.missing_pods(record, make_policy(has_components=True), PENDING)
+    assert issue == HealthIssue(NOT_READY, "0 of 3 pods run", Remedy.REQUEUE, due)
 
 
 @pytest.mark.parametrize(
@@ -461,9 +461,9 @@ def test_grace_counts_from_the_dispatch_until_it_has_run_then_from_the_note(
 )
 def test_graces_are_those_of_the_terms(field: str, record: Record, pods: PodCounts) -> None:
     policy: dict[str, Any] = {"has_components": True, field: timedelta(seconds=7)}
-    trouble = health.missing_pods(record, make_policy(**policy), pods)
-    assert trouble is not None
-    assert trouble.due == at(9)
+    issue = health.missing_pods(record, make_policy(**policy), pods)
+    assert issue is not None
+    assert issue.due == at(9)
 
 
 def test_exit_code_that_no_attempt_would_mend_fails_the_gang_after_the_same_grace() -> None:
@@ -476,17 +476,17 @@ def test_exit_code_that_no_attempt_would_mend_fails_the_gang_after_the_same_grac
 
 def test_exit_codes_mean_nothing_to_a_gang_with_minavailable() -> None:
     policy = make_policy(min_available=3, terminal_exit_codes=frozenset({3}), requeuing=PATIENT)
-    trouble = health.missing_pods(NEVER_RAN, policy, PodCounts(failed=3, exit_codes=frozenset({3})))
-    assert trouble is not None
-    assert trouble.remedy is Remedy.REQUEUE
+    issue = health.missing_pods(NEVER_RAN, policy, PodCounts(failed=3, exit_codes=frozenset({3})))
+    assert issue is not None
+    assert issue.remedy is Remedy.REQUEUE
 
 
 @pytest.mark.parametrize("growth", Growth)
 def test_default_wait_of_mcad_is_five_minutes_however_it_grows(growth: Growth) -> None:
     policy = make_policy(min_available=1, requeuing=Requeuing(growth=growth))
-    trouble = health.missing_pods(NEVER_RAN, policy, PodCounts())
-    assert trouble is not None
-    assert trouble.due == at(302)
+    issue = health.missing_pods(NEVER_RAN, policy, PodCounts())
+    assert issue is not None
+    assert issue.due == at(302)
 
 
 # --- what stays --------------------------------------------------------------------------------------

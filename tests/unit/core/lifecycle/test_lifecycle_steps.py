@@ -509,7 +509,7 @@ def test_one_suspended_while_it_ran_may_go_at_once_when_it_is_released() -> None
 
 
 @pytest.mark.parametrize("suspended", [False, True])
-def test_new_appwrapper_is_held_back_from_the_start_if_its_user_says_so(suspended: bool) -> None:
+def test_new_appwrapper_is_suspended_from_the_start_if_its_user_says_so(suspended: bool) -> None:
     after = first_steps.submit(
         make_submission(suspended=suspended, expected_seconds=60), make_gang(), LATER
     ).after

@@ -159,7 +159,7 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
 
     @may_only(*ACTIVE)
     @rule(reason=REASONS)
-    def falls_ill(self, reason: str) -> None:
+    def has_a_health_issue(self, reason: str) -> None:
         self.commit(run_steps.note_health_issue(self.record, reason, "1 of 2 pods run", self.later()))
 
     @may_only(*ACTIVE)

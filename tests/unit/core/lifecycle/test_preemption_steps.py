@@ -181,11 +181,11 @@ def test_victim_that_its_user_deletes_is_deleted_and_holds_its_capacity_until_it
 
 
 def test_victim_that_its_user_suspends_is_removed_first_and_then_suspended() -> None:
-    held_back = MutableSpec(suspend=True)
+    wish = MutableSpec(suspend=True)
     preempted = make_preempted()
-    assert decide(make_observation(preempted, asked=held_back)).step is Step.REMOVE
+    assert decide(make_observation(preempted, asked=wish)).step is Step.REMOVE
     queued = removal_steps.removed(preempted, at(5)).after
-    assert decide(make_observation(queued, asked=held_back)).step is Step.SUSPEND
+    assert decide(make_observation(queued, asked=wish)).step is Step.SUSPEND
     suspended = queue_steps.suspend(queued, LATER).after
     assert (suspended.phase, suspended.pending, suspended.eligible_at) == (Phase.SUSPENDED, None, None)
     assert queue_steps.resume(suspended, LATER).after.preempted_at == (at(4),)

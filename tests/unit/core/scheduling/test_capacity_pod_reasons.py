@@ -1,4 +1,4 @@
-"""What is counted of a gang's pods beside their phases: plights, exit codes, and the nodes that went away."""
+"""The counts of a gang's pods beside their phases: reasons, exit codes, and pods on nodes that went away."""
 
 from __future__ import annotations
 

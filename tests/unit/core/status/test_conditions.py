@@ -374,7 +374,7 @@ def test_requeuings_are_counted_in_words_of_mcad(record: Record, shown: dict[str
 
 
 @pytest.mark.parametrize(
-    ("phase", "ailment", "shown"),
+    ("phase", "issue", "shown"),
     [
         pytest.param(Phase.RUNNING, None, None, id="well"),
         pytest.param(
@@ -390,9 +390,9 @@ def test_requeuings_are_counted_in_words_of_mcad(record: Record, shown: dict[str
     ],
 )
 def test_what_is_wrong_is_shown_with_since_when(
-    phase: Phase, ailment: NotedIssue | None, shown: dict[str, str] | None
+    phase: Phase, issue: NotedIssue | None, shown: dict[str, str] | None
 ) -> None:
-    assert project(make_record(phase, unhealthy=ailment)).get("unhealthy") == shown
+    assert project(make_record(phase, unhealthy=issue)).get("unhealthy") == shown
 
 
 def test_what_is_left_after_the_end_is_shown_with_when_it_goes() -> None:
