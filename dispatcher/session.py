@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from dispatcher import log
@@ -48,6 +47,7 @@ from dispatcher.controller.scheduling.garbage import look_at_all_again
 from dispatcher.controller.scheduling.queue_watch import QueueWatch
 from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
 from dispatcher.controller.scheduling.slices import Slices
+from dispatcher.controller.upkeep.concerned import ConcernedAppWrappers
 from dispatcher.controller.upkeep.declaration_keeper import DeclarationKeeper
 from dispatcher.controller.upkeep.field_check import FieldCheck
 from dispatcher.controller.upkeep.first_policies import FirstPolicies
@@ -64,17 +64,13 @@ from dispatcher.controller.upkeep.takeover import for_each, load
 from dispatcher.controller.upkeep.usage_keeper import UsageKeeper
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.ceilings import Ceiling
-from dispatcher.core.intake.priority_classes import class_name
 from dispatcher.core.intake.queue_bound import QueueBound
-from dispatcher.core.intake.queue_labels import naming_queues
 from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.clock import Clock
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.requirements import ClusterRequirements
-from dispatcher.core.queues.forest import Defaults
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.backfill import Bounds
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 from dispatcher.core.scheduling.sharing.loops import Preempted
@@ -82,11 +78,18 @@ from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.core.status.events import grew_beyond_quota
 from dispatcher.core.status.outlook import Outlook, outlook_in
 from dispatcher.kube.access_reviews import is_allowed, is_author_policy_bound
-from dispatcher.kube.client import POD_NAMESPACE, ClusterClient, own_namespace, pod_namespace
+from dispatcher.kube.client import ClusterClient, own_namespace
 from dispatcher.kube.events import EventRecorder
 from dispatcher.kube.kubeconfig import Connection
 from dispatcher.kube.reflector import Reflector
 from dispatcher.probes import Metrics, MetricValues
+from dispatcher.session_rules import (
+    bounds_of_reservations,
+    defaults_of_queues,
+    denied_namespaces,
+    scheduling_rules,
+    with_queues,
+)
 from dispatcher.settings import Settings
 from dispatcher.store import restore_detection
 from dispatcher.store.clusters import ClusterStore
@@ -175,17 +178,16 @@ class Session:
         )
         self._attempts = Attempts(self._informer, self._clusters, self._specs, identity.hub_id, now)
         self._fields = self._make_field_check()
+        self._concerned = ConcernedAppWrappers(self._cache, self._informer, self._queue.add)
         self._namespaces = Namespaces(
             process.client,
             Ceiling(settings.max_priority, settings.max_priority_slope),
-            self._namespace_changed,
+            self._concerned.namespace_changed,
             self._wake_scheduler,
         )
         self._queues = QueueWatch(
             process.client, self._cluster.discovery, defaults_of_queues(settings), self._queues_changed
         )
-        self._trees = self._queues.declared.trees
-        self._approvals = self._queues.declared.forest.approvals
         self._declarations = DeclarationKeeper(
             self._queues, QueueDeclarationStore(process.database, self._lease), now
         )
@@ -201,7 +203,7 @@ class Session:
             on_beyond_quota=self._tell_beyond_quota,
         )
         self._priority_classes = PriorityClassWatch(
-            process.client, self._cluster.discovery, self._classes_changed
+            process.client, self._cluster.discovery, self._concerned.classes_changed
         )
         self._first_lists = (
             self._cluster,
@@ -627,11 +629,6 @@ class Session:
         """An AppWrapper of a namespace has left the queue: another one may come in."""
         self._intake.recall(namespace)
 
-    def _namespace_changed(self, namespace: str) -> None:
-        """The ceilings or the queue of a namespace have changed: reconcile each undispatched AppWrapper in it."""
-        for uid in self._cache.undispatched(namespace):
-            self._queue.add(uid)
-
     def _queue_rules(self) -> QueueRules | None:
         """The declared queues; None if none is declared."""
         declared = self._queues.declared
@@ -643,41 +640,14 @@ class Session:
         """All that decisions depend on besides clusters and AppWrappers."""
         rules = scheduling_rules(self._process.settings, self._process.kinds)
         queues = self._queue_rules()
-        if queues is None:
-            return rules
-        places = queues.forest.places.values()
-        has_selector = any(place.namespace_selectors for place in places)
-        return replace(
-            rules,
-            queues=tuple(place.queue for place in places),
-            namespaces=dict(queues.namespaces) if has_selector else naming_queues(queues.namespaces),
-            trees=self._queues.declared.trees,
-            usage=queues.usage,
-        )
+        return rules if queues is None else with_queues(rules, queues, self._queues.declared.trees)
 
     async def _queues_changed(self) -> None:
-        """A queue was declared, changed or removed: the next cycle plans with it.
-
-        Each undispatched AppWrapper has a queue in every tree of MCAD's, so another tree concerns all of them. So do
-        approvals that queues name: few queues name any.
-        """
+        """A queue was declared, changed or removed: the next cycle plans with it."""
         self._wake_scheduler()
         self._declarations.wake()
         self._usage.wake()
-        trees, approvals = self._queues.declared.trees, self._queues.declared.forest.approvals
-        if trees != self._trees or approvals != self._approvals:
-            self._trees, self._approvals = trees, approvals
-            await for_each(self._cache.all_undispatched(), self._queue.add, Slices(time.monotonic))
-
-    async def _classes_changed(self, names: frozenset[str]) -> None:
-        """Priority classes were added, changed or removed: reconcile each undispatched AppWrapper that names one."""
-
-        def look(uid: str) -> None:
-            view = self._informer.view(uid)
-            if view is not None and class_name(view.labels) in names:
-                self._queue.add(uid)
-
-        await for_each(self._cache.all_undispatched(), look, Slices(time.monotonic))
+        await self._concerned.queues_changed(self._queues.declared)
 
     def _wake_scheduler(self) -> None:
         self._scheduler.wake()
@@ -688,40 +658,3 @@ class Session:
 
     async def _settle(self) -> None:
         await restore_detection.settle(self._process.database, self._lease())
-
-
-def scheduling_rules(settings: Settings, kinds: Kinds) -> SchedulingRules:
-    """The settings and the kinds that decisions depend on."""
-    return SchedulingRules(
-        policy=QueueingStrategy(settings.queue_policy),
-        fit=FitMode(settings.fit),
-        starvation_bound=timedelta(seconds=settings.starvation_bound_seconds),
-        reservation_bound=timedelta(seconds=settings.reservation_bound_seconds),
-        declared_demand=Rule(settings.declared_demand),
-        kinds=kinds,
-    )
-
-
-def defaults_of_queues(settings: Settings) -> Defaults:
-    """The settings of a queue where none on the way to its root has any."""
-    return Defaults(
-        strategy=QueueingStrategy(settings.queue_policy),
-        starvation_bound=timedelta(seconds=settings.starvation_bound_seconds),
-    )
-
-
-def denied_namespaces(settings: Settings, pod: Path = POD_NAMESPACE) -> frozenset[str]:
-    """The namespaces in which nothing is dispatched: Kubernetes' own, that of members' kubeconfigs, and this pod's.
-
-    The pod's namespace has its ServiceAccount and the database's URL. Outside a pod there is none to deny.
-    """
-    named = {each.strip() for each in settings.denied_namespaces.split(",")}
-    return frozenset({*named, settings.namespace, pod_namespace(pod)} - {""})
-
-
-def bounds_of_reservations(settings: Settings) -> Bounds:
-    """How long backfill reservations may take, and the least pause after one: the starvation bound."""
-    return Bounds(
-        kept=timedelta(seconds=settings.reservation_bound_seconds),
-        rest=timedelta(seconds=settings.starvation_bound_seconds),
-    )

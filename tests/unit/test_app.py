@@ -13,7 +13,7 @@ from dispatcher.__main__ import main
 from dispatcher.core.scheduling.backfill import Bounds
 from dispatcher.election import WriteFence, retry_pause, until_over
 from dispatcher.errors import Fenced, Forbidden, StoreUnavailable
-from dispatcher.session import bounds_of_reservations, denied_namespaces
+from dispatcher.session_rules import bounds_of_reservations, denied_namespaces
 from dispatcher.settings import Settings
 
 NO_POD = Path("/nowhere")

@@ -1,0 +1,69 @@
+"""What the settings mean for scheduling: the rules, bounds and denied namespaces of a session."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+from dispatcher.core.intake.queue_labels import naming_queues
+from dispatcher.core.kinds.charge_rule import Rule
+from dispatcher.core.kinds.registry import Kinds
+from dispatcher.core.queues.forest import Defaults
+from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.scheduling.backfill import Bounds
+from dispatcher.core.scheduling.capacity_ledger import FitMode
+from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
+from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
+from dispatcher.kube.client import POD_NAMESPACE, pod_namespace
+from dispatcher.settings import Settings
+
+
+def scheduling_rules(settings: Settings, kinds: Kinds) -> SchedulingRules:
+    """The settings and the kinds that decisions depend on."""
+    return SchedulingRules(
+        policy=QueueingStrategy(settings.queue_policy),
+        fit=FitMode(settings.fit),
+        starvation_bound=timedelta(seconds=settings.starvation_bound_seconds),
+        reservation_bound=timedelta(seconds=settings.reservation_bound_seconds),
+        declared_demand=Rule(settings.declared_demand),
+        kinds=kinds,
+    )
+
+
+def with_queues(rules: SchedulingRules, queues: QueueRules, trees: tuple[str, ...]) -> SchedulingRules:
+    """The rules with the declared queues; of namespaces, only those whose labels matter to some queue."""
+    places = queues.forest.places.values()
+    has_selector = any(place.namespace_selectors for place in places)
+    return replace(
+        rules,
+        queues=tuple(place.queue for place in places),
+        namespaces=dict(queues.namespaces) if has_selector else naming_queues(queues.namespaces),
+        trees=trees,
+        usage=queues.usage,
+    )
+
+
+def defaults_of_queues(settings: Settings) -> Defaults:
+    """The settings of a queue where none on the way to its root has any."""
+    return Defaults(
+        strategy=QueueingStrategy(settings.queue_policy),
+        starvation_bound=timedelta(seconds=settings.starvation_bound_seconds),
+    )
+
+
+def denied_namespaces(settings: Settings, pod: Path = POD_NAMESPACE) -> frozenset[str]:
+    """The namespaces in which nothing is dispatched: Kubernetes' own, that of members' kubeconfigs, and this pod's.
+
+    The pod's namespace has its ServiceAccount and the database's URL. Outside a pod there is none to deny.
+    """
+    named = {each.strip() for each in settings.denied_namespaces.split(",")}
+    return frozenset({*named, settings.namespace, pod_namespace(pod)} - {""})
+
+
+def bounds_of_reservations(settings: Settings) -> Bounds:
+    """How long backfill reservations may take, and the least pause after one: the starvation bound."""
+    return Bounds(
+        kept=timedelta(seconds=settings.reservation_bound_seconds),
+        rest=timedelta(seconds=settings.starvation_bound_seconds),
+    )
