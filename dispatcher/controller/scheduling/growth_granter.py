@@ -35,7 +35,7 @@ class ActiveGangs(Protocol):
     """Where a pass gets the gangs that hold capacity."""
 
     def active_in_steps(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[Sequence[ActiveGang]]:
-        """Every gang that holds capacity, as queues see it."""
+        """Every gang that holds capacity, as queues see it, with its surplus in parts; changes the snapshots."""
 
 
 class GrowthGranter:

@@ -26,7 +26,14 @@ from dispatcher.core.scheduling.pending_queue import Changes
 from dispatcher.core.scheduling.sharing.cycle import Drained
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
-from dispatcher.core.scheduling.sharing.surplus import Surplus, awaited_growth, given_up, in_parts
+from dispatcher.core.scheduling.sharing.surplus import (
+    Surplus,
+    awaited_growth,
+    by_gang,
+    given_up,
+    in_parts,
+    split,
+)
 from dispatcher.text import counted
 
 _NOTHING_FINISHED: Final[Mapping[str, Collection[int]]] = {}
@@ -82,9 +89,15 @@ class QueueCycles:
         )
 
     def active_in_steps(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[Sequence[ActiveGang]]:
-        """Every gang that holds capacity, as queues see it; the oldest dispatch first."""
+        """Every gang that holds capacity, as queues see it; the oldest dispatch first.
+
+        Its surplus is in parts, which free their room in the snapshots. The first step must run at the moment of these.
+        """
+        surplus = self._cache.surplus()
         yield from self._update_active(snapshots)
-        return self._active
+        active = self._with_surplus(surplus)
+        split(by_gang(active), snapshots)
+        return active
 
     def awaited_growth(self, forest: Forest) -> frozenset[str]:
         """The uids of the AppWrappers with growth that no pod uses, and that a gang waits for since the last cycle."""

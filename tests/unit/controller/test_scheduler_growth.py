@@ -12,7 +12,7 @@ from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.model import incremental
 from dispatcher.core.model.pods import Gate, Pod, PodPhase
 from dispatcher.core.model.record import Phase, Record
-from dispatcher.core.model.resources import Resources
+from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Elastic, Queue, Quota
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
@@ -317,3 +317,30 @@ async def test_growth_of_a_worker_that_ray_removed_is_released_for_a_gang_that_w
     await scheduler.cycle()
     assert world.record(waits.uid).phase is Phase.DISPATCHING
     assert world.cache.awaited_growth == set()
+
+
+async def test_growth_takes_no_room_of_surplus_that_gives_way_to_a_gang(world: World) -> None:
+    """Else the gang that they gave way to would lack room once they are gone, and preempt more."""
+    queues = (*TEAMS, Queue("c", None, {"cpu": Quota(8000)}))
+    record = ray(world, 2, "b")
+    ask(world, record, 3)
+    scheduler = scheduler_of(world, queues)
+    await scheduler.cycle()
+    for number in (1, 2, 3):
+        world.ledger.set_pod(worker(record, number))
+    waits = put(world, "owner", 4, "a")
+    other = put(world, "other", 1, "c", Phase.RUNNING)
+    pod = Pod("other-0", CPU, "n1", PodPhase.RUNNING, owner=other.uid, can_be_gated=True)
+    world.ledger.set_pod(pod)
+    gate = Gate("default", "other-1", f"{at(START):%Y-%m-%dT%H:%M:%SZ}")
+    world.ledger.set_pod(replace(pod, uid="other-1", node="", phase=PodPhase.PENDING, gate=gate))
+    await scheduler.cycle()
+    assert world.record(waits.uid).is_preempting
+    attempt = world.record(record.uid).attempt
+    assert attempt is not None
+    assert attempt.shrinking is not None
+    assert len(attempt.shrinking.pods) == 2  # beside the two cpus that are free
+    assert world.record(other.uid).grown == NOTHING
+    request = world.record(other.uid).growth_request
+    assert request is not None
+    assert request.reason == "ReservedForAnother"

@@ -23,7 +23,6 @@ from dispatcher.core.lifecycle.queue_steps import (
 )
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
-from dispatcher.core.model.growth import SurplusPod
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Pending, Record
@@ -86,7 +85,7 @@ from dispatcher.core.scheduling.sharing.refusals import (
     cluster_shortfall,
 )
 from dispatcher.core.scheduling.sharing.search import victim_order
-from dispatcher.core.scheduling.sharing.surplus import by_gang, with_surplus
+from dispatcher.core.scheduling.sharing.surplus import by_gang, split, with_surplus
 from dispatcher.core.scheduling.sharing.turns import Turns
 from dispatcher.core.scheduling.sharing.victims import Victims, VictimSearch
 from dispatcher.text import counted
@@ -162,7 +161,7 @@ class QueueCycle:
         self._ledger, self._later = now_and_later(facts.forest, facts.active)
         leaving = leaving_by_cluster(facts.active)
         self._parts = by_gang(facts.active)
-        self._split()
+        split(self._parts, snapshots)
         self._active: dict[str, list[ActiveGang]] = {}
         for gang in facts.active:
             if not gang.is_leaving:
@@ -234,18 +233,6 @@ class QueueCycle:
             yield
 
     # --- the beginning -----------------------------------------------------------------------------------------
-
-    def _split(self) -> None:
-        """Let the parts of a surplus free their room without the rest of their gangs."""
-        found: dict[str, dict[str, dict[str, tuple[SurplusPod | None, Resources]]]] = {}
-        for uid, parts in self._parts.items():
-            surplus = {
-                each.uid: (each.part.pod, each.part.held) for each in parts if each.part and each.is_surplus
-            }
-            found.setdefault(parts[0].cluster, {})[uid] = surplus
-        for cluster, surplus_of in found.items():
-            if cluster in self._snapshots:
-                self._snapshots[cluster].capacity.split(surplus_of)
 
     def _divided(self) -> dict[str, Shares]:
         """The fair shares of the trees with the sharing Division, by root."""

@@ -13,7 +13,7 @@ requests of its pods, and then the last surplus pods free less than they request
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -23,6 +23,7 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, Part
 
 
@@ -157,6 +158,19 @@ def by_gang(gangs: Iterable[ActiveGang]) -> dict[str, list[ActiveGang]]:
         if gang.part is not None:
             found.setdefault(gang.record.uid, []).append(gang)
     return found
+
+
+def split(parts_of: Mapping[str, Sequence[ActiveGang]], snapshots: Mapping[str, ClusterSnapshot]) -> None:
+    """Let the parts of these gangs free their room in the snapshots without the rest of their gangs."""
+    found: dict[str, dict[str, dict[str, tuple[SurplusPod | None, Resources]]]] = {}
+    for uid, parts in parts_of.items():
+        surplus = {
+            each.uid: (each.part.pod, each.part.held) for each in parts if each.part and each.is_surplus
+        }
+        found.setdefault(parts[0].cluster, {})[uid] = surplus
+    for cluster, surplus_by_gang in found.items():
+        if cluster in snapshots:
+            snapshots[cluster].capacity.split(surplus_by_gang)
 
 
 def with_surplus(taken: Iterable[ActiveGang], parts: Mapping[str, Iterable[ActiveGang]]) -> list[ActiveGang]:
