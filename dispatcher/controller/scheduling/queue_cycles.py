@@ -6,7 +6,7 @@ they give way to, which is committed whole or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -22,6 +22,8 @@ from dispatcher.core.model.record import Change, Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, is_unreachable
 from dispatcher.core.scheduling.cycle import Outcome, Preempting
+from dispatcher.core.scheduling.explain import INSUFFICIENT
+from dispatcher.core.scheduling.ordering import is_eligible
 from dispatcher.core.scheduling.pending_queue import Changes
 from dispatcher.core.scheduling.sharing.cycle import Drained
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang
@@ -29,6 +31,7 @@ from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, Queue
 from dispatcher.core.scheduling.sharing.surplus import (
     Surplus,
     awaited_growth,
+    awaited_room,
     by_gang,
     given_up,
     in_parts,
@@ -105,6 +108,25 @@ class QueueCycles:
         promised = (each for each in queued if each.pending and each.pending.reason == AWAITING_RELEASE)
         _, _, gangs = self._in_parts
         return awaited_growth(gangs, promised, forest)
+
+    def awaited_room_in_steps(
+        self, snapshots_of: Callable[[], Mapping[str, ClusterSnapshot]], now: datetime
+    ) -> Steps[frozenset[str]]:
+        """As `awaited_growth` where no queues are declared: a gang waits for nothing but room there."""
+        surplus = self._cache.surplus()
+        if not surplus:
+            return frozenset()
+        waiting = [
+            each
+            for each in self._cache.queued()
+            if each.pending and each.pending.reason == INSUFFICIENT and is_eligible(each, now)
+        ]
+        if not waiting:
+            return frozenset()
+        snapshots = snapshots_of()
+        grown = (record for uid in surplus if (record := self._cache.get(uid)) is not None)
+        active = [gang for record in grown if (gang := _active(record, snapshots)) is not None]
+        return (yield from awaited_room(in_parts(active, surplus), waiting, snapshots))
 
     def _with_surplus(self, surplus: Mapping[str, Surplus]) -> Sequence[ActiveGang]:
         """The active gangs, those with surplus pods in parts; the same object as long as nothing of it changes."""

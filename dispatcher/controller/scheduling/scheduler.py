@@ -193,15 +193,19 @@ class Scheduler:
         while batches:  # freeing all batches at once takes long
             batches.popleft()
             await slices.give_way()
-        self._release_growth()
+        await self._release_growth()
         if self._is_next_due:
             self._is_next_due = False
             self.wake()
 
-    def _release_growth(self) -> None:
+    async def _release_growth(self) -> None:
         """Have the reconciler note the growth that no pod uses, without a pause, where a gang waits for it."""
         queues = self._queues()
-        awaited = frozenset[str]() if queues is None else self._queue_cycles.awaited_growth(queues.forest)
+        if queues is None:
+            steps = self._queue_cycles.awaited_room_in_steps(self._snapshots, self._now())
+            awaited = await Slices(self._monotonic).run(steps)
+        else:
+            awaited = self._queue_cycles.awaited_growth(queues.forest)
         self._cache.awaited_growth = awaited
         for uid in sorted(awaited):
             self._on_decided(uid)

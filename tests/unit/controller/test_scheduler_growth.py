@@ -344,3 +344,28 @@ async def test_growth_takes_no_room_of_surplus_that_gives_way_to_a_gang(world: W
     request = world.record(other.uid).growth_request
     assert request is not None
     assert request.reason == "ReservedForAnother"
+
+
+@pytest.mark.parametrize(
+    ("cpu", "awaited"),
+    [pytest.param(3, True, id="its-room-suffices"), pytest.param(4, False, id="it-does-not-suffice")],
+)
+async def test_room_of_a_worker_that_ray_removed_is_released_for_a_gang_without_declared_queues(
+    world: World, cpu: int, awaited: bool
+) -> None:
+    record = ray(world, 5)
+    ask(world, record, 1)
+    scheduler = dispatch_of(world)
+    await scheduler.cycle()
+    world.ledger.set_pod(worker(record, 1))
+    waits = put(world, "waits", cpu, "default")
+    await scheduler.cycle()
+    assert world.cache.awaited_growth == set()
+    world.ledger.remove_pod("ray-1")
+    await scheduler.cycle()
+    assert world.record(waits.uid).phase is Phase.QUEUED
+    assert world.cache.awaited_growth == ({record.uid} if awaited else set())
+
+    await world.committer.commit(run_steps.note_growth(world.record(record.uid), CPU * 5, at(START)))
+    await scheduler.cycle()
+    assert world.record(waits.uid).phase is (Phase.DISPATCHING if awaited else Phase.QUEUED)

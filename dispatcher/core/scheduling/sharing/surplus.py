@@ -18,13 +18,16 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from dispatcher.core.lifecycle.growth import taken_soon
+from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.growth import PodRef, Shrinking, SurplusPod
+from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang, Part
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejection, required
+from dispatcher.core.scheduling.cluster_room import ClusterRoom
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, Part, leaving_by_cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,27 @@ def awaited_growth(gangs: Iterable[ActiveGang], promised: Iterable[Record], fore
         if (gang.demand and gang.cluster in clusters)
         or (gang.charge and not roots.isdisjoint(place.root for place in forest.places_of(gang.leaves)))
     )
+
+
+def awaited_room(
+    gangs: Sequence[ActiveGang], waiting: Iterable[Record], snapshots: Mapping[str, ClusterSnapshot]
+) -> Steps[frozenset[str]]:
+    """The uids of the AppWrappers with unused growth, all of one cluster, without which a waiting gang has room there.
+
+    For a hub without declared queues, where no gang is promised what leaves. Changes the snapshots.
+    """
+    leaving = leaving_by_cluster(gang for gang in gangs if gang.is_unused)
+    split(by_gang(gangs), snapshots)
+    rooms = [ClusterRoom(snapshots[name], unused) for name, unused in leaving.items() if name in snapshots]
+    for gang, requirements in dict.fromkeys(record.shape for record in waiting) if rooms else ():
+        counting = required(requirements, snapshots)
+        for room in rooms:
+            if rejection(counting, room.snapshot) is None and isinstance(room.fit_later(gang), Assignment):
+                return frozenset(
+                    each.record.uid for each in gangs if each.is_unused and each.cluster == room.name
+                )
+        yield
+    return frozenset()
 
 
 def by_gang(gangs: Iterable[ActiveGang]) -> dict[str, list[ActiveGang]]:
