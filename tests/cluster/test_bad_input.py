@@ -175,11 +175,11 @@ async def test_spec_that_can_never_be_dispatched_fails_and_says_where_why_and_wh
         "Correct the counts or the quantities.",
         "nul-in-resource": f'{PODS}.requests["a\\u0000b"]: is not a resource name such as cpu, memory or '
         "nvidia.com/gpu. Correct the name.",
-        "template-negative": f"{TEMPLATE}.spec: containers[0].resources.requests: cpu: '-1' is negative; "
+        "template-negative": f"{TEMPLATE}.spec.containers[0].resources.requests.cpu: '-1' is negative; "
         f"{QUANTITIES}. {DECLARE}",
-        "template-unparsable": f"{TEMPLATE}.spec: containers[0].resources.requests: cpu: 'lots' is not a quantity; "
+        "template-unparsable": f"{TEMPLATE}.spec.containers[0].resources.requests.cpu: 'lots' is not a quantity; "
         f"{QUANTITIES}. {DECLARE}",
-        "template-e30": f"{TEMPLATE}.spec: containers[0].resources.requests: cpu: '1e30' is too large; "
+        "template-e30": f"{TEMPLATE}.spec.containers[0].resources.requests.cpu: '1e30' is too large; "
         f"allowed are at most {LARGEST} milli-units. {DECLARE}",
         "template-replicas-negative": f"{TEMPLATE}.spec.replicas: must be between 0 and 2147483647. {DECLARE}",
         "template-replicas-absurd": f"{TEMPLATE}.spec.replicas: must be between 0 and 2147483647. {DECLARE}",

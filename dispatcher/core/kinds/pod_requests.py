@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from dispatcher.api.spec_errors import joined
 from dispatcher.core.model.quantity import QuantityError, amount
 from dispatcher.core.model.resources import Resources
 
@@ -21,7 +22,16 @@ Amounts: TypeAlias = dict[str, int]
 
 
 class PodSpecError(ValueError):
-    """The API server would refuse this pod spec; the message begins with the field inside it."""
+    """The API server would refuse this pod spec: `path` is the field inside it, `problem` the error there."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+        self.problem = problem
+
+    def within(self, parent: str) -> PodSpecError:
+        """The same error of the object that has `parent` as a field."""
+        return PodSpecError(f"{parent}.{self.path}", self.problem)
 
 
 def pod_requests(pod_spec: Mapping[str, Any], limits_are_defaults: bool = True) -> Resources:
@@ -159,7 +169,7 @@ def _pod_level_requests(pod_spec: Mapping[str, Any], limits_are_defaults: bool, 
         requests = _amounts(resources, "requests")
         limits = _amounts(resources, "limits") if limits_are_defaults else {}
     except PodSpecError as error:
-        raise PodSpecError(f"resources.{error}") from error
+        raise error.within("resources") from error
     for name, limit in limits.items():
         if name not in requests and (name not in total or name.startswith("hugepages-")):
             requests[name] = limit
@@ -175,14 +185,14 @@ def _containers(
 ) -> Iterator[tuple[Container, Amounts]]:
     containers = pod_spec.get(field) or ()
     if not isinstance(containers, list | tuple):
-        raise PodSpecError(f"{field} must be a list")
+        raise PodSpecError(field, "must be a list")
     for index, container in enumerate(containers):
         if not isinstance(container, dict):
-            raise PodSpecError(f"{field}[{index}] must be an object")
+            raise PodSpecError(f"{field}[{index}]", "must be an object")
         try:
             yield container, read(container)
         except PodSpecError as error:
-            raise PodSpecError(f"{field}[{index}].{error}") from error
+            raise error.within(f"{field}[{index}]") from error
 
 
 def _requests_or_limits(container: Container) -> Amounts:
@@ -193,7 +203,7 @@ def _requests_or_limits(container: Container) -> Amounts:
     try:
         return {**_amounts(resources, "limits"), **requests}
     except PodSpecError as error:
-        raise PodSpecError(f"resources.{error}") from error
+        raise error.within("resources") from error
 
 
 def _requests(container: Container) -> Amounts:
@@ -202,16 +212,21 @@ def _requests(container: Container) -> Amounts:
     try:
         return _amounts(resources, "requests")
     except PodSpecError as error:
-        raise PodSpecError(f"resources.{error}") from error
+        raise error.within("resources") from error
 
 
 def _amounts(parent: Mapping[str, Any], field: str) -> Amounts:
     """Reads a ResourceList; a null counts as absent (a limit may replace it)."""
     written = _mapping(parent, field)
+    return {name: _amount(name, value, field) for name, value in written.items() if value is not None}
+
+
+def _amount(name: str, written: object, field: str) -> int:
     try:
-        return {name: amount(name, value) for name, value in written.items() if value is not None}
+        return amount(name, written)
     except QuantityError as error:
-        raise PodSpecError(f"{field}: {error}") from error
+        problem = str(error).removeprefix(f"{name}: ")
+        raise PodSpecError(joined(field, name), problem) from error
 
 
 def _mapping(parent: Mapping[str, Any], field: str) -> Mapping[str, Any]:
@@ -219,7 +234,7 @@ def _mapping(parent: Mapping[str, Any], field: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise PodSpecError(f"{field} must be an object")
+        raise PodSpecError(field, "must be an object")
     return value
 
 

@@ -236,7 +236,7 @@ def _shape(
     try:
         requests = pod_requests(injected)
     except PodSpecError as error:
-        raise TemplateError(pod_spec.path, str(error)) from error
+        raise TemplateError(f"{pod_spec.path}.{error.path}".removeprefix("."), error.problem) from error
     try:
         constraints = constraints_of(template, root, added_labels)
     except TemplateError as error:

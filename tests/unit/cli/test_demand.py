@@ -328,7 +328,7 @@ GOOD = yaml.safe_dump(job("good"))
         ),
         pytest.param(
             yaml.safe_dump(job(requests={"cpu": "two"})),
-            "<stdin>: Job/train: spec.template.spec: containers[0].resources.requests: cpu: 'two' is not a quantity",
+            "<stdin>: Job/train: spec.template.spec.containers[0].resources.requests.cpu: 'two' is not a quantity",
             id="quantity",
         ),
         pytest.param(

@@ -348,7 +348,7 @@ def test_template_we_cannot_read_can_be_corrected_or_declared() -> None:
         (deployment(template={"spec": {"containers": []}}), "spec.template.spec.containers: must list the"),
         (
             deployment(template=pod_template("1 core")),
-            "spec.template.spec: containers[0].resources.requests: cpu: '1 core' is not a quantity",
+            "spec.template.spec.containers[0].resources.requests.cpu: '1 core' is not a quantity",
         ),
         (
             deployment(template=pod_template(tolerations=[{"key": 1}])),

@@ -163,7 +163,7 @@ def test_v1alpha1_is_read_like_v1() -> None:
         ),
         (
             ray_cluster(HEAD, group(WORKER), group({"cpu": "x"})),
-            "workerGroupSpecs[1].template.spec: containers[0].resources.requests: cpu: 'x' is not",
+            "workerGroupSpecs[1].template.spec.containers[0].resources.requests.cpu: 'x' is not",
         ),
         (ray_cluster(HEAD, workerGroupSpecs=7), "workerGroupSpecs: must be an object"),
         (ray_cluster(HEAD, enableInTreeAutoscaling="on"), "enableInTreeAutoscaling: must be true or false"),

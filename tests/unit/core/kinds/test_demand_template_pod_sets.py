@@ -114,7 +114,7 @@ def test_pod_set_whose_path_leads_nowhere_is_refused(path: str, problem: str) ->
 def test_pod_set_whose_template_cannot_be_read_is_refused() -> None:
     assert refusal(obj("example.com/v1", "X", main=template("1 core")), at("template.spec.main")).startswith(
         'spec.components[0].podSets[0].path: the template at "template.spec.main" cannot be read:'
-        " spec.main.spec: containers[0].resources.requests: cpu: '1 core' is not a quantity"
+        " spec.main.spec.containers[0].resources.requests.cpu: '1 core' is not a quantity"
     )
 
 
