@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
+from weakref import WeakSet
 
 import yaml
 
@@ -68,16 +69,42 @@ def refused(name: str, problem: str) -> InvalidFile:
 
 
 class BoundedMerges(yaml.constructor.SafeConstructor):
-    """Makes a loader of YAML raise `ValueError` beyond `MOST_VALUES` keys, with merged keys counted again."""
+    """Makes a loader of YAML refuse keys that an object has twice, and more than `MOST_VALUES` keys.
+
+    It raises `YAMLError` or `ValueError`. Merged keys are counted again.
+    """
 
     _keys = 0
+    _flattened: WeakSet[yaml.MappingNode] | None = None
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """Merges keys into an object; PyYAML calls this for each object, and for each that is merged into it."""
+        if self._flattened is None:
+            self._flattened = WeakSet()
+        if node not in self._flattened:  # else it has merged keys, of which its own are the later ones
+            self._flattened.add(node)
+            _check_keys(node)
         super().flatten_mapping(node)
         self._keys += len(node.value)
         if self._keys > MOST_VALUES:
             raise ValueError(f"has more than {MOST_VALUES} values")
+
+
+def _check_keys(node: yaml.MappingNode) -> None:
+    """Raises `YAMLError` if an object has a key twice: the parser would silently take the last."""
+    seen: set[tuple[str, str]] = set()
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
+            continue
+        if (key.tag, key.value) in seen:
+            problem = f"the key {one_line(repr(key.value), _LONGEST_KEY)} is there twice"
+            raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+        seen.add((key.tag, key.value))
+
+
+_MERGE: Final = "tag:yaml.org,2002:merge"
+_LONGEST_KEY: Final = 100
+"""Characters of a key that a message repeats."""
 
 
 class Loader(BoundedMerges, yaml.SafeLoader):
@@ -114,6 +141,8 @@ def _problem(error: Exception, place: Place) -> str:
     match error:
         case RecursionError():
             return "is nested too deeply"
+        case yaml.reader.ReaderError(reason=reason, position=position):
+            return f"is no text in YAML or JSON: {reason}, at position {position}"
         case yaml.MarkedYAMLError(problem=str(problem), problem_mark=mark) if mark is not None:
             return f"{place(mark)}: {problem}"
     return str(error)

@@ -48,10 +48,18 @@ def objects_in(name: str, content: bytes) -> list[Json]:
 def _documents(content: bytes) -> list[object]:
     if content.lstrip().startswith(b"{"):
         try:
-            return [json.loads(content)]
+            return [json.loads(content, object_pairs_hook=_object)]
         except ValueError:
-            pass  # YAML in flow style
+            pass  # YAML in flow style, or a key twice, of which that loader knows the place
     return list(yaml.load_all(content, Loader=_Loader))  # a safe loader
+
+
+def _object(pairs: list[tuple[str, object]]) -> Json:
+    """The object with these keys; raises `ValueError` if it has one twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("has a key twice")
+    return found
 
 
 def _plain(value: object) -> object:

@@ -90,9 +90,9 @@ def plan(file: str, output: Output | None, repairs: bool) -> None:
     the waiting gang.
     """
     # Imported here, because other commands do not need it and importing takes most of their time.
-    from dispatcher.cli.documents import read_document
+    from dispatcher.cli.documents import read_document, refused
     from dispatcher.cli.plan_report import PlanReport
-    from dispatcher.core.model.document import DocumentError
+    from dispatcher.core.model.document import DOCUMENT, DocumentError
     from dispatcher.core.scheduling.advice import advise
     from dispatcher.core.scheduling.scenario import parse_scenario
     from dispatcher.core.scheduling.sharing.cycle import Drained
@@ -101,7 +101,7 @@ def plan(file: str, output: Output | None, repairs: bool) -> None:
     try:
         world = parse_scenario(read_document(file, sys.stdin.buffer if file == STDIN else None))
     except DocumentError as error:
-        raise InvalidFile(str(error)) from error
+        raise refused(file, error.problem) if error.place == DOCUMENT else InvalidFile(str(error)) from error
     known = KnownSnapshots()
     shares, outcomes = world.plan_queues(known)
     decided = [each for each in outcomes if not isinstance(each, Drained)]

@@ -171,13 +171,13 @@ async def test_json_is_read_as_well(plan: Run) -> None:
             "clusters: [{name: hub}]\npending: [{name: p, demand: {cpu: 1}, approvals: [Running]}]",
             "pending[0].approvals[0]: names Running, a condition that the dispatcher writes itself\n",
         ),
-        ("", "document: must be an object, not null\n"),
+        ("", "-: must be an object, not null\n"),
         ("a: [", "-: line 1, column 5: expected the node content, but found '<stream end>'\n"),
         ("a: 1\n---\nb: 1", "-: line 2, column 1: but found another document\n"),
         ("a: !!python/name:os.system", "-: line 1, column 4: could not determine a constructor for the tag "),
         ("a: 2026-99-99", "-: month must be in 1..12\n"),
         ("[" * 5000, "-: is nested too deeply\n"),
-        ("\x00a", "-: unacceptable character #x0000: "),
+        ("\x00a", "-: is no text in YAML or JSON: "),
     ],
 )
 async def test_a_wrong_file_is_refused_in_one_line(plan: Run, text: str, line: str) -> None:
