@@ -290,6 +290,8 @@ class Leader:
                 return provisioning_steps.note(record, decision.message, now)
             case Step.TAKE_PROVISIONED:
                 return provisioning_steps.provisioned(record, decision.message, now)
+            case Step.LEAVE_CLUSTER:
+                return provisioning_steps.leave(record, decision.message, now)
             case Step.REQUEST_ELSEWHERE:
                 return provisioning_steps.fail(record, decision.message, luck is Luck.NOT_NOW, now)
             case Step.MARK_RUNNING:

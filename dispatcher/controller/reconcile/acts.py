@@ -6,7 +6,6 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import assert_never
 
-from dispatcher.api import conditions as words
 from dispatcher.controller.intake.attempts import Attempts, Members
 from dispatcher.controller.intake.intake import Intake
 from dispatcher.controller.intake.limits import Limits
@@ -92,9 +91,9 @@ class Acts:
                 return Result(provisioning_steps.note(record, decision.message, now))
             case Step.TAKE_PROVISIONED:
                 return Result(provisioning_steps.provisioned(record, decision.message, now))
+            case Step.LEAVE_CLUSTER:
+                return Result(provisioning_steps.leave(record, decision.message, now))
             case Step.REQUEST_ELSEWHERE:
-                if decision.reason == words.CLUSTER_DRAINING:
-                    return Result(provisioning_steps.leave(record, decision.message, now))
                 return self._creator.request_elsewhere(record, decision.message)
             case Step.MARK_RUNNING:
                 return await self._mark_running(record)

@@ -117,7 +117,7 @@ def _await_capacity(record: Record, seen: ObservedState) -> Decision | None:
         return None
     noted = attempt.provisioning
     if seen.draining:
-        return Decision(Step.REQUEST_ELSEWHERE, words.CLUSTER_DRAINING, seen.draining)
+        return Decision(Step.LEAVE_CLUSTER, words.CLUSTER_DRAINING, seen.draining)
     if not noted.request_uid:
         return Decision(Step.REQUEST_CAPACITY)
     noted_at = noted.noted_at or attempt.decided_at

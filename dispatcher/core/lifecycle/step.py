@@ -39,6 +39,8 @@ class Step(StrEnum):
     """Commit that the requested capacity is there."""
     REQUEST_ELSEWHERE = "request-elsewhere"
     """Commit that the requested capacity does not come."""
+    LEAVE_CLUSTER = "leave-cluster"
+    """Commit that it requests no capacity in a cluster that is drained."""
     CREATE = "create"
     """Create its wrapped objects, then commit what came of it."""
     MARK_RUNNING = "mark-running"

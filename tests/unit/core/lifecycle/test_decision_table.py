@@ -78,6 +78,7 @@ MADE_BY: dict[Step, tuple[Cause, ...]] = {
     Step.REQUEST_CAPACITY: (Cause.PROVISIONING, Cause.CREATION_REFUSED),
     Step.NOTE_PROVISIONING: (Cause.PROVISIONING,),
     Step.TAKE_PROVISIONED: (Cause.PROVISIONED,),
+    Step.LEAVE_CLUSTER: (Cause.PROVISIONING_FAILED,),
     Step.REQUEST_ELSEWHERE: (Cause.PROVISIONING_FAILED, Cause.PROVISIONING_REFUSED),
     Step.MARK_RUNNING: (Cause.PODS_RUNNING,),
     Step.NOTE_HEALTH_ISSUE: (Cause.UNHEALTHY,),
@@ -364,6 +365,8 @@ def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[C
             return [provisioning_steps.note(record, decision.message, now)]
         case Step.TAKE_PROVISIONED:
             return [provisioning_steps.provisioned(record, decision.message, now)]
+        case Step.LEAVE_CLUSTER:
+            return [provisioning_steps.leave(record, decision.message, now)]
         case Step.REQUEST_ELSEWHERE:
             return [
                 provisioning_steps.fail(record, decision.message, has_other, now)

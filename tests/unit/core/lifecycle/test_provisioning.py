@@ -258,7 +258,7 @@ def test_capacity_is_not_awaited_in_a_cluster_that_is_drained(make: Callable[[],
     drained = ObservedState(
         make(), wanted=True, now=at(10), asked=MutableSpec(), draining="it is being emptied"
     )
-    assert decide(drained) == Decision(Step.REQUEST_ELSEWHERE, words.CLUSTER_DRAINING, "it is being emptied")
+    assert decide(drained) == Decision(Step.LEAVE_CLUSTER, words.CLUSTER_DRAINING, "it is being emptied")
 
 
 def test_drained_cluster_is_no_failure_of_its_class() -> None:
