@@ -19,10 +19,10 @@ from dispatcher.api.names import (
 from dispatcher.api.selector import selector_of
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.api.submitter import submitter_of
-from dispatcher.controller.intake.intake import end_in_status
 from dispatcher.controller.members.declared_member import InvalidMember
 from dispatcher.controller.members.declared_member import decode as decode_member
 from dispatcher.controller.members.member import AnotherCluster, Unlisted, closed_for
+from dispatcher.core.intake.status_end import end_in_status
 from dispatcher.core.kinds import drift
 from dispatcher.core.kinds.built_in import ROWS
 from dispatcher.core.kinds.manifest import anchor_name
@@ -214,7 +214,7 @@ def _uid_in_an_answer(text: str) -> list[str]:
 def _end_in_a_status(text: str) -> list[str]:
     condition = {"type": "Failed", "status": "True", "reason": text, "message": text}
     status = {"state": "Failed", "conditions": [condition], "keptUntil": text}
-    told = end_in_status(decode(make_appwrapper(status=status)))
+    told = end_in_status(decode(make_appwrapper(status=status)).status)
     return [told.reason, told.message, str(told.kept_until)] if told else []
 
 

@@ -7,23 +7,21 @@ the reason, and adopts one that already runs (under a fresh database, or after M
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Final, NamedTuple, TypeGuard
+from datetime import datetime
+from typing import Final, TypeGuard
 
 from dispatcher import errors, log
 from dispatcher.api.approvals import approvals_in
 from dispatcher.api.appwrapper import AppWrapperSpec
-from dispatcher.api.conditions import ConditionType, State
-from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.api.sizes import refusal
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.api.submitter import UNKNOWN
 from dispatcher.api.wrapped_secrets import check_no_secret_values, has_secret_values
-from dispatcher.controller.intake.anchor_search import FoundAttempt, FoundAttempts, search
+from dispatcher.controller.intake.adoption import Adoption
+from dispatcher.controller.intake.anchor_search import FoundAttempts
 from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.intake.author_check import AuthorCheck
 from dispatcher.controller.intake.limits import Limits
@@ -32,17 +30,17 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.core.intake.authorization import check_namespace
 from dispatcher.core.intake.scheduling_fields import expected_seconds, limit_seconds, requirements_of
+from dispatcher.core.intake.status_end import end_in_status, recall
 from dispatcher.core.kinds.cluster_defaults import ClusterDefaults, charge_in_clusters
 from dispatcher.core.kinds.manifest import reference
 from dispatcher.core.kinds.pod_defaults import runtime_classes
 from dispatcher.core.lifecycle import first_steps
-from dispatcher.core.lifecycle.first_steps import KeptObjects, Submission
+from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.kube.appwrappers import AppWrapperView
 from dispatcher.kube.time_slices import TimeSlice, run_in_thread_if_large
-from dispatcher.text import name_of, text_of
 
 LARGEST_BATCH = 200
 AT_ONCE: Final = 8
@@ -99,13 +97,12 @@ class Intake:
         self._informer = attempts.informer
         self._cache = cache
         self._committer = committer
-        self._clusters = attempts.clusters
         self._specs = attempts.specs
         self._hub_id = attempts.hub_id
         self._on_taken_in = on_taken_in
         self._on_failed = on_failed
         self._now = attempts.now
-        self._is_complete = is_complete
+        self._adoption = Adoption(attempts.clusters, attempts.hub_id, is_complete)
         self._believes_stamps = rules.believes_stamps
         self._denied_namespaces = rules.denied_namespaces
         self._authors = rules.authors
@@ -194,7 +191,7 @@ class Intake:
         self._uids.clear()
         small = []
         for view in views:
-            if self._may_run(view):
+            if self._adoption.may_run(view):
                 self._note_for_search(view)
             elif view.uid not in self._searched:
                 if self._informer.takes_long(view):
@@ -211,7 +208,7 @@ class Intake:
             del self._large[uid]
             view = self._informer.view(uid)
             if self._is_wanted(view):
-                if self._may_run(view):
+                if self._adoption.may_run(view):
                     self._note_for_search(view)
                 else:
                     taken += 1
@@ -250,13 +247,6 @@ class Intake:
 
     # --- those that may run already ---------------------------------------------------------------------------
 
-    def _may_run(self, view: AppWrapperView) -> bool:
-        """True if a cluster may have objects of the AppWrapper: a search comes before its intake."""
-        if end_in_status(view) is not None and not view.deleting:
-            return False
-        runs = any(cluster.pod_counts(view.uid).live for cluster in self._clusters.values())
-        return view.has_finalizer or bool(view.status.get("canrun")) or runs
-
     def _note_for_search(self, view: AppWrapperView) -> None:
         self._searched[view.uid] = view
         if view.uid in self._unsure:
@@ -272,9 +262,7 @@ class Intake:
         views = [view for uid in self._searched if self._is_wanted(view := self._informer.view(uid))]
         gone = self._searched.keys() - {view.uid for view in views}
         try:
-            are_all_asked = self._is_complete()
-            found_attempts = await search(self._clusters, {view.uid for view in views})
-            found_attempts.are_complete &= are_all_asked
+            found_attempts = await self._adoption.search({view.uid for view in views})
             limit = asyncio.Semaphore(AT_ONCE)
             views.sort(key=_creation_order)
             for start in range(0, len(views), FOUND_AT_ONCE):
@@ -327,48 +315,12 @@ class Intake:
                 return None
         except SpecError as error:
             return None if view.deleting else self._reject(view, error)  # it never had objects
-        running = await self._find_running(view, spec, found_attempts)
+        running = await self._adoption.find(view, spec, found_attempts)
         if running is not None:
             return first_steps.adopt(submission, gang, *running, self._now())
         if view.deleting or not self._limits.admits(view):
             return None
         return self._submit(view, spec, submission, gang)
-
-    async def _find_running(
-        self, view: AppWrapperView, spec: AppWrapperSpec, found_attempts: FoundAttempts
-    ) -> tuple[str, int] | None:
-        """The cluster that has objects of a new AppWrapper, and the number of their last attempt; None if none has."""
-        found = [found_attempts.latest[view.uid]] if view.uid in found_attempts.latest else []
-        attempt = await self._attempt_on_hub(view, spec)
-        if attempt is not None:
-            found.append(FoundAttempt(attempt, HUB_CLUSTER))
-        latest = max(found, default=None)
-        # The latest attempt is in the cluster that the status names, or in a cluster that cannot be asked.
-        is_certain = latest is not None and latest.cluster == view.status.get("cluster")
-        if (
-            view.has_finalizer
-            and not is_certain
-            and not (found_attempts.are_complete and self._is_complete())
-        ):
-            raise errors.Unavailable(
-                "a member cluster may have objects of it, and not every member is known and can be asked now"
-            )
-        return (latest.cluster, latest.attempt) if latest else None
-
-    async def _attempt_on_hub(self, view: AppWrapperView, spec: AppWrapperSpec) -> int | None:
-        """The number of the latest attempt that created an object on the hub; None if none did.
-
-        An AppWrapper without a status was never dispatched there, whatever its finalizers: the hub is not asked.
-        """
-        hub = self._clusters.get(HUB_CLUSTER)
-        if hub is None or not (view.status or hub.pod_counts(view.uid).live):
-            return None
-        attempts = []
-        for wrapped in spec.wrapped:
-            # A hub that takes no gangs itself grants no right to read objects, and has none of ours.
-            with contextlib.suppress(errors.Forbidden):
-                attempts.append(await hub.object_client.attempt_of(wrapped, owner_of_new(view, self._hub_id)))
-        return max((each for each in attempts if each is not None), default=None)
 
     # --- reading one ------------------------------------------------------------------------------------------
 
@@ -394,7 +346,7 @@ class Intake:
 
     async def _read(self, view: AppWrapperView) -> Change | None:
         """The change of one AppWrapper; None if it comes again: its author is being reviewed, or the queue is full."""
-        if end_in_status(view) is None and not self._limits.admits(view):
+        if end_in_status(view.status) is None and not self._limits.admits(view):
             return None
         try:
             spec, submission, gang = await self._parse(view)
@@ -411,8 +363,11 @@ class Intake:
         self, view: AppWrapperView, spec: AppWrapperSpec, submission: Submission, gang: Gang
     ) -> Change | None:
         """The change that keeps an ended AppWrapper ended; None if it has not ended. Stores no values of Secrets."""
-        ended = _recall_end(view, submission, gang, self._now())
-        if ended is None or self._takes_secrets or not has_secret_values(spec):
+        end = end_in_status(view.status)
+        if end is None:
+            return None
+        ended = recall(end, submission, gang, self._now())
+        if self._takes_secrets or not has_secret_values(spec):
             return ended
         owner = owner_of_new(view, self._hub_id)
         return first_steps.without_spec(ended, [reference(wrapped, owner) for wrapped in spec.wrapped])
@@ -500,50 +455,6 @@ class Intake:
 
 def _failure(view: AppWrapperView, error: SpecError) -> str:
     return f"{view.namespace}/{view.name} creation failure: {error}"
-
-
-class StatusEnd(NamedTuple):
-    """The end of an AppWrapper, as its status says; objects of it are kept until `kept_until`, if any are."""
-
-    state: State
-    reason: str
-    message: str
-    kept_until: datetime | None
-
-
-def end_in_status(view: AppWrapperView) -> StatusEnd | None:
-    """The end in the status of an AppWrapper; None if there is none, or if the status contradicts itself."""
-    conditions = view.status.get("conditions")
-    listed = [one for one in conditions if isinstance(one, dict)] if isinstance(conditions, list) else []
-    said = {name_of(one.get("type")): one for one in listed if one.get("status") == "True"}
-    for state, type_ in _ENDS:
-        if view.status.get("state") == state and type_ in said:
-            reason, message = name_of(said[type_].get("reason")), text_of(said[type_].get("message"))
-            return StatusEnd(state, reason, message, _kept_until(view))
-    return None
-
-
-_ENDS: Final = ((State.COMPLETED, ConditionType.COMPLETED), (State.FAILED, ConditionType.FAILED))
-
-
-def _recall_end(view: AppWrapperView, submission: Submission, gang: Gang, now: datetime) -> Change | None:
-    """The change that keeps an AppWrapper ended that ended under an earlier database; None if it has not ended."""
-    told = end_in_status(view)
-    if told is None:
-        return None
-    kept = KeptObjects(HUB_CLUSTER, told.kept_until) if told.kept_until else None
-    if told.state is State.COMPLETED:
-        return first_steps.recall_completed(submission, gang, now, kept)
-    return first_steps.recall_failed(submission, gang, told.reason, told.message, now, kept)
-
-
-def _kept_until(view: AppWrapperView) -> datetime | None:
-    """The time until which objects are kept, by the status; None if the status names no readable time."""
-    try:
-        until = datetime.fromisoformat(str(view.status.get("keptUntil")))
-        return until.astimezone(UTC) if until.tzinfo else None
-    except (ValueError, OverflowError):
-        return None
 
 
 def _creation_order(view: AppWrapperView) -> tuple[datetime, int]:

@@ -25,12 +25,12 @@ from dispatcher.api.conditions import State
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.controller.intake.anchor_search import FoundAttempt, note_found, note_unanswered
 from dispatcher.controller.intake.attempts import Attempts
-from dispatcher.controller.intake.intake import StatusEnd, end_in_status
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.takeover import for_each
+from dispatcher.core.intake.status_end import StatusEnd, end_in_status
 from dispatcher.core.lifecycle import restore_steps
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
 from dispatcher.core.model.incremental import in_parts
@@ -258,7 +258,7 @@ class RestoreRecovery:
 
     def _end_in_status(self, record: Record) -> StatusEnd | None:
         view = self._informer.view(record.uid)
-        return end_in_status(view) if view else None
+        return end_in_status(view.status) if view else None
 
     def _with_end_in_status(self, record: Record) -> Change | None:
         end = self._end_in_status(record) if self._is_unended(record) else None
