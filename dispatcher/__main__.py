@@ -20,6 +20,7 @@ from dispatcher.cli.command_group import CommandGroup
 from dispatcher.cli.examples import EXIT_CODES
 from dispatcher.cli.parameter_types import WholeNumber
 from dispatcher.cli.release import version_option
+from dispatcher.cli.sentences import folded, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -211,7 +212,7 @@ def _run(program: click.Command, name: str) -> None:
     try:
         program(prog_name=name)
     except errors.DispatcherError as error:
-        sys.stderr.write(f"{name}: {error}\n")
+        sys.stderr.write(f"{folded(f'{name}: {error}', width_of(sys.stderr))}\n")
         raise SystemExit(error.exit_code if isinstance(error, errors.CommandFailed) else 1) from error
 
 

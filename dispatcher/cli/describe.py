@@ -8,6 +8,7 @@ from typing import Final
 
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.output import Column, as_table, how_long, plain, prose, text, value
+from dispatcher.cli.sentences import NARROWEST, wrapped
 from dispatcher.cli.tables import Heading, span
 from dispatcher.store.reports import Description, Row
 
@@ -61,12 +62,12 @@ _FACTS_OF_WAITING: Final = (
 
 
 def as_text(description: Description, width: int | None, *, is_wide: bool = False) -> str:
-    """Blocks of text, one below the other; only tables follow the width, and have exact times in wide output."""
+    """Blocks of text, one below the other; tables have exact times in wide output."""
     attempts = as_table(description.attempts, ATTEMPTS, width, None if is_wide else description.attempts.at)
     timeline = as_table(description.timeline, [_moment(description, is_wide=is_wide), *TIMELINE], width)
     return "\n\n".join(
         [
-            _block(description),
+            _block(description, width),
             *_table("Attempts", attempts, bool(description.attempts.rows)),
             *_table("Timeline", timeline, bool(description.timeline.rows)),
         ]
@@ -87,11 +88,17 @@ def as_value(description: Description) -> object:
     )
 
 
-def block(title: str, facts: Sequence[tuple[str, str]]) -> str:
-    """A title and the facts below it, each as a heading and its text; a fact without text is left out."""
-    lines = [(f"{heading}:", said) for heading, said in facts if said]
-    room = max(len(heading) for heading, _ in lines)
-    return "\n".join([one_line(title), *(f"  {heading:{room}}  {one_line(said)}" for heading, said in lines)])
+def block(title: str, facts: Sequence[tuple[str, str]], width: int | None = None) -> str:
+    """A title and the facts below it, each as a heading and its text, which wraps; one without text is left out."""
+    named = [(f"{heading}:", one_line(said)) for heading, said in facts if said]
+    indent = max(len(heading) for heading, _ in named)
+    room = None if width is None else max(NARROWEST, width - indent - 4)
+    lines = [
+        f"  {heading if index == 0 else '':{indent}}  {line}"
+        for heading, said in named
+        for index, line in enumerate(wrapped(said, room))
+    ]
+    return "\n".join([one_line(title), *lines])
 
 
 def asks_for(job: Row) -> str:
@@ -107,7 +114,7 @@ def holds(job: Row, held: Row | None) -> str:
     return f"{text(held['cpu'])} cpu, {text(held['memory_gib'])} GiB, {text(held['gpu'])} gpu"
 
 
-def _block(description: Description) -> str:
+def _block(description: Description, width: int | None) -> str:
     facts = [
         *_facts(_FACTS, description.job),
         ("Holds", holds(description.job, description.holding)),
@@ -115,7 +122,9 @@ def _block(description: Description) -> str:
         *(_facts(_FACTS_OF_WAITING, description.waiting) if description.waiting else ()),
     ]
     states = ", ".join(f"{row['state']} {span(float(str(row['seconds'])))}" for row in description.states)
-    return block(f"{description.job['namespace']}/{description.job['name']}", [*facts, ("In states", states)])
+    return block(
+        f"{description.job['namespace']}/{description.job['name']}", [*facts, ("In states", states)], width
+    )
 
 
 def _growth(description: Description) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from dispatcher.cli.author_facts import AuthorFacts
 from dispatcher.cli.output import UNKNOWN, text
+from dispatcher.cli.sentences import folded
 from dispatcher.cli.status_waiting import NO_POSITION_YET
 from dispatcher.cli.tables import Heading, table
 from dispatcher.core.model import potential
@@ -97,8 +98,10 @@ class Report:
         }
 
     def as_text(self, width: int | None, *, is_wide: bool = False) -> str:
-        """The explanation for people; only tables follow the width, and have exact times in wide output."""
-        return "\n".join(map(one_line, self._lines(width, None if is_wide else self.world.now)))
+        """The explanation for people; tables have exact times in wide output."""
+        return folded(
+            "\n".join(map(one_line, self._lines(width, None if is_wide else self.world.now))), width
+        )
 
     # --- for programs --------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ import click
 from dispatcher.cli.appwrapper_client import AppWrapperClient, Found, TimeIsUp
 from dispatcher.cli.durations import duration
 from dispatcher.cli.gang_progress import Goal, Wait, progress, wait_for
+from dispatcher.cli.output import put
 from dispatcher.cli.query import note
 from dispatcher.kube.user_client import UserClient
 
@@ -48,7 +49,7 @@ def follow(client: UserClient, found: Sequence[Found], goal: Goal, timeout: str)
     codes = set()
     for key, news in _together(client, found, _Until(goal, timeout, ends)):
         if news.state:
-            click.echo(f"{key} {news.state}")
+            put(f"{key} {news.state}", None)
             sys.stdout.flush()
         if news.problem:
             note(f"{key} {news.problem}")

@@ -112,16 +112,16 @@ QUEUE_WIDE: Final = (
 
 HISTORY: Final = (
     named(),
-    plain("USER", "user_name", 5),
+    plain("USER", "user_name", 6),
     plain("SUBMITTED", "submitted_at"),
     plain("STATE", "state"),
-    plain("OUTCOME", "outcome", 4),
+    plain("OUTCOME", "outcome", 1),
     plain("REASON", "reason"),
-    plain("CLUSTER", "last_cluster", 3),
-    how_long("WAITED", "wait_s", 2),
-    how_long("RAN", "run_s"),
-    plain("GPU", "gpu", 1),
-    plain("GPU-H", "gpu_h", 6),
+    plain("CLUSTER", "last_cluster", 5),
+    how_long("WAITED", "wait_s", 4),
+    how_long("RAN", "run_s", 2),
+    plain("GPU", "gpu", 3),
+    plain("GPU-H", "gpu_h", 7),
 )
 HISTORY_WIDE: Final = (
     plain("QUEUE", "queue"),

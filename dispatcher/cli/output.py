@@ -24,6 +24,7 @@ from enum import StrEnum
 from math import isfinite
 from typing import Final
 
+from dispatcher.cli.sentences import folded, width_of
 from dispatcher.cli.tables import Heading, relative, span, table
 from dispatcher.core.model.timestamps import timestamp
 from dispatcher.store.reports import Report, Row
@@ -124,12 +125,14 @@ def written_as(text_of_json: str, form: str | None) -> str:
 
 def terminal_width() -> int | None:
     """The columns of the terminal; None if stdout is none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return width_of(sys.stdout)
 
 
 def put(shown: str, form: str | None) -> None:
-    """Print what a command shows; a pager scrolls wide output that is wider than the terminal."""
+    """Print what a command shows; a pager scrolls wide output that is wider than the terminal, and text wraps."""
     width = terminal_width()
+    if form is None:
+        shown = folded(shown, width)
     pager = _pager() if form == Shape.WIDE and width and max(map(len, shown.split("\n"))) > width else []
     if not pager:
         print(shown)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dispatcher.cli.plan_queues import queue_table
+from dispatcher.cli.sentences import folded
 from dispatcher.cli.tables import table
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Pending
@@ -56,7 +57,7 @@ class PlanReport:
         blocks = [table(HEADINGS, rows, width) if rows else NO_GANGS]
         blocks += [block for each in self.outcomes for block in self._reasons(each)]
         blocks += queue_table(self.world, self.shares, width)
-        return "\n\n".join(blocks)
+        return folded("\n\n".join(blocks), width)
 
     # --- for programs --------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from dispatcher.cli.examples import EXIT_CODES, examples
 from dispatcher.cli.options import namespace_option
 from dispatcher.cli.output import Column, Shape, as_csv, as_json, as_table, put, terminal_width, written_as
 from dispatcher.cli.parameter_types import Word
+from dispatcher.cli.sentences import folded, width_of
 from dispatcher.errors import CommandFailed, SettingsError, StoreUnavailable, TryAgain
 from dispatcher.store.reports import Report, Reports, Window, reports
 
@@ -205,7 +206,7 @@ def laid_out(
 
 def note(sentence: str) -> None:
     """Print a sentence on stderr."""
-    click.echo(one_line(sentence), err=True)
+    click.echo(folded(one_line(sentence), width_of(sys.stderr)), err=True)
 
 
 def _harmless(written: str) -> str:

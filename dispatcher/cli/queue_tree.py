@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dispatcher.api.spec_errors import one_line
+from dispatcher.cli.sentences import folded
 from dispatcher.cli.tables import Heading, table
 from dispatcher.core.model import incremental
 from dispatcher.core.model.quantity import in_words
@@ -36,11 +37,11 @@ HEADINGS: Final = (
     Heading("RESOURCE", 1),
     Heading("NOMINAL"),
     Heading("USED"),
-    Heading("BORROWED", 3),
-    Heading("AVAILABLE", 2),
-    Heading("RUNNING"),
+    Heading("BORROWED", 2),
+    Heading("AVAILABLE", 4),
+    Heading("RUNNING", 3),
     Heading("PENDING"),
-    Heading("SHARE", 4),
+    Heading("SHARE", 5),
     Heading("STATE"),
 )
 WIDE_HEADINGS: Final = (*HEADINGS, *map(Heading, ("SHARING", "WEIGHT", "OTHER RESOURCES", "WHY")))
@@ -160,7 +161,7 @@ def is_node(name: str) -> bool:
 def as_tree(queues: QueueList, width: int | None) -> str:
     """A line for each queue, in a terminal of `width` characters; without any, a sentence that says what that means."""
     rows = [_row(queues, name, depth) for name, depth in _walk(queues)]
-    return _with_problems(queues, table(HEADINGS, rows, width) if rows else NO_QUEUES)
+    return folded(_with_problems(queues, table(HEADINGS, rows, width) if rows else NO_QUEUES), width)
 
 
 def as_wide_tree(queues: QueueList) -> str:
@@ -328,12 +329,12 @@ def as_text(queues: QueueList, name: str, width: int | None) -> str:
     status, place = queues.status(name), queues.forest.places.get(name)
     blocks = ["\n".join([name, *_facts(queues, name)])]
     if place is None:
-        return blocks[0]
+        return folded(blocks[0], width)
     blocks.append("Settings:\n" + table(SETTINGS, settings_of(queues, name), width))
     amounts = list(_amounts(place, status, sorted(_limited(queues.forest, place))))
     if amounts:
         blocks.append("Resources:\n" + table(AMOUNTS, amounts, width))
-    return "\n\n".join(blocks)
+    return folded("\n\n".join(blocks), width)
 
 
 def _facts(queues: QueueList, name: str) -> Iterator[str]:

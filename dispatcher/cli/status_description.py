@@ -107,7 +107,7 @@ class StatusDescription(AppWrapperStatus):
         }
 
     def as_text(self, width: int | None, *, is_wide: bool = False) -> str:
-        """Blocks of text, one below the other; only tables follow the width, and have exact times in wide output."""
+        """Blocks of text, one below the other; tables have exact times in wide output."""
         now = None if is_wide else self.now
         tables = (
             self._conditions(width, now),
@@ -116,7 +116,7 @@ class StatusDescription(AppWrapperStatus):
             holders_table(self.waiting, now, width) if self.is_queued else (),
         )
         blocks = ["\n".join(each) for each in tables if each]
-        return "\n\n".join([block(self.key, [*self._facts()]), *blocks])
+        return "\n\n".join([block(self.key, [*self._facts()], width), *blocks])
 
     def _job(self) -> dict[str, Any]:
         metadata, status, phase = self.metadata, self.status, self.phase

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from dispatcher.cli.appwrapper_status import OUTSIDE, AppWrapperStatus
+from dispatcher.cli.sentences import folded
 from dispatcher.cli.status_waiting import (
     NO_POSITION_YET,
     clusters_table,
@@ -72,10 +73,10 @@ class StatusExplanation(AppWrapperStatus):
         }
 
     def as_text(self, width: int | None, *, is_wide: bool = False) -> str:
-        """The explanation for people; only tables follow the width, and have exact times in wide output."""
+        """The explanation for people; tables have exact times in wide output."""
         now = None if is_wide else self.now
         lines = self._lines(width, now) if self.is_queued else (self._not_pending(),)
-        return "\n".join(map(one_line, lines))
+        return folded("\n".join(map(one_line, lines)), width)
 
     @property
     def _verdict(self) -> str:

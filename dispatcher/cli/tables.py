@@ -6,13 +6,13 @@ A table that is too wide for the terminal gives up columns, never parts of names
 2. Columns that are equal in all rows are shown once, above the table.
 3. Columns of text wrap within their column.
 4. Columns are left out by their rank, and named below the table.
+5. Rows that are still too long, because of names, continue on a line of their own.
 
 In a pipe and in wide output a table has all columns.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -20,6 +20,7 @@ from itertools import repeat, zip_longest
 from typing import Final
 
 from dispatcher.api.spec_errors import one_line
+from dispatcher.cli.sentences import PARTS, folded, wrapped
 
 NOTHING: Final = "-"
 
@@ -28,9 +29,6 @@ _COMFORTABLE: Final = 40
 """Characters of a text column for which other columns move above the table."""
 _NARROWEST: Final = 24
 """Characters of a text column for which other columns are left out."""
-_WORDS: Final = re.compile(r"\S+\s*")
-_PARTS: Final = re.compile(r"[^\s./:]+[./:]*\s*|[./:]+\s*")
-"""A word that is too long, such as the path of a field, breaks after these characters."""
 _UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
@@ -54,7 +52,10 @@ def table(headings: Sequence[Heading | str], rows: Sequence[Sequence[str]], widt
     cells = zip(*shown, strict=True) if shown else repeat(())
     heads = (each if isinstance(each, Heading) else Heading(each) for each in headings)
     whole = _Table(tuple(map(_Column, heads, cells)))
-    return "\n".join(whole.lines() if width is None else _narrowed(whole, width).lines(width))
+    if width is None:
+        return "\n".join(whole.lines())
+    lines = "\n".join(_narrowed(whole, width).lines(width))
+    return folded(lines, width) if max(map(len, lines.split())) <= width else lines
 
 
 def age(since: datetime, now: datetime) -> str:
@@ -101,7 +102,7 @@ class _Column:
         """The width of the column if its text wraps at `room` characters."""
         if not self.heading.wraps:
             return self.width
-        parts = (part for cell in (self.heading.name, *self.cells) for part in _PARTS.findall(cell))
+        parts = (part for cell in (self.heading.name, *self.cells) for part in PARTS.findall(cell))
         return min(self.width, max(room, *(len(part.rstrip()) for part in parts)))
 
 
@@ -115,8 +116,9 @@ class _Table:
         """The width of the table if text wraps at `room` characters."""
         return sum(each.least(room) for each in self.columns) + _GAP * (len(self.columns) - 1)
 
-    def without(self, column: _Column) -> _Table:
-        return replace(self, columns=tuple(each for each in self.columns if each is not column))
+    def without(self, *columns: _Column) -> _Table:
+        kept = (each for each in self.columns if not any(each is column for column in columns))
+        return replace(self, columns=tuple(kept))
 
     def stays(self, column: _Column) -> bool:
         """True for the column that names the rows."""
@@ -125,10 +127,10 @@ class _Table:
 
     def lines(self, width: int | None = None) -> Iterator[str]:
         if self.above:
-            yield from _wrapped(f"In all rows: {', '.join(self.above)}", width)
+            yield from wrapped(f"In all rows: {', '.join(self.above)}", width)
         yield from _drawn(self.columns, self._widths(width))
         if self.left_out:
-            yield from _wrapped(f"No room for: {', '.join(self.left_out)} (-o wide shows all)", width)
+            yield from wrapped(f"No room for: {', '.join(self.left_out)} (-o wide shows all)", width)
 
     def _widths(self, width: int | None) -> list[int]:
         widths = [each.width for each in self.columns]
@@ -154,11 +156,16 @@ def _narrowed(whole: _Table, width: int) -> _Table:
             return shown
         said = f"{column.heading.name} {column.cells[0]}"
         shown = replace(shown.without(column), above=(*shown.above, said))
+    left_out: list[_Column] = []
     for column in _by_rank(each for each in shown.columns if each.heading.rank):
-        if shown.least(_NARROWEST) <= width:
-            return shown
-        shown = replace(shown.without(column), left_out=(*shown.left_out, column.heading.name))
-    return shown
+        if shown.without(*left_out).least(_NARROWEST) <= width:
+            break
+        left_out.append(column)
+    for column in reversed(left_out):  # the last ones may have left more room than was needed
+        fewer = [each for each in left_out if each is not column]
+        if shown.without(*fewer).least(_NARROWEST) <= width:
+            left_out = fewer
+    return replace(shown.without(*left_out), left_out=tuple(each.heading.name for each in left_out))
 
 
 def _by_rank(columns: Iterable[_Column]) -> list[_Column]:
@@ -167,21 +174,8 @@ def _by_rank(columns: Iterable[_Column]) -> list[_Column]:
 
 def _drawn(columns: Sequence[_Column], widths: Sequence[int]) -> Iterator[str]:
     for row in zip(*((each.heading.name, *each.cells) for each in columns), strict=True):
-        cells = [_wrapped(cell, room) for cell, room in zip(row, widths, strict=True)]
+        cells = [wrapped(cell, room) for cell, room in zip(row, widths, strict=True)]
         for line in zip_longest(*cells, fillvalue=""):
             yield (
                 (" " * _GAP).join(f"{cell:{room}}" for cell, room in zip(line, widths, strict=True)).rstrip()
             )
-
-
-def _wrapped(text: str, room: int | None) -> list[str]:
-    """The lines of a text, of at most `room` characters if its words allow that."""
-    if room is None or len(text) <= room:
-        return [text]
-    lines = [""]
-    for word in _WORDS.findall(text):
-        for part in [word] if len(word.rstrip()) <= room else _PARTS.findall(word):
-            if lines[-1] and len(lines[-1]) + len(part.rstrip()) > room:
-                lines.append("")
-            lines[-1] += part
-    return [line.rstrip() for line in lines]

@@ -16,6 +16,7 @@ from dispatcher.cli.appwrapper_names import names_on_hub, parts
 from dispatcher.cli.durations import duration
 from dispatcher.cli.examples import examples
 from dispatcher.cli.gang_progress import Goal
+from dispatcher.cli.output import put
 from dispatcher.cli.parameter_types import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber, Word
 from dispatcher.cli.query import explained, note
 from dispatcher.cli.user_options import context_option, hub_namespace_option, kubeconfig_option
@@ -289,7 +290,7 @@ def submit(
                     f"{to}/{raw['metadata']['name']} exists: nothing more was submitted. Delete it with kubectl aw "
                     "cancel, or choose another name"
                 ) from error
-            click.echo(f"{found.key} submitted{_DRY * dry_run}")
+            put(f"{found.key} submitted{_DRY * dry_run}", None)
             submitted.append(found)
         if until_done:
             follow(hub.client, submitted, Goal.DONE, timeout)
@@ -373,7 +374,7 @@ def _each(
             try:
                 with asking():
                     found = client.find(where or hub.namespace, last)
-                    click.echo(one_line(f"{found.key} {act(client, found)}{_DRY * is_dry}"))
+                    put(one_line(f"{found.key} {act(client, found)}{_DRY * is_dry}"), None)
             except errors.CommandFailed as error:
                 failed = True
                 note(f"{name}: {error}")

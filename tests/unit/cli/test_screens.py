@@ -26,6 +26,17 @@ def test_screen_is_the_golden_one(name: str) -> None:
     assert SCREENS[name] == golden(name), "run `make docs`"
 
 
+@pytest.mark.parametrize("width", [80, 100])
+def test_no_line_is_longer_than_the_terminal(width: int) -> None:
+    lines = [
+        line
+        for path in GOLDEN.glob(f"*-{width}.txt")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if not line.startswith("$ ")
+    ]
+    assert [line for line in lines if len(line) > width] == []
+
+
 def test_each_golden_screen_is_of_a_command() -> None:
     names = {*OF_DATABASE, *OF_FILES, *OF_VALUES}
     assert {path.stem for path in GOLDEN.iterdir()} == {

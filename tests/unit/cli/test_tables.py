@@ -78,6 +78,24 @@ def test_names_are_never_cut() -> None:
     ]
 
 
+def test_row_that_is_too_long_because_of_names_continues_on_the_next_line() -> None:
+    headings = (Heading("NAME", is_namespaced=True), Heading("NODES"))
+    shown = table(headings, [("team-a/a-long-name", "gpu-node-1,gpu-node-2"), ("team-a/b", "gpu-3")], 30)
+    assert shown.split("\n") == [
+        "In all rows: NAMESPACE team-a",
+        "NAME         NODES",
+        "a-long-name",
+        "  gpu-node-1,gpu-node-2",
+        "b            gpu-3",
+    ]
+
+
+def test_column_is_put_back_where_a_later_one_leaves_room() -> None:
+    headings = (Heading("NAME"), Heading("SHARE", 3), Heading("GPU", 2), Heading("A-WIDE-COLUMN", 1))
+    shown = table(headings, [("a", "1", "2", "3"), ("b", "2", "3", "4")], 16)
+    assert shown.split("\n")[0] == "NAME  SHARE  GPU"
+
+
 @given(
     st.lists(st.tuples(*[st.from_regex(r"[a-z]{1,9}(/[a-z]{1,9})?", fullmatch=True)] * 4), max_size=4),
     st.integers(min_value=22, max_value=100),
