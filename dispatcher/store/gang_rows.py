@@ -15,7 +15,7 @@ from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.model.document import Entry
 from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
-from dispatcher.core.model.growth import GrowthRequest, PodRef, Shrinking
+from dispatcher.core.model.growth import GrowthRequest, GrowthTrust, PodRef, Shrinking
 from dispatcher.core.model.nodes import (
     LabelOperator,
     LabelRequirement,
@@ -123,10 +123,13 @@ def growth_of(steps: Sequence[Mapping[str, Any]] | None) -> tuple[Growth, ...]:
 
 def _growth_of(step: Mapping[str, Any]) -> Growth:
     """One growth; an older release wrote no pods."""
-    pods = step.get("pods")
+    pods, trust = step.get("pods"), step.get("trust")
     by_template = None if pods is None else tuple(sorted(pods.items()))
     at, amounts = datetime.fromisoformat(step["at"]), Resources(step["amounts"])
-    return Growth(at, amounts, step.get("is_taken", False), by_template)
+    trusted = None
+    if trust is not None:
+        trusted = GrowthTrust(datetime.fromisoformat(trust["since"]), tuple(trust["nodes"]))
+    return Growth(at, amounts, step.get("is_taken", False), by_template, trusted)
 
 
 def growth_request_of(value: Mapping[str, Any] | None) -> GrowthRequest | None:

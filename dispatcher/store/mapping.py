@@ -241,7 +241,10 @@ def _growth_row(growth: Growth) -> Row:
     """A growth as JSON: `growth_of` reads it."""
     taken: Row = {"is_taken": True} if growth.is_taken else {}
     pods: Row = {} if growth.pods is None else {"pods": dict(growth.pods)}
-    return {"at": growth.at, "amounts": dict(growth.amounts), **taken, **pods}
+    trust: Row = {}
+    if growth.trust is not None:
+        trust = {"trust": {"since": growth.trust.since, "nodes": list(growth.trust.nodes)}}
+    return {"at": growth.at, "amounts": dict(growth.amounts), **taken, **pods, **trust}
 
 
 def object_rows(change: Change) -> list[Row]:

@@ -266,6 +266,8 @@ class Leader:
         match decision.step:
             case Step.NOOP | Step.TAKE_IN | Step.REMOVE_FINALIZER | Step.ADMIT_PODS | Step.DELETE_PODS:
                 return None
+            case Step.TAKE_BACK_GROWTH:
+                raise AssertionError("no growth of these lives is on trust")
             case Step.DELETE:
                 return removal_steps.delete(record, now)
             case Step.REPRIORITISE:

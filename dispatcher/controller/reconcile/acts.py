@@ -23,7 +23,7 @@ from dispatcher.core.lifecycle import (
     run_steps,
 )
 from dispatcher.core.lifecycle.decision import requested_requirements
-from dispatcher.core.lifecycle.growth import admissible, with_pods
+from dispatcher.core.lifecycle.growth import admissible, with_pods, without_unplaced
 from dispatcher.core.lifecycle.observed_state import ObservedState
 from dispatcher.core.lifecycle.step import Decision, Step
 from dispatcher.core.model.record import Change, Record
@@ -102,7 +102,9 @@ class Acts:
             case Step.NOTE_RECOVERY:
                 return Result(run_steps.recover(record, now))
             case Step.NOTE_GROWTH:
-                return _note_growth(record, observed, now)
+                return await self._note_growth(record, observed)
+            case Step.TAKE_BACK_GROWTH:
+                return await self._take_back_growth(record, observed, decision)
             case Step.ADMIT_PODS:
                 return await self._admitter.admit(record, decision.pods, _rest(observed, decision))
             case Step.DELETE_PODS:
@@ -136,6 +138,26 @@ class Acts:
         if attempt is not None and (trusted := attempt.assignment.trusted):
             await self._members.note_pools_came(attempt.cluster, [pool for pool, _ in trusted])
         return Result(run_steps.mark_running(record, self._attempts.now()))
+
+    async def _note_growth(self, record: Record, observed: ObservedState) -> Result:
+        result = _note_growth(record, observed, self._attempts.now())
+        before, change = record.attempt, result.change
+        after = None if change is None else change.after.attempt
+        if before is not None and after is not None and run_steps.has_nodes(before, after):
+            trusted = before.growth_trust.pools if before.growth_trust else ()
+            await self._members.note_pools_came(before.cluster, [pool for pool, _ in trusted])
+        return result
+
+    async def _take_back_growth(self, record: Record, observed: ObservedState, decision: Decision) -> Result:
+        """Commits that granted pods without nodes are given up, once their pools are not trusted any more."""
+        attempt = record.attempt
+        if attempt is None:
+            return NOTHING
+        # Before the commit, as for a gang: the next pass must not grant the same pods on the same pool.
+        await self._members.note_pools_failed(attempt.cluster, observed.awaited_pools)
+        shrinking = without_unplaced(attempt.grown, observed.objects.unplaced)
+        change = run_steps.take_back_growth(record, shrinking, decision.message, self._attempts.now())
+        return Result(change, wakes_scheduler=True)
 
     async def _remove_finalizer(self, uid: str) -> Result:
         """Lets the API server delete an AppWrapper, once intake has asked every member what it has of it."""
@@ -205,7 +227,12 @@ def _note_growth(record: Record, observed: ObservedState, now: datetime) -> Resu
     within = admissible(record.allowed, objects.taken, objects.gated, record.granted)
     taken = objects.taken + sum_of(pod.requests for pod in within)
     pods = None if objects.beyond is None else with_pods(objects.beyond, within)
-    return Result(run_steps.note_growth(record, taken, now, pods), wakes_scheduler=True)
+    shrinking = record.attempt.shrinking if record.attempt else None
+    is_taken_back = shrinking is not None and not shrinking.preempted_by
+    change = run_steps.note_growth(
+        record, taken, now, pods, keeps_trust=bool(objects.unplaced) and not is_taken_back
+    )
+    return Result(change, wakes_scheduler=True)
 
 
 def _rest(observed: ObservedState, decision: Decision) -> Result:

@@ -86,7 +86,8 @@ class Observer:
             return ObservedState(record, True, now)
         policy, objects = await self._observe_objects(record)
         request, request_is_absent = self._observe_request(record)
-        bind_within = self._bind_within(record)
+        bind_within, growth_bind_within = self._bind_within(record), self._growth_bind_within(record)
+        is_on_trust = bind_within is not None or growth_bind_within is not None
         return ObservedState(
             record=record,
             wanted=view is not None and not view.deleting and (record is not None or view.is_ours),
@@ -100,7 +101,8 @@ class Observer:
             request=request,
             request_is_absent=request_is_absent,
             bind_within=bind_within,
-            awaited_pools=frozenset() if bind_within is None else self._awaited_pools(record),
+            growth_bind_within=growth_bind_within,
+            awaited_pools=self._awaited_pools(record) if is_on_trust else frozenset(),
             unreachable=self._unreachable(record),
             draining=self._draining(record),
             growth_is_awaited=uid in self._cache.awaited_growth,
@@ -142,12 +144,20 @@ class Observer:
             return None
         return self._members.bind_within_of(attempt.cluster)
 
+    def _growth_bind_within(self, record: Record | None) -> timedelta | None:
+        """The time in which granted pods that trust in potential nodes must have nodes; None without such pods."""
+        attempt = record.attempt if record else None
+        if attempt is None or attempt.growth_trust is None:
+            return None
+        return self._members.bind_within_of(attempt.cluster)
+
     def _awaited_pools(self, record: Record | None) -> frozenset[str]:
-        """The pools whose nodes a gang on trust still waits for; none while its cluster is not reached."""
+        """The pools whose nodes a gang or its growth still waits for; none while its cluster is not reached."""
         cluster = self._attempts.cluster_of(record)
-        return (
-            frozenset() if record is None or cluster is None else cluster.ledger.pools_awaited_by(record.uid)
-        )
+        if record is None or record.attempt is None or cluster is None:
+            return frozenset()
+        trust = record.attempt.growth_trust
+        return cluster.ledger.pools_awaited_by(record.uid, trust.pools if trust else ())
 
     def _draining(self, record: Record | None) -> str:
         """Why the cluster of an attempt is being drained, in a sentence; empty if it is not."""
@@ -173,6 +183,7 @@ class Observer:
 def _objects_of(record: Record, policy: LifecyclePolicy, cluster: Cluster, drift: str) -> ObservedObjects:
     refs = record.attempt.objects if record.attempt else ()
     shrinking, ledger = record.attempt.shrinking if record.attempt else None, cluster.ledger
+    trust = record.attempt.growth_trust if record.attempt else None
     given_up = [pod for pod in shrinking.pods if ledger.is_live(pod.uid)] if shrinking else []
     for ref, item in zip(refs, policy.items, strict=False):
         if item.words:
@@ -187,4 +198,5 @@ def _objects_of(record: Record, policy: LifecyclePolicy, cluster: Cluster, drift
         gated=tuple(ledger.gated(record.uid)),
         gives_up=bool(given_up),
         to_delete=tuple(pod for pod in given_up if not ledger.is_ending(pod.uid)),
+        unplaced=tuple(pod for pod in ledger.surplus(record.uid) if not pod.node) if trust else (),
     )

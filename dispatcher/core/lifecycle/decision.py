@@ -22,6 +22,7 @@ from dispatcher.core.lifecycle.provisioning import Answer
 from dispatcher.core.lifecycle.record_change import live_attempt
 from dispatcher.core.lifecycle.step import NOOP, Decision, Step
 from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.potential import in_words
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import ACTIVE, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
@@ -287,10 +288,37 @@ def _let_grow(record: Record, seen: ObservedState, next_step: Decision) -> Decis
     due = _note_growth_at(record, seen, taken)
     if due is not None and due <= seen.now:
         return Decision(Step.NOTE_GROWTH)
-    until = min(filter(None, (due, next_step.until)), default=None)
+    awaited = _await_nodes(record, seen) if due is None else NOOP
+    if awaited.step is not Step.NOOP:
+        return awaited
+    until = min(filter(None, (due, awaited.until, next_step.until)), default=None)
     if pods := tuple(admissible(record.allowed, taken, gated, record.granted)):
         return Decision(Step.ADMIT_PODS, pods=pods, until=until)
     return Decision(Step.DELETE_PODS if seen.objects.to_delete else Step.NOOP, until=until)
+
+
+def _await_nodes(record: Record, seen: ObservedState) -> Decision:
+    """Notes that all pods of a growth on trust have nodes, or takes back the others once their time is over.
+
+    Once all nodes have come, a pod may lack its node for another reason, as its scheduler is slow.
+    """
+    attempt, bind_within = record.attempt, seen.growth_bind_within
+    trust = attempt.growth_trust if attempt is not None and attempt.shrinking is None else None
+    if trust is None or bind_within is None:
+        return NOOP
+    unplaced = len(seen.objects.unplaced)
+    if not unplaced:
+        return Decision(Step.NOTE_GROWTH)
+    due = trust.since + bind_within
+    if seen.now < due:
+        return Decision(Step.NOOP, until=due)
+    if not seen.awaited_pools:
+        return NOOP
+    seconds, trusted = int(bind_within.total_seconds()), in_words(trust.pools)
+    message = (
+        f"granted pods without a node {seconds} s after the grant: {unplaced}; it trusted {trusted} to come"
+    )
+    return Decision(Step.TAKE_BACK_GROWTH, words.POTENTIAL_NODES_MISSING, message)
 
 
 def _note_growth_at(record: Record, seen: ObservedState, taken: Resources) -> datetime | None:

@@ -31,7 +31,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
 
-from dispatcher.core.model.growth import GatedPod, PodsByTemplate
+from dispatcher.core.model.growth import GatedPod, PodRef, PodsByTemplate, Shrinking, SurplusPod
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources, sum_of
@@ -149,6 +149,16 @@ def requested(
     """The growth request: the gated pods beyond what the gang holds, the oldest first."""
     within = {each.uid for each in admissible(held, admitted, gated, granted)}
     return [each for each in gated if each.uid not in within]
+
+
+def without_unplaced(grown: Resources, unplaced: Sequence[SurplusPod]) -> Shrinking:
+    """What a gang gives up of its growth because no nodes came for these pods, and what it keeps.
+
+    A pod with the gate needs no deletion: it waits for a grant again.
+    """
+    pods = tuple(PodRef(pod.namespace, pod.name, pod.uid) for pod in unplaced if not pod.is_gated)
+    kept = (grown - sum_of(pod.requests for pod in unplaced)).positive_part()
+    return Shrinking(pods, kept, "")
 
 
 def growth_pause(recent: int) -> timedelta:

@@ -18,7 +18,7 @@ from dispatcher.api import conditions as words
 from dispatcher.core.kinds.completion import pods_of
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
-from dispatcher.core.model.growth import GatedPod, PodRef, PodsByTemplate
+from dispatcher.core.model.growth import GatedPod, PodRef, PodsByTemplate, SurplusPod
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.potential import in_words
 from dispatcher.core.model.record import ObjectRef, Phase, Record
@@ -62,7 +62,7 @@ class ObservedObjects:
     the bound ones, or the admitted ones if its templates have the dispatcher's gate; None if not known. `beyond` are
     its admitted pods beyond the base gang, None if its templates have no gate. `gated` are its pods with the gate, the
     oldest first. It `gives_up` pods while one of those that it gives up for another gang is live; `to_delete` are those
-    of them whose deletion was not requested yet.
+    of them whose deletion was not requested yet. `unplaced` are its granted pods without a node.
     """
 
     pods: PodCounts = field(default_factory=PodCounts)
@@ -74,6 +74,7 @@ class ObservedObjects:
     gives_up: bool = False
     to_delete: tuple[PodRef, ...] = ()
     beyond: PodsByTemplate | None = None
+    unplaced: tuple[SurplusPod, ...] = ()
 
 
 def failures(record: Record, states: Sequence[ObjectState | None]) -> Iterator[HealthIssue]:

@@ -53,8 +53,10 @@ class ObservedState:
     bind_within: timedelta | None = None
     """The time from the creation of a gang on trust in which its pods must have nodes; None without trust, and once the
     gang has run."""
+    growth_bind_within: timedelta | None = None
+    """The time from a grant on trust in which the pods must have nodes; None without such a grant."""
     awaited_pools: frozenset[str] = frozenset()
-    """The pools whose nodes a gang on trust still waits for."""
+    """The pools whose nodes a gang, or a growth, on trust still waits for."""
     request_is_absent: bool = False
     """True if a complete list lacks its ProvisioningRequest."""
     awaits: Pending | None = None

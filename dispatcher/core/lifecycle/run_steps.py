@@ -21,7 +21,7 @@ from dispatcher.core.lifecycle.record_change import (
     with_finished,
 )
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.growth import GrowthRequest, PodsByTemplate, Shrinking
+from dispatcher.core.model.growth import GrowthRequest, GrowthTrust, PodsByTemplate, Shrinking
 from dispatcher.core.model.preemption import MOST_REMEMBERED, Reason
 from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Attempt, Change, Growth, NotedIssue, Record
 from dispatcher.core.model.resources import Resources
@@ -52,22 +52,39 @@ def recover(record: Record, now: datetime) -> Change:
 
 @at_latest_time
 def note_growth(
-    record: Record, taken: Resources, now: datetime, pods: PodsByTemplate | None = None
+    record: Record,
+    taken: Resources,
+    now: datetime,
+    pods: PodsByTemplate | None = None,
+    *,
+    keeps_trust: bool = False,
 ) -> Change:
     """Charges the gang for what its pods that count request beyond its demand, from now on.
 
-    `pods` are those beyond its base gang, if it grows by grants. The pods that it gave up are gone then.
+    `pods` are those beyond its base gang, if it grows by grants. The pods that it gave up are gone then. If it
+    `keeps_trust`, granted pods still wait for potential nodes.
     """
     attempt, amounts = live_attempt(record), growth_of(record.placed_gang.demand, taken)
-    cause = Cause.SHRANK if amounts.fits_in(attempt.grown) else Cause.GREW
     is_taken = attempt.shrinking is not None and bool(attempt.shrinking.preempted_by)
-    growth = (*attempt.growth, Growth(now, amounts, is_taken, pods))[-MOST_GROWTHS_KEPT:]
+    trust = attempt.growth_trust if keeps_trust else None
+    growth = (*attempt.growth, Growth(now, amounts, is_taken, pods, trust))[-MOST_GROWTHS_KEPT:]
     note = in_words_of(record.placed_gang.demand, attempt.grown, amounts)
     after = replace(attempt, growth=growth, shrinking=None)
+    if has_nodes(attempt, after):
+        return change_by(record, Cause.GREW, now, note=_HAS_NODES, attempt=after)
+    cause = Cause.SHRANK if amounts.fits_in(attempt.grown) else Cause.GREW
     return change_by(record, cause, now, note=note or _NO_OTHER_GROWTH, attempt=after)
 
 
+def has_nodes(before: Attempt, after: Attempt) -> bool:
+    """True if the pods of a growth that trusted in potential nodes have nodes now, so that it trusts no more."""
+    if before.growth_trust is None or after.growth_trust is not None or before.shrinking is not None:
+        return False
+    return before.grown == after.grown
+
+
 _NO_OTHER_GROWTH: Final = "the pods that it gave up are gone; it holds as much as before"
+_HAS_NODES: Final = "all pods of its growth have nodes"
 
 
 @at_latest_time
@@ -78,13 +95,19 @@ def grant(
     note: str,
     now: datetime,
     pods: PodsByTemplate | None = None,
+    trusted: Collection[str] = (),
 ) -> Change:
     """Charges the gang for `amounts` beyond its demand from now on, before the `pods` start that request them.
 
-    They are the whole growth, not the part that is new. `left` is the growth that still waits for a grant.
+    They are the whole growth, not the part that is new. `left` is the growth that still waits for a grant, `trusted`
+    are the potential nodes that the new pods are to come to.
     """
     attempt = live_attempt(record)
-    growth = (*attempt.growth, Growth(now, amounts, pods=pods))[-MOST_GROWTHS_KEPT:]
+    trust = attempt.growth_trust
+    if trusted:
+        known = trust.nodes if trust else ()
+        trust = GrowthTrust(now, tuple(sorted({*known, *trusted})))
+    growth = (*attempt.growth, Growth(now, amounts, pods=pods, trust=trust))[-MOST_GROWTHS_KEPT:]
     granted = replace(attempt, growth=growth, growth_request=_noted(attempt, left))
     return change_by(
         record,
@@ -235,6 +258,19 @@ def give_up(record: Record, shrinking: Shrinking, reason: Reason, why: str, now:
         Cause.SURPLUS_PREEMPTED,
         now,
         event_reason=reason,
+        note=one_line(why),
+        attempt=replace(live_attempt(record), shrinking=shrinking),
+    )
+
+
+@at_latest_time
+def take_back_growth(record: Record, shrinking: Shrinking, why: str, now: datetime) -> Change:
+    """Takes back a growth whose pods got no nodes; the gang is charged for it until the pods are deleted."""
+    return change_by(
+        record,
+        Cause.GROWTH_TAKEN_BACK,
+        now,
+        event_reason=words.POTENTIAL_NODES_MISSING,
         note=one_line(why),
         attempt=replace(live_attempt(record), shrinking=shrinking),
     )

@@ -53,6 +53,8 @@ class Step(StrEnum):
     """Commit that its pods hold more than its demand, or less than before."""
     ADMIT_PODS = "admit-pods"
     """Remove the dispatcher's scheduling gate from pods that it holds capacity for."""
+    TAKE_BACK_GROWTH = "take-back-growth"
+    """Commit that granted pods are given up, because their nodes did not come."""
     DELETE_PODS = "delete-pods"
     """Delete the surplus pods that it gives up."""
     NOTE_PROGRESS = "note-progress"

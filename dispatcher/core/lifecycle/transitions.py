@@ -47,6 +47,7 @@ class Cause(StrEnum):
     GRANTED = "granted"
     GROWTH_WAITS = "growth-waits"
     SURPLUS_PREEMPTED = "surplus-preempted"
+    GROWTH_TAKEN_BACK = "growth-taken-back"
     ITEMS_DONE = "items-done"
     SOME_COMPLETED = "some-completed"
     COMPLETED = "completed"
@@ -183,6 +184,11 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     ),
     *_from_active(
         Cause.SURPLUS_PREEMPTED, None, "surplus pods give way to another gang: it goes on without them"
+    ),
+    *_from_active(
+        Cause.GROWTH_TAKEN_BACK,
+        None,
+        "no nodes of the trusted pools came for granted pods, which are deleted",
     ),
     *_from_active(Cause.ITEMS_DONE, None, "all objects that end are done; its pods are checked next"),
     *_from_active(Cause.SOME_COMPLETED, _HOLD, "some of its wrapped objects are done"),

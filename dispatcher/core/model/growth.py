@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from dispatcher.core.model.gang import Constraint
+from dispatcher.core.model.potential import Trusted, trusted_of
 from dispatcher.core.model.resources import Resources
 
 PodsByTemplate = tuple[tuple[str, int], ...]
@@ -48,6 +49,19 @@ class GatedPod:
     def shape(self) -> PodShape:
         """What decides where it may be."""
         return PodShape(self.template, self.requests, self.constraint)
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthTrust:
+    """The potential nodes that granted pods wait for; `since` the last grant that trusts in one."""
+
+    since: datetime
+    nodes: tuple[str, ...]
+
+    @property
+    def pools(self) -> Trusted:
+        """How many nodes of each pool it trusts to come."""
+        return trusted_of(self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +107,10 @@ class PodRef:
 
 @dataclass(frozen=True, slots=True)
 class Shrinking:
-    """The surplus pods that a gang gives up for another one. They are deleted, and charged until they are gone.
+    """The surplus pods that a gang gives up. They are deleted, and charged until they are gone.
 
     `growth` is what it keeps beyond its demand: until the pods are gone, no pod is admitted beyond that. `preempted_by`
-    is the uid of the AppWrapper that it gives way to.
+    is the uid of the AppWrapper that it gives way to; empty if no nodes came for the pods.
     """
 
     pods: tuple[PodRef, ...]

@@ -15,7 +15,7 @@ from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ComponentsCondition, ConditionType
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
-from dispatcher.core.model.growth import GrowthRequest, PodsByTemplate, Shrinking
+from dispatcher.core.model.growth import GrowthRequest, GrowthTrust, PodsByTemplate, Shrinking
 from dispatcher.core.model.preemption import MOST_REMEMBERED
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection
@@ -195,13 +195,14 @@ class Growth:
 
     The amounts are positive. They are empty if it holds no more than the demand. With `is_taken` surplus pods were
     taken from it for another gang. `pods` are those that request the amounts, where they have the dispatcher's gate
-    from their templates; None if they have not, or are not known.
+    from their templates; None if they have not, or are not known. With `trust` some of them wait for potential nodes.
     """
 
     at: datetime
     amounts: Resources
     is_taken: bool = False
     pods: PodsByTemplate | None = None
+    trust: GrowthTrust | None = None
 
 
 MOST_GROWTHS_KEPT: Final = 2 * MOST_REMEMBERED
@@ -252,6 +253,11 @@ class Attempt:
     def grown(self) -> Resources:
         """The amounts that it is charged for beyond its demand."""
         return self.growth[-1].amounts if self.growth else NOTHING
+
+    @property
+    def growth_trust(self) -> GrowthTrust | None:
+        """The potential nodes that its granted pods wait for; None if they wait for none."""
+        return self.growth[-1].trust if self.growth else None
 
 
 Shape = tuple[Gang, ClusterRequirements]

@@ -42,7 +42,7 @@ from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.pod_terms import PodSort
 from dispatcher.core.model.pods import Pod, PodReason, Unscheduled
-from dispatcher.core.model.potential import FULL_TRUST, PotentialPool, is_potential
+from dispatcher.core.model.potential import FULL_TRUST, PotentialPool, Trusted, is_potential
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.appwrapper_share import AppWrapperShare, add
 from dispatcher.core.scheduling.capacity_snapshot import NO_POOLS, CapacitySnapshot, Pool
@@ -128,12 +128,15 @@ class CapacityLedger:
         """The pools that may grow for pending pods."""
         return self._growing
 
-    def pools_awaited_by(self, appwrapper: str) -> frozenset[str]:
-        """The pools whose nodes an AppWrapper (by uid) on trust still waits for; costs a snapshot."""
+    def pools_awaited_by(self, appwrapper: str, trusted: Trusted = ()) -> frozenset[str]:
+        """The pools whose nodes an AppWrapper (by uid) on trust still waits for; costs a snapshot.
+
+        `trusted` are those of its growth.
+        """
         if self._by_node is None:
             return frozenset()
         self._snapshot_nodes(self._by_node)  # a node that has just come may have taken its places
-        return self._by_node.pools_awaited_by(appwrapper)
+        return self._by_node.pools_awaited_by(appwrapper, trusted)
 
     def nodes_of(self, pool: PotentialPool) -> int:
         """How many nodes of a pool are there."""

@@ -23,9 +23,11 @@ from typing import Final, NamedTuple
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.lifecycle.growth import admissible, growth_of, requested, with_pods
+from dispatcher.core.model import potential
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.growth import GatedPod, GrowthRequest, PodsByTemplate, PodShape
 from dispatcher.core.model.incremental import Steps
+from dispatcher.core.model.potential import trusted_of
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import ACTIVE, Change, Record
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
@@ -47,6 +49,7 @@ from dispatcher.core.scheduling.explain import (
     RESERVED,
     ClusterShortfall,
     rejection_of,
+    short_of_room,
 )
 from dispatcher.core.scheduling.fit import Shortfall, fits_in_empty, shortfall_in_empty
 from dispatcher.core.scheduling.ordering import effective_priority
@@ -124,7 +127,7 @@ class Grant:
     """The decision about the growth of one gang: the pods that are granted now, and the request that is left.
 
     `amounts` is the whole growth of the gang with the grant, and `beyond` are the pods of that. `request` is None if no
-    growth waits.
+    growth waits. `trusted` are the potential nodes among the places of the pods.
     """
 
     record: Record
@@ -132,11 +135,17 @@ class Grant:
     amounts: Resources = NOTHING
     request: GrowthRequest | None = None
     beyond: PodsByTemplate = ()
+    trusted: tuple[str, ...] = ()
 
     @property
     def note(self) -> str:
-        """A sentence about the pods that are granted."""
-        return f"{_count(len(self.pods), 'pod')} may start: {_in_words(sum_of(each.requests for each in self.pods))}"
+        """A sentence about the pods that are granted, and the pools that they trust."""
+        amounts = _in_words(sum_of(each.requests for each in self.pods))
+        said = f"{_count(len(self.pods), 'pod')} may start: {amounts}"
+        trusted, attempt = potential.in_words(trusted_of(self.trusted)), self.record.attempt
+        return (
+            f"{said}; trusts {trusted} in cluster {attempt.cluster} to come" if trusted and attempt else said
+        )
 
 
 class _Refusal(NamedTuple):
@@ -155,7 +164,7 @@ def change_of(grant: Grant, now: datetime) -> Change | None:
     """The change that a decision makes; None if the record says the same already, or said much the same just now."""
     record, request = grant.record, grant.request
     if grant.pods:
-        return run_steps.grant(record, grant.amounts, request, grant.note, now, grant.beyond)
+        return run_steps.grant(record, grant.amounts, request, grant.note, now, grant.beyond, grant.trusted)
     pause = _pause_before(record.growth_request, request)
     noted_at = record.last_event_at
     if pause is None or (pause and noted_at is not None and now - noted_at < pause):
@@ -224,16 +233,18 @@ class _Growth:
         self.granted: list[GatedPod] = []
         self._more = NOTHING
         """The requests of the granted pods."""
+        self._trusted = set[str]()
         self.refused: dict[PodShape, _Refusal] = {}
         """By the shape of a pod: a younger pod of the same shape fares no better in the same pass."""
         within = growing.within
         self._taken = growing.admitted + sum_of(each.requests for each in within)
         self._beyond = with_pods(growing.beyond, within)
 
-    def grant(self, pod: GatedPod) -> None:
-        """Note that a pod is granted."""
+    def grant(self, pod: GatedPod, assignment: Assignment) -> None:
+        """Note that a pod is granted, and its place."""
         self.granted.append(pod)
         self._more += pod.requests
+        self._trusted |= {node for node in assignment.nodes if potential.is_potential(node)}
 
     def held_with(self, pod: GatedPod | None = None) -> Resources:
         """The amounts that the gang holds with what is granted, and with one more pod."""
@@ -249,7 +260,8 @@ class _Growth:
         """The decision, once each pod is granted or refused."""
         amounts = growth_of(self.record.placed_gang.demand, self.held_with())
         beyond = with_pods(self._beyond, self.granted) if self.granted else ()
-        return Grant(self.record, tuple(self.granted), amounts, self._request(now), beyond)
+        trusted = tuple(sorted(self._trusted))
+        return Grant(self.record, tuple(self.granted), amounts, self._request(now), beyond, trusted)
 
     def _request(self, now: datetime) -> GrowthRequest | None:
         granted = {each.uid for each in self.granted}
@@ -315,7 +327,7 @@ class _GrantCycle:
         room.dispatch(gang, assignment)
         if self._quota is not None:
             self._quota.charge(growth.record, growth.increase(pod))
-        growth.grant(pod)
+        growth.grant(pod, assignment)
 
     def _keep(self) -> None:
         """Keep one cluster for each starved gang, as the cycle does."""
@@ -492,6 +504,8 @@ def _gives_way(record: Record) -> _Refusal | None:
     """That surplus pods of a gang give way; None if none do."""
     if record.attempt is None or record.attempt.shrinking is None:
         return None
+    if not record.attempt.shrinking.preempted_by:
+        return _Refusal(GIVES_WAY, "its pods for which no nodes came are being deleted")
     return _Refusal(GIVES_WAY, "its surplus pods give way to another gang")
 
 
@@ -507,7 +521,7 @@ def _cluster_shortfall(gang: Gang, room: ClusterRoom, short: Shortfall) -> Clust
     free = room.fit_but_for_others(gang)
     if not isinstance(free, Shortfall):
         return ClusterShortfall(room.name, RESERVED, short, keeper=room.keeper.key if room.keeper else "")
-    return ClusterShortfall(room.name, INSUFFICIENT, free, traits=traits)
+    return short_of_room(room.name, gang, capacity, free)
 
 
 def _in_words(amounts: Resources) -> str:

@@ -30,7 +30,7 @@ from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSe
 from dispatcher.core.model.growth import PodShape
 from dispatcher.core.model.nodes import ANY_NODE, UNLIMITED_PODS, Node
 from dispatcher.core.model.pod_terms import PodSort
-from dispatcher.core.model.potential import PotentialPool, is_potential
+from dispatcher.core.model.potential import PotentialPool, Trusted, is_potential
 from dispatcher.core.model.resources import NOTHING, PODS, Resources, sum_of
 from dispatcher.core.scheduling.node_room import LARGEST, Room
 from dispatcher.core.scheduling.node_snapshot import NodeCapacity, NodeSnapshot, Place, Use
@@ -311,10 +311,11 @@ class NodeLedger:
             self._unsettle(appwrapper)
             self._on_trust.pop(appwrapper, None)
 
-    def pools_awaited_by(self, appwrapper: str) -> frozenset[str]:
+    def pools_awaited_by(self, appwrapper: str, trusted: Trusted = ()) -> frozenset[str]:
         """The pools whose potential nodes an AppWrapper held in the last snapshot.
 
-        If it held none and had pods without a place, the pools that it trusted: their nodes took no pod of it.
+        If it held none and had pods without a place, the pools that it trusted, those `trusted` by its growth included:
+        their nodes took no pod of it.
         """
         share = self._shares.get(appwrapper)
         if share is None:
@@ -322,7 +323,7 @@ class NodeLedger:
         held = {potential.pool_of(each.node) for each in share.held} - {""}
         if held or appwrapper not in self._unplaced:
             return frozenset(held)
-        return frozenset(pool for pool, _ in share.assignment.trusted)
+        return frozenset(pool for pool, _ in (*share.assignment.trusted, *trusted))
 
     # --- the snapshot ------------------------------------------------------------------------------------------
 

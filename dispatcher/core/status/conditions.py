@@ -15,6 +15,7 @@ from dispatcher.api import conditions as words
 from dispatcher.api.conditions import OUR_TYPES, ConditionType, State
 from dispatcher.core.model.growth import GrowthRequest
 from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.potential import Trusted, trusted_of
 from dispatcher.core.model.quantity import quantity
 from dispatcher.core.model.record import ACTIVE, Condition, NotedIssue, Pending, Phase, QuotaSummary, Record
 from dispatcher.core.model.requirements import Rejection
@@ -63,6 +64,16 @@ _MAY_TRUST: Final = ACTIVE | {Phase.DISPATCHING}
 """Phases in which a gang may wait for nodes that it trusts to come."""
 
 
+def _trusted(record: Record) -> Trusted:
+    """How many nodes of each pool the gang and its growth wait for."""
+    attempt = record.attempt
+    if record.phase not in _MAY_TRUST or attempt is None:
+        return ()
+    nodes = attempt.assignment.nodes if attempt.started_at is None else ()
+    growth = attempt.growth_trust
+    return trusted_of({*nodes, *(growth.nodes if growth else ())})
+
+
 def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
     """The whole `status` of the AppWrapper of `record`, as JSON; absent fields mean zero or unknown."""
     status: dict[str, Any] = {
@@ -80,11 +91,8 @@ def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
     status.update(_times(record))
     if record.attempt and (record.holds_capacity or record.phase in _ENDED):
         status["cluster"] = record.attempt.cluster
-    if record.phase in _MAY_TRUST and record.attempt and record.attempt.started_at is None:
-        trusted = record.attempt.assignment.trusted
-        status.update(
-            {"trusts": [{"pool": pool, "nodes": nodes} for pool, nodes in trusted]} if trusted else {}
-        )
+    if trusted := _trusted(record):
+        status["trusts"] = [{"pool": pool, "nodes": nodes} for pool, nodes in trusted]
     if record.pending:
         has_outlook = record.phase is Phase.QUEUED and not record.awaits_approval
         outlook = shown.outlook if has_outlook else {}

@@ -68,13 +68,15 @@ def user_event_of(change: Change) -> UserEvent | None:
             return UserEvent("GrowthWaits", event.message, warning=True)
         case Cause.SURPLUS_PREEMPTED:
             return UserEvent("SurplusPreempted", event.message, warning=True)
+        case Cause.GROWTH_TAKEN_BACK:
+            return UserEvent("GrowthTakenBack", event.message, warning=True)
         case Cause.BLOCKED if after.pending and not _waited_before(change):
             return UserEvent("Backoff", after.pending.message)
         case _:
             return None
 
 
-ABOUT_GROWTH: Final = frozenset({"GrowthGranted", "GrowthWaits", "SurplusPreempted"})
+ABOUT_GROWTH: Final = frozenset({"GrowthGranted", "GrowthTakenBack", "GrowthWaits", "SurplusPreempted"})
 """Reasons of Events that the wrapped objects have as well: who scales a RayCluster looks there."""
 
 

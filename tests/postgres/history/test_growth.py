@@ -12,7 +12,7 @@ import pytest
 from dispatcher.cli.describe import as_text
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.growth import GrowthRequest, PodRef, Shrinking
+from dispatcher.core.model.growth import GrowthRequest, GrowthTrust, PodRef, Shrinking
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Change, Growth, Record
 from dispatcher.core.model.resources import NOTHING, Resources
@@ -136,6 +136,16 @@ async def test_growth_that_was_taken_for_another_gang_is_marked(queue: QueueStor
     (loaded,) = await queue.load_live()
     assert loaded.attempt is not None
     assert loaded.attempt.growth == (Growth(clock(10), ONE), Growth(clock(12), NOTHING, is_taken=True))
+
+
+async def test_growth_keeps_the_nodes_that_it_trusts(queue: QueueStore) -> None:
+    record = await dispatched(queue, clock(9))
+    nodes = ("potential/l4/0", "potential/l4/1")
+    granted = run_steps.grant(record, ONE, None, "1 pod may start", clock(10), trusted=nodes)
+    await commit(queue, granted)
+    (loaded,) = await queue.load_live()
+    assert loaded.attempt is not None
+    assert loaded.attempt.growth_trust == GrowthTrust(clock(10), nodes)
 
 
 async def test_an_attempt_that_never_grew_has_no_growth(queue: QueueStore, database_url: str) -> None:

@@ -55,6 +55,7 @@ ELSEWHERE = {
     Cause.GRANTED,
     Cause.GROWTH_WAITS,
     Cause.SURPLUS_PREEMPTED,
+    Cause.GROWTH_TAKEN_BACK,
 }
 """Files beside this folder have these: test_lives.py, and those of provisioning, growth requests and surplus pods."""
 

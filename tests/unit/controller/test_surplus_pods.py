@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Collection
 from dataclasses import replace
+from datetime import timedelta
+
+import pytest
 
 from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.model.growth import PodRef, Shrinking
+from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pods import Gate, Pod, PodPhase
+from dispatcher.core.model.potential import PotentialPool
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Attempt
 from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling.capacity_ledger import FitMode
+from dispatcher.kube.client import ClusterClient
 from tests.builders import make_appwrapper, make_template
-from tests.fakes import answer, refusal
-from tests.unit.controller.world import World
+from tests.fakes import FakeApiServer, answer, refusal
+from tests.unit.controller.world import World, world_of
 
 POD = "/api/v1/namespaces/default/pods/worker-1"
 UID = "uid-of-aw"
@@ -109,3 +117,72 @@ async def test_growth_that_no_pod_uses_is_noted_at_once_while_a_gang_waits_for_i
     world.cache.awaited_growth = frozenset({UID})
     await world.reconcile(UID)
     assert world.record(UID).grown == NOTHING
+
+
+class Trust:
+    """What the fleet is told about pools."""
+
+    def __init__(self, world: World) -> None:
+        self.failed: list[tuple[str, frozenset[str]]] = []
+        self.came: list[tuple[str, list[str]]] = []
+        world.members = replace(
+            world.members,
+            bind_within_of=lambda _cluster: timedelta(0),
+            note_pools_failed=self._note_failed,
+            note_pools_came=self._note_came,
+        )
+        world.reconciler = world.make_reconciler()
+
+    async def _note_failed(self, cluster: str, pools: Collection[str]) -> None:
+        self.failed.append((cluster, frozenset(pools)))
+
+    async def _note_came(self, cluster: str, pools: Collection[str]) -> None:
+        self.came.append((cluster, list(pools)))
+
+
+async def granted_on_trust(world: World) -> Trust:
+    """A running gang of one pod on a full node, with one more pod that a node of a pool is to come for."""
+    trust = Trust(world)
+    await world.running(make_appwrapper("aw", make_template()))
+    for _, synced in world.cluster.first_lists:
+        synced.set()
+    shape = Node("", CPU, labels={"pool": "l4"})
+    world.ledger.set_pools((PotentialPool("l4", shape, 1),))
+    world.ledger.set_pod(worker(0))
+    world.ledger.set_pod(Pod("foreign", CPU * 7, "n1", PodPhase.RUNNING))
+    nodes = ("potential/l4/0",)
+    grant = run_steps.grant(world.record(UID), CPU, None, "1 pod may start", world.now(), trusted=nodes)
+    await world.committer.commit(grant)
+    world.ledger.set_pod(replace(worker(1), node="", phase=PodPhase.PENDING))
+    return trust
+
+
+@pytest.fixture
+async def node_world(server: FakeApiServer, client: ClusterClient) -> AsyncIterator[World]:
+    """The controller, with gangs that are placed on nodes."""
+    async with world_of(server, client, FitMode.NODE) as world:
+        yield world
+
+
+async def test_granted_pod_for_which_no_node_came_is_deleted_and_its_pool_not_trusted(
+    node_world: World,
+) -> None:
+    world, trust = node_world, await granted_on_trust(node_world)
+    world.server.on("DELETE", POD, answer({"metadata": {}}))
+    await world.reconcile(UID)
+    assert trust.failed == [("hub", frozenset({"l4"}))]
+    assert attempt(world).shrinking == Shrinking((PodRef("default", "worker-1", "uid-1"),), NOTHING, "")
+    assert len(world.server.requests("DELETE", POD)) == 1
+    world.ledger.remove_pod("uid-1")
+    await world.reconcile(UID)
+    assert (attempt(world).shrinking, world.record(UID).grown) == (None, NOTHING)
+    assert (trust.came, len(trust.failed)) == ([], 1)
+
+
+async def test_granted_pod_whose_node_came_ends_the_failures_of_its_pool(node_world: World) -> None:
+    world, trust = node_world, await granted_on_trust(node_world)
+    world.ledger.set_node(Node("new", CPU, labels={"pool": "l4"}))
+    world.ledger.set_pod(replace(worker(1), node="new"))
+    await world.reconcile(UID)
+    assert (trust.came, trust.failed) == ([("hub", ["l4"])], [])
+    assert (attempt(world).growth_trust, world.record(UID).grown) == (None, CPU)

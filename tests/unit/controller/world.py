@@ -39,7 +39,7 @@ from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.forest import Forest
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.status.outlook import Outlook
 from dispatcher.kube.appwrappers import AppWrapperView, decode
 from dispatcher.kube.client import ClusterClient
@@ -97,9 +97,10 @@ class World:
     client: ClusterClient
     store: FakeStore = field(default_factory=FakeStore)
     dispatch_wakes: int = 0
+    fit: FitMode = FitMode.AGGREGATE
 
     def __post_init__(self) -> None:
-        self.ledger = CapacityLedger()
+        self.ledger = CapacityLedger(self.fit)
         self.ledger.set_node(make_core_node("n1", cpu=8000))
         self.queue = WorkQueue(monotonic, lambda uid: lane_of(uid, self.cache, self.hub), AT_ONCE)
         self.cache = Cache({"hub": self.ledger}, lambda namespace: self.intake.recall(namespace))
@@ -368,8 +369,10 @@ _LIVES: Final[dict[Phase, tuple[_Begin, _Step | None]]] = {
 
 
 @asynccontextmanager
-async def world_of(server: FakeApiServer, client: ClusterClient) -> AsyncIterator[World]:
-    world = World(server, client)
+async def world_of(
+    server: FakeApiServer, client: ClusterClient, fit: FitMode = FitMode.AGGREGATE
+) -> AsyncIterator[World]:
+    world = World(server, client, fit=fit)
     async with workers.running(
         world.committer.run(),
         world.cluster.live_pods.run(),

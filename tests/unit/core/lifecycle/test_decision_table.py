@@ -28,13 +28,14 @@ from dispatcher.core.lifecycle import (
 from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.lifecycle.confirmation import end_of_attempt
 from dispatcher.core.lifecycle.decision import decide, requested_requirements
+from dispatcher.core.lifecycle.growth import growth_of, without_unplaced
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.observed_state import Loss, ObservedState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.step import Decision, Step
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
-from dispatcher.core.model.growth import GatedPod, PodRef
+from dispatcher.core.model.growth import GatedPod, PodRef, SurplusPod
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ACTIVE, Change, NotedIssue, Pending, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
@@ -86,6 +87,7 @@ MADE_BY: dict[Step, tuple[Cause, ...]] = {
     Step.NOTE_GROWTH: (Cause.GREW, Cause.SHRANK),
     Step.ADMIT_PODS: (),
     Step.DELETE_PODS: (),
+    Step.TAKE_BACK_GROWTH: (Cause.GROWTH_TAKEN_BACK,),
     Step.NOTE_PROGRESS: (Cause.SOME_COMPLETED,),
     Step.COMPLETE: (Cause.COMPLETED,),
     Step.NOTE_DONE: (Cause.ITEMS_DONE,),
@@ -166,6 +168,7 @@ AILMENTS = {
 DRIFT = "Job default/job-0: spec.y was changed"
 GROWN = Resources({"cpu": 5000})
 GATED = GatedPod("default", "worker", "uid-of-worker", Resources({"cpu": 1000}), "2026-01-01T00:00:00Z")
+UNPLACED = SurplusPod("default", "worker", "uid-of-worker", GATED.requests, "", GATED.created_at)
 GIVEN_UP = (PodRef("default", "worker", "uid-of-worker"),)
 
 
@@ -185,6 +188,7 @@ class World:
     taken: Resources | None = None
     gated: tuple[GatedPod, ...] = ()
     to_delete: tuple[PodRef, ...] = ()
+    unplaced: tuple[SurplusPod, ...] = ()
     request: ObjectState | None = None
     request_is_absent: bool = False
     awaits: Pending | None = None
@@ -201,6 +205,7 @@ class World:
             self.gated,
             bool(self.to_delete),
             self.to_delete,
+            unplaced=self.unplaced,
         )
         unreachable = self.loss.message if self.loss else ""
         return ObservedState(
@@ -216,6 +221,8 @@ class World:
             request=self.request,
             request_is_absent=self.request_is_absent,
             awaits=self.awaits,
+            growth_bind_within=timedelta(seconds=5),
+            awaited_pools=frozenset({"l4"}),
         )
 
 
@@ -260,6 +267,12 @@ def of_two(record: Record) -> Record:
         objects = tuple(replace(make_ref(item), done=item in done) for item in (0, 1))
         attempt = replace(attempt, objects=objects)
     return replace(record, gang=make_gang(2), attempt=attempt)
+
+
+def on_trust(record: Record) -> Record:
+    """The same with a growth that trusts in a potential node."""
+    amounts = growth_of(record.placed_gang.demand, GROWN)
+    return run_steps.grant(record, amounts, None, "more pods", at(10), trusted=("potential/l4/0",)).after
 
 
 RECORDS: dict[str, Callable[[], Record]] = {
@@ -320,6 +333,7 @@ def active_worlds(policy: str) -> Iterator[World]:
             yield World(policy=limited, pods=pods, states=states, drift=DRIFT)
             yield World(policy=limited, pods=pods, states=states, taken=GROWN)
             yield World(policy=limited, pods=pods, states=states, taken=NOTHING, gated=(GATED,))
+            yield World(policy=limited, pods=pods, states=states, taken=GROWN, unplaced=(UNPLACED,))
             yield World(policy=limited, pods=pods, states=states, request=REQUESTS[-1])
     for pods in PODS.values():
         yield World(policy=TERMS[policy], pods=pods, taken=NOTHING, to_delete=GIVEN_UP)
@@ -407,6 +421,9 @@ def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[C
             return [removal_steps.abandon(record, decision.message, now)]
         case Step.LOSE:
             return [removal_steps.lose(record, decision.message, now)]
+        case Step.TAKE_BACK_GROWTH:
+            given_up = without_unplaced(record.grown, seen.objects.unplaced)
+            return [run_steps.take_back_growth(record, given_up, decision.message, now)]
         case Step.ADMIT_PODS | Step.DELETE_PODS:
             return []
         case Step.TAKE_IN | Step.REMOVE_FINALIZER:
@@ -526,7 +543,7 @@ def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
         worlds = [*lost_worlds(), *(active_worlds("components") if name in WATCHED else inactive_worlds())]
         starts = [record, replace(record, unhealthy=AILMENTS["ill"])]
         if name in WATCHED:
-            starts.append(run_steps.note_done(record, (0, 1), at(10)).after)
+            starts += [run_steps.note_done(record, (0, 1), at(10)).after, on_trust(record)]
         for world, start, seconds in product(worlds, starts, (10, 10**7)):
             reached.add(decide(world.show(start, at(seconds))).step)
     assert reached == set(Step)

@@ -110,6 +110,9 @@ STEPS_AT: dict[Cause, Callable[[Record, datetime], Change | None]] = {
     Cause.SURPLUS_PREEMPTED: lambda record, now: run_steps.give_up(
         record, Shrinking((), NOTHING, "uid-of-other"), Reason.QUOTA_RECLAIMED, "1 surplus pod", now
     ),
+    Cause.GROWTH_TAKEN_BACK: lambda record, now: run_steps.take_back_growth(
+        record, Shrinking((), NOTHING, ""), "no nodes came", now
+    ),
     Cause.ITEMS_DONE: lambda record, now: run_steps.note_done(record, (0,), now),
     Cause.SOME_COMPLETED: lambda record, now: run_steps.complete_some(record, (0,), now),
     Cause.COMPLETED: lambda record, now: run_steps.complete(record, (0,), at(100), now),

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
+from dispatcher.api.potential import OnPotential
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.growth import GatedPod, GrowthRequest, PodRef, Shrinking
+from dispatcher.core.model.growth import GatedPod, GrowthRequest, GrowthTrust, PodRef, Shrinking
 from dispatcher.core.model.nodes import LabelOperator, LabelRequirement, Node, NodeRequirements, NodeTerm
 from dispatcher.core.model.pods import Gate, Pod
-from dispatcher.core.model.potential import PotentialPool
+from dispatcher.core.model.potential import FULL_TRUST, PotentialPool, Trust
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
@@ -26,7 +27,14 @@ from dispatcher.core.queues.queue import Elastic, Queue, Quota, Sharing, StopPol
 from dispatcher.core.scheduling.backfill import Reservation
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
-from dispatcher.core.scheduling.grants import Grant, GrantFacts, Growing, decide_in_steps, goes_first
+from dispatcher.core.scheduling.grants import (
+    Grant,
+    GrantFacts,
+    Growing,
+    change_of,
+    decide_in_steps,
+    goes_first,
+)
 from dispatcher.core.scheduling.sharing.gangs import active_gang
 from dispatcher.core.scheduling.waiting_gangs import WaitingGangs
 from tests.builders import at, make_gang, make_record
@@ -62,6 +70,7 @@ class Hub:
     labels: Mapping[str, str] = field(default_factory=dict)
     has_member: bool = False
     pools: tuple[PotentialPool, ...] = ()
+    trust: Trust = FULL_TRUST
 
     def decide(
         self,
@@ -92,7 +101,7 @@ class Hub:
         active = [found for each in holders if (found := active_gang(each, is_unreachable=False)) is not None]
         known = incremental.run(WaitingGangs.of(list(queued), forest, at(self.seconds), self.reservations))
         facts = GrantFacts(forest, active, known, at(self.seconds), self.reservations)
-        capacity = ledger.snapshot().provided_by(self.provides)
+        capacity = ledger.snapshot().provided_by(self.provides).trusting(self.trust)
         snapshots = {"hub": ClusterSnapshot("hub", capacity, closed=self.closed)}
         if self.has_member:
             snapshots["east"] = ClusterSnapshot("east", CapacityLedger(self.mode, "east").snapshot())
@@ -431,6 +440,47 @@ def test_growth_may_trust_in_nodes_that_an_autoscaler_adds_for_pending_pods(most
     pools = (PotentialPool("more", Node("more", Resources({"cpu": 4000}), labels={"pool": "more"}), most),)
     (grant,) = Hub(nodes=1, pools=pools).decide({ray(cpu=3): 6})
     assert len(grant.pods) == 1 + 4 * most
+    trusts = "; trusts 1 node of pool more in cluster hub to come" if most else ""
+    assert grant.note == f"{_pods(1 + 4 * most)} may start: cpu {1 + 4 * most}{trusts}"
+    change = change_of(grant, at(200))
+    assert change is not None
+    assert change.after.attempt is not None
+    assert change.after.attempt.growth_trust == (
+        GrowthTrust(at(200), ("potential/more/0",)) if most else None
+    )
+
+
+def _pods(count: int) -> str:
+    return f"{count} pod{'s' * (count != 1)}"
+
+
+UNTIL = at(900)
+WAITS = "with onPotential: Wait it is not dispatched before"
+DISTRUSTED = f"pool more is not trusted until {UNTIL:%Y-%m-%d %H:%M:%S} UTC, because its nodes did not come"
+
+
+@pytest.mark.parametrize(
+    ("trust", "why"),
+    [
+        pytest.param(Trust(OnPotential.WAIT), WAITS, id="waits-for-nodes"),
+        pytest.param(Trust(distrusted=(("more", UNTIL),)), DISTRUSTED, id="not-trusted"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("cpu", "reason", "begins"),
+    [
+        pytest.param(1, "InsufficientResources", "would also fit with", id="others-may-end"),
+        pytest.param(5, "NeedsPotentialNodes", "it needs", id="only-potential-nodes-hold-it"),
+    ],
+)
+def test_growth_that_potential_nodes_would_hold_names_their_pool(
+    trust: Trust, why: str, cpu: int, reason: str, begins: str
+) -> None:
+    pools = (PotentialPool("more", Node("more", Resources({"cpu": 8000}), labels={"pool": "more"}), 2),)
+    (grant,) = Hub(nodes=1, pools=pools, trust=trust).decide({ray(cpu=4): [(ASKED_AT, cpu)]})
+    assert grant.request is not None
+    assert grant.request.reason == reason
+    assert f"{begins} 1 node of pool more to come; {why}" in grant.request.message
 
 
 def test_growth_counts_the_other_grants_of_the_same_pass_in_the_quota() -> None:

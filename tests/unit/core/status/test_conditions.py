@@ -528,6 +528,14 @@ def test_gang_on_trust_shows_the_nodes_that_it_trusts_until_it_has_run() -> None
     assert "trusts" not in project(replace(trusting, phase=Phase.REQUEUEING))
 
 
+def test_growth_on_trust_shows_the_nodes_that_it_trusts_until_its_pods_have_nodes() -> None:
+    trusted = ("potential/l4/0", "potential/l4/1")
+    record = make_record(Phase.RUNNING, gang=make_gang(1, cpu=1000))
+    grown = run_steps.grant(record, record.gang.demand, None, "1 pod", at(20), trusted=trusted).after
+    assert project(grown)["trusts"] == [{"pool": "l4", "nodes": 2}]
+    assert "trusts" not in project(run_steps.note_growth(grown, record.gang.demand * 2, at(30)).after)
+
+
 def test_gang_whose_growth_waits_shows_what_it_asks_for_and_why() -> None:
     record = make_record(Phase.RUNNING, gang=make_gang(1, cpu=1000, gpu=1))
     assert "growth" not in project(record)

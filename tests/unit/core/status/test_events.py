@@ -129,7 +129,7 @@ CAUSES_WITH_EVENT = {
     *(
         (phase, cause)
         for phase in ("Dispatched", "Running", "RunningHoldCompletion")
-        for cause in ("granted", "growth-waits", "surplus-preempted")
+        for cause in ("granted", "growth-waits", "growth-taken-back", "surplus-preempted")
     ),
     ("Dispatching", "created"),
     ("Dispatched", "pods-running"),
