@@ -331,11 +331,11 @@ class Bench:
             self._cache,
             self.committer,
             known,
-            self._note_decided,
-            lambda _record: True,
-            _now,
-            metrics,
-            Rules(),
+            on_decided=self._note_decided,
+            is_unchanged=lambda _record: True,
+            now=_now,
+            metrics=metrics,
+            rules=Rules(),
         )
         self._meter.scheduler = self._dispatch
 

@@ -269,11 +269,11 @@ class Session:
             name,
             client,
             ledger,
-            self._wake_scheduler,
-            self._queue.add,
-            self._namespace_of,
-            self._process.kinds,
-            settings.field_validation,
+            on_capacity=self._wake_scheduler,
+            on_pods=self._queue.add,
+            namespace_of=self._namespace_of,
+            kinds=self._process.kinds,
+            field_validation=settings.field_validation,
         )
 
     def _make_fleet(self, hub_uid: str) -> Fleet:
@@ -344,11 +344,11 @@ class Session:
             self._cache,
             self._committer,
             self._fleet,
-            self._queue.add,
-            self._observer.is_unchanged,
-            process.clock.now,
-            process.metrics,
-            Rules(
+            on_decided=self._queue.add,
+            is_unchanged=self._observer.is_unchanged,
+            now=process.clock.now,
+            metrics=process.metrics,
+            rules=Rules(
                 policy=QueueingStrategy(settings.queue_policy),
                 starvation_bound=timedelta(seconds=settings.starvation_bound_seconds),
                 least=settings.cycle_seconds,
@@ -382,11 +382,11 @@ class Session:
             self._cache,
             self._clusters,
             self._queue,
-            time.monotonic,
-            self._limits.bound,
-            self._outlooks.outlook_of,
-            self._queue_statuses.beyond_quota_of,
-            self._limits.names_approvals,
+            monotonic=time.monotonic,
+            bound=self._limits.bound,
+            outlook_of=self._outlooks.outlook_of,
+            beyond_quota_of=self._queue_statuses.beyond_quota_of,
+            names_approvals=self._limits.names_approvals,
         )
         acts = Acts(
             self._attempts,

@@ -79,6 +79,7 @@ class Cluster:
         name: str,
         client: ClusterClient,
         ledger: CapacityLedger,
+        *,
         on_capacity: Callable[[], None],
         on_pods: Callable[[str], None],
         namespace_of: Callable[[str], str | None] = _unknown,

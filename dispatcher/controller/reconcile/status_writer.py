@@ -70,6 +70,7 @@ class StatusWriter:
         cache: Cache,
         clusters: Mapping[str, Cluster],
         queue: WorkQueue,
+        *,
         monotonic: Callable[[], float],
         bound: QueueBound,
         outlook_of: Callable[[str], Outlook | None],

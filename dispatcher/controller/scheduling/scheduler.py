@@ -83,6 +83,7 @@ class Scheduler:
         cache: Cache,
         committer: Committer,
         known: Known,
+        *,
         on_decided: Callable[[str], None],
         is_unchanged: Callable[[Record], bool],
         now: Callable[[], datetime],

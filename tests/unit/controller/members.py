@@ -138,7 +138,13 @@ class Clusters:
         return self.clients[-1]
 
     def make_cluster(self, name: str, client: ClusterClient) -> Cluster:
-        return Cluster(name, client, CapacityLedger(), self._capacity_changed, lambda _appwrapper: None)
+        return Cluster(
+            name,
+            client,
+            CapacityLedger(),
+            on_capacity=self._capacity_changed,
+            on_pods=lambda _appwrapper: None,
+        )
 
     def _capacity_changed(self) -> None:
         self.capacity_changes += 1

@@ -20,10 +20,8 @@ from dispatcher.controller.intake.author_check import (
     AuthorCheck,
     watch_policy,
 )
-from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.intake.authorization import Access
 from dispatcher.core.model.record import Phase, Record
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from tests.builders import make_appwrapper, make_template
 from tests.fakes import FakeApiServer, answer, client_of, refusal
 from tests.unit.controller.wire import MISSING, PODS, job, secret
@@ -237,9 +235,7 @@ async def test_question_that_fails_is_asked_again_and_counted_if_nobody_thought_
 async def west(world: World) -> AsyncIterator[FakeApiServer]:
     """A member cluster, which is asked which kinds it serves."""
     async with FakeApiServer() as west, client_of(west) as client:
-        world.clusters["west"] = Cluster(
-            "west", client, CapacityLedger(), world.wake_dispatch, world.wake, world.namespace_of
-        )
+        world.clusters["west"] = world.make_cluster("west", client)
         yield west
 
 

@@ -40,7 +40,12 @@ class Observed:
         self.on_pods: Callable[[str], object] = lambda _appwrapper: None
         self.homes = {AW: "default"}
         self.cluster = Cluster(
-            "hub", client, self.ledger, self._capacity_changed, self._pods_changed, self.homes.get
+            "hub",
+            client,
+            self.ledger,
+            on_capacity=self._capacity_changed,
+            on_pods=self._pods_changed,
+            namespace_of=self.homes.get,
         )
 
     def _capacity_changed(self) -> None:
@@ -435,7 +440,9 @@ async def test_unserved_kind_is_asked_about_again_sooner_after_no_answer(
     served = answer({"resources": [{"name": "rayclusters", "kind": "RayCluster", "namespaced": True}]})
     server.on("GET", "/apis/ray.io/v1", first, served)
     wanted = frozenset({("ray.io/v1", "RayCluster")})
-    member = Cluster("east", client, CapacityLedger(), lambda: None, lambda _appwrapper: None)
+    member = Cluster(
+        "east", client, CapacityLedger(), on_capacity=lambda: None, on_pods=lambda _appwrapper: None
+    )
     async with workers.running(member.run()):
         await member.ask_for_kinds(wanted).wait()
         asked_at = monotonic()

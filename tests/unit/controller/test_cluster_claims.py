@@ -119,7 +119,9 @@ async def test_wrapped_pod_in_a_member_counts_by_the_uid_of_its_anchor_and_not_b
     has(server, "pods", make_pod("fine", of=AW, controller=ANCHOR), by_name, by_kind)
     told: list[str] = []
     home = {AW: "default"}.get
-    cluster = Cluster("east", client, CapacityLedger(), lambda: None, told.append, home)
+    cluster = Cluster(
+        "east", client, CapacityLedger(), on_capacity=lambda: None, on_pods=told.append, namespace_of=home
+    )
     async with workers.running(cluster.run()):
         await cluster.wait_until_listed()
         await cluster.anchors.ensure(make_owner())

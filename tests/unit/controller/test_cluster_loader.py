@@ -63,7 +63,9 @@ class Bench:
     def comes(self, name: str) -> Cluster:
         """A listed cluster."""
         ledger = CapacityLedger()
-        cluster = Cluster(name, self.client, ledger, lambda: None, lambda _appwrapper: None)
+        cluster = Cluster(
+            name, self.client, ledger, on_capacity=lambda: None, on_pods=lambda _appwrapper: None
+        )
         for each in cluster._needed:  # noqa: SLF001  # as if they were listed
             each.synced.set()
         self.clusters[name], self.ledgers[name] = cluster, ledger

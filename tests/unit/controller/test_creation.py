@@ -21,7 +21,6 @@ from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps
 from dispatcher.core.lifecycle.creation_steps import CREATION_POSTPONED
 from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import has_no_cluster_left
 from tests.builders import make_appwrapper, make_metadata, make_owner, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, client_of, hang_up, refusal, text
@@ -108,9 +107,7 @@ class East:
 async def east(world: World) -> AsyncIterator[East]:
     """A member that answers."""
     async with FakeApiServer() as server, client_of(server) as client:
-        cluster = Cluster(
-            "east", client, CapacityLedger(), world.wake_dispatch, world.wake, world.namespace_of
-        )
+        cluster = world.make_cluster("east", client)
         yield East(world, server, cluster)
 
 

@@ -67,7 +67,14 @@ async def test_object_that_no_watch_shows_is_read_by_its_declaration(
     served = {"name": "trainings", "kind": "Training", "namespaced": True}
     server.on("GET", f"/apis/{OWN}", answer({"resources": [served]}))
     server.on("GET", f"{COLLECTION}/train", answer({**TRAINING, "metadata": metadata, "status": status}))
-    cluster = Cluster("hub", client, CapacityLedger(), lambda: None, lambda _appwrapper: None, kinds=DECLARED)
+    cluster = Cluster(
+        "hub",
+        client,
+        CapacityLedger(),
+        on_capacity=lambda: None,
+        on_pods=lambda _appwrapper: None,
+        kinds=DECLARED,
+    )
     ref = ObjectRef(0, OWN, "Training", "default", "train", metadata["uid"])
     found = await cluster.object_client.reclaim(WrappedObject(0, TRAINING), ref, owner)
     assert found == ObjectState(End.SUCCEEDED, frozenset({"Trained"}))

@@ -110,7 +110,12 @@ async def test_next_cluster_answers_for_a_kind_that_the_first_does_not_serve(
         server.on("GET", "/apis/batch/v1", answer({"resources": []}))
         server.on("GET", "/readyz", text("ok", 200))
         ledger, wake = CapacityLedger(), world.wake_dispatch
-        bench.clusters.insert(0, Cluster("east", client, ledger, wake, world.wake, world.namespace_of))
+        bench.clusters.insert(
+            0,
+            Cluster(
+                "east", client, ledger, on_capacity=wake, on_pods=world.wake, namespace_of=world.namespace_of
+            ),
+        )
         record = await bench.waiting("aw", MISSPELT)
         await bench.check.check(record.uid)
         assert server.requests("POST") == []

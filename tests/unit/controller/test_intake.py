@@ -16,10 +16,8 @@ from dispatcher.api.submitter import UNKNOWN, Submitter
 from dispatcher.controller.intake.anchor_search import SEARCH_SECONDS
 from dispatcher.controller.intake.intake import LARGEST_BATCH_BYTES
 from dispatcher.controller.intake.specs import Specs
-from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.kinds.manifest import anchor_name, build
 from dispatcher.core.model.record import Phase
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.kube.appwrappers import AppWrapperView
 from tests.builders import make_appwrapper, make_metadata, make_owner, make_template, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, client_of, never, refusal
@@ -352,7 +350,7 @@ async def test_one_that_cannot_be_read_now_comes_back_and_holds_up_no_other(worl
 
 async def test_member_that_goes_while_it_is_asked_is_no_reason_to_fail(world: World) -> None:
     async with FakeApiServer() as far, client_of(far) as client:
-        west = Cluster("west", client, CapacityLedger(), world.wake_dispatch, world.wake, world.namespace_of)
+        west = world.make_cluster("west", client)
 
         async def goes(request: web.Request) -> web.StreamResponse:
             del world.clusters["west"]
@@ -418,9 +416,7 @@ LEAVING: Json = {"finalizers": [FINALIZER], "deletionTimestamp": "2026-11-20T09:
 async def west(world: World) -> AsyncIterator[FakeApiServer]:
     """A member that has no anchors; nor has the hub anything."""
     async with FakeApiServer() as west, client_of(west) as client:
-        world.clusters["west"] = Cluster(
-            "west", client, CapacityLedger(), world.wake_dispatch, world.wake, world.namespace_of
-        )
+        world.clusters["west"] = world.make_cluster("west", client)
         west.on("GET", CONFIGMAPS, anchors())
         world.server.on("GET", f"{PODS}/pod", MISSING)
         yield west

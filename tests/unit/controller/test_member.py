@@ -49,7 +49,9 @@ def make_member(**fields: Any) -> Member:  # noqa: ANN401
 
 def make_cluster(client: ClusterClient, *, is_ready: bool = True) -> Cluster:
     """A cluster of one node of 8 cpu and the namespace `default`."""
-    cluster = Cluster("east", client, CapacityLedger(), lambda: None, lambda _appwrapper: None)
+    cluster = Cluster(
+        "east", client, CapacityLedger(), on_capacity=lambda: None, on_pods=lambda _appwrapper: None
+    )
     cluster.ledger.set_node(make_core_node("n1", cpu=8000))
     for name, is_enabled in (("default", True), ("private", False)):  # as after a list
         cluster._namespaces.items[name] = Namespace(name, is_enabled=is_enabled)  # noqa: SLF001

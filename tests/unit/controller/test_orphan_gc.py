@@ -50,7 +50,9 @@ class Member:
 
     def __init__(self, name: str, server: FakeApiServer, client: ClusterClient) -> None:
         self.server = server
-        self.cluster = Cluster(name, client, CapacityLedger(), lambda: None, lambda _appwrapper: None)
+        self.cluster = Cluster(
+            name, client, CapacityLedger(), on_capacity=lambda: None, on_pods=lambda _appwrapper: None
+        )
 
     def has(self, *anchors: Json) -> None:
         """Have the member list these anchors from now on."""

@@ -61,7 +61,14 @@ async def bench() -> AsyncIterator[Bench]:
         servers = {name: await stack.enter_async_context(FakeApiServer()) for name in ("hub", "east", "west")}
         clients = {name: client_of(server) for name, server in servers.items()}
         clusters = {
-            name: Cluster(name, client, CapacityLedger(), lambda: None, lambda _: None, monotonic=monotonic)
+            name: Cluster(
+                name,
+                client,
+                CapacityLedger(),
+                on_capacity=lambda: None,
+                on_pods=lambda _: None,
+                monotonic=monotonic,
+            )
             for name, client in clients.items()
         }
         yield Bench(servers, clusters)

@@ -11,10 +11,8 @@ from aiohttp import web
 from dispatcher import errors
 from dispatcher.api.names import FINALIZER
 from dispatcher.api.sizes import MOST_CONTAINERS
-from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.kinds.manifest import anchor_name
 from dispatcher.core.model.record import Phase
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from tests.builders import make_appwrapper, make_pod, make_template
 from tests.fakes import FakeApiServer, Reply, answer, client_of, never, refusal
 from tests.unit.controller.store import FakeStore
@@ -317,9 +315,7 @@ async def test_gangs_of_a_member_that_does_not_answer_hold_up_no_others(world: W
     async with FakeApiServer() as silent, client_of(silent, write_timeout=NEVER_SECONDS) as client:
         silent.on("POST", CONFIG_MAPS, never)
         silent.on("GET", "/api/v1/configmaps", answer({"metadata": {}, "items": []}))
-        world.clusters["west"] = Cluster(
-            "west", client, CapacityLedger(), world.wake_dispatch, world.wake, world.namespace_of
-        )
+        world.clusters["west"] = world.make_cluster("west", client)
         for number in range(10 * AT_ONCE):
             held = make_appwrapper(f"west-{number}", FIRST, finalizers=[FINALIZER])
             record = await world.dispatched(held, "west")

@@ -16,7 +16,6 @@ from dispatcher.core.kinds.manifest import anchor_name
 from dispatcher.core.lifecycle import creation_steps, queue_steps, run_steps
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.record import Phase, Record
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from tests.builders import make_appwrapper, make_metadata
 from tests.fakes import FakeApiServer, answer, client_of
 from tests.unit import workers
@@ -85,9 +84,7 @@ async def east(world: World) -> AsyncIterator[Place]:
         server.on("GET", ALL_PODS, answer(pods()))
         server.on("GET", ANCHOR, answer({"metadata": make_metadata(anchor_name(UID, 1), labels=LABELS)}))
         server.on("DELETE", ANCHOR, answer({}))
-        cluster = Cluster(
-            "east", client, CapacityLedger(), world.wake_dispatch, world.wake, world.namespace_of
-        )
+        cluster = world.make_cluster("east", client)
         world.clusters["east"] = cluster
         async with workers.running(cluster.live_pods.run()):
             yield Place(world, server, cluster)

@@ -14,7 +14,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from dispatcher.api.names import FINALIZER
-from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling import slices
 from dispatcher.controller.scheduling.slices import SLICE_SECONDS
 from dispatcher.controller.upkeep.restore_recovery import RestoreRecovery
@@ -22,7 +21,6 @@ from dispatcher.core.kinds.manifest import build
 from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.model.record import Attempt, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.errors import Fenced
 from dispatcher.kube.client import ClusterClient
 from tests.builders import make_appwrapper, make_owner, make_record, make_template, make_wrapped
@@ -55,9 +53,7 @@ class Restored:
     def __init__(self, world: World, east: FakeApiServer, client: ClusterClient) -> None:
         self.world = world
         self.server = east
-        self.east = Cluster(
-            "east", client, CapacityLedger(), world.wake_dispatch, world.wake, world.namespace_of
-        )
+        self.east = world.make_cluster("east", client)
         self.are_all_connected = True
         self.failure: Exception | None = None
         self.are_members_certain = True

@@ -50,12 +50,12 @@ def dispatch_of(
         world.cache,
         world.committer,
         clusters or HubAlone(world.cluster),
-        world.taken_in.append,
-        is_unchanged,
-        world.now,
-        Metrics(),
-        rules or Rules(),
-        monotonic,
+        on_decided=world.taken_in.append,
+        is_unchanged=is_unchanged,
+        now=world.now,
+        metrics=Metrics(),
+        rules=rules or Rules(),
+        monotonic=monotonic,
     )
 
 

@@ -62,7 +62,14 @@ def dispatch_of(world: World) -> tuple[Scheduler, Clusters]:
     rules = Rules(least=0.05, most=10)
     decided = world.taken_in.append
     dispatch = Scheduler(
-        world.cache, world.committer, known, decided, lambda _record: True, world.now, Metrics(), rules
+        world.cache,
+        world.committer,
+        known,
+        on_decided=decided,
+        is_unchanged=lambda _record: True,
+        now=world.now,
+        metrics=Metrics(),
+        rules=rules,
     )
     return dispatch, known
 

@@ -109,7 +109,14 @@ async def fleet() -> AsyncIterator[Fleet]:
         servers = {name: await stack.enter_async_context(FakeApiServer()) for name in NAMES}
         clients = {name: client_of(server) for name, server in servers.items()}
         clusters = {
-            name: Connected(name, client, CapacityLedger(), lambda: None, lambda _: None, monotonic=monotonic)
+            name: Connected(
+                name,
+                client,
+                CapacityLedger(),
+                on_capacity=lambda: None,
+                on_pods=lambda _: None,
+                monotonic=monotonic,
+            )
             for name, client in clients.items()
         }
         yield Fleet(servers, clusters)

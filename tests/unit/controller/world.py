@@ -121,9 +121,7 @@ class World:
             ),
             forest=lambda: self.forest,
         )
-        self.cluster = Cluster(
-            "hub", self.client, self.ledger, self.wake_dispatch, self.wake, self.namespace_of
-        )
+        self.cluster = self.make_cluster("hub", self.client, self.ledger)
         self.clusters = {"hub": self.cluster}
         self.hub = AppWrapperInformer(self.client, self.cluster.discovery, self.queue.add, lambda _uid: False)
         self.committer = Committer(self.store, self.cache, lambda _change, _record: None)
@@ -145,11 +143,11 @@ class World:
             self.cache,
             self.clusters,
             self.queue,
-            monotonic,
-            self.bound,
-            self.outlooks.get,
-            self.beyond_quota.get,
-            self.limits.names_approvals,
+            monotonic=monotonic,
+            bound=self.bound,
+            outlook_of=self.outlooks.get,
+            beyond_quota_of=self.beyond_quota.get,
+            names_approvals=self.limits.names_approvals,
         )
         self.pacing = Pacing()
         self.results = Results(
@@ -161,6 +159,17 @@ class World:
             self.server.on("GET", path, answer({"resources": resources}))
         self.server.on("GET", ALL_PODS, answer(pods()))
         self.server.on("GET", PODS, answer(pods()))
+
+    def make_cluster(self, name: str, client: ClusterClient, ledger: CapacityLedger | None = None) -> Cluster:
+        """A cluster that wakes what the hub wakes."""
+        return Cluster(
+            name,
+            client,
+            ledger or CapacityLedger(),
+            on_capacity=self.wake_dispatch,
+            on_pods=self.wake,
+            namespace_of=self.namespace_of,
+        )
 
     def make_intake(
         self,

@@ -89,7 +89,7 @@ async def test_path_that_cannot_be_found_for_a_reason_nobody_thought_of_is_looke
         return PATH
 
     server.on("GET", PATH, answer(page(1)))
-    reflector: Reflector[str] = Reflector("things", client, locate, str, lambda *_: None, lambda: 1.0)
+    reflector: Reflector[str] = Reflector("things", client, locate, str, lambda *_: None, jitter=lambda: 1.0)
     async with running(reflector.run()):
         await reflector.synced.wait()
     assert counted("reflector") == 4
