@@ -6,15 +6,9 @@ anything has changed since the last search, and the searches take at most 1 / `P
 some minutes old in large clusters. A search cannot be cancelled: a process that ends waits for it, seconds in the
 largest clusters.
 
-A round changes at most `MOST_WRITES` statuses of gangs with an exact position, and as many of the others, each group in
-the order in which the statuses fell behind. A status that shows the same outlook already is not written, and neither is
-one that differs by a start that has moved a little (`steady`).
-
-Outlooks give way to dispatches, because a write costs the API server the same for both. A round is busy if more than
-`MOST_DISPATCHED` gangs were dispatched since the round before. Of busy rounds in a row, `MOST_PASSED` are passed over:
-they count, seek and write nothing. The next busy round writes the statuses of the first gangs, those with advice, and
-`MOST_BUSY_WRITES` others. So the outlook of a first gang is at most `MOST_PASSED` + 1 periods old, apart from its
-advice.
+Outlooks give way to dispatches: `core.status.outlook_pace` passes busy rounds over, and bounds the statuses that a
+round changes. A status that shows the same outlook already is not written, and neither is one that differs by a start
+that has moved a little (`steady`).
 """
 
 from __future__ import annotations
@@ -33,15 +27,8 @@ from dispatcher.controller.upkeep.cluster_facts import Clusters, ClusterState, f
 from dispatcher.core.model.record import Record
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 from dispatcher.core.status.outlook import Found, Outlook, Positions, joined, positions, search, steady
+from dispatcher.core.status.outlook_pace import Round, to_write
 
-MOST_WRITES: Final = 100
-"""Statuses of one kind that a round changes: 20 writes per second of both kinds, with a round in ten seconds."""
-MOST_DISPATCHED: Final = 20
-"""Dispatches in a round that is not busy: 2 per second, with a round in ten seconds."""
-MOST_PASSED: Final = 5
-"""Busy rounds in a row that are passed over: an outlook is a minute old, with a round in ten seconds."""
-MOST_BUSY_WRITES: Final = 10
-"""Statuses that a busy round changes beside those of the first gangs."""
 PAUSE_FACTOR: Final = 20
 """A search is followed by a pause of at least so many times its duration."""
 
@@ -89,8 +76,7 @@ class OutlookKeeper:
         self._found = Found({})
         self._searched: _Searched | None = None
         self._next_search = monotonic()
-        self._dispatches = cache.dispatches
-        self._passed = 0
+        self._round = Round(cache.dispatches)
 
     def outlook_of(self, uid: str) -> Outlook | None:
         """The outlook of a queued gang for its status, empty if it has no position; None while that is not known."""
@@ -113,22 +99,15 @@ class OutlookKeeper:
 
         Does nothing in a busy round that is passed over.
         """
-        is_busy = self._is_busy()
-        if is_busy and self._passed < MOST_PASSED:
-            self._passed += 1
+        self._round = self._round.next(self._cache.dispatches)
+        if self._round.is_passed_over:
             return
-        self._passed = 0
         queued, rules = tuple(self._cache.queued()), self._rules()
         slices = Slices(self._monotonic)
         found = await slices.run(positions(queued, self._now(), has_queues=rules.has_queues))
         await self._search(found, queued, rules, slices)
         await self._update(found, slices)
-        self._publish(frozenset(found.first), is_busy=is_busy)
-
-    def _is_busy(self) -> bool:
-        """Whether many gangs were dispatched since the last call."""
-        before, self._dispatches = self._dispatches, self._cache.dispatches
-        return self._dispatches - before > MOST_DISPATCHED
+        self._publish(frozenset(found.first))
 
     async def _search(
         self, sought: Positions, queued: tuple[Record, ...], rules: SchedulingRules, slices: Slices
@@ -176,13 +155,8 @@ class OutlookKeeper:
         self._behind = {uid: changed[uid] for uid in [*still_behind, *changed]}
         self._is_counted = True
 
-    def _publish(self, first: Collection[str], *, is_busy: bool) -> None:
-        """Write a bounded number of the statuses that are behind; in a busy round those of `first` before others."""
-        urgent = {
-            uid for uid, each in self._behind.items() if (uid in first if is_busy else "queueLength" in each)
-        }
-        others = [uid for uid in self._behind if uid not in urgent]
-        chosen = [uid for uid in self._behind if uid in urgent][:MOST_WRITES]
-        for uid in (*chosen, *others[: MOST_BUSY_WRITES if is_busy else MOST_WRITES]):
+    def _publish(self, first: Collection[str]) -> None:
+        """Have a bounded number of the statuses that are behind written."""
+        for uid in to_write(self._behind, first, is_busy=self._round.is_busy):
             self._outlooks[uid] = self._behind.pop(uid)
             self._on_changed(uid)
