@@ -204,7 +204,7 @@ async def test_every_door_is_guarded(tenant: Api, namespace: str, door: str) -> 
     assert await said(tenant, namespace, of_items(wrapped("RayCluster.ray.io")), door) == TAKEN
 
 
-async def test_what_grants_rights_takes_every_verb(plane: Plane, capable: Api, namespace: str) -> None:
+async def test_kinds_that_grant_rights_need_every_verb(plane: Plane, capable: Api, namespace: str) -> None:
     kind = f"RoleBinding{RBAC_GROUP}"
     rules = [SUBMIT, *right(kind, verb="*")]
     kubeconfig = await asyncio.to_thread(plane.service_account_kubeconfig, namespace, "owner", rules)
@@ -369,7 +369,7 @@ async def test_list_of_kinds_that_is_gone_refuses_all(admin: Api, namespace: str
     await wait_for(is_taken)
 
 
-async def test_whoever_may_not_wrap_it_may_change_its_priority_but_not_bring_in_more(
+async def test_user_without_rights_on_the_kind_may_change_the_priority_but_add_no_object(
     admin: Api, tenant: Api, namespace: str
 ) -> None:
     """The definition's own rules do not see a key that is renamed."""

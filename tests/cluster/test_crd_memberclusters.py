@@ -172,7 +172,7 @@ async def test_api_server_refuses(api: Api, spec: object, name: str, message: st
     assert message in str(caught.value)
 
 
-async def test_what_is_not_said_is_filled_in(api: Api, east: str) -> None:
+async def test_absent_fields_get_their_defaults(api: Api, east: str) -> None:
     stored = await api.request("GET", f"{COLLECTION}/{east}")
 
     assert stored["spec"] == {

@@ -48,7 +48,7 @@ def events(process: Process, event: str) -> list[str]:
     return [line for line in process.log.read_text().splitlines() if f'"event": "{event}"' in line]
 
 
-async def test_no_pod_ends_whoever_leads(world: World) -> None:
+async def test_no_pod_ends_the_leader(world: World) -> None:
     process = await world.start_dispatcher()
     first = await world.create(appwrapper("first", item(job("first"))))
     await world.until_state("first", "Running")

@@ -220,7 +220,7 @@ async def test_spelling_may_not_change(api: Api, namespace: str) -> None:
     )
 
 
-async def test_what_was_submitted_may_be_submitted_again(api: Api, namespace: str) -> None:
+async def test_unchanged_spec_may_be_submitted_again(api: Api, namespace: str) -> None:
     stored = await submit(api, namespace, "items")
     again = appwrapper(SPELLINGS["items"])
     again["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"]
@@ -312,7 +312,9 @@ async def test_status_can_always_be_written(api: Api, namespace: str) -> None:
     assert said == {group_version: {"state": "Pending"} for group_version in DOORS}
 
 
-async def test_what_was_stored_before_the_rules_can_be_labelled_and_deleted(api: Api, namespace: str) -> None:
+async def test_appwrapper_stored_before_the_rules_can_be_labelled_and_deleted(
+    api: Api, namespace: str
+) -> None:
     crd = copied("old.example.com")
     await install(api, without_rules(crd))
     path = collection(namespace, "old.example.com/v1beta1")

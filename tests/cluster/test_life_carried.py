@@ -81,7 +81,7 @@ async def test_job_that_was_cleaned_up_once_it_was_done_is_not_run_again(world: 
     assert await world.names("Job") == set()
 
 
-async def test_what_is_called_done_while_it_goes_on_is_made_again(world: World) -> None:
+async def test_item_that_is_called_done_while_it_goes_on_is_created_again(world: World) -> None:
     await world.start_dispatcher()
     serving = appwrapper(
         "half", item(deployment("first"), completionstatus="Available"), item(deployment("serve"))

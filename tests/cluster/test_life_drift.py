@@ -161,7 +161,7 @@ def policy(name: str, namespace: str) -> Json:
     }
 
 
-async def test_what_is_changed_at_the_creation_is_no_drift_until_somebody_changes_it_again(
+async def test_change_by_a_webhook_at_creation_is_no_drift_until_the_field_changes_again(
     mirrored: World,
 ) -> None:
     world = mirrored

@@ -57,7 +57,7 @@ async def until_nothing_is_kept(world: World, state: str) -> None:
     await world.until(look, "the status says that nothing is kept")
 
 
-async def test_what_is_kept_goes_after_its_time_and_the_appwrapper_stays(world: World) -> None:
+async def test_kept_objects_go_after_their_time_and_the_appwrapper_stays(world: World) -> None:
     await world.start_dispatcher(kept_seconds="1")
 
     await world.create(completing())
@@ -69,7 +69,7 @@ async def test_what_is_kept_goes_after_its_time_and_the_appwrapper_stays(world: 
     await until_nothing_is_kept(world, "Completed")
 
 
-async def test_what_failed_is_kept_for_as_long_as_its_author_asked(world: World) -> None:
+async def test_objects_of_a_failed_gang_are_kept_for_as_long_as_its_author_asked(world: World) -> None:
     await world.start_dispatcher()
 
     await world.create(bent(failing(), {DELETION_ON_FAILURE_GRACE: "1s"}))
@@ -95,7 +95,7 @@ async def test_time_that_runs_out_while_the_dispatcher_is_away_has_run_out_at_it
 
 @pytest.mark.parametrize("database", ["the-same", "a-fresh-one"])
 @pytest.mark.parametrize(("manifest", "state"), ENDS)
-async def test_what_has_ended_is_not_run_again_after_a_crash(
+async def test_ended_gang_is_not_run_again_after_a_crash(
     world: World, make_database: Callable[[], str], manifest: Json, state: str, database: str
 ) -> None:
     process = await world.start_dispatcher()
@@ -121,7 +121,7 @@ async def test_what_has_ended_is_not_run_again_after_a_crash(
     assert phases["work"] == {"Completed": "Succeeded", "Failed": "Failed"}[state]
 
 
-async def test_what_has_ended_is_kept_no_longer_though_the_database_was_lost(
+async def test_objects_of_an_ended_gang_are_kept_no_longer_though_the_database_was_lost(
     world: World, make_database: Callable[[], str]
 ) -> None:
     process = await world.start_dispatcher(kept_seconds="3")

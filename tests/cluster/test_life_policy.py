@@ -88,7 +88,7 @@ async def test_only_exit_codes_that_were_called_retryable_are_tried_again(
     assert (await world.causes("fails")).count("dispatched") == dispatches
 
 
-async def test_what_succeeded_is_kept_for_as_long_as_its_author_asked(world: World) -> None:
+async def test_objects_of_a_completed_gang_are_kept_for_as_long_as_its_author_asked(world: World) -> None:
     await world.start_dispatcher()
     short = item(job("work", run_for="500ms"))
     asked = {SUCCESS_TTL: "4s"}

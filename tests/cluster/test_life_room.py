@@ -65,7 +65,7 @@ async def test_requeued_gang_stands_before_a_younger_one_that_waits_as_well(worl
     assert (await world.until(one_more, "another is dispatched"))[len(so_far)] == "oldest"
 
 
-async def test_room_of_one_whose_time_is_up_is_not_given_before_its_pods_are_gone(world: World) -> None:
+async def test_room_of_a_gang_past_its_limit_is_not_given_before_its_pods_are_gone(world: World) -> None:
     process = await world.start_dispatcher(**OFTEN)
     scheduling = {"dispatchDuration": {"limit": 2}}
     await world.create(whole_cluster("limited", scheduling, terminate_after="30s"))

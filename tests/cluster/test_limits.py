@@ -40,7 +40,7 @@ async def second_after(world: World, created: Json) -> None:
     await world.until(is_over, "the second is over")
 
 
-async def test_those_beyond_the_bound_of_their_namespace_wait_outside_and_come_in_by_age(
+async def test_appwrappers_beyond_the_bound_of_their_namespace_enter_by_age(
     world: World,
 ) -> None:
     process = await world.start_dispatcher(queued_per_namespace="2")

@@ -91,9 +91,7 @@ async def test_a_gang_of_higher_priority_preempts_and_the_victim_comes_back(
     await world.until_state("dev", "Running")
 
 
-async def test_a_waiting_gang_says_who_borrows_and_then_whom_it_preempts(
-    world: World, declare: Declare
-) -> None:
+async def test_pending_gang_names_the_borrowers_and_then_its_victims(world: World, declare: Declare) -> None:
     await declare("company")
     await declare("owner", parent="company", resources={"cpu": {"nominalQuota": 4}})
     await declare("guest", parent="company", resources={"cpu": {"nominalQuota": 1}})

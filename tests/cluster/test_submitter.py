@@ -213,7 +213,9 @@ async def test_nobody_is_kept_from_submitting_by_being_in_many_groups(alice: Per
 
 
 @pytest.mark.parametrize("flags", [(), ("--server-side",)], ids=["by-the-client", "by-the-server"])
-async def test_what_was_applied_can_be_applied_again(alice: Person, api: Api, flags: tuple[str, ...]) -> None:
+async def test_unchanged_manifest_can_be_applied_again(
+    alice: Person, api: Api, flags: tuple[str, ...]
+) -> None:
     manifest = named("t")
     said = [await alice.apply(manifest, *flags), await alice.apply(manifest, *flags)]
     manifest["spec"]["priority"] = 7

@@ -58,7 +58,7 @@ def told(url: str) -> list[list[tuple[object, ...]]]:
     ]
 
 
-async def test_what_was_deleted_is_moved_and_history_says_the_same(
+async def test_deleted_appwrapper_is_moved_and_history_says_the_same(
     queue: QueueStore, database_url: str
 ) -> None:
     gone = await lived(queue, "gone", b"of one that is gone")
@@ -139,7 +139,7 @@ async def test_a_spec_stays_while_somebody_needs_it(queue: QueueStore, database_
     assert await queue.load_specs([here.spec_hash]) == {here.spec_hash: b"the same"}
 
 
-async def test_those_deleted_first_are_moved_first_and_no_more_than_asked_for(
+async def test_appwrappers_deleted_first_are_moved_first_up_to_the_requested_number(
     queue: QueueStore, database_url: str
 ) -> None:
     for number in range(3):
@@ -151,14 +151,14 @@ async def test_those_deleted_first_are_moved_first_and_no_more_than_asked_for(
     assert await queue.move_deleted(TOMORROW, 2) == 0
 
 
-async def test_what_was_moved_is_still_known_to_be_deleted(queue: QueueStore) -> None:
+async def test_moved_appwrapper_is_still_known_to_be_deleted(queue: QueueStore) -> None:
     gone = await lived(queue, "gone", b"of one that is gone")
     here = await committed(queue, make_submit("here"))
     await queue.move_deleted(TOMORROW, 500)
     assert await queue.deleted_among({gone.uid, here.uid, "unknown"}) == {gone.uid}
 
 
-async def test_one_that_ended_before_it_began_does_not_keep_the_others_from_being_moved(
+async def test_attempt_that_ended_before_it_began_does_not_keep_others_from_being_moved(
     queue: QueueStore, database_url: str
 ) -> None:
     gone = await lived(queue, "gone", b"turned back")

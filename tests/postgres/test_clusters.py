@@ -83,7 +83,7 @@ async def test_silence_is_told_when_it_begins_and_ends_and_counts_from_its_begin
     ]
 
 
-async def test_cluster_state_is_recorded_once_whoever_leads(
+async def test_cluster_state_is_recorded_once_by_several_leaders(
     east: ClusterStore, database: Database, database_url: str
 ) -> None:
     cordoned = ClusterState(is_cordoned=True, said="new switches")
@@ -168,7 +168,7 @@ async def test_message_is_one_short_line(east: ClusterStore, database_url: str) 
     ],
     ids=["recognised", "unreachable", "state", "rotation"],
 )
-async def test_who_leads_no_longer_notes_nothing(
+async def test_former_leader_notes_nothing(
     east: ClusterStore,
     database: Database,
     leadership: Leadership,

@@ -55,7 +55,7 @@ async def test_new_appwrappers_get_ascending_numbers_in_the_order_given(queue: Q
     assert min(numbers) > 0
 
 
-async def test_what_is_accepted_is_what_is_loaded(queue: QueueStore) -> None:
+async def test_accepted_records_equal_the_loaded_ones(queue: QueueStore) -> None:
     changes = [make_submit(name) for name in "abc"]
     result = await queue.commit(changes)
     assert await queue.load_live() == list(result.accepted)
@@ -214,7 +214,7 @@ async def test_preemption_is_one_transaction_and_is_loaded_as_it_was_committed(
     ]
 
 
-async def test_attempt_that_was_preempted_ends_with_its_reason_and_for_whom_it_was(
+async def test_preempted_attempt_ends_with_its_reason_and_its_preemptor(
     queue: QueueStore, database_url: str
 ) -> None:
     victim = await running(queue, make_submit("victim"))
@@ -397,7 +397,7 @@ async def test_thousands_of_changes_are_one_transaction(queue: QueueStore, datab
     assert found == (1,)
 
 
-async def test_what_was_deleted_is_remembered_and_nothing_else_is_taken_for_deleted(
+async def test_only_deleted_appwrappers_are_known_as_deleted(
     queue: QueueStore,
 ) -> None:
     gone, waits = await submitted(queue, "gone"), await submitted(queue, "waits")

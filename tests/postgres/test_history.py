@@ -76,7 +76,9 @@ async def test_the_timeline_of_a_name_covers_its_successors_each_with_times_of_i
     assert await History(database).timeline("default", "unknown") == []
 
 
-async def test_who_waits_is_listed_in_the_order_of_the_planner(queue: QueueStore, database: Database) -> None:
+async def test_pending_gangs_are_listed_in_the_order_of_the_planner(
+    queue: QueueStore, database: Database
+) -> None:
     chance = random.Random(0)  # noqa: S311 - a repeatable shuffle
     changes = [
         make_submit(

@@ -32,7 +32,7 @@ def test_every_view_that_was_promised_can_be_read_by_the_reader(database_url: st
     assert {name for (name,) in readable} == views
 
 
-def test_who_only_reads_holds_up_nobody_for_long(database_url: str) -> None:
+def test_reader_role_delays_no_writer_for_long(database_url: str) -> None:
     settings = rows_of(
         database_url, "SELECT unnest(rolconfig) FROM pg_roles WHERE rolname = 'dispatcher_reader' ORDER BY 1"
     )

@@ -93,7 +93,7 @@ RUNNING = Record(
 )
 
 
-async def test_what_runs_while_the_database_is_migrated_goes_on_and_can_go_back(database_url: str) -> None:
+async def test_running_gangs_survive_a_migration_up_and_down(database_url: str) -> None:
     forget_replay(database_url)
     await asyncio.to_thread(migrate.downgrade, database_url, "0001")
     with psycopg.connect(database_url) as connection:
@@ -398,7 +398,7 @@ async def test_gang_that_lacks_approvals_has_a_position_in_the_revision_before(
     assert (await loaded(database_url))[0] == replace(record, pending=replace(awaits, approvals=()))
 
 
-async def test_what_an_older_release_left_ending_before_it_began_is_mended_and_goes_up_and_down(
+async def test_attempts_that_ended_before_they_began_are_mended_up_and_down(
     database_url: str, queue: QueueStore
 ) -> None:
     forget_replay(database_url)

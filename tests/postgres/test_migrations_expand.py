@@ -120,7 +120,7 @@ def test_a_migration_expands_the_schema_or_names_the_oldest_code_that_runs_on_it
         ),
     ],
 )
-def test_what_a_change_takes_away_is_found(
+def test_parts_that_a_migration_takes_away_are_found(
     database_url: str, change: LiteralString, taken_away: list[str]
 ) -> None:
     with psycopg.connect(database_url) as connection:

@@ -109,7 +109,7 @@ async def test_a_month_is_dropped_once_all_of_it_is_too_old_and_so_is_what_no_mo
     assert partitions_of(database_url) == {"event_2025_10": 1, "event_default": 1}
 
 
-async def test_who_reads_a_month_keeps_it_and_writers_wait_behind_the_drop_for_a_moment_only(
+async def test_reader_of_a_month_keeps_it_and_delays_writers_only_for_a_moment(
     queue: QueueStore, database: Database, leadership: Leadership, database_url: str
 ) -> None:
     await ensure_partitions(database, leadership.lease, NOW - YEAR)

@@ -230,7 +230,7 @@ def test_tenant_sees_its_namespaces_in_every_view_and_no_other(two_tenants: str,
     assert {"queue_now", "job_history", "timeline"} <= {view for view, _ in seen}
 
 
-async def test_tenant_sees_its_own_preempted_gangs_alone_and_for_whom_they_gave_way(
+async def test_tenant_sees_only_its_own_preempted_gangs_and_their_preemptors(
     two_tenants: str, queue: QueueStore
 ) -> None:
     (other,) = (await queue.commit([make_submit("other", namespace="theirs", queue="b")])).accepted

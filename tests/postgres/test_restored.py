@@ -107,7 +107,7 @@ async def test_backup_of_a_database_that_nobody_ever_led_has_missed_nothing(
     assert await recognised(await asyncio.to_thread(restored, database_url, "by-another-name")) == FIRST
 
 
-async def test_what_cannot_be_noticed_can_be_said(database_url: str) -> None:
+async def test_restore_that_cannot_be_detected_can_be_declared(database_url: str) -> None:
     await recognised(database_url)
     with psycopg.connect(database_url) as connection:
         connection.execute("UPDATE hub SET fingerprint = 'restored'")
@@ -161,7 +161,7 @@ def ordinary_url(database_url: str, postgres_url: str) -> Iterator[str]:
         connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
 
 
-async def test_what_we_may_not_ask_is_not_compared_and_the_rest_is(
+async def test_parts_that_the_role_may_not_read_are_not_compared_and_the_rest_is(
     database_url: str, ordinary_url: str
 ) -> None:
     assert await recognised(ordinary_url) == FIRST

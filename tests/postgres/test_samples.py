@@ -44,7 +44,7 @@ async def test_samples_are_kept_as_they_are(samples: SampleStore, database_url: 
     ]
 
 
-async def test_moment_that_is_known_is_not_written_again_whoever_leads(
+async def test_known_moment_is_not_written_again_by_another_leader(
     samples: SampleStore, database_url: str
 ) -> None:
     assert await samples.sample(AT, [CPU], [QUEUE])
@@ -71,7 +71,7 @@ async def test_all_of_a_moment_is_written_or_none(samples: SampleStore, database
     assert rows_of(database_url, "SELECT * FROM capacity_sample") == []
 
 
-async def test_who_leads_no_longer_samples_nothing(
+async def test_former_leader_samples_nothing(
     database: Database, leadership: Leadership, database_url: str
 ) -> None:
     stale = replace(leadership.lease, epoch=leadership.lease.epoch - 1)

@@ -207,7 +207,7 @@ async def test_the_next_leader_writes_all_and_deletes_what_it_does_not_know(
     assert written(database_url) == [("east", NEXT)]
 
 
-async def test_who_leads_no_longer_writes_nothing(bench: Bench, database_url: str) -> None:
+async def test_former_leader_writes_nothing(bench: Bench, database_url: str) -> None:
     await bench.keeper.write()
     bench.lease = replace(bench.lease, epoch=bench.lease.epoch - 1)
     bench.now = NEXT

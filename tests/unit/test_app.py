@@ -105,7 +105,7 @@ def test_renewal_opens_the_fence_anew_and_stepping_down_closes_it(monotonic: Mon
         ),
     ],
 )
-def test_what_cannot_work_is_one_line_and_exit_code_1(
+def test_impossible_environment_is_one_line_and_exit_code_1(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     command: str,

@@ -102,7 +102,7 @@ def test_writes_are_the_hubs_or_the_members_and_how_members_are_is_told_apart() 
     assert writes_per_appwrapper(WRITTEN, 10) == (2.0, 2.0)
 
 
-def test_what_was_written_since_is_the_difference() -> None:
+def test_writes_since_a_moment_are_the_difference() -> None:
     before = Written(writes=3, events=2, by_resource={"POST appwrappers": 4})
     assert WRITTEN["hub"].since(before) == Written(20, 5, {STATUSES: 3, "POST appwrappers": 6})
 

@@ -86,7 +86,7 @@ def test_appwrapper_without_status_is_there_and_one_that_is_not_listed_is_delete
     assert scene.rows == (Row(FIRST, None, "-", "", "none"), Row(SECOND, None, "deleted", "", "none"))
 
 
-def test_what_bears_an_appwrappers_uid_exists_of_it_under_whatever_name() -> None:
+def test_object_with_the_uid_of_an_appwrapper_belongs_to_it_under_any_name() -> None:
     stray = make_thing("other", **{"dispatcher.codeflare.dev/appwrapper-uid": f"uid-of-{SECOND}"})
     lists = Lists(appwrappers=[make_appwrapper(SECOND)], services=[stray])
 

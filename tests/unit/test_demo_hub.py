@@ -311,7 +311,9 @@ def test_cluster_that_holds_one_gang_whole_and_nothing_else_is_as_it_should_be()
         pytest.param("hub", Found(), ["hub: missing 1 of AppWrapper train"], id="its-appwrapper-is-gone"),
     ],
 )
-def test_what_differs_is_named(cluster: str, found: Found, told: list[str]) -> None:
+def test_differences_between_wanted_and_found_objects_are_named(
+    cluster: str, found: Found, told: list[str]
+) -> None:
     wanted = wanted_objects([TRAIN], ["east", "west"], "hub")
 
     assert wrong_objects(wanted, {**wanted, cluster: found_objects(found)}) == told

@@ -208,7 +208,7 @@ async def test_frozen_proxy_keeps_to_itself_what_a_watch_has_to_tell(
         assert await reading == b"meanwhile\n"
 
 
-async def test_what_is_held_does_not_hold_up_the_end(server: FakeApiServer) -> None:
+async def test_held_request_does_not_delay_the_end(server: FakeApiServer) -> None:
     gate = Gate()
     async with ClientSession() as session:
         async with ApiProxy(server.url, trust=None, serving=None) as proxy:
@@ -325,7 +325,7 @@ async def test_lost_commit_looks_the_same_whether_it_was_applied_or_not(
         writer.close()
 
 
-async def test_what_happens_at_a_commit_happens_to_its_end_though_the_client_goes() -> None:
+async def test_act_at_a_commit_runs_to_its_end_though_the_client_goes() -> None:
     gate, done = Gate(), asyncio.Event()
 
     async def act() -> None:

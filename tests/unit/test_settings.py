@@ -120,7 +120,7 @@ def test_no_setting_is_without_a_test_of_its_variable() -> None:
     assert Settings.model_fields.keys() == DEFAULTS.keys()
 
 
-def test_what_is_given_goes_before_the_environment() -> None:
+def test_given_settings_go_before_the_environment() -> None:
     assert Settings.read({"DISPATCHER_LISTEN_PORT": "1"}, {"listen_port": 2}).listen_port == 2
 
 

@@ -58,5 +58,5 @@ def test_line_is_printable_bounded_and_left_alone_the_second_time(text: str, lon
 
 
 @pytest.mark.parametrize("value", [None, 5, 1.5, True, [], {}, ["a"]])
-def test_what_is_no_text_says_nothing(value: object) -> None:
+def test_value_that_is_no_text_gives_empty_text(value: object) -> None:
     assert (text_of(value), name_of(value)) == ("", "")

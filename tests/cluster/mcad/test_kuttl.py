@@ -91,7 +91,7 @@ async def test_job_waits_until_others_are_deleted(suite: Suite) -> None:
     await suite.until_ready("large-job-07", 2)
 
 
-async def test_labels_of_quota_trees_stand_in_nobodys_way(suite: Suite) -> None:
+async def test_labels_of_unknown_quota_trees_block_no_gang(suite: Suite) -> None:
     """deployment-01, 08: bronze-quota-job-08; quota-forest: a label that no tree knows."""
     await suite.apply(
         completing("bronze-quota-job-08", "300m", quota_context="bronze"),

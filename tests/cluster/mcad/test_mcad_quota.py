@@ -302,7 +302,7 @@ async def test_bad_labels_wait_and_block_nobody_until_they_are_repaired(trees: T
         await until_runs(suite, name)
 
 
-async def test_what_was_held_is_given_back_once_however_it_ends(trees: Trees, suite: Suite) -> None:
+async def test_quota_of_a_gang_is_given_back_once_however_the_gang_ends(trees: Trees, suite: Suite) -> None:
     """Each takes all of bronze: the end of one lets the next run, and no other."""
     await suite.apply(
         bronze("completes", job("completes", cpu="900m", run_for="1s"), completionstatus="Complete")
@@ -329,7 +329,7 @@ async def test_what_was_held_is_given_back_once_however_it_ends(trees: Trees, su
     assert await charged_together(suite) == []
 
 
-async def test_what_is_said_of_a_gang_in_trees_comes_true(
+async def test_answers_about_a_gang_in_trees_come_true(
     trees: Trees, world: World, declare: Declare, run: Run, tmp_path: Path
 ) -> None:
     """`would` knows the trees and the queue of the namespace, and `explain` the accounts of all trees."""

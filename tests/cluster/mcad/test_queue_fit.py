@@ -7,7 +7,7 @@ from tests.cluster.mcad.suite import OFTEN, TRUSTING, Suite, conditions, declari
 from tests.cluster.world import World
 
 
-async def test_what_is_left_beside_a_gang_is_given_to_the_next(suite: Suite) -> None:
+async def test_capacity_left_beside_a_gang_is_given_to_the_next(suite: Suite) -> None:
     """MCAD CPU Accounting Test."""
     await suite.fill()
 
@@ -110,7 +110,7 @@ async def test_declaring_too_much_waits_though_its_pods_would_have_room(suite: S
     assert status["waiting"]["reason"] == "LargerThanCluster"
 
 
-async def test_what_no_cluster_could_hold_stays_pending_in_nobodys_way(suite: Suite) -> None:
+async def test_gang_larger_than_every_cluster_stays_pending_and_blocks_no_other(suite: Suite) -> None:
     """Create AppWrapper - Generic Pod Too Big - 1 Pod; MCAD Job Large Compute Requirement Test."""
     too_big = pod("aw-generic-big-pod-1", {"cpu": "100", "memory": "150Mi"})
     containers = "spec.template.spec.containers.0"

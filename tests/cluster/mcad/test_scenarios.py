@@ -65,7 +65,7 @@ async def test_cordoned_node_is_not_counted_until_it_is_back(suite: Suite) -> No
     await suite.until_ready("two-nodes", 2)
 
 
-async def test_tainted_node_is_there_for_those_who_tolerate_it(suite: Suite) -> None:
+async def test_tainted_node_takes_gangs_that_tolerate_its_taint(suite: Suite) -> None:
     tolerant = job("tolerant", cpu="2")
     tolerant["spec"]["template"]["spec"]["tolerations"] = [{"key": NO_ENTRY["key"], "operator": "Exists"}]
     async with tainted_node(suite.world):

@@ -135,7 +135,7 @@ RESTARTED = 'forbidden: RBAC: clusterrole.rbac.authorization.k8s.io "appwrapper-
         pytest.param(lambda each: "/replicasets/" in each.path, deployment("work"), id="asks-whose-a-pod-is"),
     ],
 )
-async def test_what_a_restarted_member_forbids_for_a_moment_is_not_taken_for_its_word(
+async def test_refusal_of_a_member_that_just_restarted_is_not_final(
     guarded: Guarded, asks: Callable[[Exchange], bool], wrapped: Json
 ) -> None:
     await guarded.declare("east")

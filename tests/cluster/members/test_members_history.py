@@ -40,7 +40,7 @@ async def until_sampled(fleet: Fleet, expected: Rows) -> None:
     await fleet.hub.until(look, f"the newest sample is {expected}")
 
 
-async def test_member_that_is_cordoned_lost_and_back_is_told_of_by_whoever_leads(fleet: Fleet) -> None:
+async def test_each_leader_records_a_member_that_is_cordoned_lost_and_back(fleet: Fleet) -> None:
     await fleet.declare("west")
     await fleet.start_dispatcher(sample_seconds="1")
     await fleet.hub.create(gang("two", 2))

@@ -102,7 +102,7 @@ async def test_queues_that_are_too_large_have_no_estimates_in_the_words_of_a_sta
     }
 
 
-async def test_who_may_read_the_queue_alone_is_told_why_no_start_is_estimated(
+async def test_user_who_may_read_the_queue_alone_gets_the_reason_for_no_estimate(
     run: Run, queue: QueueStore, stranger_url: str
 ) -> None:
     await fill(queue)

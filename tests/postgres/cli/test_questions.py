@@ -220,7 +220,7 @@ async def test_a_database_that_is_not_there_is_to_be_tried_again(run: Run, quest
     [["sql", "SELECT '\udcff'"], ["queue", "--user", "\udcff"]],
     ids=lambda asked: asked[0],
 )
-async def test_what_is_not_utf_8_is_asked_wrongly(run: Run, asked: list[str]) -> None:
+async def test_argument_that_is_not_utf_8_is_refused(run: Run, asked: list[str]) -> None:
     ran = await run(*asked)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.endswith("an argument is not UTF-8\n")

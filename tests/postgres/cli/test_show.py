@@ -79,7 +79,7 @@ async def test_all_of_a_name_are_told_the_newest_first(run: Run, lives: Lives) -
     assert ([story["uid"] for story in json.loads(ran.out)], ran.err) == ([WAITING, GONE], "")
 
 
-async def test_one_that_waits_is_told_its_place_and_what_to_do(run: Run, lives: Lives) -> None:
+async def test_pending_appwrapper_is_shown_with_its_position_and_advice(run: Run, lives: Lives) -> None:
     ran = await run("show", "team-a/train")
     block, timeline = ran.out.split("\n\n")
     assert (block.splitlines()[6:], ran.err) == (

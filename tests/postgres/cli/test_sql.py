@@ -122,7 +122,7 @@ async def test_the_role_that_was_put_on_cannot_be_taken_off(run: Run, setting: s
     )
 
 
-async def test_who_logs_in_as_the_reader_stays_the_reader(run: Run, reader_url: str) -> None:
+async def test_session_of_the_reader_cannot_leave_its_role(run: Run, reader_url: str) -> None:
     query = "SELECT set_config('role', 'none', true), current_user, session_user"
     ran = await run("sql", query, "-o", "csv", "--database-url", reader_url)
     assert ran == Ran(0, "set_config,current_user,session_user\nnone,dispatcher_reader,dispatcher_reader\n")
@@ -187,5 +187,5 @@ async def test_a_database_that_is_not_there_is_to_be_tried_again(run: Run) -> No
         ("SELECT '\0'", "the query holds a NUL, which no SQL does"),
     ],
 )
-async def test_what_is_no_query_is_refused(run: Run, query: str, why: str) -> None:
+async def test_text_that_is_no_query_is_refused(run: Run, query: str, why: str) -> None:
     assert await run("sql", "-", stdin=query) == Ran(1, "", f"dispatcher: {why}\n")

@@ -84,7 +84,9 @@ async def test_hours_are_those_for_which_capacity_was_held(
     ]
 
 
-async def test_whoever_never_starts_counts_with_what_it_waited(queue: QueueStore, database_url: str) -> None:
+async def test_gang_that_never_starts_counts_with_its_wait_so_far(
+    queue: QueueStore, database_url: str
+) -> None:
     gone, held = Told(queue, "gone"), Told(queue, "held")
     record = await gone.begins(clock(10, 0), created_at=clock(9, 0))
     await gone.goes_on(removal_steps.delete(record, clock(11, 0)))

@@ -113,7 +113,7 @@ def test_use_and_quota_of_every_day_are_those_of_every_interval(past: Past, zone
     assert any(len(each.queues) > 1 for life in past.lives.values() for each in tries(life))
 
 
-def test_who_only_reads_may_read_it(past: Past) -> None:
+def test_reader_role_may_read_it(past: Past) -> None:
     with psycopg.connect(past.url) as connection:
         connection.execute("SET ROLE dispatcher_reader")
         assert connection.execute("SELECT * FROM history.fairness_daily").fetchone() is not None

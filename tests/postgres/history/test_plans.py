@@ -120,7 +120,7 @@ async def test_the_queue_is_read_by_the_index_of_who_is_queued_and_nobody_else_i
     assert sort["Plan Rows"] < 2 * WAITING
 
 
-async def test_who_is_over_is_looked_up_by_index_among_all_that_are_there(
+async def test_ended_appwrappers_are_found_by_an_index(
     connection: psycopg.Connection,
 ) -> None:
     found = plans.explain(
@@ -132,7 +132,7 @@ async def test_who_is_over_is_looked_up_by_index_among_all_that_are_there(
     assert [node.get("Index Name") for node in plans.nodes(found)] == [None, "ix_appwrapper_deleted"]
 
 
-async def test_what_is_too_old_is_dropped_by_the_month_and_no_month_is_read_for_it(
+async def test_old_months_are_dropped_whole_and_none_is_read_for_that(
     connection: psycopg.Connection, database: Database, leadership: Leadership, database_url: str
 ) -> None:
     ancient = datetime(2020, 2, 1, tzinfo=UTC)
@@ -165,7 +165,7 @@ def test_the_reader_may_ask_what_the_benchmark_asks(
     assert plans.explain(connection, question.query, question.parameters(subject.uid))
 
 
-def test_the_benchmark_reads_every_view_whole_but_that_of_who_met_whom(
+def test_the_benchmark_reads_every_view_whole_except_overtakes(
     connection: psycopg.Connection,
 ) -> None:
     found = connection.execute("SELECT viewname FROM pg_views WHERE schemaname = 'history'").fetchall()

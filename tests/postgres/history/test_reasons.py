@@ -37,7 +37,7 @@ QUOTA = {
 NEITHER = {explain.NOT_EVALUATED, creation_steps.CREATION_POSTPONED}
 
 
-async def test_who_lacks_room_is_backfilled_and_who_may_not_go_there_fits_elsewhere(
+async def test_gang_that_lacks_room_is_backfilled_and_a_rejected_gang_fits_elsewhere(
     queue: QueueStore, database_url: str
 ) -> None:
     reasons = sorted(ROOM | CLUSTERS | QUOTA | NEITHER | {AWAITING_APPROVAL})
@@ -55,7 +55,7 @@ async def test_who_lacks_room_is_backfilled_and_who_may_not_go_there_fits_elsewh
     )
 
 
-async def test_what_was_told_of_that_very_cluster_counts_rather_than_what_came_nearest(
+async def test_rejection_by_that_cluster_counts_before_the_nearest_rejection(
     queue: QueueStore, database_url: str
 ) -> None:
     (waiting,) = (await queue.commit([make_submit("told")])).accepted

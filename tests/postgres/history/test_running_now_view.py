@@ -154,7 +154,7 @@ def expected(record: Record) -> Seen:
     )
 
 
-async def test_who_holds_capacity_is_listed_with_what_it_holds_and_for_how_long(
+async def test_gangs_that_hold_capacity_are_listed_with_amounts_and_durations(
     queue: QueueStore, database_url: str
 ) -> None:
     chance = random.Random(5)  # noqa: S311 - repeatable

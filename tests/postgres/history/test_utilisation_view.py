@@ -259,7 +259,7 @@ async def test_every_moment_that_samples_stand_for_counts_in_its_hour_and_no_oth
     assert_alike(found(database_url, only)[1], {key: each for key, each in wanted.items() if key[0] >= only})
 
 
-async def test_what_is_so_now_counts_up_to_now(queue: QueueStore, database_url: str) -> None:
+async def test_current_state_counts_up_to_now(queue: QueueStore, database_url: str) -> None:
     at = datetime.now(UTC) - timedelta(seconds=90)
     store(database_url, [Sample(at, "hub", "cpu", 4000, 1000, is_reachable=True)])
     submission = make_submission()

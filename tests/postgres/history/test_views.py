@@ -84,7 +84,7 @@ def test_some_attempts_were_charged_in_other_queues_than_their_appwrapper_is_in(
     assert any(len(charged) > 1 for charged, _ in made)
 
 
-def test_who_only_reads_may_read_every_view(past: Past) -> None:
+def test_reader_role_may_read_every_view(past: Past) -> None:
     with psycopg.connect(past.url) as connection:
         connection.execute("SET ROLE dispatcher_reader")
         for view in VIEWS:

@@ -129,13 +129,13 @@ def test_duration_is_read_as_go_reads_it(text: str, expected: timedelta) -> None
         pytest.param("0" * 5000 + "s", id="too-long"),
     ],
 )
-def test_what_is_no_duration_counts_as_not_written(text: str) -> None:
+def test_text_that_is_no_duration_counts_as_absent(text: str) -> None:
     assert fault_tolerance(dict.fromkeys((*GRACES, annotations.SUCCESS_TTL), text)) == FaultTolerance()
 
 
 @pytest.mark.parametrize("length", [annotations.LONGEST_TEXT - 2, 100_000])
 @pytest.mark.parametrize("part", ["1h", "11h", "1.1h", ".1ms1m", "0", "1", "1.", ","])
-def test_what_is_made_to_be_read_for_long_counts_as_not_written(part: str, length: int) -> None:
+def test_text_made_to_be_slow_to_match_counts_as_absent(part: str, length: int) -> None:
     """Ambiguous patterns take years for such a text, and the event loop with them."""
     text = part * (length // len(part)) + "x"
 

@@ -27,7 +27,7 @@ from dispatcher.api.selector import parse_selector
         ),
     ],
 )
-def test_what_is_asked_for_is_read_as_written(spec: dict[str, Any], expected: MutableSpec) -> None:
+def test_mutable_fields_are_read_as_written(spec: dict[str, Any], expected: MutableSpec) -> None:
     assert mutable_spec(spec, {}) == expected
 
 
@@ -45,7 +45,7 @@ def test_what_is_asked_for_is_read_as_written(spec: dict[str, Any], expected: Mu
         pytest.param({"suspend": 1}, id="one-is-not-true"),
     ],
 )
-def test_what_a_schema_would_have_refused_asks_for_nothing(spec: dict[str, Any]) -> None:
+def test_mutable_fields_that_a_schema_would_refuse_count_as_absent(spec: dict[str, Any]) -> None:
     assert mutable_spec(spec, {}) is None
 
 

@@ -118,7 +118,7 @@ def test_message_without_a_value_stays_as_it_is(message: str) -> None:
     assert without_values(message) == message
 
 
-def test_what_a_webhook_says_is_cut_short() -> None:
+def test_words_of_a_webhook_are_cut_short() -> None:
     said = 'admission webhook "w" denied the request: '
     assert len(without_values(said + "x" * 5000)) == len(said) + LONGEST_FREE_TEXT
 

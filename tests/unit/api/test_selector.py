@@ -143,7 +143,7 @@ def test_mistake_is_told_with_its_place_and_its_remedy(text: str, problem: str) 
     )
 
 
-def test_what_is_not_met_is_said_as_it_could_have_been_written() -> None:
+def test_unmet_requirements_are_shown_as_they_could_be_written() -> None:
     selector = parse_selector("zone in (b, a),region=us,!spot,gpu,region!=eu,region", "p")
     unmet = selector.unmet({"region": "eu", "spot": ""})
     assert [str(each) for each in unmet] == [
@@ -161,7 +161,7 @@ def test_annotation_that_is_not_there_selects_everything() -> None:
     assert selector_of({ANNOTATION: "a"}, ANNOTATION) == one("a", SelectorOperator.EXISTS)
 
 
-def test_what_is_too_long_is_refused_unread() -> None:
+def test_selector_that_is_too_long_is_refused_unread() -> None:
     longest = "a" + ",a" * (LONGEST_SELECTOR // 2 - 1)
 
     assert len(parse_selector(longest, "p").requirements) == LONGEST_SELECTOR // 2

@@ -195,7 +195,7 @@ async def test_new_cluster_needs_a_kubeconfig(run: Run, new: FakeApiServer) -> N
         ([], "NAME"),
     ],
 )
-async def test_what_cannot_be_meant_is_a_usage_error(
+async def test_impossible_arguments_are_a_usage_error(
     run: Run, hub: FakeApiServer, arguments: list[str], said: str
 ) -> None:
     ran = await run("add", *arguments)
@@ -385,7 +385,9 @@ async def test_kubeconfig_is_rotated_where_it_was_declared_to_be(
     ]
 
 
-async def test_what_is_not_given_stays_and_what_changed_is_said(run: Run, declared: FakeApiServer) -> None:
+async def test_absent_options_change_nothing_and_changed_fields_are_named(
+    run: Run, declared: FakeApiServer
+) -> None:
     assert await run("add", "east", "--reserve", "memory=1Gi", "--label", "gpu=a100", "--grace", "60") == Ran(
         0, "member cluster east changed: labels, onClusterLost, reserve\n"
     )

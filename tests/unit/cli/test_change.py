@@ -241,7 +241,9 @@ async def test_removal_that_was_broken_off_is_finished(run: Run, removable: Fake
     assert writes(removable) == [CLEARANCE]
 
 
-async def test_what_another_has_removed_meanwhile_is_removed(run: Run, removable: FakeApiServer) -> None:
+async def test_member_that_another_user_removed_meanwhile_counts_as_removed(
+    run: Run, removable: FakeApiServer
+) -> None:
     for path in (EAST, f"{SECRETS}/cluster-east"):
         removable.on("DELETE", path, refusal(404, "NotFound"))
 

@@ -219,7 +219,7 @@ async def test_suspended_object_is_named(demand: Run) -> None:
         ),
     ],
 )
-async def test_what_only_a_cluster_knows_is_named(demand: Run, spec: Json, unknown: list[str]) -> None:
+async def test_facts_that_only_a_cluster_has_are_named(demand: Run, spec: Json, unknown: list[str]) -> None:
     pod = {**obj("v1", "Pod", None), "spec": spec}
     single, wrapping = await shown(demand, pod, appwrapper(item(pod)))
     assert single["unknown"] == [f"spec.{each}" for each in unknown]

@@ -32,7 +32,7 @@ def test_a_duration_is_a_number_and_its_unit(written: str, length: timedelta) ->
 @pytest.mark.parametrize(
     "written", ["", "7", "d", "7 d", "-7d", "7D", "7y", "1h30", "1h 30m", "1e3d", "\u0667d", "7d\n7d", "inf"]
 )
-def test_what_is_no_duration_is_told_what_is(written: str) -> None:
+def test_refusal_of_a_duration_says_which_are_allowed(written: str) -> None:
     with pytest.raises(NotWritten) as caught:
         duration(written)
     assert str(caught.value) == (
@@ -61,7 +61,7 @@ def test_a_moment_is_so_long_ago_or_a_time_in_utc(written: str, then: datetime) 
 
 
 @pytest.mark.parametrize("written", ["yesterday", "", "2026-13-01", "20.11.2026", "0001-01-01T00:00+14:00"])
-def test_what_is_no_moment_is_told_what_is(written: str) -> None:
+def test_refusal_of_a_time_says_which_are_allowed(written: str) -> None:
     with pytest.raises(NotWritten) as caught:
         moment(written, NOW)
     assert str(caught.value) == (

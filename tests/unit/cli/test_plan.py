@@ -90,7 +90,7 @@ pending:
 
 
 @pytest.mark.parametrize("scenario", [GATED, GATED.replace("queueingStrategy: StrictFIFO, ", "")])
-async def test_gang_that_lacks_approvals_is_in_nobodys_way(plan: Run, scenario: str) -> None:
+async def test_gang_that_lacks_approvals_blocks_no_other(plan: Run, scenario: str) -> None:
     ran = await plan("-f", "-", "-o", "json", "--no-repairs", stdin=scenario)
     first, behind, last = json.loads(ran.out)["decisions"]
     assert (first, behind["waiting"]) == ({"dispatch": "b", "cluster": "east"}, "c")

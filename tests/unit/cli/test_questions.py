@@ -102,7 +102,7 @@ async def test_without_a_database_it_is_told_what_to_set(ask: Run, asked: list[s
         (["history", "--state", "Lost"], "'Lost' is not one of 'Queued', 'Suspended', "),
     ],
 )
-async def test_what_is_asked_wrongly_is_never_asked(ask: Run, asked: list[str], why: str) -> None:
+async def test_malformed_question_reaches_no_server(ask: Run, asked: list[str], why: str) -> None:
     ran = await ask(*asked, *(["--database-url", NOWHERE] if asked[0] != "priority" else []))
     assert (ran.code, ran.out) == (2, "")
     assert why in ran.err

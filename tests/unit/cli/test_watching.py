@@ -42,7 +42,7 @@ def test_it_is_shown_until_it_is_interrupted(capsys: pytest.CaptureFixture[str])
     assert (capsys.readouterr().out, pauses, ended.value.exit_code) == ("one\ntwo\n", [2.5, 2.5], 130)
 
 
-def test_what_was_seen_stays_while_the_database_is_away(capsys: pytest.CaptureFixture[str]) -> None:
+def test_last_screen_stays_while_the_database_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
     away = TryAgain("it is away")
     with pytest.raises(click.exceptions.Exit):
         watch(looks("one", away, away, "two"), 1, interrupted_after(4, []))

@@ -49,7 +49,7 @@ async def test_annotations_of_one_that_went_are_remembered_until_nothing_is_left
     assert world.hub.tolerance(UID) == NO_ANNOTATIONS
 
 
-async def test_what_its_annotations_say_now_counts_for_one_that_is_there_again(
+async def test_current_annotations_count_for_an_appwrapper_that_is_there_again(
     world: World, appwrappers: Watched
 ) -> None:
     appwrappers.loses("aw")

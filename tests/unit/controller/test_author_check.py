@@ -121,7 +121,7 @@ async def test_appwrapper_whose_author_nobody_knows_is_failed(world: World) -> N
     assert "does not say who submitted the AppWrapper" in record.message
 
 
-async def test_what_has_ended_is_not_asked_about(world: World) -> None:
+async def test_author_of_an_ended_appwrapper_is_not_checked(world: World) -> None:
     rights = Rights()
     done = {"state": "Completed", "conditions": [{"type": "Completed", "status": "True"}]}
     async with checking(world, rights):
@@ -129,7 +129,7 @@ async def test_what_has_ended_is_not_asked_about(world: World) -> None:
     assert (record.phase, rights.asked) == (Phase.COMPLETED, [])
 
 
-async def test_one_that_seems_to_run_is_asked_about(world: World) -> None:
+async def test_author_of_an_appwrapper_that_seems_to_run_is_checked(world: World) -> None:
     """Whoever may create pods can make one that looks like ours, and would be given the Secret beside it."""
     rights = Rights("pods")
     async with checking(world, rights):
@@ -192,7 +192,7 @@ async def test_nobody_waits_for_answers_about_another_namespace(world: World) ->
         await until(lambda: len(world.taken_in) == 41)
 
 
-async def test_one_that_is_gone_is_forgotten(world: World) -> None:
+async def test_check_of_a_deleted_appwrapper_is_forgotten(world: World) -> None:
     rights = Rights("pods")
 
     async def never(_: Access) -> bool:

@@ -100,7 +100,7 @@ def test_whose_objects_may_exist_is_its_clusters_and_all_others_are_the_hubs(pha
     assert cache.cluster_of(record.uid) == ("east" if phase in HOLDING else "hub")
 
 
-def test_what_is_kept_after_its_end_is_its_clusters_still() -> None:
+def test_kept_objects_of_an_ended_gang_still_belong_to_its_cluster() -> None:
     cache, _ = hub()
     record = queue_steps.dispatch(make_record(), "east", at(1)).after
     cache.put(replace(record, phase=Phase.COMPLETED, kept_until=at(9)))
@@ -129,7 +129,7 @@ def test_only_what_is_queued_waits_and_what_is_deleted_is_forgotten() -> None:
     assert sorted(cache.uids()) == sorted(f"uid-of-{name}" for name in names(cache.records()))
 
 
-def test_what_leaves_the_queue_no_longer_waits_and_what_comes_back_does() -> None:
+def test_record_that_leaves_the_queue_is_not_queued_until_it_comes_back() -> None:
     cache, _ = hub()
     records: list[Record] = [make_record(), make_record(Phase.REQUEUEING)]
     records.append(removal_steps.removed(records[-1], at(9)).after)
@@ -140,7 +140,7 @@ def test_what_leaves_the_queue_no_longer_waits_and_what_comes_back_does() -> Non
     assert waiting == [["aw"], [], ["aw"]]
 
 
-def test_what_is_put_replaces_what_was_known() -> None:
+def test_put_record_replaces_the_cached_one() -> None:
     cache, _ = hub()
     cache.put(make_record(priority=1))
     cache.put(make_record(priority=2))
@@ -233,7 +233,7 @@ def test_ledger_that_is_new_is_charged_with_all_that_is_there_and_no_other() -> 
     assert ledgers["east"].free() == Resources({"cpu": -1000})
 
 
-def test_what_ended_while_its_cluster_was_away_is_not_charged_when_that_is_back() -> None:
+def test_gang_that_ended_while_its_cluster_was_away_is_not_charged_later() -> None:
     ledgers = {"east": CapacityLedger()}
     cache = Cache(ledgers)
     record = dispatched(make_record())
@@ -246,7 +246,7 @@ def test_what_ended_while_its_cluster_was_away_is_not_charged_when_that_is_back(
 
 
 @pytest.mark.parametrize("phase", Phase)
-def test_those_who_hold_capacity_of_a_cluster_are_counted(phase: Phase) -> None:
+def test_gangs_that_hold_capacity_of_a_cluster_are_counted(phase: Phase) -> None:
     cache, _ = hub()
     for name in ("a", "b"):
         cache.put(make_record(phase, name=name))
@@ -258,7 +258,7 @@ def test_those_who_hold_capacity_of_a_cluster_are_counted(phase: Phase) -> None:
     assert [record.name for record in cache.holders("east")] == ["c"]
 
 
-def test_one_that_goes_elsewhere_or_ends_is_counted_there_no_longer() -> None:
+def test_gang_that_goes_elsewhere_or_ends_is_not_counted_there() -> None:
     cache, _ = hub()
     record = dispatched(make_record())
     counts = []
@@ -276,7 +276,7 @@ def test_one_that_goes_elsewhere_or_ends_is_counted_there_no_longer() -> None:
     assert counts == [(0, 0), (0, 1), (0, 1), (0, 0)]
 
 
-def test_one_that_is_withheld_takes_no_turn_until_it_no_longer_is() -> None:
+def test_withheld_record_is_not_queued_until_it_is_released() -> None:
     cache, _ = hub()
     first, second, third = (make_record(uid=f"uid-{number}") for number in range(3))
     cache.load([first, second])
@@ -288,7 +288,7 @@ def test_one_that_is_withheld_takes_no_turn_until_it_no_longer_is() -> None:
     assert turns == [["uid-1"], ["uid-0", "uid-2"], ["uid-0", "uid-1", "uid-2"]]
 
 
-def test_one_that_is_withheld_is_charged_as_any_other() -> None:
+def test_withheld_record_is_charged_as_any_other() -> None:
     cache, ledger = hub()
     running = make_record(Phase.RUNNING)
     run(cache.withhold([running.uid]))

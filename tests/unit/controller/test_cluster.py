@@ -207,7 +207,7 @@ async def test_pod_of_a_created_object_counts_for_its_appwrapper_at_once(
         ("RayService", {"rayservice.ray.io", "raycluster.ray.io"}),
     ],
 )
-async def test_rayclusters_are_watched_whoever_makes_them(
+async def test_rayclusters_are_watched_also_if_another_kind_creates_them(
     client: ClusterClient, kind: str, watched: set[str]
 ) -> None:
     it = Observed(client)

@@ -114,7 +114,7 @@ async def test_change_the_database_cannot_hold_is_none_and_logged_and_harms_no_o
     ]
 
 
-async def test_who_waits_is_cancelled_when_the_store_fails_and_the_failure_ends_the_committer() -> None:
+async def test_failure_of_the_store_cancels_waiting_callers_and_ends_the_committer() -> None:
     store = FakeStore()
     store.gate.clear()
     store.failure = Fenced("another leads")
@@ -134,7 +134,7 @@ async def test_who_waits_is_cancelled_when_the_store_fails_and_the_failure_ends_
     assert cache.uids() == []
 
 
-async def test_who_waits_is_cancelled_if_the_committer_ends_while_it_tells_of_a_batch() -> None:
+async def test_end_of_the_committer_while_it_announces_cancels_waiting_callers() -> None:
     told: list[str] = []
 
     def end_after_the_first(_change: Change, record: Record) -> None:
@@ -155,7 +155,7 @@ def never_called(change: Change, _record: Record) -> None:
     raise AssertionError(change)
 
 
-async def test_what_was_committed_is_announced_once_with_what_the_store_made_of_it() -> None:
+async def test_committed_change_is_announced_once_with_the_record_of_the_store() -> None:
     told: list[tuple[Change, Record]] = []
     change = submitted("aw")
     async with committing(FakeStore(), lambda change, record: told.append((change, record))) as (
@@ -166,7 +166,7 @@ async def test_what_was_committed_is_announced_once_with_what_the_store_made_of_
     assert told == [(change, record)]
 
 
-async def test_who_gives_up_waiting_does_not_undo_what_is_committed() -> None:
+async def test_caller_that_gives_up_does_not_undo_its_commit() -> None:
     store = FakeStore()
     store.gate.clear()
     async with committing(store) as (committer, cache):
@@ -270,7 +270,7 @@ async def test_group_without_changes_is_no_transaction() -> None:
     assert store.groups == []
 
 
-async def test_who_waits_for_a_group_is_cancelled_when_the_store_fails() -> None:
+async def test_failure_of_the_store_cancels_callers_that_wait_for_a_group() -> None:
     store = FakeStore()
     store.gate.clear()
     store.failure = Fenced("another leads")

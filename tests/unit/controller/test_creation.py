@@ -201,7 +201,7 @@ async def test_nothing_is_made_where_the_anchor_could_not_be(east: East) -> None
     assert east.world.record(UID).phase is Phase.DISPATCHING
 
 
-async def test_what_was_made_before_an_answer_was_lost_is_found_again_and_not_made_twice(east: East) -> None:
+async def test_object_created_before_a_lost_answer_is_found_and_not_created_twice(east: East) -> None:
     await east.dispatched()
     east.on("POST", JOBS, hang_up)
     with pytest.raises(errors.Unavailable):

@@ -87,7 +87,7 @@ async def test_each_change_of_a_spec_is_written_once_in_the_order_of_declaration
     ]
 
 
-async def test_what_could_not_be_written_is_tried_again() -> None:
+async def test_declaration_that_could_not_be_written_is_tried_again() -> None:
     bench = Bench()
     bench.failure = errors.StoreUnavailable("no answer")
     with capture_logs() as logs:

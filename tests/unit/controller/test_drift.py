@@ -146,7 +146,7 @@ async def test_object_without_generation_is_compared_when_its_version_is_not_tha
     assert told(world) == ("Drifted", "ConfigMap default/input: data.a was changed")
 
 
-async def test_what_was_noted_stands_after_a_restart_until_it_is_known_better(world: World) -> None:
+async def test_noted_drift_stands_after_a_restart_until_it_is_compared_again(world: World) -> None:
     world.jobs.has(of_generation(3))
     record = await world.running(make_appwrapper("aw", TRAIN))
     world.ledger.set_pod(Pod("p", NOTHING, "n1", PodPhase.RUNNING, owner=UID))
@@ -171,6 +171,6 @@ async def test_gang_is_looked_after_while_the_api_server_does_not_say_what_was_e
     assert told(world) == ("InsufficientPodsReady", "0 of 1 pods run: there is none")
 
 
-def test_what_is_made_is_what_is_compared() -> None:
+def test_object_as_it_was_built_has_no_drift() -> None:
     """These tests rest upon it: an object that is as it was built has no drift."""
     assert of_generation(1)["spec"] == build(make_wrapped(TRAIN), make_owner())["spec"]

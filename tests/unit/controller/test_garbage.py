@@ -22,7 +22,7 @@ def _as_before() -> Iterator[None]:
     gc.unfreeze()
 
 
-def test_what_survived_a_collection_that_took_long_is_not_looked_at_again() -> None:
+def test_survivors_of_a_long_collection_are_frozen() -> None:
     clock, others = count(), list(gc.callbacks)
     with short_collections(lambda: float(next(clock))):
         kept = [[number] for number in range(1000)]
@@ -32,7 +32,7 @@ def test_what_survived_a_collection_that_took_long_is_not_looked_at_again() -> N
     assert (gc.get_freeze_count(), gc.callbacks) == (0, others)
 
 
-def test_what_survived_a_short_one_is() -> None:
+def test_survivors_of_a_short_collection_are_not_frozen() -> None:
     with short_collections(lambda: 0.0):
         kept = [[number] for number in range(1000)]
         before = gc.get_freeze_count()

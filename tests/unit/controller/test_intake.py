@@ -51,7 +51,7 @@ async def test_new_appwrapper_is_queued_with_what_it_asks_for(world: World) -> N
     assert dict(record.gang.demand) == {"cpu": 1000}
 
 
-async def test_one_that_never_can_be_dispatched_fails_with_the_reason(world: World) -> None:
+async def test_appwrapper_that_can_never_be_dispatched_fails_with_the_reason(world: World) -> None:
     record = await world.admit(make_appwrapper("aw", UNKNOWN_KIND))
     assert record.phase is Phase.FAILED
     assert record.message.startswith("default/aw creation failure: spec.resources.GenericItems[0]: ")
@@ -70,7 +70,7 @@ async def test_one_that_never_can_be_dispatched_fails_with_the_reason(world: Wor
     ],
 )
 @pytest.mark.parametrize("template", [UNKNOWN_KIND, make_template()], ids=["unknown-kind", "pod"])
-async def test_one_whose_pod_sets_lead_to_no_pod_template_fails_and_names_the_path(
+async def test_appwrapper_with_a_path_to_no_pod_template_fails_and_names_the_path(
     world: World, template: Json, path: str, problem: str
 ) -> None:
     raw = make_appwrapper()
@@ -84,7 +84,7 @@ async def test_one_whose_pod_sets_lead_to_no_pod_template_fails_and_names_the_pa
 
 
 @pytest.mark.parametrize("status", [{}, {"canrun": True}], ids=["new", "seems-to-run"])
-async def test_one_in_a_namespace_that_is_denied_fails_at_once(world: World, status: Json) -> None:
+async def test_appwrapper_in_a_denied_namespace_fails_at_once(world: World, status: Json) -> None:
     world.server.on("GET", f"{PODS}/pod", answer(running(1)))
     world.intake = world.make_intake(denied_namespaces=frozenset({"default"}))
     record = await world.admit(make_appwrapper(status=status))
@@ -122,7 +122,7 @@ async def test_operator_may_say_that_secrets_are_stored(world: World) -> None:
     assert b"hunter2" in world.store.specs[record.spec_hash]
 
 
-async def test_one_that_runs_with_a_secret_already_is_adopted_all_the_same(world: World) -> None:
+async def test_running_gang_with_a_secret_is_adopted(world: World) -> None:
     built = build(make_wrapped(SECRET), make_owner())
     there = {**built, "metadata": {**built["metadata"], "uid": "uid-of-s"}}
     world.server.on("GET", "/api/v1/namespaces/default/secrets/s", answer(there))
@@ -153,7 +153,7 @@ async def test_operator_may_say_that_secrets_of_what_has_ended_are_stored(world:
     assert b"hunter2" in world.store.specs[record.spec_hash]
 
 
-async def test_what_is_kept_of_one_that_has_ended_with_a_secret_is_removed_when_its_time_is_up(
+async def test_kept_secret_of_an_ended_gang_is_removed_when_its_time_is_up(
     world: World,
 ) -> None:
     """Another leader, which has never seen the spec, knows from the record what there is to remove."""
@@ -174,7 +174,7 @@ async def test_what_is_kept_of_one_that_has_ended_with_a_secret_is_removed_when_
     assert world.record(record.uid).kept_until is None
 
 
-async def test_one_that_the_database_cannot_hold_fails_and_is_told(world: World) -> None:
+async def test_appwrapper_that_the_database_cannot_hold_fails_with_the_reason(world: World) -> None:
     world.store.verdict = lambda change: "value too long" if change.after.priority == 9 else ""
     record = await world.admit(make_appwrapper("aw", spec={"priority": 9}))
     assert record.phase is Phase.FAILED
@@ -202,7 +202,7 @@ def running(attempt: int) -> Json:
     return {**built, "metadata": {**built["metadata"], "uid": "uid-of-pod"}}
 
 
-async def test_one_that_runs_though_the_database_does_not_know_it_is_adopted(world: World) -> None:
+async def test_running_gang_that_the_database_does_not_know_is_adopted(world: World) -> None:
     world.server.on("GET", f"{PODS}/pod", answer(running(3)))
     record = await world.admit(make_appwrapper(status={"canrun": True}))
     assert record.attempt is not None
@@ -238,7 +238,7 @@ async def test_latest_attempt_is_adopted_where_an_earlier_one_has_left_something
         ),
     ],
 )
-async def test_one_whose_status_says_that_it_has_ended_never_runs_again(
+async def test_appwrapper_with_an_ended_status_never_runs_again(
     world: World, state: str, condition: Json, expected: tuple[Phase, str, str], canrun: bool
 ) -> None:
     world.server.on("GET", f"{PODS}/pod", answer(running(1)))
@@ -257,7 +257,7 @@ async def test_one_whose_status_says_that_it_has_ended_never_runs_again(
         pytest.param("2026-11-20T08:58:10", None, id="a-time-of-no-zone"),
     ],
 )
-async def test_what_its_status_says_is_kept_is_kept_until_then(
+async def test_objects_are_kept_until_the_time_in_the_status(
     world: World, kept_until: object, expected: datetime | None
 ) -> None:
     done = {"type": "Completed", "status": "True"}
@@ -267,7 +267,7 @@ async def test_what_its_status_says_is_kept_is_kept_until_then(
     assert (record.attempt is not None, record.holds_capacity) == (expected is not None, False)
 
 
-async def test_one_whose_status_contradicts_itself_is_queued(world: World) -> None:
+async def test_appwrapper_with_a_contradictory_status_is_queued(world: World) -> None:
     record = await world.admit(make_appwrapper(status={"state": "Completed", "conditions": []}))
     assert record.phase is Phase.QUEUED
 
@@ -334,13 +334,13 @@ async def test_submitter_is_remembered_if_what_says_so_is_believed(
     assert (record.phase, record.user, record.groups) == (phase, submitter.user, submitter.groups)
 
 
-async def test_one_that_only_says_it_can_run_is_queued(world: World) -> None:
+async def test_appwrapper_that_only_says_it_can_run_is_queued(world: World) -> None:
     world.server.on("GET", f"{PODS}/pod", refusal(404, "NotFound"))
     record = await world.admit(make_appwrapper(status={"canrun": True}))
     assert record.phase is Phase.QUEUED
 
 
-async def test_one_that_cannot_be_read_now_comes_back_and_holds_up_no_other(world: World) -> None:
+async def test_appwrapper_that_cannot_be_read_now_comes_back_and_delays_no_other(world: World) -> None:
     world.server.on("GET", f"{PODS}/pod", refusal(503, "ServiceUnavailable"))
     for raw in (make_appwrapper("troubled", status={"canrun": True}), make_appwrapper("fine")):
         world.intake.add(world.show(raw).uid)
@@ -435,7 +435,7 @@ async def comes(world: World, raw: Json) -> str:
     return uid
 
 
-async def test_one_that_was_deleted_is_taken_in_to_remove_what_a_member_has_of_it(
+async def test_deleted_appwrapper_is_taken_in_to_remove_its_objects_in_a_member(
     world: World, west: FakeApiServer
 ) -> None:
     west.on("GET", CONFIGMAPS, anchors(("uid-of-aw", 1), ("uid-of-aw", 2)))
@@ -454,7 +454,7 @@ async def test_one_that_was_deleted_is_taken_in_to_remove_what_a_member_has_of_i
         pytest.param(make_appwrapper("aw", UNKNOWN_KIND, **LEAVING), id="that-could-never-be-dispatched"),
     ],
 )
-async def test_one_that_was_deleted_and_has_nothing_anywhere_is_let_go(
+async def test_deleted_appwrapper_without_objects_loses_its_finalizer(
     world: World, west: FakeApiServer, raw: Json
 ) -> None:
     uid = await comes(world, raw)
@@ -463,7 +463,7 @@ async def test_one_that_was_deleted_and_has_nothing_anywhere_is_let_go(
     assert finalizer_removed(world)
 
 
-async def test_one_that_was_deleted_is_not_let_go_before_every_member_was_asked(
+async def test_deleted_appwrapper_keeps_its_finalizer_until_every_member_was_asked(
     world: World, west: FakeApiServer
 ) -> None:
     west.on("GET", CONFIGMAPS, refusal(500, "InternalError"))
@@ -481,7 +481,7 @@ async def test_one_that_was_deleted_is_not_let_go_before_every_member_was_asked(
     assert finalizer_removed(world)
 
 
-async def test_one_that_could_not_be_looked_for_is_not_let_go_when_it_is_deleted_later(
+async def test_appwrapper_that_was_not_searched_keeps_its_finalizer_after_its_deletion(
     world: World, west: FakeApiServer
 ) -> None:
     west.on("GET", CONFIGMAPS, refusal(500, "InternalError"))
@@ -508,7 +508,7 @@ WITH_FINALIZER: Json = {"finalizers": [FINALIZER]}
         pytest.param(True, False, id="since-one-has-gone"),
     ],
 )
-async def test_one_that_is_held_is_neither_adopted_nor_queued_while_a_member_cannot_be_asked(
+async def test_appwrapper_with_a_finalizer_waits_while_a_member_cannot_be_asked(
     world: World, west: FakeApiServer, *, before: bool, after: bool, found: list[tuple[str, int]]
 ) -> None:
     are_all_here = before
@@ -528,7 +528,7 @@ async def test_one_that_is_held_is_neither_adopted_nor_queued_while_a_member_can
     assert record.phase is (Phase.DISPATCHING if found else Phase.QUEUED)
 
 
-async def test_one_that_is_held_is_adopted_where_its_status_says_whoever_cannot_be_asked(
+async def test_appwrapper_with_a_finalizer_is_adopted_in_the_cluster_of_its_status(
     world: World, west: FakeApiServer
 ) -> None:
     world.intake = world.make_intake(is_complete=lambda: False)
@@ -539,7 +539,7 @@ async def test_one_that_is_held_is_adopted_where_its_status_says_whoever_cannot_
 
 
 @pytest.mark.parametrize("status", [{}, {"canrun": True, "cluster": "east"}], ids=["new", "seems-to-run"])
-async def test_one_that_is_not_held_is_queued_though_a_member_cannot_be_asked(
+async def test_appwrapper_without_a_finalizer_is_queued_though_a_member_cannot_be_asked(
     world: World, west: FakeApiServer, status: Json
 ) -> None:
     world.intake = world.make_intake(is_complete=lambda: False)
@@ -603,7 +603,7 @@ async def test_forged_finalizer_of_one_that_never_ran_is_taken_off_when_it_is_de
     assert (world.cache.get(uid), f"{APPWRAPPERS}/aw" in patched) == (None, True)
 
 
-async def test_one_that_a_member_has_is_adopted_there_though_its_first_status_was_never_written(
+async def test_gang_in_a_member_is_adopted_there_without_any_status(
     world: World, west: FakeApiServer
 ) -> None:
     west.on("GET", CONFIGMAPS, anchors(("uid-of-aw", 1)))
@@ -612,7 +612,7 @@ async def test_one_that_a_member_has_is_adopted_there_though_its_first_status_wa
     assert (record.phase, record.attempt.cluster) == (Phase.DISPATCHING, "west")
 
 
-async def test_one_that_went_on_from_a_member_to_the_hub_is_adopted_on_the_hub(
+async def test_gang_that_moved_from_a_member_to_the_hub_is_adopted_on_the_hub(
     world: World, west: FakeApiServer
 ) -> None:
     west.on("GET", CONFIGMAPS, anchors(("uid-of-aw", 1)))

@@ -52,7 +52,7 @@ def first_event(world: World) -> tuple[str, str]:
 # --- how much it may queue -----------------------------------------------------------------------------
 
 
-async def test_those_beyond_the_bound_wait_outside_and_come_in_by_age(world: World) -> None:
+async def test_appwrappers_beyond_the_bound_stay_outside_and_enter_by_age(world: World) -> None:
     world.bound.most = 2
     await submit(world, 4, 2, 1, 3)
     assert world.taken_in == ["aw-1", "aw-2"]
@@ -69,7 +69,7 @@ async def test_those_beyond_the_bound_wait_outside_and_come_in_by_age(world: Wor
     assert len(world.bound) == 0
 
 
-async def test_one_that_leaves_the_queue_wakes_the_one_that_waits_outside(world: World) -> None:
+async def test_appwrapper_that_leaves_the_queue_lets_the_next_enter(world: World) -> None:
     world.bound.most = 1
     await submit(world, 1, 2)
     intake = asyncio.create_task(world.intake.run())
@@ -79,7 +79,7 @@ async def test_one_that_leaves_the_queue_wakes_the_one_that_waits_outside(world:
     assert world.taken_in == ["aw-1", "aw-2"]
 
 
-async def test_one_that_comes_while_others_wait_outside_does_not_pass_them(world: World) -> None:
+async def test_new_appwrapper_does_not_pass_older_ones_outside(world: World) -> None:
     world.bound.most = 1
     await submit(world, 1, 3)
     await dispatch(world, 1)
@@ -98,7 +98,7 @@ async def test_bound_counts_each_namespace_by_itself_and_those_that_are_suspende
     assert world.taken_in == ["aw-1", "aw-3"]
 
 
-async def test_what_has_run_or_ended_takes_no_place(world: World) -> None:
+async def test_appwrapper_that_has_run_or_ended_takes_no_place(world: World) -> None:
     world.bound.most = 1
     running = build(make_wrapped(), make_owner(uid="uid-2"))
     world.server.on(
@@ -121,7 +121,7 @@ async def test_marks_of_having_run_are_no_way_around_the_bound(world: World, fie
     assert world.taken_in == ["aw-1"]
 
 
-async def test_one_that_is_rejected_leaves_its_place_to_the_next(world: World) -> None:
+async def test_rejected_appwrapper_leaves_its_place_to_the_next(world: World) -> None:
     world.bound.most = 1
     views = [
         world.show(
@@ -136,7 +136,7 @@ async def test_one_that_is_rejected_leaves_its_place_to_the_next(world: World) -
     assert world.record("uid-1").phase is Phase.QUEUED
 
 
-async def test_one_outside_is_told_so_once_and_by_its_status(world: World) -> None:
+async def test_status_of_an_appwrapper_outside_says_so_once(world: World) -> None:
     world.bound.most = 1
     await submit(world, 1, 2)
     await world.reconcile("uid-2", times=3)
@@ -161,7 +161,7 @@ async def test_leader_that_finds_it_told_already_writes_nothing(world: World) ->
     assert world.bound.is_deferred("uid-2")
 
 
-async def test_one_outside_that_is_deleted_is_forgotten(world: World) -> None:
+async def test_deleted_appwrapper_outside_is_forgotten(world: World) -> None:
     world.bound.most = 1
     await submit(world, 1, 2, 3)
     world.hide("uid-2")
@@ -172,7 +172,7 @@ async def test_one_outside_that_is_deleted_is_forgotten(world: World) -> None:
     assert world.taken_in == ["aw-1", "aw-3"]
 
 
-async def test_one_outside_that_goes_unseen_lets_the_next_in(world: World) -> None:
+async def test_appwrapper_outside_that_vanishes_lets_the_next_enter(world: World) -> None:
     world.bound.most = 1
     await submit(world, 1, 2, 3)
     world.hide("uid-2")

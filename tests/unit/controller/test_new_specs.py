@@ -46,7 +46,7 @@ def test_newer_spec_takes_the_place_of_the_one_before() -> None:
     assert specs.get("a") is None
 
 
-def test_what_went_makes_room() -> None:
+def test_dropped_spec_makes_room() -> None:
     specs = NewSpecs(most=10)
     specs.put("a", b"0123456789")
     specs.drop("a")
@@ -129,7 +129,7 @@ LONG = make_template("ConfigMap", name="c") | {"data": {"a": "x" * LARGEST_SPEC}
         pytest.param(LONG, "bytes of JSON; at most 262144 are taken. ", id="long"),
     ],
 )
-async def test_one_that_is_too_large_fails_with_its_size_and_the_one_beside_it_is_queued(
+async def test_spec_that_is_too_large_fails_with_its_size_and_the_next_is_queued(
     world: World, appwrappers: Watched, template: Json, problem: str, how: str
 ) -> None:
     if how == "watched":

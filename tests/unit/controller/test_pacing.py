@@ -31,7 +31,7 @@ def test_key_that_only_asked_has_had_no_turn() -> None:
     assert not pacing.had_turn("a", at(0))
 
 
-def test_what_is_past_waiting_for_is_forgotten() -> None:
+def test_turns_that_have_passed_are_forgotten() -> None:
     pacing = Pacing(timedelta(seconds=1))
     for number in range(1000):
         pacing.note(str(number), NOW + timedelta(seconds=number))

@@ -71,7 +71,7 @@ async def test_creation_is_repeated_after_a_crash_and_finds_what_it_had_made(wor
     assert world.record(UID).phase is Phase.DISPATCHED
 
 
-async def test_what_is_created_is_what_was_submitted_whatever_the_appwrapper_says_now(world: World) -> None:
+async def test_created_object_is_the_submitted_one_whatever_the_spec_says_now(world: World) -> None:
     objects(world, answer(made(FIRST), 201))
     await world.dispatched(make_appwrapper("aw", FIRST))
     world.show(make_appwrapper("aw", SECOND))
@@ -122,7 +122,7 @@ async def test_status_that_cannot_be_written_does_not_count_against_the_creation
     assert world.queue.failures(UID) == 0
 
 
-async def test_what_stays_in_the_way_gives_the_capacity_back_for_a_while(world: World) -> None:
+async def test_object_in_the_way_gives_the_capacity_back_for_a_while(world: World) -> None:
     going = made(FIRST)
     going["metadata"]["deletionTimestamp"] = "2026-11-20T09:00:00Z"
     going["metadata"]["ownerReferences"][0]["uid"] = "uid-of-a-predecessor"
@@ -195,7 +195,7 @@ async def created(world: World) -> None:
     await world.reconcile(UID)
 
 
-async def test_what_waits_is_forgotten_as_soon_as_it_is_gone(world: World) -> None:
+async def test_pending_appwrapper_is_forgotten_as_soon_as_it_is_gone(world: World) -> None:
     await world.admit(make_appwrapper())
     world.hide(UID)
     await world.reconcile(UID)
@@ -354,7 +354,7 @@ async def test_appwrappers_that_are_too_large_wait_for_each_other_and_hold_up_no
     assert {status["state"] for status in world.statuses()} == {"Failed"}
 
 
-async def test_one_that_is_left_alone_is_looked_at_again_and_nothing_is_done_about_it(world: World) -> None:
+async def test_appwrapper_in_doubt_is_looked_at_again_without_any_act(world: World) -> None:
     before = await world.dispatched(make_appwrapper())
     asked = len(world.server.asked)
     await world.make_reconciler(is_in_doubt=lambda uid: uid == UID).reconcile(UID)

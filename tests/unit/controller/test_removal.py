@@ -77,7 +77,7 @@ def loses_all(world: World) -> None:
 
 @pytest.mark.parametrize("reason", ["FailedComponent", "MissingComponent", "FoundFailedPods"])
 @pytest.mark.parametrize("train", ["Failed", "Complete"])
-async def test_what_has_ended_is_kept_and_what_may_make_pods_is_removed(
+async def test_ended_objects_are_kept_and_objects_that_may_make_pods_are_removed(
     world: World, reason: str, train: str
 ) -> None:
     await failing(world, reason, train)
@@ -93,7 +93,7 @@ async def test_what_has_ended_is_kept_and_what_may_make_pods_is_removed(
     assert (world.jobs.deletions(), world.secrets.deletions()) == (["serve"], [])
 
 
-async def test_what_has_ended_is_removed_too_if_a_pod_of_it_stays_on(world: World) -> None:
+async def test_ended_object_is_removed_if_one_of_its_pods_stays(world: World) -> None:
     await failing(world, "FailedComponent")
     world.jobs.loses("serve")
     world.server.on("GET", ALL_PODS, answer(pods(lives(item=0))))
@@ -104,7 +104,7 @@ async def test_what_has_ended_is_removed_too_if_a_pod_of_it_stays_on(world: Worl
     assert (world.record(UID).phase, world.jobs.deletions()) == (Phase.FAILING, ["train"])
 
 
-async def test_what_has_ended_stays_while_its_pods_are_on_their_way_out(world: World) -> None:
+async def test_ended_object_stays_while_its_pods_are_being_deleted(world: World) -> None:
     await failing(world, "FailedComponent")
     world.jobs.loses("serve")
     going = lives(item=0, deletionTimestamp="2026-11-20T09:00:00Z")
@@ -116,7 +116,7 @@ async def test_what_has_ended_stays_while_its_pods_are_on_their_way_out(world: W
     assert (world.record(UID).phase, world.jobs.deletions()) == (Phase.FAILED, [])
 
 
-async def test_what_has_ended_stays_though_the_watch_is_late_to_tell_that_its_pods_are_gone(
+async def test_ended_object_stays_though_the_watch_still_shows_its_pods(
     world: World,
 ) -> None:
     await failing(world, "FailedComponent")
@@ -127,7 +127,7 @@ async def test_what_has_ended_stays_though_the_watch_is_late_to_tell_that_its_po
     assert (world.record(UID).phase, world.jobs.deletions()) == (Phase.FAILING, [])
 
 
-async def test_what_its_author_calls_done_is_removed_if_its_kind_goes_on(world: World) -> None:
+async def test_item_that_its_author_calls_done_is_removed_if_its_kind_goes_on(world: World) -> None:
     record = await running(world)
     record = await world.commit(run_steps.complete_some(record, (0,), world.now()))
     await world.commit(run_steps.fail(record, EvictionReason("FailedComponent", "it failed"), world.now()))
@@ -157,7 +157,7 @@ async def test_gang_that_could_not_be_created_is_removed_whole(world: World) -> 
 
 
 @pytest.mark.parametrize("phase", [Phase.COMPLETED, Phase.FAILED])
-async def test_what_was_kept_is_removed_when_its_time_is_up(world: World, phase: Phase) -> None:
+async def test_kept_objects_are_removed_when_their_time_is_up(world: World, phase: Phase) -> None:
     world.jobs.has(made(TRAIN))
     world.secrets.has(made(TOKEN, 1))
     await world.sees(await world.brought_to(phase, make_appwrapper("aw", TRAIN, TOKEN)))
@@ -359,7 +359,7 @@ async def test_api_server_is_asked_ever_less_while_pods_take_their_time(world: W
     assert len(world.server.requests("GET", ALL_PODS)) == 1
 
 
-async def test_what_was_to_be_kept_is_looked_at_even_while_the_watch_shows_live_pods(world: World) -> None:
+async def test_objects_to_keep_are_read_even_while_the_watch_shows_live_pods(world: World) -> None:
     """A RayJob that has failed may leave pods behind: it must go, too, else they never do."""
     await failing(world, "FailedComponent")
     world.jobs.loses("serve")

@@ -139,7 +139,7 @@ async def test_deleted_one_stays_while_its_member_is_away(east: Place) -> None:
     assert (east.server.requests(), east.finalizer_removed) == ([], False)
 
 
-async def test_one_that_is_taken_back_is_queued_once_its_anchor_is_gone(east: Place) -> None:
+async def test_evicted_gang_is_queued_once_its_anchor_is_gone(east: Place) -> None:
     record, now = await east.holds(), east.world.now()
     verdict = EvictionReason("MinPodsNotRunning", "too few")
     await east.world.commit(run_steps.evict(record, verdict, now, 60, now))
@@ -150,7 +150,7 @@ async def test_one_that_is_taken_back_is_queued_once_its_anchor_is_gone(east: Pl
     assert await east.looks(3) is Phase.QUEUED
 
 
-async def test_what_is_kept_of_one_that_ended_is_removed_when_that_is_deleted(east: Place) -> None:
+async def test_kept_objects_are_removed_when_the_ended_appwrapper_is_deleted(east: Place) -> None:
     record, now = await east.holds(), east.world.now()
     await east.world.commit(run_steps.complete(record, (0,), now + timedelta(hours=1), now))
     assert await east.looks(2) is Phase.COMPLETED

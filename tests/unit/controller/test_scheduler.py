@@ -180,7 +180,7 @@ async def test_gang_that_may_be_dispatched_right_after_a_cycle_is_not_left_to_th
     assert 30 <= monotonic() < 32
 
 
-async def test_those_that_fit_are_committed_before_a_long_queue_is_told_to_wait(world: World) -> None:
+async def test_dispatches_are_committed_before_the_pending_reasons_of_a_long_queue(world: World) -> None:
     submit(world, *[9] * LARGEST_BATCH, 1)
     await dispatch_of(world).cycle()
     assert [len(batch) for batch in world.store.batches] == [LARGEST_BATCH, 1]

@@ -85,9 +85,7 @@ async def test_terms_that_are_too_many_are_made_again(
     assert again is not first
 
 
-async def test_what_is_kept_parsed_is_bounded_in_bytes(
-    store: AskedStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_parsed_specs_are_bounded_in_bytes(store: AskedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     records = [stored(store, f"aw-{number}") for number in range(3)]
     monkeypatch.setattr(specs, "MOST_PARSED", 2 * len(store.specs[records[0].spec_hash]))
     kept = Specs(store)

@@ -229,7 +229,7 @@ async def test_pods_that_cannot_be_scheduled_are_told_with_the_reason(world: Wor
 
 
 @pytest.mark.parametrize("case", ["going", "gone"])
-async def test_what_is_gone_or_going_is_not_written_to(world: World, case: str) -> None:
+async def test_status_of_a_deleted_appwrapper_is_not_written(world: World, case: str) -> None:
     view = world.show(make_appwrapper(deletionTimestamp="2026-11-20T09:00:00Z"))
     if case == "gone":
         world.hide(view.uid)
@@ -237,7 +237,7 @@ async def test_what_is_gone_or_going_is_not_written_to(world: World, case: str) 
     assert world.server.requests("PATCH") == []
 
 
-async def test_one_that_is_going_and_held_is_told_why_it_stays(world: World) -> None:
+async def test_deleted_appwrapper_with_a_finalizer_says_why_it_stays(world: World) -> None:
     world.show(make_appwrapper(deletionTimestamp="2026-11-20T09:00:00Z", finalizers=[FINALIZER]))
     deleting = make_record(Phase.DELETING)
     record = run_steps.note_health_issue(
@@ -249,7 +249,7 @@ async def test_one_that_is_going_and_held_is_told_why_it_stays(world: World) -> 
     assert status["unhealthy"]["reason"] == "ClusterUnreachable"
 
 
-async def test_one_that_is_held_is_written_to_no_more_once_nothing_is_left_of_it(world: World) -> None:
+async def test_status_is_not_written_once_no_object_of_the_deleted_appwrapper_is_left(world: World) -> None:
     world.show(make_appwrapper(deletionTimestamp="2026-11-20T09:00:00Z", finalizers=[FINALIZER]))
     await report(world, make_record(Phase.DELETING))
     await report(world, make_record(Phase.DELETED))

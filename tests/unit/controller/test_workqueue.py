@@ -55,7 +55,7 @@ async def test_key_added_while_it_is_handled_is_handled_once_more_afterwards(que
     assert await is_idle(queue)
 
 
-async def test_who_waits_is_woken_by_what_is_added(queue: WorkQueue) -> None:
+async def test_waiting_workers_are_woken_by_added_keys(queue: WorkQueue) -> None:
     workers = [asyncio.create_task(queue.get()) for _ in range(3)]
     await asyncio.sleep(0)
     for key in ("a", "b", "c"):
@@ -117,7 +117,7 @@ async def test_wait_outlives_the_clearing_away_of_those_it_superseded(queue: Wor
     assert await is_idle(queue)
 
 
-async def test_who_waits_for_a_late_key_is_woken_by_an_earlier_one(queue: WorkQueue) -> None:
+async def test_worker_that_waits_for_a_late_key_is_woken_by_an_earlier_key(queue: WorkQueue) -> None:
     queue.add_later("late", 1000)
     worker = asyncio.create_task(queue.get())
     await asyncio.sleep(1)

@@ -187,7 +187,7 @@ async def test_configmap_of_somebody_else_is_left_alone_and_not_waited_for(
         pytest.param(refusal(409, "Conflict"), id="another-took-its-place"),
     ],
 )
-async def test_what_changed_between_look_and_deletion_is_looked_at_again(
+async def test_anchor_that_changed_before_its_deletion_is_read_again(
     server: FakeApiServer, anchors: Anchors, reply: Reply
 ) -> None:
     server.on("GET", PATH, answer(there()))

@@ -225,7 +225,7 @@ def marks(value: object) -> int:
 
 
 @given(JSON)
-def test_what_strings_hold_is_not_counted(value: object) -> None:
+def test_contents_of_strings_are_not_counted(value: object) -> None:
     assert len(without_strings(orjson.dumps(value))) == marks(value)
 
 

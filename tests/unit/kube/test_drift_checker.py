@@ -122,7 +122,7 @@ async def test_no_more_than_twenty_objects_a_second_are_asked_for_whatever_is_ed
         assert [name for name, at in cluster.asked if at - begun < 0.999] == names[:20]
 
 
-async def test_what_was_not_answered_is_asked_again_and_holds_up_nothing() -> None:
+async def test_unanswered_comparison_is_asked_again_and_delays_no_other() -> None:
     async with running(a=[errors.Unavailable("timeout"), IMAGE], b=[IMAGE]) as cluster:
         cluster.ask("a")
         cluster.ask("b")
@@ -139,7 +139,7 @@ async def test_what_was_not_answered_is_asked_again_and_holds_up_nothing() -> No
     [errors.Unavailable("timeout"), errors.Unauthorized("no"), errors.StoreUnavailable("no database")],
     ids=lambda error: type(error).__name__,
 )
-async def test_what_may_be_answered_later_is_asked_again_by_itself(error: Exception) -> None:
+async def test_comparison_that_may_be_answered_later_is_asked_again_by_itself(error: Exception) -> None:
     async with running(a=[error, error, IMAGE]) as cluster:
         with capture_logs() as logged:
             cluster.ask("a")
@@ -156,7 +156,7 @@ async def test_what_may_be_answered_later_is_asked_again_by_itself(error: Except
         pytest.param(ValueError("a defect"), "comparison_failed", id="a-defect-of-ours"),
     ],
 )
-async def test_what_will_be_refused_again_is_not_asked_again_before_it_changes(
+async def test_refused_comparison_is_not_asked_again_before_the_object_changes(
     error: Exception, event: str
 ) -> None:
     async with running(a=[IMAGE, error, ()]) as cluster:

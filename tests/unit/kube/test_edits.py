@@ -80,7 +80,7 @@ async def test_edits_are_what_differs_now(
     assert await wrapped.edits(RAY, REF, OWNER) == edits
 
 
-async def test_what_a_webhook_changed_at_the_creation_is_no_edit_until_it_is_changed_again(
+async def test_change_by_a_webhook_at_creation_is_no_edit_until_the_field_changes_again(
     wrapped: ObjectClient, server: FakeApiServer
 ) -> None:
     await created(wrapped, server, raycluster("mirror/busybox"))

@@ -83,7 +83,7 @@ def test_acceptable_spec_is_read() -> None:
     assert read_both_ways(raw) == raw
 
 
-def test_what_go_writes_as_six_characters_counts_once() -> None:
+def test_character_that_go_writes_as_six_counts_once() -> None:
     raw = object_of({"script": "2>&1 <x" * 30_000})
     assert len(as_go_writes(raw)) > 2 * LARGEST_SPEC
     assert read_both_ways(raw) == raw
@@ -121,7 +121,7 @@ def test_spec_in_an_order_that_no_api_server_has_is_read_within_the_bounds_of_an
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"3", b'{"metadata":{},"spec":{', b'{"spec":{"a":1},"spec":{'])
-def test_what_is_no_object_is_no_json_of_ours(raw: bytes) -> None:
+def test_json_that_is_no_object_is_refused(raw: bytes) -> None:
     with pytest.raises(orjson.JSONDecodeError):
         loads(raw)
 
@@ -181,5 +181,5 @@ def test_view_says_how_its_components_are_written(spec: Json, has_components: bo
     ("manager", "is_ours"),
     [("workload.codeflare.dev/appwrapper-controller", True), ("kueue.x-k8s.io/multikueue", False)],
 )
-def test_one_that_another_may_manage_is_left_alone(manager: str, is_ours: bool) -> None:
+def test_appwrapper_managed_by_another_controller_is_left_alone(manager: str, is_ours: bool) -> None:
     assert decode(read_both_ways(object_of({"managedBy": manager, "z": LISTS}))).is_ours is is_ours

@@ -20,12 +20,12 @@ def nested(levels: int) -> Any:  # noqa: ANN401
 
 
 @pytest.mark.parametrize("levels", [json_codec.DEEPEST, 300])
-def test_what_our_parser_reads_is_read_as_it_is(levels: int) -> None:
+def test_json_within_the_depth_is_read_unchanged(levels: int) -> None:
     assert json_codec.loads(b"[" * levels + b"null" + b"]" * levels) == nested(levels)
 
 
 @pytest.mark.parametrize("levels", [1100, 9900])
-def test_what_lies_too_deep_is_read_as_null_and_all_else_as_it_is(levels: int) -> None:
+def test_values_that_lie_too_deep_are_read_as_null_and_others_unchanged(levels: int) -> None:
     tricky = {"text": 'a "quoted" [ { \\', "é": [1.5, True, None]}
     raw = (
         f'{{"before":{json.dumps(tricky)},"deep":{"[" * levels}{"]" * levels},"after":{json.dumps(tricky)}}}'
@@ -37,7 +37,7 @@ def test_what_lies_too_deep_is_read_as_null_and_all_else_as_it_is(levels: int) -
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b'{"a":', b"<html>", b"[" * 5000, b"]" * 5000])
-def test_what_is_no_json_is_refused(raw: bytes) -> None:
+def test_text_that_is_no_json_is_refused(raw: bytes) -> None:
     with pytest.raises(orjson.JSONDecodeError):
         json_codec.loads(raw)
 
@@ -60,7 +60,7 @@ def test_junk_is_not_searched_for_what_lies_too_deep(
         json_codec.loads(raw)
 
 
-def test_what_is_cut_off_within_a_string_full_of_quotes_is_refused_at_once() -> None:
+def test_json_cut_off_within_a_string_full_of_quotes_is_refused_at_once() -> None:
     """The annotation that `kubectl apply` writes holds JSON, and a proxy may end a watch anywhere."""
     applied = json.dumps({f"key-{number}": "value" for number in range(8000)})
     line = json.dumps({"metadata": {"annotations": {"applied": applied}}}).encode()
@@ -68,6 +68,6 @@ def test_what_is_cut_off_within_a_string_full_of_quotes_is_refused_at_once() -> 
         json_codec.loads(line[:-10])
 
 
-def test_what_was_read_can_be_written() -> None:
+def test_json_that_was_read_can_be_written() -> None:
     assert json_codec.dumps(nested(1000)) == orjson.dumps(nested(json_codec.DEEPEST))
     assert json_codec.dumps({"a": [1]}) == b'{"a":[1]}'

@@ -157,7 +157,7 @@ async def test_asking_before_the_answer_is_there_is_the_same_question(
     assert (it.woken, len(server.asked)) == (["aw"], 1)
 
 
-async def test_answer_is_given_once_and_whoever_asks_again_asks_anew(
+async def test_answer_is_given_once_and_a_second_question_reads_again(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     server.on("GET", PODS, pods(pod(item="0")), pods())

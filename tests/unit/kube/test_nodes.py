@@ -17,7 +17,7 @@ from dispatcher.kube.nodes import LONGEST_MESSAGE, PodView, decode_node, decode_
 from tests.builders import make_node, make_pod
 
 
-def test_node_is_what_it_can_give_and_to_whom() -> None:
+def test_node_has_its_allocatable_amounts_and_its_taints() -> None:
     raw = make_node(
         spec={
             "taints": [

@@ -218,7 +218,7 @@ CREATIONS = [
 ]
 
 
-async def test_what_a_server_that_was_just_started_forbids_is_tried_again_when_it_is_ready(
+async def test_refusal_by_a_server_that_just_started_is_tried_again_when_it_is_ready(
     server: FakeApiServer, wrapped: ObjectClient
 ) -> None:
     """It has not read its roles yet."""
@@ -235,7 +235,7 @@ async def test_creation_that_a_quota_forbids_is_not_tried_again_at_once(
     assert await wrapped.create(RAY, OWNER) == Postponed(said)
 
 
-async def test_what_a_server_forbids_that_is_not_ready_is_no_answer(
+async def test_refusal_by_a_server_that_is_not_ready_is_no_answer(
     server: FakeApiServer, wrapped: ObjectClient
 ) -> None:
     script(server, post=refusal(403, "Forbidden"))
@@ -255,7 +255,7 @@ async def test_creation_whose_answer_was_lost_and_that_was_not_done_is_an_error_
 
 
 @pytest.mark.parametrize(("replies", "expected"), CREATIONS)
-async def test_what_comes_of_a_creation(
+async def test_outcome_of_a_creation(
     server: FakeApiServer, wrapped: ObjectClient, replies: dict[str, Reply], expected: Creation
 ) -> None:
     script(server, **replies)

@@ -167,7 +167,7 @@ async def test_owner_that_is_gone_or_replaced_confirms_nothing(
         assert owners.confirm(AW, ref("ReplicaSet", "gone")) is None
 
 
-async def test_owner_of_whom_a_server_that_was_just_started_may_not_tell_is_asked_about_again(
+async def test_owner_refused_by_a_server_that_just_started_is_asked_about_again(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     """It has not read its roles yet; who is nobody once is nobody for good."""
@@ -193,7 +193,7 @@ async def test_question_that_failed_is_asked_again_later_each_time(
 
 
 @pytest.mark.parametrize("reply", [pytest.param(AWAY, id="refuses"), pytest.param(never, id="is-silent")])
-async def test_owner_of_whom_nobody_can_tell_holds_up_no_other(
+async def test_owner_that_cannot_be_read_delays_no_other(
     server: FakeApiServer, client: ClusterClient, reply: Reply
 ) -> None:
     """As those of a kind whose API server is down."""
@@ -211,7 +211,7 @@ async def test_owner_of_whom_nobody_can_tell_holds_up_no_other(
 
 @pytest.mark.parametrize("claim", [AW, None])
 @pytest.mark.parametrize("controller", [APPWRAPPER, DEPLOYMENT, REPLICASET])
-async def test_pod_of_another_namespace_is_nobodys_whoever_it_says_controls_it(
+async def test_pod_of_another_namespace_belongs_to_no_appwrapper_whatever_its_owner(
     server: FakeApiServer, client: ClusterClient, claim: str | None, controller: ObjectRef
 ) -> None:
     """Owner references do not reach over namespaces: this one was forged, with an owner of its own in between."""
@@ -228,7 +228,7 @@ async def test_pod_of_another_namespace_is_nobodys_whoever_it_says_controls_it(
         assert owners.confirm(claim, DEPLOYMENT) == AW
 
 
-async def test_claim_without_an_owner_and_owner_without_a_claim_are_nobodys(
+async def test_claim_without_an_owner_and_owner_without_a_claim_belong_to_no_appwrapper(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     async with owners_of(client) as (owners, _):
@@ -259,7 +259,7 @@ async def test_pod_without_a_claim_that_names_an_appwrapper_is_of_the_one_its_ow
         assert owners.confirm(None, REPLICASET, names_appwrapper=True) == AW
 
 
-async def test_pod_that_names_an_appwrapper_but_leads_to_none_is_nobodys(
+async def test_pod_that_names_an_appwrapper_but_leads_to_none_belongs_to_none(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     serve(server, deployment=owned("web"))
@@ -296,7 +296,7 @@ HOSTILE = ["?", "", ".", "..", "../../secrets", "a/b", "%2e%2e", "#", "\0", "a\u
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-async def test_owner_whose_name_is_no_name_is_nobodys_and_ends_nothing(
+async def test_owner_with_an_invalid_name_belongs_to_no_appwrapper_and_ends_nothing(
     server: FakeApiServer, client: ClusterClient, name: str
 ) -> None:
     """A GET of a collection would answer with a list, in which no object is."""
@@ -318,7 +318,7 @@ async def test_owner_whose_name_is_no_name_is_nobodys_and_ends_nothing(
 
 
 @pytest.mark.parametrize("api_version", ["v1?", "?", "apps/v1?watch=true", "../v1", "apps/v1/x", "", "v\0"])
-async def test_owner_of_a_version_that_is_none_is_nobodys_and_ends_nothing(
+async def test_owner_with_an_invalid_version_belongs_to_no_appwrapper_and_ends_nothing(
     server: FakeApiServer, client: ClusterClient, api_version: str
 ) -> None:
     serve(server)
@@ -399,7 +399,7 @@ async def test_whatever_one_question_raises_is_counted_and_asked_again_and_the_o
         assert log.internal_errors()["owner_resolver"] == before + 1
 
 
-async def test_reference_to_a_real_object_by_a_wrong_name_does_not_make_it_nobodys(
+async def test_reference_by_a_wrong_name_does_not_take_an_object_from_its_appwrapper(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     """Else one forged pod would take away from the gang whose ReplicaSet it names."""

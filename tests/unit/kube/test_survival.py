@@ -107,7 +107,7 @@ async def test_path_that_cannot_be_found_for_a_reason_nobody_thought_of_is_looke
         pytest.param({"metadata": {"name": "odd", "ownerReferences": "yes"}}, id="no-references"),
     ],
 )
-async def test_pod_that_makes_no_sense_is_nobodys_and_the_others_are_counted(
+async def test_malformed_pod_belongs_to_no_appwrapper_and_the_others_are_counted(
     server: FakeApiServer, client: ClusterClient, odd: Json
 ) -> None:
     fine = make_pod("fine", of="aw", controller=JOB)

@@ -100,7 +100,7 @@ def test_large_parts_that_did_not_change_are_not_sent() -> None:
         pytest.param("\ud800", id="half-a-character"),
     ],
 )
-def test_what_json_cannot_hold_is_refused(value: object) -> None:
+def test_value_that_json_cannot_hold_is_refused(value: object) -> None:
     with pytest.raises(DataRefused):
         mapping.to_json([{"value": value}])
 

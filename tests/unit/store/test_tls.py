@@ -67,7 +67,7 @@ def test_other_hosts_are_refused_by_name_with_the_parameter_to_add_and_no_passwo
         ({"hostaddr": "10.0.0.7"}, False),
     ],
 )
-def test_what_the_url_leaves_out_is_libpqs(defaults: dict[str, str], is_taken: bool) -> None:
+def test_parts_that_the_url_leaves_out_are_those_of_libpq(defaults: dict[str, str], is_taken: bool) -> None:
     if is_taken:
         check_verified("postgresql:///name", defaults)
     else:

@@ -63,7 +63,7 @@ def test_more_kinds_than_can_be_asked_about_are_refused() -> None:
     ("api_version", "verb"),
     [("v1", "create"), ("ray.io/v1", "create"), ("rbac.authorization.k8s.io/v1", "*")],
 )
-def test_what_grants_rights_takes_every_verb(api_version: str, verb: str) -> None:
+def test_kinds_that_grant_rights_need_every_verb(api_version: str, verb: str) -> None:
     assert WrappedKind(api_version, "X", "spec").verb == verb
 
 
@@ -108,7 +108,7 @@ def test_nothing_is_dispatched_in_a_namespace_that_is_denied() -> None:
     )
 
 
-def test_author_whom_nobody_knows_is_refused() -> None:
+def test_unknown_author_is_refused() -> None:
     check_known(ALICE)
     with pytest.raises(
         SpecError, match=r"^metadata\.annotations\[dispatcher\.codeflare\.dev/user\]: does not say"

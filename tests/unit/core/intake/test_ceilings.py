@@ -22,14 +22,16 @@ from dispatcher.core.intake.ceilings import Ceiling, ceiling_of, unreadable
         pytest.param(Ceiling(None, 2.0), (900, 3.0), (900, 2.0), id="slope-alone"),
     ],
 )
-def test_what_counts(ceiling: Ceiling, asked: tuple[int, float], counts: tuple[int, float]) -> None:
+def test_ceiling_lowers_the_priority_and_slope_that_count(
+    ceiling: Ceiling, asked: tuple[int, float], counts: tuple[int, float]
+) -> None:
     lowered = ceiling.lower(MutableSpec(*asked, suspend=True))
     assert lowered == MutableSpec(*counts, suspend=True)
     assert bool(ceiling.warning(MutableSpec(*asked), "team")) is (asked != counts)
     assert ceiling.lower(lowered) == lowered
 
 
-def test_what_does_not_count_is_said_with_both_numbers() -> None:
+def test_warning_of_a_ceiling_has_both_numbers() -> None:
     said = Ceiling(100).warning(MutableSpec(2**31 - 1, 0.5), "team")
     assert said == (
         "priority 2147483647 counts as 100 and priorityslope 0.5 counts as 0, the ceiling of namespace team"
@@ -53,7 +55,7 @@ def test_annotations_of_a_namespace_go_before_the_default(
 
 
 @pytest.mark.parametrize("value", ["", "high", "1e3", "1_000", " 5", "9" * 20, "NaN", "inf", "٣", "1\n"])
-def test_what_is_no_number_counts_as_0(value: str) -> None:
+def test_ceiling_that_is_no_number_counts_as_0(value: str) -> None:
     annotations = {MAX_PRIORITY: value, MAX_PRIORITY_SLOPE: value}
     assert ceiling_of(annotations) == Ceiling(0, 0.0)
     assert unreadable(annotations) == (MAX_PRIORITY, MAX_PRIORITY_SLOPE)

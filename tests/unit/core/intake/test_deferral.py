@@ -58,7 +58,7 @@ def test_it_is_a_sorted_list_for_each_namespace(steps: list[tuple[str, str, int]
         assert set(deferred.namespaces()) == {requirements for requirements, _ in model.values()}
 
 
-def test_those_that_come_and_go_leave_nothing_behind() -> None:
+def test_appwrappers_that_come_and_go_leave_no_memory() -> None:
     deferred = Deferred()
     deferred.put("team", (at(0), 0), "stays")
     for number in range(10_000):

@@ -39,7 +39,7 @@ def test_deferred_ones_enter_by_age_once_there_is_room() -> None:
     assert admits(bound, 1, 2) == [True, True]
 
 
-def test_one_that_comes_while_others_are_deferred_does_not_pass_them() -> None:
+def test_new_appwrapper_does_not_pass_deferred_ones() -> None:
     queued = Counter(team=2)
     bound = bound_of(queued)
     assert admits(bound, 1) == [False]
@@ -59,7 +59,7 @@ def test_admitted_ones_count_until_the_count_includes_them() -> None:
     assert bound.call() == ["2"]
 
 
-def test_one_that_cannot_be_taken_in_yet_keeps_its_turn() -> None:
+def test_deferred_appwrapper_keeps_its_turn() -> None:
     queued = Counter(team=2)
     bound = bound_of(queued)
     assert admits(bound, 1, 2) == [False, False]
@@ -71,7 +71,7 @@ def test_one_that_cannot_be_taken_in_yet_keeps_its_turn() -> None:
     assert admits(bound, 1) == [True]
 
 
-def test_one_that_is_gone_takes_no_room() -> None:
+def test_deleted_appwrapper_takes_no_room() -> None:
     queued = Counter(team=2)
     bound = bound_of(queued)
     assert admits(bound, 1, 2) == [False, False]

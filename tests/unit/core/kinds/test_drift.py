@@ -298,7 +298,7 @@ def test_hub_that_made_an_object_may_have_been_another_before_its_database_was_l
         pytest.param(make_owner(uid="other"), ("metadata.ownerReferences",), id="another-appwrapper"),
     ],
 )
-def test_who_owns_an_object_is_ours(owner: Any, drift: tuple[str, ...]) -> None:  # noqa: ANN401
+def test_owner_references_of_the_dispatcher_are_no_drift(owner: Any, drift: tuple[str, ...]) -> None:  # noqa: ANN401
     written, found = built(make_template(name="x")), built(make_template(name="x"))
     found["metadata"]["ownerReferences"] = [owner.reference()]
     assert tuple(differences(written, found)) == drift
@@ -340,7 +340,7 @@ AS_MADE = of({"image": "mirror/a", "tag": "x"})
         pytest.param({"image": "mirror/a"}, ("spec.tag",), ("spec.image",), id="taken-away"),
     ],
 )
-def test_what_differed_when_it_was_made_is_no_edit(
+def test_difference_since_the_creation_is_no_edit(
     found: Json, since: tuple[str, ...], without_knowing: tuple[str, ...]
 ) -> None:
     assert edited(WRITTEN, of(found), differences(WRITTEN, AS_MADE)) == since
@@ -381,7 +381,5 @@ JOB = make_ref(1, "Job", name="driver")
         ),
     ],
 )
-def test_what_was_changed_is_told_in_a_line(
-    edits: list[tuple[ObjectRef, tuple[str, ...]]], told: str
-) -> None:
+def test_edits_are_named_in_a_line(edits: list[tuple[ObjectRef, tuple[str, ...]]], told: str) -> None:
     assert message(edits) == told

@@ -253,7 +253,7 @@ NOT_CREATED: Json = {
 }
 
 
-def test_what_only_the_server_sets_is_dropped_and_the_rest_of_the_metadata_kept() -> None:
+def test_fields_of_the_server_are_dropped_and_other_metadata_is_kept() -> None:
     kept: Json = {"name": "x", "annotations": {"a": "b"}}
     template = {
         **make_template(**kept, **NOT_CREATED, generateName="y-"),
@@ -264,7 +264,7 @@ def test_what_only_the_server_sets_is_dropped_and_the_rest_of_the_metadata_kept(
     )
 
 
-def test_what_only_the_server_sets_is_dropped_from_pod_templates_and_kept_elsewhere() -> None:
+def test_fields_of_the_server_are_dropped_from_pod_templates_and_kept_elsewhere() -> None:
     def job(**metadata: object) -> Json:
         template = {**pod_template(), "metadata": {"name": "x", "generateName": "y-", **metadata}}
         spec = {"template": template, "claim": {"metadata": {"finalizers": ["a/b"]}}, "status": {"a": "b"}}
@@ -328,7 +328,7 @@ def informed(template: Json, infos: dict[str, Json]) -> Json:
     return build(WrappedObject(0, template, pod_sets=pod_sets), make_owner())
 
 
-def test_what_a_quota_manager_says_of_a_pod_is_added_and_the_users_own_values_stay() -> None:
+def test_pod_set_infos_are_added_and_values_of_the_user_stay() -> None:
     template = make_template(name="x", labels={"app": "mine"}, annotations={"note": "mine"})
     template["spec"] |= {"nodeSelector": {"zone": "mine"}, "tolerations": [{"key": "gpu"}]}
 
@@ -383,7 +383,7 @@ def test_each_pod_template_gets_what_was_said_of_its_path() -> None:
         "template.spec.workerGroupSpecs[x",
     ],
 )
-def test_what_is_said_of_a_path_without_a_pod_template_is_passed_over(path: str) -> None:
+def test_pod_set_infos_of_a_path_without_a_pod_template_are_ignored(path: str) -> None:
     assert informed(RAY_CLUSTER, {path: INFO}) == build(make_wrapped(RAY_CLUSTER), make_owner())
 
 
@@ -395,7 +395,7 @@ def test_what_is_said_of_a_path_without_a_pod_template_is_passed_over(path: str)
         pytest.param({}, dict.fromkeys(INFO), id="null"),
     ],
 )
-def test_what_cannot_be_added_is_left_as_it_is(spec: Json, info: Json) -> None:
+def test_pod_set_infos_that_cannot_be_added_change_nothing(spec: Json, info: Json) -> None:
     template = make_template(name="x")
     template["spec"] |= spec
     built = informed(template, {"template": info})
@@ -484,7 +484,7 @@ def test_whose_an_object_is(raw: Json, expected: ObjectOwnership) -> None:
     assert ownership_of(raw, make_owner(attempt=2)) is expected
 
 
-def test_what_is_built_is_recognised_as_this_attempts_and_by_the_next_attempt_as_earlier() -> None:
+def test_built_object_belongs_to_this_attempt_and_to_an_earlier_one_for_the_next() -> None:
     built = build(make_wrapped(), make_owner())
     assert ownership_of(built, make_owner()) is ObjectOwnership.THIS_ATTEMPT
     assert ownership_of(built, make_owner(attempt=2)) is ObjectOwnership.EARLIER_ATTEMPT
@@ -668,7 +668,7 @@ def test_whose_an_object_in_a_member_cluster_is(raw: Json, expected: ObjectOwner
     assert ownership_of(raw, ANCHORED) is expected
 
 
-def test_what_is_built_in_a_member_is_recognised_there_also_by_a_hub_that_lost_its_database() -> None:
+def test_object_built_in_a_member_is_recognised_by_a_hub_that_lost_its_database() -> None:
     built = build(make_wrapped(), ANCHORED)
     third = make_owner(attempt=3, anchor=Anchor("appwrapper-uid-of-aw-3", "uid-of-the-next"))
     bereft = make_owner(attempt=2, anchor=ANCHOR, hub_id="another-hub")

@@ -74,7 +74,7 @@ def test_failure_weighs_more_than_success() -> None:
 
 
 @pytest.mark.parametrize("not_final", ["SuccessCriteriaMet", "FailureTarget", "Suspended", "failed"])
-def test_what_a_job_only_announces_is_not_its_end(not_final: str) -> None:
+def test_end_that_a_job_only_announces_is_not_its_end(not_final: str) -> None:
     state = told("batch", "Job", condition(not_final, reason="r", message="m"))
     assert state == ObjectState(OPEN, frozenset({not_final}))
 
@@ -237,7 +237,7 @@ def test_trouble_that_can_heal_is_no_end_but_is_told(
         ("apps", "StatefulSet", condition("ReplicaFailure")),
     ],
 )
-def test_what_is_no_trouble_is_not_told(group: str, kind: str, harmless: dict[str, object]) -> None:
+def test_harmless_condition_has_no_message(group: str, kind: str, harmless: dict[str, object]) -> None:
     state = told(group, kind, harmless)
     assert (state.end, state.message) == (OPEN, "")
 

@@ -160,7 +160,7 @@ INIT_CONTAINERS = st.lists(st.builds(container, CPUS, CPUS) | st.builds(sidecar,
 
 
 @given(CONTAINERS, INIT_CONTAINERS, CPUS, CPUS)
-def test_what_the_api_server_has_defaulted_needs_no_defaults(
+def test_template_that_the_api_server_has_defaulted_needs_no_defaults(
     containers: list[Any], init_containers: list[Any], request: int | None, limit: int | None
 ) -> None:
     written = {

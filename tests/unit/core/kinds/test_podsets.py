@@ -217,7 +217,7 @@ def test_path_of_a_bare_pod_is_the_pod_itself() -> None:
         "template.spec.groups[" + "9" * 5000 + "].template",
     ],
 )
-def test_what_is_no_path_is_refused(path: str) -> None:
+def test_text_that_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(TemplateError) as raised:
         template_at(WRAPPED, path)
     assert raised.value.problem == "is no path such as template.spec.groups[0].template"

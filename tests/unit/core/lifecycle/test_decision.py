@@ -70,12 +70,12 @@ BY_PHASE = [
 
 
 @pytest.mark.parametrize(("phase", "decision"), BY_PHASE)
-def test_what_is_due_when_all_goes_well(phase: Phase, decision: Decision) -> None:
+def test_decision_of_each_phase_when_all_goes_well(phase: Phase, decision: Decision) -> None:
     assert decided(make_record(phase)) == decision
 
 
 @pytest.mark.parametrize("phase", Phase)
-def test_what_is_no_longer_wanted_is_forgotten_whatever_else_is_seen(phase: Phase) -> None:
+def test_unwanted_appwrapper_is_removed_whatever_else_is_observed(phase: Phase) -> None:
     expected = {Phase.DELETING: Decision(Step.CONFIRM_GONE), Phase.DELETED: NOOP}
     for pods, asked in (
         (NO_PODS, None),
@@ -86,7 +86,7 @@ def test_what_is_no_longer_wanted_is_forgotten_whatever_else_is_seen(phase: Phas
         assert seen == expected.get(phase, Decision(Step.DELETE))
 
 
-def test_what_was_never_seen_is_admitted_if_it_is_wanted() -> None:
+def test_new_appwrapper_is_taken_in_if_it_is_wanted() -> None:
     decisions = [decide(ObservedState(None, wanted, NOW)) for wanted in (True, False)]
     assert decisions == [Decision(Step.TAKE_IN), NOOP]
 
@@ -175,7 +175,7 @@ def test_gang_that_is_suspended_while_it_is_requeued_is_queued_first_and_then_su
         pytest.param(make_failed_run, at(5) + KEPT, id="failed"),
     ],
 )
-def test_what_is_left_after_the_end_goes_when_its_time_is_up(
+def test_kept_objects_go_when_the_time_after_the_end_is_up(
     make: Callable[[], Record], kept_until: object
 ) -> None:
     record = make()
@@ -390,7 +390,7 @@ def test_deployment_that_is_called_done_when_it_progresses_is_not_complete_befor
     assert decided(record, objects=make_objects(pods, progressing), policy=policy).step is step
 
 
-def test_what_was_done_stays_done_when_its_object_is_gone() -> None:
+def test_done_item_stays_done_when_its_object_is_gone() -> None:
     record = make_record(Phase.RUNNING_HOLD_COMPLETION)
     assert record.attempt is not None
     gone = make_objects(NO_PODS, None, absent=record.attempt.objects)
@@ -476,7 +476,7 @@ def test_gang_is_suspended_while_its_cluster_is_away(phase: Phase, is_noted: boo
 
 
 @pytest.mark.parametrize("phase", [Phase.REQUEUEING, Phase.SUSPENDING, Phase.FAILING])
-def test_what_is_being_removed_is_asked_for_though_its_cluster_is_away(phase: Phase) -> None:
+def test_removal_goes_on_though_the_cluster_is_away(phase: Phase) -> None:
     noted = unhealthy(elsewhere(make_record(phase)), words.CLUSTER_UNREACHABLE)
     assert decided(noted, unreachable=AWAY) == Decision(Step.REMOVE)
 
@@ -485,7 +485,7 @@ HELD = [Phase.DISPATCHING, Phase.REQUEUEING, Phase.SUSPENDING, Phase.FAILING, Ph
 
 
 @pytest.mark.parametrize("phase", HELD)
-def test_what_waits_for_its_cluster_says_so_and_that_it_waits_no_more(phase: Phase) -> None:
+def test_gang_that_waits_for_its_cluster_has_a_health_issue_until_that_answers(phase: Phase) -> None:
     record, wanted = elsewhere(make_record(phase)), phase is not Phase.DELETING
     noted = run_steps.note_health_issue(record, words.CLUSTER_UNREACHABLE, AWAY, at(10)).after
     assert [decided(record, unreachable=AWAY, wanted=wanted), decided(noted, wanted=wanted)] == [
@@ -497,7 +497,7 @@ def test_what_waits_for_its_cluster_says_so_and_that_it_waits_no_more(phase: Pha
 UNDECLARED = Loss(OnClusterLost.WAIT, at(0), "cluster east is not declared any more", is_undeclared=True)
 
 
-def test_what_was_deleted_does_not_wait_for_a_cluster_that_nobody_declares_any_more() -> None:
+def test_deleted_appwrapper_does_not_wait_for_an_undeclared_cluster() -> None:
     deleting, kept = elsewhere(make_record(Phase.DELETING)), elsewhere(make_record(Phase.COMPLETED))
     assert [decided(each, unreachable=AWAY, loss=UNDECLARED, wanted=False) for each in (deleting, kept)] == [
         Decision(Step.ABANDON, words.CLUSTER_LOST, UNDECLARED.message),
@@ -506,7 +506,7 @@ def test_what_was_deleted_does_not_wait_for_a_cluster_that_nobody_declares_any_m
 
 
 @pytest.mark.parametrize("phase", REACHED)
-def test_what_runs_in_a_cluster_that_nobody_declares_any_more_is_left_alone(phase: Phase) -> None:
+def test_gang_in_an_undeclared_cluster_is_left_alone(phase: Phase) -> None:
     noted = unhealthy(elsewhere(make_record(phase)), words.CLUSTER_UNREACHABLE)
     assert decided(noted, unreachable=AWAY, loss=UNDECLARED) == NOOP
 
@@ -610,7 +610,7 @@ KEPT_ONES = [
 
 
 @pytest.mark.parametrize("make", KEPT_ONES)
-def test_what_a_member_keeps_of_one_that_was_deleted_goes_before_that_is_forgotten(
+def test_kept_objects_in_a_member_go_before_the_deleted_appwrapper_is_forgotten(
     make: Callable[[], Record],
 ) -> None:
     kept = elsewhere(make())
@@ -622,7 +622,7 @@ def test_what_a_member_keeps_of_one_that_was_deleted_goes_before_that_is_forgott
 
 
 @pytest.mark.parametrize("make", KEPT_ONES)
-def test_what_the_hub_keeps_of_one_that_was_deleted_goes_with_it(make: Callable[[], Record]) -> None:
+def test_kept_objects_on_the_hub_go_with_the_deleted_appwrapper(make: Callable[[], Record]) -> None:
     assert decided(make(), wanted=False) == Decision(Step.DELETE)
 
 
@@ -634,7 +634,7 @@ def test_what_the_hub_keeps_of_one_that_was_deleted_goes_with_it(make: Callable[
     ],
 )
 @pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.RUNNING_HOLD_COMPLETION])
-def test_what_is_done_is_carried_over_to_the_next_attempt_on_the_hub_alone(
+def test_done_items_are_carried_over_to_the_next_attempt_on_the_hub_alone(
     phase: Phase, cluster: str, done: frozenset[int]
 ) -> None:
     record = elsewhere(make_record(phase), cluster)
@@ -653,7 +653,7 @@ def test_what_is_done_is_carried_over_to_the_next_attempt_on_the_hub_alone(
     ]
 
 
-def test_what_is_done_in_a_member_is_noted_and_counts_while_its_attempt_lasts() -> None:
+def test_done_items_in_a_member_count_while_the_attempt_lasts() -> None:
     record = elsewhere(RUNNING)
     done = elsewhere(run_steps.note_done(RUNNING, (0,), at(5)).after)
     seen = {"objects": make_objects(NO_PODS, SUCCEEDED), "policy": make_policy(JOB)}

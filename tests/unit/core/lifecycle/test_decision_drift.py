@@ -116,7 +116,7 @@ def not_yet_running(pods: PodCounts) -> Decision:
         ),
     ],
 )
-def test_what_is_due_of_a_gang_that_somebody_edited(decision: Decision, due: Decision) -> None:
+def test_decision_of_an_edited_gang(decision: Decision, due: Decision) -> None:
     assert decision == due
 
 

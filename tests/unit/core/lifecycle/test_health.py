@@ -507,7 +507,7 @@ def test_default_wait_of_mcad_is_five_minutes_however_it_grows(growth: Growth) -
         pytest.param(make_evicted, False, id="it-is-tried-again"),
     ],
 )
-def test_what_ended_stays_for_its_logs_only_if_the_gang_failed_by_itself(
+def test_ended_objects_stay_for_their_logs_only_if_the_gang_failed_by_itself(
     make: Callable[[], Record], keeps: bool
 ) -> None:
     assert health.keeps_what_ended(make()) is keeps

@@ -249,7 +249,7 @@ def test_new_appwrapper_that_is_the_head_at_once_is_blocked_in_one_step() -> Non
     assert (change.events[0].cause, change.after.blocked_since) == (Cause.BLOCKED, LATER)
 
 
-def test_one_behind_the_head_is_told_once_and_stays_what_it_was() -> None:
+def test_gang_behind_the_head_is_noted_once_and_keeps_its_phase() -> None:
     change = queue_steps.note_not_evaluated(make_record(), BEHIND, LATER)
     assert change is not None
     assert change.after == gone_on(make_record(), pending=BEHIND)
@@ -343,7 +343,7 @@ def test_run_that_had_ended_before_the_restore_ends_and_is_kept_as_its_status_sa
 
 
 @pytest.mark.parametrize(("recall", "outcome"), RECALLS)
-def test_one_that_waits_though_it_had_ended_before_the_restore_has_nothing_that_is_kept(
+def test_queued_gang_that_had_ended_before_the_restore_keeps_no_objects(
     recall: Callable[[Record], Change], outcome: str
 ) -> None:
     waits = replace(make_blocked(), eligible_at=at(2), blocked_since=at(1))
@@ -419,7 +419,7 @@ def test_evicted_appwrapper_keeps_its_place_and_says_why_and_how_often() -> None
     )
 
 
-def test_one_that_was_taken_back_lets_the_others_go_first_even_without_a_pause() -> None:
+def test_requeued_gang_lets_others_go_first_even_without_a_pause() -> None:
     taken = run_steps.evict(make_record(Phase.RUNNING), EvictionReason("r", "m"), at(4), 300, at(4)).after
     assert removal_steps.removed(taken, LATER).after.eligible_at == LATER + removal_steps.YIELD
 
@@ -450,7 +450,7 @@ def test_trouble_is_noted_with_its_time_and_nothing_else() -> None:
     assert run_steps.recover(ill, at(20)).after == gone_on(record, 2, at(20))
 
 
-def test_what_is_done_is_remembered_item_by_item() -> None:
+def test_done_items_are_remembered_one_by_one() -> None:
     record = make_record(Phase.DISPATCHED)
     assert record.attempt is not None
     refs = tuple(make_ref(item) for item in range(3))
@@ -503,7 +503,7 @@ def test_suspended_appwrapper_stands_in_no_queue_and_keeps_its_age() -> None:
     )
 
 
-def test_one_suspended_while_it_ran_may_go_at_once_when_it_is_released() -> None:
+def test_gang_suspended_while_it_ran_may_go_at_once_when_it_is_released() -> None:
     held = removal_steps.removed(make_record(Phase.SUSPENDING, eligible_at=at(99)), at(6)).after
     assert queue_steps.resume(held, LATER).after.eligible_at is None
 
@@ -524,7 +524,7 @@ def test_new_appwrapper_is_suspended_from_the_start_if_its_user_says_so(suspende
     )
 
 
-def test_what_a_status_says_of_the_end_is_believed() -> None:
+def test_end_in_a_status_is_believed() -> None:
     submission, gang = make_submission(), make_gang()
     completed = first_steps.recall_completed(submission, gang, LATER).after
     failed = first_steps.recall_failed(submission, gang, "FailedComponent", "it\nfailed", LATER).after

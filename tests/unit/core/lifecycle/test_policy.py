@@ -43,7 +43,7 @@ def limit_of(policy: LifecyclePolicy, reason: str) -> int | None:
     return next((count for count, record in enumerate(records) if policy.is_spent(record, reason)), None)
 
 
-def test_terms_of_one_whose_author_wrote_nothing() -> None:
+def test_policy_of_an_appwrapper_without_any_setting() -> None:
     assert policy_of(spec(), NOTHING_ASKED) == LifecyclePolicy(
         items=(CompletionRule(ends=True, holds=True, pods=1),),
         min_available=None,
@@ -64,7 +64,7 @@ def test_terms_of_one_whose_author_wrote_nothing() -> None:
     )
 
 
-def test_terms_of_one_whose_author_wrote_everything() -> None:
+def test_policy_of_an_appwrapper_with_every_setting() -> None:
     requeuing = Requeuing(
         wait=seconds(20),
         growth=Growth.LINEAR,
@@ -125,7 +125,7 @@ def test_terms_of_one_whose_author_wrote_everything() -> None:
         ),
     ],
 )
-def test_what_is_tried_again_without_minavailable_follows_annotations_then_the_block_then_ours(
+def test_retries_without_minavailable_follow_annotations_then_the_block_then_defaults(
     requeuing: dict[str, Any], tolerance: dict[str, Any], pause: float, limit: int
 ) -> None:
     policy = policy_of(spec(requeuing=Requeuing(**requeuing)), FaultTolerance(**tolerance))
@@ -133,7 +133,7 @@ def test_what_is_tried_again_without_minavailable_follows_annotations_then_the_b
     assert (policy.pause(reason), limit_of(policy, reason)) == (seconds(pause), limit)
 
 
-def test_what_was_used_up_for_minavailable_leaves_the_other_tries_alone() -> None:
+def test_requeuings_used_up_for_minavailable_leave_the_other_retries_alone() -> None:
     policy = make_policy(requeuing=Requeuing(max_requeuings=5), retry_limit=3)
     record = make_record(Phase.RUNNING, requeuings=7, retries=2)
 
@@ -144,9 +144,7 @@ def test_what_was_used_up_for_minavailable_leaves_the_other_tries_alone() -> Non
 
 @pytest.mark.parametrize("reason", [words.MIN_PODS_NOT_RUNNING, words.PODS_FAILED_SCHEDULING])
 @pytest.mark.parametrize("maximum", [None, 5])
-def test_what_is_tried_again_for_minavailable_follows_the_block_alone(
-    reason: str, maximum: int | None
-) -> None:
+def test_retries_for_minavailable_follow_the_block_alone(reason: str, maximum: int | None) -> None:
     requeuing = Requeuing(pause=seconds(7), max_requeuings=maximum)
     policy = make_policy(requeuing=requeuing, retry_pause=seconds(90), retry_limit=0)
     assert (policy.pause(reason), limit_of(policy, reason)) == (seconds(7), maximum)
@@ -183,14 +181,14 @@ def test_wait_stays_a_number_that_a_status_can_hold(growth: Growth, requeuings: 
         pytest.param(WEEK, seconds(60), seconds(60), id="longer-than-the-setting"),
     ],
 )
-def test_what_is_left_of_a_completed_one_is_kept_as_the_setting_says_or_shorter(
+def test_objects_of_a_completed_gang_are_kept_as_the_setting_says_or_shorter(
     asked: timedelta | None, setting: timedelta, kept: timedelta
 ) -> None:
     assert policy_of(spec(), FaultTolerance(success_ttl=asked), setting).kept_completed == kept
 
 
 @pytest.mark.parametrize("asked", [None, seconds(0), seconds(60)])
-def test_what_is_left_of_a_failed_one_is_kept_as_its_author_says(asked: timedelta | None) -> None:
+def test_objects_of_a_failed_gang_are_kept_as_its_author_says(asked: timedelta | None) -> None:
     policy = policy_of(spec(), FaultTolerance(deletion_on_failure_grace=asked), WEEK)
     assert policy.kept_failed == (WEEK if asked is None else asked)
 

@@ -30,7 +30,7 @@ def test_there_is_a_step_for_each_part() -> None:
     assert [len(part) for part in in_parts(range(5), 2)] == [2, 2, 1]
 
 
-def test_what_was_read_in_order_is_held_no_more() -> None:
+def test_items_that_were_read_in_order_are_released() -> None:
     items = [Item(number) for number in range(3 * PART)]
     refs = [weakref.ref(item) for item in items]
     in_turn = run(in_order(items, key=lambda item: item.number))

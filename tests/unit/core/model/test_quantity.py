@@ -64,7 +64,7 @@ def test_quantity_is_read_exactly(written: object, exact: Fraction) -> None:
         *[float("nan"), float("inf"), True, False, None, [], {}, [10**5000], b"1"],
     ],
 )
-def test_what_is_not_a_quantity_is_refused_saying_what_is_allowed(written: object) -> None:
+def test_text_that_is_no_quantity_is_refused_with_the_allowed_forms(written: object) -> None:
     with pytest.raises(QuantityError, match=r"allowed are numbers like 2, 0\.5, 500m, 1e3, 16G or 16Gi"):
         parse_quantity(written)
 

@@ -72,9 +72,7 @@ def test_subtraction_undoes_addition(one: Resources, other: Resources) -> None:
 
 
 @given(AMOUNTS, AMOUNTS)
-def test_what_fits_has_no_shortfall_and_what_has_its_shortfall_fits(
-    demand: Resources, free: Resources
-) -> None:
+def test_demand_fits_exactly_if_it_has_no_shortfall(demand: Resources, free: Resources) -> None:
     shortfall = demand.shortfall(free)
     assert demand.fits_in(free) == (shortfall == NOTHING)
     assert demand.fits_in(free + shortfall)

@@ -158,7 +158,7 @@ def test_the_table_of_a_tree_with_lending_and_borrowing_limits(
         ),
     ],
 )
-def test_what_one_more_gang_may_use(
+def test_amounts_that_one_more_gang_may_use(
     queues: list[Queue], used: Mapping[str, int], available: Mapping[str, int], most: Mapping[str, int]
 ) -> None:
     account = account_of(*queues)
@@ -168,7 +168,7 @@ def test_what_one_more_gang_may_use(
     assert {name: account.quota.queues[name].most[GPU] for name in most} == most
 
 
-def test_what_nobody_names_is_not_limited() -> None:
+def test_resource_that_no_queue_names_is_not_limited() -> None:
     account = account_of(queue("org"), queue("a", "org", 1))
     demand = Resources({"cpu": 10**9, GPU: 1})
     assert account.quota.limited == (GPU,)

@@ -89,7 +89,7 @@ def test_the_nearest_queue_above_with_a_setting_decides() -> None:
     }
 
 
-def test_what_is_preempted_is_below_the_bound() -> None:
+def test_only_gangs_below_the_bound_are_preemptible() -> None:
     place = Forest.of([Queue("a", preemptible_below=100)]).places["a"]
     assert place.is_preemptible(99)
     assert not place.is_preemptible(100)

@@ -73,7 +73,7 @@ def test_end_is_estimated_from_what_was_written_else_from_how_long_it_has_run(
     assert estimated_end(record, at(100)) == at(estimated)
 
 
-def test_gang_that_is_being_removed_ends_now_and_one_whose_clock_is_ahead_too() -> None:
+def test_gang_that_is_being_removed_or_past_its_end_ends_now() -> None:
     removing = [
         running_since(0, phase, limit=3600) for phase in (Phase.DELETING, Phase.FAILING, Phase.SUSPENDING)
     ]
@@ -199,7 +199,7 @@ def test_tie_is_settled_by_name_and_kept_though_another_cluster_looks_better_lat
     assert kept(backfill.renew([LARGE], snapshots_of(a=0, b=0), at(7202))) == {"large": "a"}
 
 
-def test_one_that_stands_goes_before_one_that_begins_whatever_their_order() -> None:
+def test_existing_reservation_goes_before_a_new_one_whatever_their_order() -> None:
     backfill = Backfill(BOUNDS)
     backfill.renew([OTHER], snapshots_of(a=0), at(0))
     assert kept(backfill.renew([LARGE, OTHER], snapshots_of(a=0), at(1))) == {"other": "a"}
@@ -346,14 +346,14 @@ def test_gang_goes_on_waiting_for_its_turn_while_a_cluster_is_silent_for_a_momen
     assert backfill.renew([LARGE], snapshots, at(2))[LARGE.uid] == waits
 
 
-def test_what_a_gang_has_waited_for_its_turn_makes_its_rest_no_longer() -> None:
+def test_wait_for_a_turn_does_not_lengthen_the_rest_of_a_gang() -> None:
     waits = Reservation("", at(-9000), at(0), at(-9060), ("a",), is_hopeful=False, fruitless=1, waits=True)
     rests = following(waits, (), at(0), BOUNDS)
     assert rests is not None
     assert (rests.cluster, rests.until - rests.since) == ("", timedelta(minutes=20))
 
 
-def test_gang_that_never_had_a_reservation_has_its_turn_before_one_whose_rest_ended_later() -> None:
+def test_gang_without_a_reservation_so_far_has_its_turn_first() -> None:
     backfill, never = Backfill(BOUNDS), replace(LARGE, blocked_since=at(-500))
     backfill.state = State({OTHER.uid: Reservation("", at(-3690), at(-90), at(-7200), ("a", "b"))})
     assert kept(backfill.renew([OTHER, never], snapshots_of(a=0), at(0))) == {"other": "", "large": "a"}
@@ -488,7 +488,7 @@ def planned(
 SMALL = make_record(name="small")
 
 
-def test_what_is_kept_on_one_cluster_is_told_to_the_gang_and_open_elsewhere() -> None:
+def test_reservation_on_one_cluster_is_named_and_other_clusters_stay_open() -> None:
     large, small = planned(snapshots_of(a=2000, b=1000), replace(BEGUN, cluster="b", tried=("a", "b")), SMALL)
     assert isinstance(large, Waiting)
     assert large.pending == Pending(
@@ -549,7 +549,7 @@ def test_each_reservation_is_told_once_and_makes_one_event() -> None:
 WAITS_ON_A = Pending("InsufficientResources", "cluster a: cpu: needs 8, 0 free", "cpu", "a")
 
 
-def test_what_is_said_of_a_reservation_is_found_again_in_the_message() -> None:
+def test_message_of_a_pending_gang_has_the_words_of_its_reservation() -> None:
     assert WAITS_ON_A.reservation == ""
     assert noted(WAITS_ON_A, BEGUN).reservation == BEGUN.words
 

@@ -216,7 +216,7 @@ def test_snapshot_does_not_follow_the_ledger() -> None:
     assert snapshot.free_for(None) == cpus(10)
 
 
-def test_what_was_taken_from_the_snapshot_is_what_the_ledger_charges_once_reserved() -> None:
+def test_demand_taken_from_a_snapshot_equals_the_charge_of_the_ledger() -> None:
     ledger = ledger_of(node(), pod(cpu=1, owner="a"), a=3)
     snapshot = ledger.snapshot()
     snapshot.take(Gang(cpus(5)))

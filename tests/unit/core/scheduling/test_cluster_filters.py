@@ -96,7 +96,7 @@ def test_cluster_is_rejected(
     assert rejection(requirements, make_snapshot_of(**known)) == Rejection("east", reason, message)
 
 
-def test_what_is_said_of_one_cluster_is_cut_short() -> None:
+def test_message_of_one_cluster_is_cut_short() -> None:
     found = rejection(ANYWHERE, make_snapshot_of(closed=Closed("ClusterCordoned", "x" * 1025)))
     assert found == Rejection("east", "ClusterCordoned", "x" * 1023 + "…")
 
@@ -243,7 +243,7 @@ def test_better_cluster(
     assert rated(requirements, better, **demand) < rated(requirements, worse, **demand)
 
 
-def test_what_is_kept_in_reserve_is_neither_free_nor_part_of_the_total() -> None:
+def test_reserve_is_neither_free_nor_part_of_the_total() -> None:
     idle = make_snapshot(cpu=8000, gpu=2)
     snapshot = idle.without(Resources({"cpu": 1000}))
     gang = make_gang()
@@ -269,7 +269,7 @@ def test_what_is_kept_in_reserve_is_neither_free_nor_part_of_the_total() -> None
         pytest.param(ANYWHERE.without("gone", "taken"), False, id="one-that-is-not-declared-any-more"),
     ],
 )
-def test_who_is_ruled_out_or_excluded_everywhere_gets_nowhere(
+def test_gang_excluded_from_every_cluster_has_no_cluster_left(
     requirements: ClusterRequirements, expected: bool
 ) -> None:
     assert has_no_cluster_left(requirements, {"east": {"zone": "e"}, "west": {"zone": "w"}}) is expected

@@ -103,7 +103,7 @@ def test_without_any_cluster_everything_waits_for_one() -> None:
     assert plan(queue, {}) == [Waiting(record, waits, is_head=True)]
 
 
-def test_what_is_placed_is_taken_from_the_snapshot_and_nothing_else_is() -> None:
+def test_only_placed_gangs_are_taken_from_the_snapshot() -> None:
     snapshot = make_snapshot(cpu=8000, gpu=2)
     plan(queue_of(make_gang(2, cpu=1000, gpu=1), make_gang(cpu=9000)), make_snapshots(hub=snapshot))
     assert snapshot.free_for(None) == Resources({"cpu": 6000})
@@ -122,7 +122,7 @@ def test_gang_sees_only_nodes_whose_taints_it_tolerates(gang: Gang, expected: st
     assert places(plan(queue_of(gang), make_snapshots(hub=make_snapshot(*nodes)))) == [expected]
 
 
-def test_debt_of_a_resource_keeps_out_only_those_who_ask_for_it() -> None:
+def test_debt_of_a_resource_keeps_out_only_gangs_that_request_it() -> None:
     snapshot = make_snapshot(cpu=4000, gpu=1)
     snapshot.take(Gang(Resources({"nvidia.com/gpu": 3})))
     queue = queue_of(make_gang(cpu=1000), make_gang(cpu=1000, gpu=1))
@@ -160,7 +160,7 @@ def test_hub_alone_says_the_same_of_what_is_larger_than_it() -> None:
     assert plan(queue, make_snapshots(hub=make_snapshot(cpu=8000))) == [Impossible(record, expected)]
 
 
-def test_what_waits_is_told_about_a_cluster_it_would_fit_when_empty() -> None:
+def test_pending_gang_names_the_cluster_that_it_would_fit_if_empty() -> None:
     (record,) = queue = queue_of(make_gang(cpu=8000))
     west = make_snapshot(cpu=8000)
     west.take(Gang(Resources({"cpu": 500})))

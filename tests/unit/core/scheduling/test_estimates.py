@@ -138,7 +138,7 @@ def test_gang_that_is_being_removed_has_no_known_end() -> None:
     assert starts(leaving, queued("q"))["q"] == unknown(Why.NO_KNOWN_END, "InsufficientResources", GPU, "r")
 
 
-def test_those_without_a_known_end_are_those_that_hold_the_resource_the_largest_first() -> None:
+def test_gangs_without_a_known_end_are_named_with_the_largest_holder_first() -> None:
     cpu = replace(running("cpu"), gang=make_gang(cpu=1))
     held = running("a", gpu=1), running("b", gpu=3), running("ends", gpu=1, expected_seconds=9)
     found_start = starts(*held, cpu, queued("q", gpu=4), gpu=5)["q"]

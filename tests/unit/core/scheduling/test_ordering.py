@@ -75,7 +75,7 @@ def test_order_does_not_depend_on_the_order_of_asking(records: list[Record], ran
         ),
     ],
 )
-def test_who_comes_first(first: dict[str, Any], second: dict[str, Any]) -> None:
+def test_gang_that_comes_first(first: dict[str, Any], second: dict[str, Any]) -> None:
     records = [make_record(name="second", **second), make_record(name="first", **first)]
     assert names(in_order(records, at(10))) == ["first", "second"]
 

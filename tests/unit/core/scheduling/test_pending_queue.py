@@ -396,7 +396,7 @@ def test_pass_over_what_was_told_and_has_not_changed_looks_at_no_gang(
     assert plan_of(line, 1000) == []
 
 
-def test_equal_gangs_are_answered_as_one_and_only_to_whom_it_is_news() -> None:
+def test_equal_gangs_are_evaluated_once_and_only_changed_records_are_returned() -> None:
     line = PendingQueue()
     records = [make_record(name=f"aw-{number}", enqueue_seq=number) for number in range(4)]
     for record in records:
@@ -443,7 +443,7 @@ def pass_over(line: PendingQueue, ledger: CapacityLedger) -> list[tuple[str, str
     return news
 
 
-def test_what_was_remembered_no_longer_holds_behind_one_that_is_placed() -> None:
+def test_remembered_refusals_do_not_hold_behind_a_placed_gang() -> None:
     line, ledger = PendingQueue(), short_ledger()
     line.put(make_record(name="waits", gang=make_gang(cpu=4000, gpu=4), enqueue_seq=2))
     assert pass_over(line, ledger) == [("waits", "nvidia.com/gpu")]
@@ -530,7 +530,7 @@ def test_equal_gangs_that_require_something_else_are_decided_apart() -> None:
     ]
 
 
-def test_what_was_remembered_no_longer_holds_once_a_cluster_is_open_again() -> None:
+def test_remembered_refusals_do_not_hold_once_a_cluster_is_open_again() -> None:
     line = PendingQueue()
     line.put(make_record())
     closed = {
@@ -610,7 +610,7 @@ def test_gang_that_changed_is_compared_again() -> None:
     assert [type(each) for each in outcomes] == [Placed]
 
 
-def test_what_comes_and_goes_while_a_pass_is_made_takes_part_in_the_next() -> None:
+def test_records_that_change_during_a_cycle_take_part_in_the_next() -> None:
     line = PendingQueue()
     for number in range(300):
         line.put(make_record(name=f"aw-{number}", gang=make_gang(cpu=1000 + number), enqueue_seq=number))

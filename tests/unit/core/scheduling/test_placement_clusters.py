@@ -120,7 +120,7 @@ def test_each_takes_from_the_cluster_it_goes_to() -> None:
     ]
 
 
-def test_who_can_go_nowhere_holds_up_nobody_not_even_in_a_strict_queue() -> None:
+def test_gang_rejected_by_every_cluster_blocks_no_other_even_in_a_strict_queue() -> None:
     queue = [make_record(name="nowhere", requirements=EU), make_record(name="anywhere")]
     outcomes = plan(
         queue, by_name(make_snapshot_of("a"), make_snapshot_of("b")), QueueingStrategy.STRICT_FIFO
@@ -204,7 +204,7 @@ def test_every_cluster_has_its_reason_by_name_and_the_nearest_is_what_it_is_abou
         ),
     ],
 )
-def test_what_it_is_about(
+def test_pending_reason_and_cluster_of_a_rejected_gang(
     requirements: ClusterRequirements, snapshots: list[ClusterSnapshot], reason: str, cluster: str
 ) -> None:
     outcome = outcome_of(4000, requirements, *snapshots)
@@ -212,7 +212,7 @@ def test_what_it_is_about(
     assert (outcome.pending.reason, outcome.pending.cluster) == (reason, cluster)
 
 
-def test_who_goes_to_one_cluster_is_told_why_to_none_of_the_others() -> None:
+def test_dispatched_gang_names_the_rejections_of_other_clusters() -> None:
     outcome = outcome_of(
         4000,
         ANYWHERE,
@@ -228,7 +228,7 @@ def test_who_goes_to_one_cluster_is_told_why_to_none_of_the_others() -> None:
     )
 
 
-def test_hub_alone_takes_whoever_fits_whatever_he_requires_of_clusters() -> None:
+def test_hub_without_members_takes_any_gang_whatever_it_requires_of_clusters() -> None:
     outcome = outcome_of(4000, EU, make_snapshot_of("hub"))
     assert outcome == Placed(outcome.record, "hub")
 
@@ -360,7 +360,7 @@ def test_order_in_which_clusters_are_known_decides_nothing(
     )
 
 
-def test_what_is_kept_is_kept_on_the_first_cluster_by_name() -> None:
+def test_reservation_is_on_the_first_cluster_by_name() -> None:
     starving = make_record(name="starving", gang=make_gang(cpu=8000))
     small = make_record(name="small", gang=make_gang(cpu=1000))
     snapshots = by_name(make_snapshot_of("b", taken=4000), make_snapshot_of("a", taken=4000))
@@ -369,7 +369,7 @@ def test_what_is_kept_is_kept_on_the_first_cluster_by_name() -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(clusters(), queues(), st.sets(st.integers(0, 9), max_size=3), st.sampled_from(QueueingStrategy))
-def test_whoever_is_protected_no_cluster_takes_whom_it_rejects_or_more_than_it_has(
+def test_no_cluster_takes_a_rejected_gang_or_more_than_it_has_whatever_is_reserved(
     drawn: dict[str, tuple[Resources, Resources, Known]],
     queue: list[Record],
     starving: set[int],

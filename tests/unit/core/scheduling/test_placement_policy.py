@@ -48,7 +48,7 @@ def test_strict_queue_on_eight_cpus(cpus: list[int], expected: list[str]) -> Non
     assert places(plan(queue, make_snapshots(hub=make_snapshot(cpu=8000)), STRICT)) == expected
 
 
-def test_one_behind_is_told_behind_whom() -> None:
+def test_gang_that_is_not_evaluated_names_the_head() -> None:
     queue = queue_of(make_gang(cpu=8000), make_gang(cpu=1000))
     snapshot = make_snapshot(cpu=8000)
     snapshot.take(Gang(Resources({"cpu": 1})))
@@ -111,7 +111,7 @@ def test_others_may_take_what_a_starved_gang_leaves() -> None:
     ]
 
 
-def test_one_that_is_kept_out_is_told_for_whom() -> None:
+def test_gang_kept_out_by_a_reservation_names_its_gang() -> None:
     queue = queue_of(make_gang(cpu=8000), make_gang(cpu=1000))
     snapshot = make_snapshot(cpu=8000)
     snapshot.take(Gang(Resources({"cpu": 4000})))
@@ -141,7 +141,7 @@ def test_second_starved_gang_is_protected_on_the_next_cluster() -> None:
     assert places(outcomes) == ["Waiting", "Waiting", "Waiting"]
 
 
-def test_what_never_fits_is_never_protected() -> None:
+def test_gang_that_never_fits_gets_no_reservation() -> None:
     queue = queue_of(make_gang(cpu=9000), make_gang(cpu=8000))
     assert places(plan(queue, make_snapshots(hub=make_snapshot(cpu=8000)), starved={"uid-of-aw-0"})) == [
         "Impossible",

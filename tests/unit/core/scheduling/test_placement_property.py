@@ -120,7 +120,7 @@ def test_dispatched_demand_never_exceeds_capacity_and_a_gang_is_whole_or_absent(
 
 @settings(max_examples=40, deadline=None)
 @given(CLUSTERS, queues())
-def test_what_is_not_placed_did_not_fit_anywhere(worlds: dict[str, World], queue: list[Record]) -> None:
+def test_gang_that_is_not_placed_fits_no_cluster(worlds: dict[str, World], queue: list[Record]) -> None:
     snapshots = snapshots_of(worlds)
     capacities = [snapshot.capacity for snapshot in snapshots.values()]
     for outcome in plan(queue, snapshots):

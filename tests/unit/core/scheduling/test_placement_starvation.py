@@ -58,7 +58,7 @@ def test_strict_queue_looks_at_nobody_behind_one_that_waits() -> None:
     assert last.pending.message == "behind default/head, which waits"
 
 
-def test_what_is_kept_for_the_starved_is_its_demand_and_no_more() -> None:
+def test_reservation_of_a_starved_gang_is_its_demand_and_no_more() -> None:
     starving = make_record(name="starving", gang=make_gang(cpu=6000), blocked_since=at(0))
     fits_beside = make_record(name="fits-beside", gang=make_gang(cpu=1000))
     would_take_it = make_record(name="would-take-it", gang=make_gang(cpu=2000))

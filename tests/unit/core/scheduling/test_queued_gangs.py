@@ -55,7 +55,7 @@ def test_gangs_that_differ_in_age_alone_are_one_class_in_the_order_of_the_queue(
         {"preempted_at": (NOW - timedelta(hours=1),)},
     ],
 )
-def test_what_decides_about_a_gang_parts_the_classes(other: Json) -> None:
+def test_gangs_that_differ_in_a_deciding_property_are_of_different_classes(other: Json) -> None:
     assert groups(queued("one"), queued("two", **other)) == [["one"], ["two"]]
 
 

@@ -99,7 +99,7 @@ def test_a_selector_counts_for_nothing_where_the_hub_is_alone() -> None:
     assert world.accepts(hub, picky)
 
 
-def test_what_is_reserved_or_declared_beyond_the_pods_is_not_free() -> None:
+def test_reserves_and_declared_amounts_beyond_the_pods_are_not_free() -> None:
     node = make_core_node("n", cpu=4000)
     world = world_of(node, pending=(pending("p", 2000),))
     declares = replace(runs("r", 1000, "n"), demand=Resources({"cpu": 3000}))

@@ -55,12 +55,12 @@ def test_each_change_is_told(
 
 
 @pytest.mark.parametrize("state", [WELL, REMOVED, CORDONED, DRAINING, REFUSED, ANOTHER])
-def test_what_is_the_same_is_not_told_again_in_whatever_words(state: ClusterState) -> None:
+def test_unchanged_cluster_state_is_not_recorded_again_in_other_words(state: ClusterState) -> None:
     otherwise = replace(state, said="other words", closed_message="other words")
     assert (changes(state, otherwise), otherwise == state) == ([], True)
 
 
-def test_what_cannot_be_told_now_is_as_it_was() -> None:
+def test_unknown_part_of_a_cluster_state_stays_as_it_was() -> None:
     unknown = ClusterState(is_cordoned=True, closed_reason=None)
     assert unknown.following(REFUSED) == ClusterState(
         is_cordoned=True, closed_reason="ClusterCredentialsRefused"

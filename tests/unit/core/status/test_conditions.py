@@ -389,13 +389,13 @@ def test_requeuings_are_counted_in_words_of_mcad(record: Record, shown: dict[str
         ),
     ],
 )
-def test_what_is_wrong_is_shown_with_since_when(
+def test_health_issue_is_shown_with_its_begin(
     phase: Phase, issue: NotedIssue | None, shown: dict[str, str] | None
 ) -> None:
     assert project(make_record(phase, unhealthy=issue)).get("unhealthy") == shown
 
 
-def test_what_is_left_after_the_end_is_shown_with_when_it_goes() -> None:
+def test_kept_objects_are_shown_with_the_time_of_their_removal() -> None:
     shown = {phase: project(make_record(phase)).get("keptUntil") for phase in Phase}
     assert {phase: time for phase, time in shown.items() if time} == {Phase.COMPLETED: "2026-11-27T08:58:10Z"}
     assert project(make_failed_run())["keptUntil"] == "2026-11-27T08:58:11Z"

@@ -127,7 +127,7 @@ def test_words_follow_the_pending_reason_until_the_dispatch() -> None:
     assert condition(dispatched, "Backoff") == ("False", *OF_QUOTA)
 
 
-def test_gang_that_is_preempted_says_for_whom_and_why_until_it_runs_again() -> None:
+def test_preempted_gang_names_its_preemptor_and_the_reason_until_it_runs_again() -> None:
     leaving = make_preempted()
     status = project(leaving)
     assert condition(leaving, "PreemptCandidate") == ("True", "QuotaReclaimed", WHY)
@@ -167,7 +167,7 @@ def test_drained_gang_says_that_its_queue_is_drained() -> None:
     assert condition(leaving, "PreemptCandidate") == ("True", "QueueStopped", why)
 
 
-def test_preemptor_says_for_whom_it_waits() -> None:
+def test_preemptor_names_its_victims() -> None:
     message = "fits once default/other and 1 more are gone, which it preempts"
     pending = Pending(queue_steps.AWAITING_RELEASE, message, cluster="hub")
     record = queue_steps.begin_preempting(make_record(), pending, at(1)).after

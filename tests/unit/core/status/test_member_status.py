@@ -107,7 +107,7 @@ def test_pools_are_listed_with_the_end_of_a_distrust() -> None:
     ]
 
 
-def test_what_was_known_of_a_member_stays_while_it_is_not_reached() -> None:
+def test_facts_of_a_member_stay_while_it_is_unreachable() -> None:
     known = MemberState(
         SINCE,
         Closed(cluster_filters.UNREACHABLE, "no answer"),

@@ -100,7 +100,7 @@ PODS = st.builds(
 
 
 @given(st.lists(PODS, max_size=8), st.integers(0, 9), st.integers(0, 9))
-def test_what_is_not_free_is_of_others_or_charged_to_those_who_hold_it(
+def test_capacity_that_is_not_free_belongs_to_others_or_is_charged_to_its_holders(
     drawn: list[Pod], of_a: int, of_b: int
 ) -> None:
     nodes = [node("n1"), node("n2"), node("n3", usable=False)]
@@ -157,7 +157,7 @@ def test_cluster_that_is_away_has_what_it_had_but_what_is_held_is_known() -> Non
 
 
 @pytest.mark.parametrize("phase", [each for each in Phase if each is not Phase.DELETED])
-def test_queue_has_those_who_wait_and_those_who_hold_capacity(phase: Phase) -> None:
+def test_sample_of_a_queue_has_pending_gangs_and_holders(phase: Phase) -> None:
     one = QueueSample("default")
     if phase is Phase.QUEUED:
         one = replace(one, queued=1, queued_demand=Resources({"cpu": 1000}))
