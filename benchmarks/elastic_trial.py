@@ -339,9 +339,9 @@ class _Life:
         gangs = {victim.uid for victim, _ in outcome.victims if not victim.is_surplus}
         for victim, _ in outcome.victims:
             cluster, part = self._clusters[victim.record.uid], victim.part
-            if part is not None and part.pod is not None:
-                if victim.record.uid not in gangs:
-                    self._give_up(cluster, part.pod.uid)
+            if part is not None and part.pods:
+                for pod in part.pods if victim.record.uid not in gangs else ():
+                    self._give_up(cluster, pod.uid)
                 continue
             cluster.leaves_at = self.second + REMOVAL_SECONDS
             self.outcome.preempted += 1

@@ -42,7 +42,14 @@ GROWTH_GATE: Final = f"{PREFIX}/growth"
 
 GROWTH_ANNOTATION: Final = GROWTH_GATE
 """Beside `GROWTH_GATE`, and on the pods for good: how many pods of the template the base gang has, and a name of the
-template."""
+template; then, if more than one, how many pods a replica has."""
+
+RAY_REPLICA_LABEL: Final = "ray.io/worker-group-replica-name"
+"""On the pods of a Ray worker group with several hosts: the name of their replica, which no other replica has.
+
+KubeRay writes it with its feature RayMultiHostIndexing.
+Source: https://docs.ray.io/en/latest/cluster/kubernetes/user-guides/tpu.html
+"""
 
 MCAD_NAME_LABEL: Final = "appwrapper.mcad.ibm.com"
 """MCAD's own label: the AppWrapper's name, on wrapped objects and their pods."""

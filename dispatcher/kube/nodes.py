@@ -82,7 +82,8 @@ def decode_pod(raw: Json) -> PodView:
     annotations = metadata.get("annotations") or {}
     can_be_gated = names.GROWTH_ANNOTATION in annotations
     gate = _gate(metadata) if is_gated or can_be_gated else None
-    base_pods, _, template = text_of(annotations.get(names.GROWTH_ANNOTATION)).partition(" ")
+    base_pods, _, named = text_of(annotations.get(names.GROWTH_ANNOTATION)).partition(" ")
+    template, _, hosts = named.partition(" ")
     return PodView(
         pod=Pod(
             uid=metadata["uid"],
@@ -100,6 +101,8 @@ def decode_pod(raw: Json) -> PodView:
             template=intern(template),
             sort=_sort(raw, metadata, spec) if node else None,
             base_pods=int(base_pods) if _COUNT.fullmatch(base_pods) else 0,
+            hosts=max(1, int(hosts)) if _COUNT.fullmatch(hosts) else 1,
+            replica=name_of(labels.get(names.RAY_REPLICA_LABEL)) if hosts else "",
             admitted_as=None if is_gated else gate,
             is_ending=can_be_gated and metadata.get("deletionTimestamp") is not None,
             constraint=constraint_of(spec) if can_be_gated and not node else None,

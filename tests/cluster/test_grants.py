@@ -13,7 +13,7 @@ from dispatcher.kube.client import MERGE_PATCH
 from testbed.processes import Process
 from tests.cluster.dispatch_queues import Declare
 from tests.cluster.growing import scale, until_gated, workers
-from tests.cluster.manifests import appwrapper, autoscaling, item, job
+from tests.cluster.manifests import appwrapper, autoscaling, changed, item, job
 from tests.cluster.outcomes import rows
 from tests.cluster.world import World
 
@@ -80,6 +80,24 @@ async def test_growth_is_granted_as_far_as_the_queue_has_quota_and_the_rest_once
     await world.until(is_told, "the growth is told at the AppWrapper and at the RayCluster")
     causes = await world.causes("ray")
     assert ("granted" in causes, "grew" in causes) == (True, False)
+
+
+async def test_slice_of_two_hosts_is_granted_whole(world: World, declare: Declare) -> None:
+    """Head and autoscaler request 100m of cpu each, and a worker 200m, for its init container."""
+    await declare("default", resources={"cpu": {"nominalQuota": "1200m"}})
+    await world.start_dispatcher()
+    ray = changed(autoscaling("ray"), "spec.workerGroupSpecs.0.numOfHosts", 2)
+    await world.create(appwrapper("ray", item(ray)))
+    await world.until_state("ray", "Running")
+
+    await scale(world, "ray", 3)
+    growth = await until_growth(world, "InsufficientQuota")
+    await until_gated(world, "ray", running=4, gated=2)
+    assert (growth["pods"], growth["requested"]["cpu"], growth["granted"]["cpu"]) == (2, "400m", "400m")
+    assert "quota of default: cpu: needs 400m, 200m available" in growth["message"]
+
+    await change(world, "default", resources={"cpu": {"nominalQuota": "1400m"}})
+    await until_gated(world, "ray", running=6, gated=0)
 
 
 @pytest.mark.parametrize(

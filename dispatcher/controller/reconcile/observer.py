@@ -14,6 +14,7 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.kinds.provisioning_request import request_ref
 from dispatcher.core.lifecycle.decision import finished_items, is_unchanged
+from dispatcher.core.lifecycle.growth import unplaced_in
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.observed_state import Loss, ObservedState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
@@ -198,5 +199,5 @@ def _objects_of(record: Record, policy: LifecyclePolicy, cluster: Cluster, drift
         gated=tuple(ledger.gated(record.uid)),
         gives_up=bool(given_up),
         to_delete=tuple(pod for pod in given_up if not ledger.is_ending(pod.uid)),
-        unplaced=tuple(pod for pod in ledger.surplus(record.uid) if not pod.node) if trust else (),
+        unplaced=unplaced_in(ledger.surplus(record.uid)) if trust else (),
     )

@@ -200,10 +200,11 @@ def changes_of(
     ]
 
 
-def _give_up(pods: Sequence[tuple[ActiveGang, Reason]], who: str, preemptor: str, now: datetime) -> Change:
+def _give_up(parts: Sequence[tuple[ActiveGang, Reason]], who: str, preemptor: str, now: datetime) -> Change:
     """The change of a gang that gives up these surplus pods."""
-    (first, reason), count = pods[0], len(pods)
-    given = given_up(first.record, [pod for pod, _ in pods])
+    first, reason = parts[0]
+    count = sum(len(gang.part.pods) for gang, _ in parts if gang.part is not None)
+    given = given_up(first.record, [gang for gang, _ in parts])
     why = f"{counted(count, 'surplus pod')} preempted for {who}: {reason.words}"
     return run_steps.give_up(first.record, Shrinking(*given, preemptor), reason, why, now)
 

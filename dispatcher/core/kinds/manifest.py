@@ -25,7 +25,7 @@ from typing import Any, Final
 from dispatcher.api import names
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.syntax import LONGEST_LABEL, is_qualified_name
-from dispatcher.core.kinds.podsets import Kind, growing_templates
+from dispatcher.core.kinds.podsets import GrowingTemplate, Kind, growing_templates
 from dispatcher.core.kinds.server_fields import STATUS, is_pod_template, without_server_fields
 from dispatcher.core.model.gang import template_name
 from dispatcher.core.model.record import ObjectRef
@@ -186,10 +186,14 @@ def with_gates(kind: Kind, wrapped: WrappedObject) -> WrappedObject:
     growing = growing_templates(kind, wrapped.template)
     if not growing:
         return wrapped
-    gates = _Gates(
-        {f"{_ROOT}.{path}": f"{pods} {template_name(wrapped.index, path)}" for path, pods in growing.items()}
-    )
+    gates = _Gates({f"{_ROOT}.{path}": _gate_of(wrapped.index, path, growing[path]) for path in growing})
     return replace(wrapped, template=_with_pods_marked(wrapped.template, _ROOT, gates))
+
+
+def _gate_of(item: int, path: str, growing: GrowingTemplate) -> str:
+    """The annotation of the pods of a template that can grow."""
+    hosts = f" {growing.hosts}" if growing.hosts > 1 else ""
+    return f"{growing.pods} {template_name(item, path)}{hosts}"
 
 
 def adoption(found: Mapping[str, Any], wrapped: WrappedObject, owner: Owner) -> Json | None:

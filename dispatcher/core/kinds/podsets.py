@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from dispatcher.core.kinds.affinity import Template, constraints_of, node_requirements_of, rules_between
 from dispatcher.core.kinds.fields import LARGEST_COUNT, ConstraintError, Field, TemplateError, template_at
@@ -38,6 +38,10 @@ def _never(_: Field, __: Field) -> bool:
     return False
 
 
+def _one_host(_: Field) -> int:
+    return 1
+
+
 @dataclass(frozen=True, slots=True)
 class PodRule:
     """Where a kind has pod templates of one sort.
@@ -46,7 +50,8 @@ class PodRule:
     that `otherwise` returns; `count` returns the number of its pods. At least one group is required unless the rule is
     `optional` or does not apply (`applies`). Pods that are no `members` need room, but start too late for the gang to
     wait for them. By the `labels` that the operator adds, pods may repel or attract each other. `grows` is true of a
-    group, given the whole object, whose operator makes more pods than `count` by itself.
+    group, given the whole object, whose operator makes more pods than `count` by itself; it makes as many at a time as
+    `hosts` returns, of which none works without the others.
     """
 
     groups: str
@@ -59,6 +64,7 @@ class PodRule:
     members: bool = True
     labels: Labels = _no_labels
     grows: Callable[[Field, Field], bool] = _never
+    hosts: Callable[[Field], int] = _one_host
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +173,19 @@ def can_grow(kind: Kind) -> bool:
     return any(rule.grows is not _never for rule in kind.rules)
 
 
-def growing_templates(kind: Kind, wrapped: Mapping[str, Any]) -> Mapping[str, int]:
-    """The pod templates of groups that can grow, by their paths inside the object, with the pods before any growth.
+class GrowingTemplate(NamedTuple):
+    """The pod template of a group that can grow: its pods before any growth, and how many more it has at a time."""
 
-    Empty if a field is malformed.
-    """
+    pods: int
+    hosts: int = 1
+
+
+def growing_templates(kind: Kind, wrapped: Mapping[str, Any]) -> Mapping[str, GrowingTemplate]:
+    """The pod templates of groups that can grow, by their paths inside the object; empty if a field is malformed."""
     root = Field(wrapped)
     try:
         return {
-            group.at(rule.template).path: rule.count(group)
+            group.at(rule.template).path: GrowingTemplate(rule.count(group), rule.hosts(group))
             for rule in kind.rules
             if rule.applies(root)
             for group in root.each(rule.groups)
@@ -294,7 +304,12 @@ def _ray_workers(group: Field) -> int:
     lowest = group.at("minReplicas").integer(default=0)
     highest = group.at("maxReplicas").integer(default=LARGEST_COUNT)
     replicas = group.at("replicas").integer(default=0)
-    return min(max(replicas, lowest), highest) * group.at("numOfHosts").integer(default=1)
+    return min(max(replicas, lowest), highest) * _ray_hosts(group)
+
+
+def _ray_hosts(group: Field) -> int:
+    """The pods of one replica of a Ray group: KubeRay makes and removes them together."""
+    return group.at("numOfHosts").integer(default=1)
 
 
 def _ray_autoscales(cluster: str) -> Callable[[Field, Field], bool]:
@@ -447,6 +462,7 @@ def _ray_cluster(
             optional=True,
             labels=_labels_of_ray("worker"),
             grows=_ray_autoscales(spec),
+            hosts=_ray_hosts,
         ),
     )
 

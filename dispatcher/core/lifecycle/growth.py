@@ -31,7 +31,14 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
 
-from dispatcher.core.model.growth import GatedPod, PodRef, PodsByTemplate, Shrinking, SurplusPod
+from dispatcher.core.model.growth import (
+    GatedPod,
+    PodRef,
+    PodsByTemplate,
+    Shrinking,
+    SurplusPod,
+    slices_of,
+)
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources, sum_of
@@ -98,7 +105,8 @@ def admissible(
     It holds the amounts `held`, and `granted` pods of each template beyond the base gang; None if these are not known.
     `admitted` are the requests of its live pods without the gate. A pod of the base gang may start although it requests
     more than its template, for example because a webhook added a container: it is charged for that as a growth. A pod
-    that does not fit is skipped, because a younger one may have other requests.
+    that does not fit is skipped, because a younger one may have other requests. Beyond the base gang the hosts of a
+    slice start together or not at all.
 
     Where pods do not name their templates, a grant says how much, not which pods. If the oldest pods leave some of it,
     a choice that uses up all of it is the granted one: a worker with a GPU is not replaced by an older one without,
@@ -106,15 +114,15 @@ def admissible(
     """
     base = [pod for pod in gated if pod.is_base]
     admitted += sum_of(pod.requests for pod in base)
-    others = [pod for pod in gated if not pod.is_base]
+    others = whole_slices(pod for pod in gated if not pod.is_base)
     found, left = _within(held, admitted, others, granted)
-    if left and len(found) < len(others):
+    if left and len(found) < sum(map(len, others)):
         for last in islice(dict.fromkeys(pod.requests for pod in found), _MOST_CHOICES):
-            others_first = sorted(others, key=lambda pod: pod.requests == last)
+            others_first = sorted(others, key=lambda hosts: hosts[0].requests == last)
             choice, left = _within(held, admitted, others_first, granted)
             if not left:
                 chosen = {pod.uid for pod in choice}
-                return [*base, *(pod for pod in others if pod.uid in chosen)]
+                return [*base, *(pod for hosts in others for pod in hosts if pod.uid in chosen)]
     return [*base, *found]
 
 
@@ -122,33 +130,50 @@ _MOST_CHOICES: Final = 8
 """Different requests of pods that are tried as the last ones to be admitted: a Ray cluster has few worker groups."""
 
 
+def whole_slices(gated: Iterable[GatedPod]) -> list[tuple[GatedPod, ...]]:
+    """The gated pods that may be granted or admitted together: slices without missing hosts, and pods by themselves."""
+    return [hosts for hosts in slices_of(gated) if len(hosts) >= hosts[0].missing]
+
+
 def _within(
-    held: Resources, admitted: Resources, gated: Sequence[GatedPod], granted: PodsByTemplate | None
+    held: Resources,
+    admitted: Resources,
+    slices: Sequence[Sequence[GatedPod]],
+    granted: PodsByTemplate | None,
 ) -> tuple[list[GatedPod], Resources]:
     """The first of these pods that a gang may start beside its admitted ones, and the amounts that are left of `held`.
 
     What it has admitted beyond `held` stays.
     """
-    found = []
+    found: list[GatedPod] = []
     left = None if granted is None else Counter(dict(granted))
-    for pod in gated:
-        with_it = admitted + pod.requests
-        if left is not None and pod.template and left[pod.template] <= pod.beyond:
+    for hosts in slices:
+        template, with_it = hosts[0].template, admitted + sum_of(pod.requests for pod in hosts)
+        if left is not None and template and left[template] < hosts[0].beyond + len(hosts):
             continue
         if (with_it - held).positive_part().fits_in((admitted - held).positive_part()):
             admitted = with_it
-            found.append(pod)
+            found += hosts
             if left is not None:
-                left[pod.template] -= 1
+                left[template] -= len(hosts)
     return found, (held - admitted).positive_part()
 
 
 def requested(
     held: Resources, admitted: Resources, gated: Sequence[GatedPod], granted: PodsByTemplate | None = None
 ) -> list[GatedPod]:
-    """The growth request: the gated pods beyond what the gang holds, the oldest first."""
+    """The growth request: the gated pods beyond what the gang holds, the oldest first.
+
+    A slice asks once all its hosts are there.
+    """
     within = {each.uid for each in admissible(held, admitted, gated, granted)}
-    return [each for each in gated if each.uid not in within]
+    others = whole_slices(each for each in gated if not each.is_base and each.uid not in within)
+    return [each for hosts in others for each in hosts]
+
+
+def unplaced_in(surplus: Iterable[SurplusPod]) -> tuple[SurplusPod, ...]:
+    """The surplus pods without a node, with the other hosts of their slices: these are no use alone."""
+    return tuple(pod for hosts in slices_of(surplus) if not all(each.node for each in hosts) for pod in hosts)
 
 
 def without_unplaced(grown: Resources, unplaced: Sequence[SurplusPod]) -> Shrinking:

@@ -62,7 +62,8 @@ class ObservedObjects:
     the bound ones, or the admitted ones if its templates have the dispatcher's gate; None if not known. `beyond` are
     its admitted pods beyond the base gang, None if its templates have no gate. `gated` are its pods with the gate, the
     oldest first. It `gives_up` pods while one of those that it gives up for another gang is live; `to_delete` are those
-    of them whose deletion was not requested yet. `unplaced` are its granted pods without a node.
+    of them whose deletion was not requested yet. `unplaced` are its granted pods without a node,
+    with the other hosts of their slices.
     """
 
     pods: PodCounts = field(default_factory=PodCounts)

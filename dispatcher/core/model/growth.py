@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from dispatcher.core.model.gang import Constraint
 from dispatcher.core.model.potential import Trusted, trusted_of
@@ -33,6 +34,9 @@ class GatedPod:
     `created_at` is its creationTimestamp as the API server wrote it: in UTC and of fixed width, so it sorts by age.
     A pod `is_base` if it belongs to the gang as it was dispatched, and not to a growth. Of its `template`, `beyond`
     pods more than the base gang has are admitted.
+
+    With a `slice`, it is a host of that: the hosts of a slice are granted and admitted together, once all are there. To
+    be whole, the slice needs `missing` gated pods.
     """
 
     namespace: str
@@ -44,6 +48,8 @@ class GatedPod:
     template: str = ""
     constraint: Constraint | None = None
     beyond: int = 0
+    slice: str = ""
+    missing: int = 1
 
     @property
     def shape(self) -> PodShape:
@@ -83,7 +89,7 @@ class SurplusPod:
     """A live pod of an AppWrapper beyond the base gang, which grows by grants; `node` is empty until it is bound.
 
     It `is_ending` once its deletion was requested: Ray deletes idle workers itself. It `is_gated` if it was granted,
-    and is not admitted yet. `created_at` as for a `GatedPod`.
+    and is not admitted yet. `created_at` and `slice` as for a `GatedPod`: the hosts of a slice go together.
     """
 
     namespace: str
@@ -94,6 +100,18 @@ class SurplusPod:
     created_at: str
     is_ending: bool = False
     is_gated: bool = False
+    slice: str = ""
+
+
+_Host = TypeVar("_Host", GatedPod, SurplusPod)
+
+
+def slices_of(pods: Iterable[_Host]) -> list[tuple[_Host, ...]]:
+    """The pods by slice, in the order of the first of each; a pod without a slice is by itself."""
+    found: dict[str, list[_Host]] = {}
+    for pod in pods:
+        found.setdefault(pod.slice or pod.uid, []).append(pod)
+    return [tuple(each) for each in found.values()]
 
 
 @dataclass(frozen=True, slots=True)

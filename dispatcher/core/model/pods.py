@@ -69,7 +69,8 @@ class Pod:
     pod of a DaemonSet and for a static pod: it stays as long as its node, or returns there. `gate` is the dispatcher's
     gate; None once the pod is admitted, and for a pod that never had it. `can_be_gated` is true for a pod whose
     template has that gate, also once the pod is admitted; `template` names the template, and the base gang has
-    `base_pods` of its pods. Only such a pod has `admitted_as`, the gate that it had, once it is admitted; and only such
+    `base_pods` of its pods. It has `hosts` pods for each replica, and `replica` is the name of the pod's one, empty if
+    the pod has none. Only such a pod has `admitted_as`, the gate that it had, once it is admitted; and only such
     a pod `is_ending`, once its deletion was requested, and has a `constraint`, its conditions on nodes, while it has no
     node. `sort` is what terms about pods depend on; None while the pod has no node.
     """
@@ -88,6 +89,8 @@ class Pod:
     can_be_gated: bool = False
     template: str = ""
     base_pods: int = 0
+    hosts: int = 1
+    replica: str = ""
     admitted_as: Gate | None = None
     is_ending: bool = False
     constraint: Constraint | None = None

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
 from dispatcher.core.lifecycle.growth import admissible
 from dispatcher.core.model.growth import GatedPod, PodsByTemplate, PodShape, SurplusPod
@@ -69,9 +69,10 @@ class AppWrapperShare:
     """One AppWrapper's demand while it is active, its confirmed pods, and the requests of all pods that claim it.
 
     `grown` is its growth in the record, and `granted` are the pods of that. `unbound` are the admitted pods without a
-    node, by their shapes; `admitted_of` counts the admitted pods by template, `base_of` has the pods of each template
-    in the base gang, and `growing` are the confirmed admitted pods. Without pods `of_gated_templates` its growth is
-    that of its bound pods, and unbound pods beyond the demand do not count.
+    node, by their shapes; `admitted_of` counts the admitted pods by template, and `admitted_in` by the name of their
+    replica; `base_of` has the pods of each template in the base gang, and `growing` are the confirmed admitted pods.
+    Without pods `of_gated_templates` its growth is that of its bound pods, and unbound pods beyond the demand do not
+    count.
     """
 
     demand: Resources | None = None
@@ -83,6 +84,7 @@ class AppWrapperShare:
     unscheduled: dict[str, Unscheduled] = field(default_factory=dict)
     gated: dict[str, Pod] = field(default_factory=dict)
     admitted_of: Counter[str] = field(default_factory=Counter)
+    admitted_in: Counter[str] = field(default_factory=Counter)
     base_of: dict[str, int] = field(default_factory=dict)
     growing: dict[str, Pod] = field(default_factory=dict)
     grown: Resources = NOTHING
@@ -107,6 +109,8 @@ class AppWrapperShare:
             self.admitted += pod.requests * sign
             if pod.template:
                 add(self.admitted_of, pod.template, sign)
+                if pod.replica:
+                    add(self.admitted_in, pod.replica, sign)
                 if pod.owner is not None and pod.admitted_as is not None:
                     self._note_growing(pod, sign)
             if not pod.node:
@@ -139,15 +143,36 @@ class AppWrapperShare:
         beyond.subtract(base)
         pods = [(pod.admitted_as, pod) for pod in self.growing.values() if pod.admitted_as is not None]
         pods += [(pod.gate, pod) for pod in self._granted() if pod.gate is not None]
-        pods.sort(key=lambda each: _surplus_order(each[0], each[1], unwanted), reverse=True)
-        pods.sort(key=lambda each: each[1].uid not in given_up)
-        for at, pod in pods:
-            if pod.gate is not None:
-                found.append(_surplus_pod(at, pod))
-            elif pod.uid in given_up or beyond[pod.template] > 0:
-                beyond[pod.template] -= 1
-                found.append(_surplus_pod(at, pod))
+        slices = self._slices_of(pods)
+        slices.sort(
+            key=lambda hosts: max(_surplus_order(at, pod, unwanted) for at, pod in hosts), reverse=True
+        )
+        slices.sort(key=lambda hosts: all(pod.uid not in given_up for _, pod in hosts))
+        for hosts in slices:
+            admitted = sum(pod.gate is None for _, pod in hosts)
+            template, name = hosts[0][1].template, hosts[0][1].uid if len(hosts) > 1 else ""
+            is_given_up = any(pod.uid in given_up for _, pod in hosts)
+            if not admitted or is_given_up or beyond[template] >= admitted:
+                beyond[template] -= admitted
+                found += [_surplus_pod(at, pod, name) for at, pod in hosts]
         return found
+
+    def _slices_of(self, pods: Iterable[tuple[Gate, Pod]]) -> list[list[tuple[Gate, Pod]]]:
+        """Surplus pods by slice, each pod with the place where it is; pods of other templates are by themselves.
+
+        A pod that does not name its replica is in one with the pods of its template that are next to it by age.
+        """
+        found: dict[str, list[tuple[Gate, Pod]]] = {}
+        before: Counter[str] = Counter()
+        for at, pod in sorted(
+            pods, key=lambda each: (each[1].gate is not None, each[0].created_at, each[0].name)
+        ):
+            name = pod.uid
+            if pod.hosts > 1:
+                name = pod.replica or _slice_name(pod, before[pod.template])
+                before[pod.template] += not pod.replica
+            found.setdefault(name, []).append((at, pod))
+        return list(found.values())
 
     def _granted(self) -> list[Pod]:
         """The confirmed pods that are about to be admitted, without those of the base gang."""
@@ -161,19 +186,54 @@ class AppWrapperShare:
         return admissible(self.demand + self.grown, self.admitted, self.gated_by_age(), self.granted)
 
     def gated_by_age(self) -> list[GatedPod]:
-        """The gated pods, the oldest first; of each template, those that the base gang lacks belong to it."""
+        """The gated pods, by slice and the oldest first; of each template, those that the base gang lacks belong to it.
+
+        A slice belongs to the base gang as a whole, also before all its hosts are there.
+        """
         found, counted = [], self.admitted_of.copy()
-        gates = [(each.gate, each) for each in self.gated.values() if each.gate is not None]
-        for gate, pod in sorted(gates, key=lambda each: (each[0].created_at, each[0].name)):
-            is_base = bool(pod.template) and counted[pod.template] < pod.base_pods
-            counted[pod.template] += 1
-            gated = GatedPod(gate.namespace, gate.name, pod.uid, pod.requests, gate.created_at, is_base)
-            found.append(
-                replace(
-                    gated, template=pod.template, constraint=pod.constraint, beyond=self._beyond(pod.template)
-                )
-            )
+        for hosts in self._gated_slices():
+            pod, missing = hosts[0].pod, hosts[0].missing
+            is_base = bool(pod.template) and counted[pod.template] + missing <= pod.base_pods
+            counted[pod.template] += missing * is_base
+            found += [self._gated_pod(host, is_base=is_base) for host in hosts]
         return found
+
+    def _gated_slices(self) -> list[list[_Gated]]:
+        """The gated pods by slice, the oldest first; a pod of a template with one host is by itself.
+
+        Pods that do not name their replica fill up the slices of their template by age.
+        """
+        gates = [(each.gate, each) for each in self.gated.values() if each.gate is not None]
+        found: dict[str, list[_Gated]] = {}
+        before = self.admitted_of.copy()
+        for gate, pod in sorted(gates, key=lambda each: (each[0].created_at, each[0].name)):
+            name, missing = pod.uid, 1
+            if pod.hosts > 1 and pod.replica:
+                name, missing = pod.replica, max(1, pod.hosts - self.admitted_in[pod.replica])
+            elif pod.hosts > 1:
+                name = _slice_name(pod, before[pod.template])
+                admitted = self.admitted_of[pod.template] % pod.hosts
+                is_begun = before[pod.template] < self.admitted_of[pod.template] - admitted + pod.hosts
+                missing = pod.hosts - admitted * is_begun
+                before[pod.template] += 1
+            found.setdefault(name, []).append(_Gated(gate, pod, name if pod.hosts > 1 else "", missing))
+        return list(found.values())
+
+    def _gated_pod(self, each: _Gated, *, is_base: bool) -> GatedPod:
+        gate, pod = each.gate, each.pod
+        return GatedPod(
+            gate.namespace,
+            gate.name,
+            pod.uid,
+            pod.requests,
+            gate.created_at,
+            is_base,
+            pod.template,
+            pod.constraint,
+            self._beyond(pod.template),
+            each.slice,
+            each.missing,
+        )
 
     def beyond(self) -> PodsByTemplate:
         """The admitted pods beyond the base gang."""
@@ -209,11 +269,25 @@ def _surplus_order(
     return pod.is_ending, is_unwanted, pod.gate is not None, not pod.node, at.created_at, at.name
 
 
-def _surplus_pod(at: Gate, pod: Pod) -> SurplusPod:
+def _surplus_pod(at: Gate, pod: Pod, slice_: str) -> SurplusPod:
     is_gated = pod.gate is not None
     return SurplusPod(
-        at.namespace, at.name, pod.uid, pod.requests, pod.node, at.created_at, pod.is_ending, is_gated
+        at.namespace, at.name, pod.uid, pod.requests, pod.node, at.created_at, pod.is_ending, is_gated, slice_
     )
+
+
+class _Gated(NamedTuple):
+    """A gated pod with its gate, the name of its slice, and the gated pods that this needs to be whole."""
+
+    gate: Gate
+    pod: Pod
+    slice: str
+    missing: int
+
+
+def _slice_name(pod: Pod, before: int) -> str:
+    """A name for the slice of a pod that does not name its replica, with that many pods of its template before it."""
+    return f"{pod.template}#{before // pod.hosts}"
 
 
 def add(counter: Counter[_Key], key: _Key, sign: int) -> None:

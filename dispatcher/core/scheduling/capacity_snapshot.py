@@ -147,10 +147,10 @@ class CapacitySnapshot:
         elif (use := self.nodes.uses.get(appwrapper)) is not None:
             self.nodes.charge(use, sign)
 
-    def split(self, surplus: Mapping[str, Mapping[str, tuple[SurplusPod | None, Resources]]]) -> None:
+    def split(self, surplus: Mapping[str, Mapping[str, tuple[tuple[SurplusPod, ...], Resources]]]) -> None:
         """Let `charge` take surplus without the rest of its AppWrapper, and that without its surplus.
 
-        `surplus` has its parts by the uid of the AppWrapper, then by the uid to charge each by: a pod, or None for what
+        `surplus` has its parts by the uid of the AppWrapper, then by the uid to charge each by: its pods, none for what
         no pod uses, with what it frees.
         """
         if self.nodes is not None:

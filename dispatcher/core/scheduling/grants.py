@@ -1,8 +1,8 @@
 """Grants: decisions that a running gang may hold more than it does, before its additional pods start.
 
-A growth request is the gated pods of a gang beyond what the gang holds. Each pod is decided by itself, in the order of
-the gangs' effective priority, then by the age of the pods. It is granted if its queue has quota for it and the cluster
-of its gang has room, as for a gang of that one pod that preempts no gang. It waits
+A growth request is the gated pods of a gang beyond what the gang holds. Each pod is decided by itself, and the hosts of
+a slice together, in the order of the gangs' effective priority, then by the age of the pods. It is granted if its queue
+has quota for it and the cluster of its gang has room, as for a gang of these pods that preempts no gang. It waits
 
 - while surplus pods of its gang give way to another gang,
 - while its cluster or its queue takes nothing new,
@@ -15,6 +15,7 @@ The decision is a function of values; nothing is preempted for growth.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -25,7 +26,7 @@ from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.lifecycle.growth import admissible, growth_of, requested, with_pods
 from dispatcher.core.model import potential
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
-from dispatcher.core.model.growth import GatedPod, GrowthRequest, PodsByTemplate, PodShape
+from dispatcher.core.model.growth import GatedPod, GrowthRequest, PodsByTemplate, PodShape, slices_of
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.potential import trusted_of
 from dispatcher.core.model.quantity import in_words
@@ -202,13 +203,13 @@ def decide_in_steps(
     A request of a gang without gated pods is over, but not in a cluster whose pods are not listed yet.
     """
     gangs = [_Growth(each) for each in growing if _is_known(each, snapshots)]
-    turns = [(each, pod) for each in gangs for pod in each.waiting]
+    turns = [(each, hosts) for each in gangs for hosts in slices_of(each.waiting)]
     if turns:
         grants = _GrantCycle(facts, snapshots)
         yield from grants.find_first(each.record for each in gangs)
         turns.sort(key=lambda turn: _turn(turn[0], turn[1], facts.now))
-        for growth, pod in turns:
-            grants.decide(growth, pod)
+        for growth, hosts in turns:
+            grants.decide(growth, hosts)
             yield
     return [each.decision(facts.now) for each in gangs]
 
@@ -220,7 +221,12 @@ def _is_known(growing: Growing, snapshots: Mapping[str, ClusterSnapshot]) -> boo
     return snapshot is not None and (bool(growing.gated) or not is_unreachable(snapshot.closed))
 
 
-def _turn(growth: _Growth, pod: GatedPod, now: datetime) -> tuple[float, str, str, str]:
+_Hosts = tuple[GatedPod, ...]
+"""The hosts of one slice, or one pod."""
+
+
+def _turn(growth: _Growth, hosts: _Hosts, now: datetime) -> tuple[float, str, str, str]:
+    pod = hosts[0]
     return -effective_priority(growth.record, now), pod.created_at, pod.namespace, pod.name
 
 
@@ -234,27 +240,27 @@ class _Growth:
         self._more = NOTHING
         """The requests of the granted pods."""
         self._trusted = set[str]()
-        self.refused: dict[PodShape, _Refusal] = {}
-        """By the shape of a pod: a younger pod of the same shape fares no better in the same pass."""
+        self.refused: dict[tuple[PodShape, ...], _Refusal] = {}
+        """By the shapes of the hosts: a younger pod or slice of the same shapes fares no better in the same pass."""
         within = growing.within
         self._taken = growing.admitted + sum_of(each.requests for each in within)
         self._beyond = with_pods(growing.beyond, within)
 
-    def grant(self, pod: GatedPod, assignment: Assignment) -> None:
-        """Note that a pod is granted, and its place."""
-        self.granted.append(pod)
-        self._more += pod.requests
+    def grant(self, hosts: _Hosts, assignment: Assignment) -> None:
+        """Note that one more pod, or slice, is granted, and its place."""
+        self.granted += hosts
+        self._more += _requests_of(hosts)
         self._trusted |= {node for node in assignment.nodes if potential.is_potential(node)}
 
-    def held_with(self, pod: GatedPod | None = None) -> Resources:
-        """The amounts that the gang holds with what is granted, and with one more pod."""
-        more = self._more + (pod.requests if pod else NOTHING)
-        return self.record.held.highest(self._taken + more) if self.granted or pod else self.record.held
+    def held_with(self, hosts: _Hosts = ()) -> Resources:
+        """The amounts that the gang holds with what is granted, and with one more pod or slice."""
+        more = self._more + _requests_of(hosts)
+        return self.record.held.highest(self._taken + more) if self.granted or hosts else self.record.held
 
-    def increase(self, pod: GatedPod) -> Resources:
-        """The amounts that its queues are charged with beyond the present charge, with one more pod."""
+    def increase(self, hosts: _Hosts) -> Resources:
+        """The amounts that its queues are charged with beyond the present charge, with one more pod or slice."""
         demand = self.record.gang.demand
-        return demand.highest(self.held_with(pod)) - demand.highest(self.held_with())
+        return demand.highest(self.held_with(hosts)) - demand.highest(self.held_with())
 
     def decision(self, now: datetime) -> Grant:
         """The decision, once each pod is granted or refused."""
@@ -268,7 +274,10 @@ class _Growth:
         left = [each for each in self.waiting if each.uid not in granted]
         if not left:
             return None
-        amounts, refusal = sum_of(each.requests for each in left), self.refused[left[0].shape]
+        amounts, refusal = (
+            sum_of(each.requests for each in left),
+            self.refused[_shapes_of(slices_of(left)[0])],
+        )
         wait = f"{_count(len(left), 'more pod')} wait{'s' * (len(left) == 1)}"
         message = f"{wait} ({_in_words(amounts)}): {refusal.message}"
         return GrowthRequest(len(left), amounts, now, refusal.reason, message)
@@ -307,27 +316,28 @@ class _GrantCycle:
                     self._first[name] = record
                     break
 
-    def decide(self, growth: _Growth, pod: GatedPod) -> None:
-        """Grant one pod, or note why it waits."""
-        if pod.shape in growth.refused:
+    def decide(self, growth: _Growth, hosts: _Hosts) -> None:
+        """Grant one pod, or one slice, or note why it waits."""
+        shapes = _shapes_of(hosts)
+        if shapes in growth.refused:
             return
         attempt = growth.record.attempt
         if attempt is None:
             raise AssertionError(f"{growth.record.uid} grows without an attempt")
         room = self._rooms[attempt.cluster]
         refusal = _gives_way(growth.record) or self._closed(growth.record, room)
-        refusal = refusal or self._behind(growth.record, pod, room)
+        refusal = refusal or self._behind(growth.record, hosts[0], room)
         if refusal is None and self._quota is not None:
-            refusal = self._quota.refusal(growth.record, growth.increase(pod))
-        placed = self._place(growth.record, pod, room) if refusal is None else refusal
+            refusal = self._quota.refusal(growth.record, growth.increase(hosts))
+        placed = self._place(growth.record, hosts, room) if refusal is None else refusal
         if isinstance(placed, _Refusal):
-            growth.refused[pod.shape] = placed
+            growth.refused[shapes] = placed
             return
         gang, assignment = placed
         room.dispatch(gang, assignment)
         if self._quota is not None:
-            self._quota.charge(growth.record, growth.increase(pod))
-        growth.grant(pod, assignment)
+            self._quota.charge(growth.record, growth.increase(hosts))
+        growth.grant(hosts, assignment)
 
     def _keep(self) -> None:
         """Keep one cluster for each starved gang, as the cycle does."""
@@ -405,10 +415,10 @@ class _GrantCycle:
         where = f" in queue {first.queue}" if forest is not None else ""
         return _Refusal(GROWTH_BEHIND_GANG, f"{first.key} was queued before{where}, and waits")
 
-    def _place(self, record: Record, pod: GatedPod, room: ClusterRoom) -> tuple[Gang, Assignment] | _Refusal:
-        """The place of a pod in the cluster: one that takes it whichever template it may be made from."""
+    def _place(self, record: Record, hosts: _Hosts, room: ClusterRoom) -> tuple[Gang, Assignment] | _Refusal:
+        """The place of a pod or slice in the cluster: one that takes it whichever template it may be made from."""
         placed: tuple[Gang, Assignment] | None = None
-        for gang in gangs_of(record, pod):
+        for gang in gangs_of(record, hosts):
             found = room.fit(gang)
             if isinstance(found, Shortfall):
                 why = rejection_of(gang, _cluster_shortfall(gang, room, found))
@@ -476,24 +486,34 @@ class _Quota:
                 self._later.hold(hold)
 
 
-def gangs_of(record: Record, pod: GatedPod) -> list[Gang]:
-    """A gang of one pod for each template that the pod may be made from, which differ in the nodes that they may use.
+def gangs_of(record: Record, hosts: _Hosts) -> list[Gang]:
+    """A gang of one pod or slice for each template that it may be made from, which differ in the nodes they may use.
 
     A pod names its template; if the base gang has no pods of that, its own conditions count. A pod that names none is
     made from a template with its requests, and of several from the last, where the ledger of nodes holds its place; if
     none has these, as where a sidecar was injected, it may be any.
     """
-    pod_sets = record.placed_gang.pod_sets
+    pod, pod_sets, demand = hosts[0], record.placed_gang.pod_sets, _requests_of(hosts)
     named = [each for each in pod_sets if each.template == pod.template][:1]
     if pod.constraint is not None and not named:
         constraints = {pod.constraint: None}
     else:
         alike = named or [each for each in pod_sets if each.requests == pod.requests][-1:]
         constraints = dict.fromkeys(each.constraint for each in alike or pod_sets)
+    alike_hosts = Counter(each.requests for each in hosts)
     made = [
-        PodSet(1, pod.requests, tolerations=tolerations, nodes=nodes) for tolerations, nodes in constraints
+        tuple(PodSet(count, requests, tolerations, nodes=nodes) for requests, count in alike_hosts.items())
+        for tolerations, nodes in constraints
     ]
-    return [Gang(pod.requests, 1, (each,)) for each in made] or [Gang(pod.requests, 1)]
+    return [Gang(demand, len(hosts), each) for each in made] or [Gang(demand, len(hosts))]
+
+
+def _requests_of(pods: Iterable[GatedPod]) -> Resources:
+    return sum_of(each.requests for each in pods)
+
+
+def _shapes_of(pods: Iterable[GatedPod]) -> tuple[PodShape, ...]:
+    return tuple(each.shape for each in pods)
 
 
 def _by_age(record: Record) -> tuple[datetime, int]:

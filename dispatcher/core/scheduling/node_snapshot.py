@@ -21,7 +21,7 @@ from dispatcher.core.model.gang import Assignment, Constraint, Gang, PodSet
 from dispatcher.core.model.growth import SurplusPod
 from dispatcher.core.model.nodes import UNLIMITED_PODS
 from dispatcher.core.model.pod_terms import PodSort
-from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.scheduling.node_room import NodeGroups, Room
 from dispatcher.core.scheduling.node_traits import PLAIN, Amounts, Mask, Traits
 from dispatcher.core.scheduling.placement import Unplaceable, place
@@ -369,17 +369,17 @@ class NodeSnapshot:
         self.beyond += use.beyond * sign
         self.generation = object()
 
-    def split(self, surplus: Mapping[str, Mapping[str, tuple[SurplusPod | None, Resources]]]) -> None:
+    def split(self, surplus: Mapping[str, Mapping[str, tuple[tuple[SurplusPod, ...], Resources]]]) -> None:
         """Let surplus have uses of its own: by the uid of the AppWrapper, then by the uid of the new use.
 
-        A part without a pod is what no pod uses, with its amounts.
+        A part without pods is what no pod uses, with its amounts.
         """
         found: dict[str, Use] = {}
         for appwrapper, parts in surplus.items():
             rest = _RestOfUse(self.uses.get(appwrapper, Use()))
-            for uid, (pod, amounts) in parts.items():
-                use = rest.without_unused(amounts) if pod is None else rest.without_pod(pod, amounts)
-                if use is not None:
+            for uid, (pods, amounts) in parts.items():
+                use = rest.without_pods(pods, amounts) if pods else rest.without_unused(amounts)
+                if use != Use():
                     found[uid] = use
             found[appwrapper] = rest.use()
         self.uses = ChainMap(found, dict(self.uses))
@@ -419,24 +419,34 @@ class _RestOfUse:
         held = (each for places in self._held.values() for each in places)
         return Use(bound, tuple(held), self._beyond)
 
-    def without_pod(self, pod: SurplusPod, amounts: Resources) -> Use | None:
-        """The use of one more pod: its node, or a place that is held for it, or as much without a place.
+    def without_pods(self, pods: Sequence[SurplusPod], amounts: Resources) -> Use:
+        """The use of more pods: their nodes, or places that are held for them, or as much without a place.
 
-        None for a bound pod that the snapshot does not have.
+        Empty for bound pods that the snapshot does not have. Pods without a place use at most these amounts.
         """
-        if pod.node:
-            key = pod.node, pod.requests
-            if not self._bound[key]:
-                return None
-            self._bound[key] -= 1
-            return Use((Place(pod.node, pod.requests, 1),))
-        places = self._held.get(pod.requests)
+        bound = [Place(pod.node, pod.requests, 1) for pod in pods if pod.node and self._takes_bound(pod)]
+        unbound = [pod for pod in pods if not pod.node]
+        held = [place for pod in unbound if (place := self._taken_place(pod.requests)) is not None]
+        without = sum_of(pod.requests for pod in unbound) - sum_of(place.requests for place in held)
+        unplaced = self.without_unused(amounts - (amounts - without).positive_part())
+        return Use(tuple(bound), tuple(held), unplaced.beyond)
+
+    def _takes_bound(self, pod: SurplusPod) -> bool:
+        """True if the snapshot has that bound pod, which is taken then."""
+        key = pod.node, pod.requests
+        is_there = self._bound[key] > 0
+        self._bound[key] -= is_there
+        return is_there
+
+    def _taken_place(self, requests: Resources) -> Place | None:
+        """A place that is held for a pod, which is taken then; None if there is none."""
+        places = self._held.get(requests)
         if not places:
-            return self.without_unused(amounts)
+            return None
         last = places.pop()
         if last.pods > 1:
             places.append(last._replace(pods=last.pods - 1))
-        return Use((), (last._replace(pods=1),))
+        return last._replace(pods=1)
 
     def without_unused(self, amounts: Resources) -> Use:
         """The use of demand without a place, at most these amounts."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.api.names import GROWTH_ANNOTATION, GROWTH_GATE, UID_LABEL
+from dispatcher.api.names import GROWTH_ANNOTATION, GROWTH_GATE, RAY_REPLICA_LABEL, UID_LABEL
 from dispatcher.core.model.gang import Constraint
 from dispatcher.core.model.nodes import LabelOperator, LabelRequirement, Node, NodeRequirements, Taint
 from dispatcher.core.model.pod_terms import PodSort, PodTerm
@@ -330,6 +330,25 @@ def test_pod_with_our_gate_is_where_it_is_and_as_old_as_it_is(
     assert pod.gate == (at if is_gated else None)
     assert pod.admitted_as == (at if is_admitted else None)
     assert pod.can_be_gated is (is_gated or is_admitted)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "labels", "expected"),
+    [
+        pytest.param("4 0.w 2", {RAY_REPLICA_LABEL: "w-x1"}, ("0.w", 4, 2, "w-x1"), id="named-replica"),
+        pytest.param("4 0.w 2", {}, ("0.w", 4, 2, ""), id="replica-without-a-name"),
+        pytest.param("4 0.w", {RAY_REPLICA_LABEL: "w-x1"}, ("0.w", 4, 1, ""), id="one-host"),
+        pytest.param("4 0.w 0", {}, ("0.w", 4, 1, ""), id="no-hosts"),
+        pytest.param("4 0.w x", {}, ("0.w", 4, 1, ""), id="no-number"),
+    ],
+)
+def test_pod_names_its_template_and_its_replica(
+    annotation: str, labels: dict[str, str], expected: tuple[str, int, int, str]
+) -> None:
+    raw = make_pod("worker", node="")
+    raw["metadata"] |= {"annotations": {GROWTH_ANNOTATION: annotation}, "labels": labels}
+    pod = decode_pod(raw).pod
+    assert (pod.template, pod.base_pods, pod.hosts, pod.replica) == expected
 
 
 ZONE_EAST: Constraint = ((), NodeRequirements((("zone", "east"),)))

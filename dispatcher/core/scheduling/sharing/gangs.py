@@ -52,14 +52,15 @@ class PendingGang(_RecordedGang):
 class Part:
     """A part of a gang: the gang without its surplus (no `name`), or a part of its surplus.
 
-    A part of the surplus is one `pod`, or growth that no pod uses (no pod). Its removal frees `charge` in the queues of
-    the gang, and `held` in its cluster. `unused` is the growth that no pod uses, which leaves before each pod.
+    A part of the surplus is one pod, or the hosts of one slice, or growth that no pod uses (no `pods`). Its removal
+    frees `charge` in the queues of the gang, and `held` in its cluster. `unused` is the growth that no pod uses, which
+    leaves before each pod.
     """
 
     charge: Resources
     held: Resources
     name: str = ""
-    pod: SurplusPod | None = None
+    pods: tuple[SurplusPod, ...] = ()
     unused: Resources = NOTHING
 
 
@@ -95,7 +96,7 @@ class ActiveGang(_RecordedGang):
     @property
     def is_unused(self) -> bool:
         """True for the part of a gang's surplus that no pod uses."""
-        return self.part is not None and bool(self.part.name) and self.part.pod is None
+        return self.part is not None and bool(self.part.name) and not self.part.pods
 
     @property
     def charge(self) -> Resources:

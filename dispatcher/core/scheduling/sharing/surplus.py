@@ -19,10 +19,10 @@ from typing import Final, NamedTuple
 
 from dispatcher.core.lifecycle.growth import taken_soon
 from dispatcher.core.model.gang import Assignment
-from dispatcher.core.model.growth import PodRef, Shrinking, SurplusPod
+from dispatcher.core.model.growth import PodRef, Shrinking, SurplusPod, slices_of
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Record
-from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejection, required
@@ -88,12 +88,12 @@ def _shrinking(record: Record) -> Shrinking | None:
 def _parts(gang: ActiveGang, surplus: Surplus) -> list[ActiveGang]:
     leaving = {pod.uid for pod in shrinking.pods} if (shrinking := _shrinking(gang.record)) else frozenset()
     rest = _Rest(gang.record, surplus)
-    found = [
-        replace(gang, part=rest.without(pod), is_leaving=True) for pod in surplus.pods if pod.uid in leaving
-    ]
+    slices = slices_of(surplus.pods)
+    gone = [hosts for hosts in slices if hosts[0].uid in leaving]
+    found = [replace(gang, part=rest.without(hosts), is_leaving=True) for hosts in gone]
     if unused := rest.without_unused():
         found.append(replace(gang, part=unused, is_leaving=True))
-    others = (rest.without(pod) for pod in surplus.pods if pod.uid not in leaving)
+    others = (rest.without(hosts) for hosts in slices if hosts not in gone)
     found += [replace(gang, part=part) for part in others if part.charge or part.held]
     return [*found, replace(gang, part=Part(rest.charge, rest.held))] if found else [gang]
 
@@ -110,14 +110,14 @@ class _Rest:
         # The room of pods that are given up is free once they are gone: the record holds it longer.
         self.held = record.held - (record.held - surplus.held).positive_part()
 
-    def without(self, pod: SurplusPod) -> Part:
-        """The part of one more pod."""
+    def without(self, pods: tuple[SurplusPod, ...]) -> Part:
+        """The part of one more pod, or of the hosts of one more slice."""
         placed = self._record.placed_gang.demand
-        admitted, self._admitted = self._admitted, self._admitted - pod.requests
+        admitted, self._admitted = self._admitted, self._admitted - sum_of(each.requests for each in pods)
         self._taken -= placed.highest(admitted) - placed.highest(self._admitted)
         held = (self.held - placed.highest(self._taken)).positive_part()
         self.held -= held
-        return Part(self._charge_freed(self._taken), held, pod.uid, pod, self._unused)
+        return Part(self._charge_freed(self._taken), held, pods[0].uid, pods, self._unused)
 
     def without_unused(self) -> Part | None:
         """The part that no pod uses; None if there is none. To be called once the pods that leave are taken."""
@@ -186,10 +186,10 @@ def by_gang(gangs: Iterable[ActiveGang]) -> dict[str, list[ActiveGang]]:
 
 def split(parts_of: Mapping[str, Sequence[ActiveGang]], snapshots: Mapping[str, ClusterSnapshot]) -> None:
     """Let the parts of these gangs free their room in the snapshots without the rest of their gangs."""
-    found: dict[str, dict[str, dict[str, tuple[SurplusPod | None, Resources]]]] = {}
+    found: dict[str, dict[str, dict[str, tuple[tuple[SurplusPod, ...], Resources]]]] = {}
     for uid, parts in parts_of.items():
         surplus = {
-            each.uid: (each.part.pod, each.part.held) for each in parts if each.part and each.is_surplus
+            each.uid: (each.part.pods, each.part.held) for each in parts if each.part and each.is_surplus
         }
         found.setdefault(parts[0].cluster, {})[uid] = surplus
     for cluster, surplus_by_gang in found.items():
@@ -217,9 +217,9 @@ def given_up(record: Record, parts: Iterable[ActiveGang]) -> GivenUp:
     unused = NOTHING
     for gang in parts:
         part = gang.part
-        if part is not None and part.pod is not None:
-            if not part.pod.is_gated:
-                pods = (*pods, PodRef(part.pod.namespace, part.pod.name, part.pod.uid))
+        if part is not None and part.pods:
+            admitted = (pod for pod in part.pods if not pod.is_gated)
+            pods = (*pods, *(PodRef(pod.namespace, pod.name, pod.uid) for pod in admitted))
             growth = (growth - part.held).positive_part()
             unused = part.unused
     return GivenUp(pods, (growth - unused).positive_part())

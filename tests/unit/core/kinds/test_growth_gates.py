@@ -31,18 +31,22 @@ def scaling(*groups: Mapping[str, Any]) -> Json:
     ("wrapped", "paths"),
     [
         pytest.param(ray.ray_cluster(ray.HEAD, GROUP), {}, id="no-autoscaler"),
-        pytest.param({"spec": scaling(GROUP)}, {WORKERS: 1}, id="cluster"),
-        pytest.param({"spec": scaling({**GROUP, "replicas": 2, "numOfHosts": 2})}, {WORKERS: 4}, id="hosts"),
+        pytest.param({"spec": scaling(GROUP)}, {WORKERS: (1, 1)}, id="cluster"),
+        pytest.param(
+            {"spec": scaling({**GROUP, "replicas": 2, "numOfHosts": 2})}, {WORKERS: (4, 2)}, id="hosts"
+        ),
         pytest.param({"spec": scaling(FIXED)}, {}, id="fixed-size"),
         pytest.param(
-            {"spec": scaling(FIXED, OPEN)}, {"spec.workerGroupSpecs[1].template": 1}, id="no-maximum"
+            {"spec": scaling(FIXED, OPEN)}, {"spec.workerGroupSpecs[1].template": (1, 1)}, id="no-maximum"
         ),
         pytest.param({"spec": scaling()}, {}, id="no-workers"),
         pytest.param({"spec": {**scaling(GROUP), "enableInTreeAutoscaling": 1}}, {}, id="malformed-flag"),
         pytest.param({"spec": scaling({**GROUP, "maxReplicas": "3"})}, {}, id="malformed-maximum"),
     ],
 )
-def test_groups_that_the_autoscaler_may_enlarge_can_grow(wrapped: Json, paths: dict[str, int]) -> None:
+def test_groups_that_the_autoscaler_may_enlarge_can_grow(
+    wrapped: Json, paths: dict[str, tuple[int, int]]
+) -> None:
     assert growing_templates(kind_of("RayCluster"), wrapped) == paths
 
 
@@ -55,7 +59,7 @@ def test_groups_that_the_autoscaler_may_enlarge_can_grow(wrapped: Json, paths: d
     ],
 )
 def test_kinds_of_ray_can_grow(kind: str, wrapped: Json, path: str) -> None:
-    assert growing_templates(kind_of(kind), wrapped) == {path: 1}
+    assert growing_templates(kind_of(kind), wrapped) == {path: (1, 1)}
 
 
 def test_ray_job_without_a_cluster_of_its_own_cannot_grow() -> None:
@@ -79,6 +83,12 @@ def test_gate_and_annotation_are_in_growing_templates_only_and_the_users_own_sta
     assert fixed == FIXED
     assert gated(wrapped.template)["headGroupSpec"] == {"template": ray.HEAD}
     assert wrapped.template["spec"]["workerGroupSpecs"][0]["template"] == template
+
+
+def test_annotation_says_how_many_hosts_a_replica_has() -> None:
+    spec = gated({"kind": "RayCluster", "spec": scaling({**GROUP, "replicas": 2, "numOfHosts": 4})})
+    annotations = spec["workerGroupSpecs"][0]["template"]["metadata"]["annotations"]
+    assert annotations == {GROWTH_ANNOTATION: f"8 0.{WORKERS} 4"}
 
 
 def test_gate_is_written_once() -> None:

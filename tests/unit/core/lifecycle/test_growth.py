@@ -16,11 +16,12 @@ from dispatcher.core.lifecycle.growth import (
     growth_pause,
     in_words_of,
     requested,
+    unplaced_in,
     with_pods,
 )
 from dispatcher.core.lifecycle.health import missing_pods
 from dispatcher.core.lifecycle.step import Decision, Step
-from dispatcher.core.model.growth import GatedPod, PodsByTemplate
+from dispatcher.core.model.growth import GatedPod, PodsByTemplate, SurplusPod
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Attempt, Growth, Phase, Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources
@@ -329,3 +330,21 @@ def test_pods_that_wait_for_a_grant_are_no_health_issue_of_a_gang_that_was_scale
 
     assert not issue(PodCounts(pending=1, running=1, gated=1))
     assert issue(PodCounts(pending=2, running=1, gated=1))
+
+
+def surplus(name: str, node: str = "", slice_: str = "") -> SurplusPod:
+    return SurplusPod("team-a", name, name, ONE, node, "2026-01-01T00:00:00Z", slice=slice_)
+
+
+@pytest.mark.parametrize(
+    ("pods", "unplaced"),
+    [
+        pytest.param([surplus("a", "n1"), surplus("b")], "b", id="pods-by-themselves"),
+        pytest.param([surplus("a", "n1", "s"), surplus("b", "n2", "s")], "", id="whole-slice"),
+        pytest.param(
+            [surplus("a", "n1", "s"), surplus("b", "", "s"), surplus("c", "n1", "t")], "ab", id="half-a-slice"
+        ),
+    ],
+)
+def test_slice_with_a_host_without_a_node_has_no_place(pods: list[SurplusPod], unplaced: str) -> None:
+    assert "".join(pod.name for pod in unplaced_in(pods)) == unplaced

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from hypothesis import given
@@ -15,6 +16,7 @@ from dispatcher.core.scheduling.capacity_ledger import FitMode
 from dispatcher.core.scheduling.grants import Grant, change_of
 from tests.builders import at, make_gang, make_record
 from tests.unit.core.scheduling.test_grants import CPU, Hub, waiting
+from tests.unit.core.scheduling.test_grants_templates import ZONES, Zones, held, opened
 
 REASONS = ("InsufficientResources", "InsufficientQuota", "AwaitingRelease", "LargerThanCluster", None)
 ASKS = st.lists(st.tuples(st.integers(40, 60), st.integers(1, 5)), max_size=5)
@@ -99,3 +101,34 @@ def test_grants_have_room_and_quota_cover_their_pods_and_are_all(case: Case) -> 
     # On nodes, the ledger may give the granted pods other places than the pass, which leaves room for others.
     if case.hub.mode is FitMode.AGGREGATE:
         assert granted(case.hub.decide(after, case.queued)) == []
+
+
+@st.composite
+def zones(draw: st.DrawFn) -> tuple[Zones, list[str]]:
+    """Groups with equal requests for two zones, some with slices of hosts, and the zones of the replicas that ask."""
+    few = st.integers(0, 5)
+    found = Zones(
+        {name: draw(few) for name in ZONES},
+        base=draw(st.integers(0, 2)),
+        hosts={name: draw(st.integers(1, 3)) for name in ZONES},
+        is_named=draw(st.booleans()),
+    )
+    asks = draw(st.lists(st.sampled_from(ZONES), min_size=1, max_size=6))
+    return found.ask(*asks), asks
+
+
+@given(case=zones())
+def test_growth_takes_the_room_of_its_own_template_in_whole_slices(case: tuple[Zones, list[str]]) -> None:
+    hub, asks = case
+    grant = hub.decide()
+    change = change_of(grant, at(200))
+    record = hub.record if change is None else change.after
+    opened_ones = [pod.uid for pod in grant.pods]
+    by_zone = Counter(uid.partition("-")[0] for uid in opened_ones)
+    for name in ZONES:
+        most = min(asks.count(name), hub.free[name] // hub.hosts[name])
+        assert by_zone[name] == most * hub.hosts[name]
+    # Another leader opens the same pods, and holds their places in their zones.
+    assert sorted(opened(hub, record)) == sorted(opened_ones)
+    assert held(hub.ledger(record), record) == +by_zone
+    assert hub.decide(record).pods == ()

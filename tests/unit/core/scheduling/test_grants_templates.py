@@ -36,21 +36,29 @@ def template(name: str) -> str:
 
 @dataclass
 class Zones:
-    """A gang with a group of `base` workers in each of two zones, whose nodes have that many cpus `free`."""
+    """A gang with a group of `base` replicas in each of two zones, whose nodes have that many cpus `free`.
+
+    Each replica is one worker, or in some zones a slice of several `hosts`, which name their replica if it `is_named`.
+    """
 
     free: Mapping[str, int]
     base: int = 1
+    hosts: Mapping[str, int] = field(default_factory=dict)
+    is_named: bool = True
     gated: list[Pod] = field(default_factory=list)
 
     def ask(self, *zones: str) -> Zones:
-        """One more worker of each of these groups waits, the oldest first."""
+        """One more replica of each of these groups waits, the oldest first."""
         for zone_of in zones:
-            name = f"{zone_of}-{len(self.gated)}"
-            gate = Gate("team-a", name, f"{at(100 + len(self.gated)):%Y-%m-%dT%H:%M:%SZ}")
-            self.gated.append(self._worker(name, zone_of, gate=gate))
+            replica = len(self.gated)
+            for _ in range(self.hosts.get(zone_of, 1)):
+                name = f"{zone_of}-{len(self.gated)}"
+                gate = Gate("team-a", name, f"{at(100 + len(self.gated)):%Y-%m-%dT%H:%M:%SZ}")
+                self.gated.append(self._worker(name, zone_of, f"{zone_of}-{replica}", gate=gate))
         return self
 
-    def _worker(self, name: str, zone_of: str, node: str = "", gate: Gate | None = None) -> Pod:
+    def _worker(self, name: str, zone_of: str, replica: str, node: str = "", gate: Gate | None = None) -> Pod:
+        hosts = self.hosts.get(zone_of, 1)
         return Pod(
             name,
             CPU,
@@ -58,7 +66,9 @@ class Zones:
             owner=self.record.uid,
             can_be_gated=True,
             template=template(zone_of),
-            base_pods=self.base,
+            base_pods=self.base * hosts,
+            hosts=hosts,
+            replica=replica if hosts > 1 and self.is_named else "",
             gate=gate,
             admitted_as=None if gate else Gate("team-a", name, CREATED),
             constraint=None if node else zone(zone_of),
@@ -68,7 +78,12 @@ class Zones:
     def record(self) -> Record:
         """The gang before its growth: a head without conditions, and the workers."""
         workers = [
-            PodSet(self.base, CPU, nodes=zone(name)[1], path=template(name).removeprefix("0."))
+            PodSet(
+                self.base * self.hosts.get(name, 1),
+                CPU,
+                nodes=zone(name)[1],
+                path=template(name).removeprefix("0."),
+            )
             for name in ZONES
             if self.base
         ]
@@ -80,10 +95,11 @@ class Zones:
         """The ledger of a leader that has this record."""
         found = CapacityLedger(FitMode.NODE, "hub")
         for name in ZONES:
-            cpus = self.free[name] + self.base
-            found.set_node(Node(name, CPU * cpus, labels={"zone": name}))
-            for number in range(self.base):
-                found.set_pod(self._worker(f"{name}-base-{number}", name, name))
+            hosts = self.hosts.get(name, 1)
+            found.set_node(Node(name, CPU * (self.free[name] + self.base * hosts), labels={"zone": name}))
+            for number in range(self.base * hosts):
+                replica = f"{name}-base-{number // hosts}"
+                found.set_pod(self._worker(f"{name}-base-{number}", name, replica, name))
         found.set_node(Node("for-the-head", CPU, labels={"zone": "none"}))
         found.set_pod(Pod("head", CPU, "for-the-head", owner=record.uid))
         for pod in self.gated:
@@ -92,10 +108,11 @@ class Zones:
         found.reserve(record.uid, record.gang, record.attempt.assignment, record.grown, record.granted)
         return found
 
-    def decide(self) -> Grant:
-        """The decision of a pass."""
-        ledger = self.ledger(self.record)
-        growing = Growing.of(self.record, ledger)
+    def decide(self, record: Record | None = None) -> Grant:
+        """The decision of a pass; without a record, of the first one."""
+        record = record or self.record
+        ledger = self.ledger(record)
+        growing = Growing.of(record, ledger)
         snapshots = {"hub": ClusterSnapshot("hub", ledger.snapshot())}
         facts = GrantFacts(None, [], WaitingGangs(), at(200))
         (grant,) = incremental.run(decide_in_steps([growing], facts, snapshots))

@@ -120,7 +120,7 @@ def with_surplus(document: Json, chance: Random) -> Json:
 def without(document: Json, preempting: Preempting) -> Json:
     """The document without what is preempted."""
     gangs = {victim.uid for victim, _ in preempting.victims if not victim.is_surplus}
-    pods = {victim.part.pod.uid for victim, _ in preempting.victims if victim.part and victim.part.pod}
+    pods = {pod.uid for victim, _ in preempting.victims if victim.part for pod in victim.part.pods}
     left = []
     for gang in document["running"]:
         if gang["name"] in gangs:
@@ -270,7 +270,7 @@ def test_surplus_pods_without_a_node_give_way_before_those_that_run(
     _, (outcome,) = replace(with_unbound(pods, sharing), fit=fit).plan_queues()
     assert isinstance(outcome, Preempting)
     assert all(victim.is_surplus for victim, _ in outcome.victims)
-    taken = [victim.part.pod for victim, _ in outcome.victims if victim.part and victim.part.pod]
+    taken = [pod for victim, _ in outcome.victims if victim.part for pod in victim.part.pods]
     counts = Counter("gated" if each.is_gated else each.node or "unbound" for each in taken)
     assert (counts["gated"], counts["unbound"], counts["a"]) == (gated, unbound, bound)
 

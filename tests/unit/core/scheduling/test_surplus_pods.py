@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.growth import SurplusPod
+from dispatcher.core.model.growth import SurplusPod, slices_of
 from dispatcher.core.model.pods import Gate, Pod, PodPhase
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
@@ -169,3 +169,35 @@ def test_given_up_pods_come_first_even_if_the_base_gang_lacks_pods_meanwhile() -
     for pod in (W1, W3):
         ledger.remove_pod(pod.uid)
     assert ledger.surplus("ray", {W2.uid}) == [surplus_pod(W2)]
+
+
+def host(number: int, replica: str = "", **fields: object) -> Pod:
+    """A host of a slice of two, in a group with one slice in the base gang."""
+    return replace(worker(number, base=2), hosts=2, replica=replica, **fields)  # type: ignore[arg-type]
+
+
+H1, H2, H3, H4, H5, H6 = (host(number) for number in range(1, 7))
+A1, A3, B2, B4 = host(1, "a"), host(3, "a"), host(2, "b"), host(4, "b")
+
+
+@pytest.mark.parametrize(
+    ("pods", "slices"),
+    [
+        pytest.param([H1, H2], [], id="base-gang"),
+        pytest.param([H1, H2, H3, H4], [[H4, H3]], id="next-to-each-other-by-age"),
+        pytest.param([H1, H2, H3, H4, H5, H6], [[H6, H5], [H4, H3]], id="newest-first"),
+        pytest.param([A1, B2, A3, B4], [[B4, B2]], id="of-one-replica"),
+        pytest.param([replace(A1, is_ending=True), B2, A3, B4], [[A1, A3]], id="with-an-ending-host-first"),
+        pytest.param(
+            [replace(A1, node=""), B2, A3, B4], [[A1, A3]], id="with-a-host-that-does-not-run-first"
+        ),
+        pytest.param([A1, B2, B4], [[A1]], id="what-is-left-of-an-older-slice"),
+        pytest.param([A1, A3, B2], [[B2]], id="host-without-its-slice"),
+    ],
+)
+def test_hosts_of_a_slice_are_surplus_together(pods: list[Pod], slices: list[list[Pod]]) -> None:
+    ledger = CapacityLedger()
+    for pod in pods:
+        ledger.set_pod(pod)
+    found = [{pod.uid for pod in hosts} for hosts in slices_of(ledger.surplus("ray"))]
+    assert found == [{pod.uid for pod in hosts} for hosts in slices]
