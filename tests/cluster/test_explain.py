@@ -6,13 +6,17 @@ new nodes, a repair by gangs that go, and what would happen to a gang that is no
 A repair is one change. Nodes that come one by one would be taken one by one, also by gangs behind. So the dispatcher is
 stopped while a change is made, and its first cycle sees all of it. A smaller change must not suffice: a canary, a gang
 that fits any node, shows when that cycle has been.
+
+If several gangs are dispatched at once, kube-scheduler may see their pods in another order than they were placed in,
+and use the place of a pod that it has not seen yet (docs/decisions/0008-fit-on-nodes.md). A state with such a pod is
+left: explanations are about bound pods. Such states are counted, and have to be few.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from itertools import count
@@ -176,17 +180,29 @@ def shape_of(has: Json) -> Shape:
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_explanation_comes_true(world: World, run: Run, seed: int) -> None:
-    state = State(world, run, Random(seed))  # noqa: S311  # a test
-    await state.check()
+    await check_answers(world, run, count(seed, 1000), answers=1)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
 async def test_each_of_two_hundred_explanations_comes_true(world: World, run: Run) -> None:
-    checked, seeds = 0, count(100)
-    while checked < 200:
-        state = State(world, run, Random(next(seeds)))  # noqa: S311  # a test
-        checked += await state.check()
+    await check_answers(world, run, count(100), answers=200)
+
+
+async def check_answers(world: World, run: Run, seeds: Iterator[int], answers: int) -> None:
+    """Check all answers about random states until that many were checked."""
+    checked, states, left = 0, 0, 0
+    while checked < answers:
+        states += 1
+        try:
+            checked += await State(world, run, Random(next(seeds))).check()  # noqa: S311  # a test
+        except PodWithoutNode:
+            left += 1
+    assert left <= 1 + states // 25, f"kube-scheduler left a pod pending in {left} of {states} states"
+
+
+class PodWithoutNode(Exception):
+    """kube-scheduler has used the place of a pod for another one, and the pod is pending."""
 
 
 async def until_settled(world: World, expected_nodes: int) -> Snapshot:
@@ -207,8 +223,20 @@ async def until_settled(world: World, expected_nodes: int) -> Snapshot:
     try:
         return await world.until(look, f"the snapshot has {expected_nodes} nodes and all pods")
     except AssertionError as error:
+        pending = await unschedulable_pods(world)
+        if pending and len(seen[0].world.clusters[0].nodes) == expected_nodes:
+            raise PodWithoutNode(pending) from error
         error.add_note(f"the last snapshot: {seen[0].world if seen else None}")
         raise
+
+
+async def unschedulable_pods(world: World) -> list[str]:
+    """The names of the pods for which kube-scheduler has no node."""
+    return [
+        each["metadata"]["name"]
+        for each in await world.every("Pod")
+        if any(found.get("reason") == "Unschedulable" for found in each["status"].get("conditions", ()))
+    ]
 
 
 class State:
@@ -239,10 +267,13 @@ class State:
         return appwrapper(name, item(job(name, pods, cpu=str(cpu))), priority=self.random.randrange(3))
 
     async def _submit(self, manifest: Json) -> str:
-        """Submit an AppWrapper and return the state that it gets to."""
+        """Submit an AppWrapper and return the state that it gets to, with its pods bound if it is dispatched."""
         name = manifest["metadata"]["name"]
         await self.world.create(manifest)
-        return await self._decided(name)
+        state = await self._decided(name)
+        if state in DISPATCHED:
+            await until_settled(self.world, BASE_NODES + len(self.added))
+        return state
 
     async def _decided(self, name: str) -> str:
         async def look() -> str | None:
