@@ -135,10 +135,11 @@ docs: $(READY) ## Write docs/lifecycle.md anew, the answers in docs/history.md, 
 	@$(BIN)/python -m tests.screens
 
 .PHONY: bench
-bench: control-plane ## Measure dispatched AppWrappers per second, also beside three analysts of a small history; grants: bench-grants
+bench: control-plane ## Measure dispatched AppWrappers per second, also beside three analysts of a small history, and grants of growth
 	$(BIN)/python -m benchmarks.throughput
 	$(BIN)/python -m benchmarks.analytics --only dispatch \
 		--appwrappers 10000 --days 60 --count 150 --singles 10 --rounds 1
+	$(BIN)/python -m benchmarks.grants
 
 .PHONY: bench-baseline
 bench-baseline: control-plane ## Measure Kueue's baseline: 15,000 gangs in 30 queues of 5 trees (some minutes)
