@@ -6,11 +6,14 @@ The commands parse and then call the modules that do the work.
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
@@ -41,6 +44,10 @@ MODULES: Final[Mapping[str, Sequence[str]]] = {
 """The modules of `dispatcher.cli` with commands, in the order of the help, and the names of these commands."""
 PLUGIN: Final = ("history", "running", "verbs", "clusters", "queues", "explain", "demand", "plan")
 """The modules of `kubectl aw`, likewise."""
+
+INTERRUPTED: Final = 130
+"""The exit code after Ctrl-C, the usual one of a shell."""
+UNWRITABLE: Final = frozenset({errno.EPIPE, errno.ENOSPC})
 
 FEW_COLLECTIONS = 200_000
 """New objects between two collections of garbage in a command: more than the 125,000 that its imports make."""
@@ -209,11 +216,38 @@ def _run(program: click.Command, name: str) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Pydantic reads the metadata of every installed package to look for plugins, and there are none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:  # closed by the caller
+            setattr(sys, stream, _nowhere())
     try:
-        program(prog_name=name)
+        code = program.main(prog_name=name, standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Abort:
+        raise SystemExit(INTERRUPTED) from None
+    except click.ClickException as error:
+        shown = StringIO()
+        error.show(shown)
+        sys.stderr.write(folded(shown.getvalue(), width_of(sys.stderr)))
+        raise SystemExit(error.exit_code) from error
     except errors.DispatcherError as error:
-        sys.stderr.write(f"{folded(f'{name}: {error}', width_of(sys.stderr))}\n")
+        _complain(name, str(error))
         raise SystemExit(error.exit_code if isinstance(error, errors.CommandFailed) else 1) from error
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        sys.stdout = _nowhere()  # else the interpreter would complain once more when it ends
+        if error.errno != errno.EPIPE:  # nobody reads the rest, as in `| head`
+            _complain(name, f"the output cannot be written: {error.strerror}")
+        raise SystemExit(1) from error
+    raise SystemExit(code or 0)
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w")  # open as long as the process lives
+
+
+def _complain(name: str, problem: str) -> None:
+    sys.stderr.write(f"{folded(f'{name}: {problem}', width_of(sys.stderr))}\n")
 
 
 def _settings(**flags: str | int | None) -> Settings:

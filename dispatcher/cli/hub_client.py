@@ -42,6 +42,7 @@ _MEANINGS: Final = (
     (errors.Unauthorized, "does not take the credentials"),
     (errors.Forbidden, "does not allow it"),
     (errors.Conflict, "has seen another change at the same time; try again"),
+    (errors.NotFound, "does not have it"),
     (errors.Refused, "refuses it"),
     (errors.Unavailable, "does not answer"),
 )
@@ -180,14 +181,18 @@ def known_kind(kinds: str, crd_file: str, without: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def explained(who: str, remedy: str) -> Iterator[None]:
-    """Say in a sentence what an API server did not do; `remedy` is for one that does not answer or know us."""
+    """Say in a sentence what an API server did not do; `remedy` is for one that does not answer or know us.
+
+    Raises `TryAgain` for one that does not answer, else `CommandFailed`.
+    """
     try:
         yield
     except errors.ClusterError as error:
         meaning = next((words for kind, words in _MEANINGS if isinstance(error, kind)), "was not asked")
         helps = isinstance(error, errors.Unauthorized | errors.Unavailable)
         said = f"{who} {meaning}: {one_line(str(error))}"
-        raise errors.CommandFailed(f"{said}. {remedy}" if helps else said) from error
+        failure = errors.TryAgain if isinstance(error, errors.Unavailable) else errors.CommandFailed
+        raise failure(f"{said}. {remedy}" if helps else said) from error
 
 
 def missing(name: str) -> str:

@@ -86,13 +86,25 @@ def _key(key: object) -> str:
 def _flat(document: object, place: str) -> Iterator[Json]:
     """The object, or the objects of a list such as `kubectl get -o yaml` prints."""
     if not isinstance(document, dict):
-        raise InvalidFile(f"{place}: is no Kubernetes object, but a {type(document).__name__}")
+        raise InvalidFile(f"{place}: is no Kubernetes object, but {_in_words(document)}")
     kind, items = document.get("kind"), document.get("items")
     if not (isinstance(kind, str) and kind.endswith("List") and isinstance(items, list)):
         yield document
         return
     for index, item in enumerate(items):
         yield from _flat(_with_kind(item, document), f"{place}: items[{index}]")
+
+
+def _in_words(value: object) -> str:
+    """The type of a plain value, as JSON calls it."""
+    match value:
+        case list():
+            return "a list"
+        case str():
+            return "text"
+        case bool():
+            return "true or false"
+    return "a number"
 
 
 def _with_kind(item: object, listed: Mapping[str, Any]) -> object:

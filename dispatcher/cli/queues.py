@@ -150,7 +150,7 @@ def queues(
         return _shown(_queues(Hub(kubeconfig, context), database_url), output)
 
     if is_watched(again, every):
-        watch(lambda: _patiently(look), every)
+        watch(look, every)
     put(look(), output)
 
 
@@ -192,7 +192,7 @@ def show(
         return _told(listed, name, gangs, output)
 
     if is_watched(again, every):
-        watch(lambda: _patiently(look), every)
+        watch(look, every)
     put(look(), output)
     if not database_url:
         note("Without a database (DISPATCHER_DATABASE_URL or --database-url), its gangs are not shown.")
@@ -269,16 +269,6 @@ def _on_hub(hub: Hub, act: Callable[[QueueClient], Awaitable[_Answer]]) -> _Answ
     from dispatcher.cli.queue_client import QueueClient
 
     return coroutines.run(on_hub(hub, lambda api: act(QueueClient(api))))
-
-
-def _patiently(look: Callable[[], str]) -> str:
-    """The text of `look`; raises `TryAgain` if the hub does not answer now."""
-    try:
-        return look()
-    except errors.CommandFailed as error:
-        if isinstance(error.__cause__, errors.Unavailable):
-            raise errors.TryAgain(str(error)) from error
-        raise
 
 
 def _queues(hub: Hub, database_url: str) -> QueueList:

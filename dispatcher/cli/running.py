@@ -110,9 +110,9 @@ def nodes(output: Output | None, namespace: str, selector: str, kubeconfig: str,
     of one namespace are counted, and FREE is unknown. Member clusters are read through the contexts of their names.
     """
     from dispatcher.cli.node_report import NodeReport
-    from dispatcher.cli.user_hub import UserHub
+    from dispatcher.cli.user_hub import UserHub, asking
 
-    with UserHub(kubeconfig, context) as hub:
+    with UserHub(kubeconfig, context) as hub, asking():
         report, sentences = NodeReport.read(hub, namespace or hub.namespace, selector)
     if output in DOCUMENTS:
         click.echo(shown_as(report.as_value(), output))

@@ -14,7 +14,6 @@ import click
 
 from dispatcher.cli.options import is_given, namespace_option
 from dispatcher.cli.query import TO_NAME_A_DATABASE
-from dispatcher.errors import CommandFailed, TryAgain, Unavailable
 
 if TYPE_CHECKING:
     from dispatcher.cli.user_hub import UserHub
@@ -67,10 +66,5 @@ def reading_hub(kubeconfig: str, context: str) -> Iterator[UserHub]:
     """The hub; raises `TryAgain` if it does not answer, and `CommandFailed` if it refuses."""
     from dispatcher.cli.user_hub import UserHub, asking
 
-    try:
-        with UserHub(kubeconfig, context) as hub, asking():
-            yield hub
-    except CommandFailed as error:
-        if isinstance(error.__cause__, Unavailable):
-            raise TryAgain(str(error)) from error
-        raise
+    with UserHub(kubeconfig, context) as hub, asking():
+        yield hub

@@ -57,10 +57,14 @@ class UserHub:
                     listed = list(self.client.items(path, query))
                 except errors.NotFound:
                     continue  # the hub does not serve this group
-                except errors.Forbidden:
+                except errors.Forbidden as error:
                     if version != VERSIONS[0]:
                         continue  # the account has rights to the newer group alone
-                    raise
+                    if namespace:
+                        raise
+                    raise errors.CommandFailed(
+                        f"the hub does not allow it: {error}. Leave out -A, or name a namespace with -n"
+                    ) from error
                 found += ({**each, "apiVersion": version, "kind": "AppWrapper"} for each in listed)
         return found
 

@@ -33,7 +33,8 @@ _CODES: Final = (
     "Exit codes:",
     "  0  done, or already so",
     "  1  failed for one name or more",
-    "  2  wrong usage",
+    "  2  wrong usage: nothing was changed",
+    "  3  the hub did not answer",
     "",
 )
 _WAIT_CODES: Final = (
@@ -42,7 +43,27 @@ _WAIT_CODES: Final = (
     "  0    reached; for done: the AppWrapper completed",
     "  1    it failed or was deleted, or the command failed",
     "  2    wrong usage",
+    "  3    the hub did not answer",
     "  124  --timeout is over",
+    "",
+)
+_SUBMIT_CODES: Final = (
+    "\b",
+    "Exit codes:",
+    "  0    submitted; with --wait: all completed",
+    "  1    the hub refused one; with --wait: one failed or was deleted",
+    "  2    wrong usage, or a wrong file: nothing was created",
+    "  3    the hub did not answer",
+    "  124  --timeout is over, and none failed",
+    "",
+)
+_LOG_CODES: Final = (
+    "\b",
+    "Exit codes:",
+    "  0  printed",
+    "  1  there is no log, or it may not be read",
+    "  2  wrong usage",
+    "  3  the hub did not answer",
     "",
 )
 
@@ -238,7 +259,7 @@ def wait(name: str, goal: Goal, timeout: str, namespace: str, kubeconfig: str, c
 
 @commands.command(
     epilog=_epilog(
-        _WAIT_CODES,
+        _SUBMIT_CODES,
         "kubectl aw submit train.yaml",
         "kubectl aw submit train.yaml --wait && kubectl aw logs train-7",
     )
@@ -298,7 +319,10 @@ def submit(
 
 @commands.command(
     epilog=_epilog(
-        _CODES, "kubectl aw logs train-7", "kubectl aw logs train-7 -f", "kubectl aw logs train-7 --commands"
+        _LOG_CODES,
+        "kubectl aw logs train-7",
+        "kubectl aw logs train-7 -f",
+        "kubectl aw logs train-7 --commands",
     )
 )
 @name_argument
@@ -375,6 +399,8 @@ def _each(
                 with asking():
                     found = client.find(where or hub.namespace, last)
                     put(one_line(f"{found.key} {act(client, found)}{_DRY * is_dry}"), None)
+            except errors.TryAgain:
+                raise  # the others would not be answered either
             except errors.CommandFailed as error:
                 failed = True
                 note(f"{name}: {error}")

@@ -30,7 +30,9 @@ def refusal(
     """The error for an answer to a request (method, path), with the API server's message without values of fields."""
     method, path = request
     answered = _status_object(body)
-    message = without_values(str(answered.get("message") or body[:300].decode(errors="replace") or phrase))
+    message = without_values(
+        str(answered.get("message") or body[:300].decode(errors="replace").strip() or phrase)
+    )
     reason = str(answered.get("reason") or "")
     if status == 429:
         return errors.Throttled(message, _retry_after(headers))

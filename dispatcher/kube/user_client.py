@@ -7,9 +7,18 @@ the standard library. A client is for one thread. Errors are those of `dispatche
 from __future__ import annotations
 
 import os
+import socket
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import (
+    HTTPConnection,
+    HTTPException,
+    HTTPResponse,
+    HTTPSConnection,
+    IncompleteRead,
+    RemoteDisconnected,
+)
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import SplitResult, urlencode, urlsplit
 
@@ -106,7 +115,7 @@ class UserClient:
         Raises `Unavailable` after `idle` seconds of silence; None waits without a bound. The connection is the
         stream's own.
         """
-        with self._translated("GET", path):
+        with self._translated():
             connection = self._connect(idle)
             try:
                 response = self._sent(connection, "GET", path, query, None, JSON, f"{JSON}, */*")
@@ -120,7 +129,7 @@ class UserClient:
             raise self._refused("GET", path, response)
         while line := response.readline(LARGEST_ANSWER + 1):
             if len(line) > LARGEST_ANSWER:
-                raise errors.TooLarge(f"GET {path}: a line is larger than {LARGEST_ANSWER} bytes")
+                raise errors.TooLarge(f"{self._access.server}: a line is larger than {LARGEST_ANSWER} bytes")
             yield line
 
     def check_ready(self) -> None:
@@ -144,7 +153,7 @@ class UserClient:
         accept: str = JSON,
     ) -> Json:
         encoded = None if body is None else orjson.dumps(body)
-        with self._translated(method, path):
+        with self._translated():
             if self._connection is None:
                 self._connection = self._connect(self._seconds)
             response = self._sent(self._connection, method, path, query, encoded, content_type, accept)
@@ -152,7 +161,9 @@ class UserClient:
                 raise self._refused(method, path, response)
             answer = response.read(LARGEST_ANSWER + 1)
             if len(answer) > LARGEST_ANSWER:
-                raise errors.TooLarge(f"{method} {path}: the answer is larger than {LARGEST_ANSWER} bytes")
+                raise errors.TooLarge(
+                    f"{self._access.server}: the answer is larger than {LARGEST_ANSWER} bytes"
+                )
             decoded: Json = bounds.loads(answer)
             return decoded
 
@@ -177,18 +188,41 @@ class UserClient:
         body = response.read(LARGEST_REFUSAL)
         response.close()
         self.close()  # the rest of a long answer would be in the way of the next one
-        return refusal((method, path), response.status, response.reason, dict(response.headers), body)
+        found = refusal((method, path), response.status, response.reason, dict(response.headers), body)
+        if type(found) is errors.Unavailable:
+            said = str(found).removeprefix(f"{method} {path}: ")
+            return errors.Unavailable(f"{self._access.server} answers {said}")
+        return found
 
     @contextmanager
-    def _translated(self, method: str, path: str) -> Iterator[None]:
+    def _translated(self) -> Iterator[None]:
         try:
             yield
         except errors.ClusterError:
             raise
         except (OSError, HTTPException, orjson.JSONDecodeError) as error:
             self.close()
-            said = f"{method} {path}: {type(error).__name__}: {error}".rstrip(": ")
-            raise errors.Unavailable(said) from error
+            raise errors.Unavailable(self._in_words(error)) from error
+
+    def _in_words(self, error: Exception) -> str:
+        """Why the API server gave no answer, for a person who does not know Python."""
+        server = self._access.server
+        match error:
+            case ConnectionRefusedError():
+                return f"{server} refuses the connection"
+            case socket.gaierror():
+                return f"the name of {server} cannot be resolved"
+            case ssl.SSLCertVerificationError():
+                return f"the certificate of {server} is not valid: {error.verify_message}"
+            case TimeoutError():
+                return f"{server} was silent for too long"
+            case ConnectionError() | IncompleteRead() | RemoteDisconnected():
+                return f"{server} closed the connection"
+            case orjson.JSONDecodeError():
+                return f"{server} answers with something that is no JSON"
+            case OSError():
+                return f"{server}: {error.strerror or error}"
+        return f"{server} does not speak HTTP: {error}"
 
     def _connect(self, seconds: float | None) -> HTTPConnection:
         to = urlsplit(self._access.proxy or _proxy_for(self._url))

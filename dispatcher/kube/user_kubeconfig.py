@@ -76,7 +76,8 @@ class UserKubeconfig:
                 headers,
             )
         except (OSError, ValueError) as error:
-            raise SettingsError(one_line(f"{self.where}: context {chosen!r}: {error}")) from error
+            why = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise SettingsError(one_line(f"{self.where}: context {chosen!r}: {why}")) from error
 
     def namespace(self, context: str = "") -> str:
         """The namespace of a context, by default of the current one; `default` if none is named."""
@@ -113,7 +114,8 @@ def read_kubeconfig(path: str = "") -> UserKubeconfig | None:
             return None
         raise SettingsError(
             one_line(
-                f"no Kubernetes credentials: there is no kubeconfig {written}; set KUBECONFIG or run inside a cluster"
+                f"no Kubernetes credentials: there is no kubeconfig {written}; name one with --kubeconfig or "
+                "KUBECONFIG, or run inside a cluster"
             )
         )
     documents = [_document(each) for each in there]

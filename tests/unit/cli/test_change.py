@@ -136,7 +136,7 @@ async def test_hub_is_that_of_the_context(run: Run, hub: FakeApiServer, tmp_path
     path = tmp_path / "other.kubeconfig"
     path.write_text(yaml.safe_dump(config))
 
-    assert (await run("drain", "east", "--kubeconfig", str(path))).code == 1
+    assert (await run("drain", "east", "--kubeconfig", str(path))).code == 3
     assert (await run("drain", "east", "--kubeconfig", str(path), "--context", "real")).code == 0
     assert (await run("list", "--kubeconfig", str(path), "--context", "real")).code == 0
     assert [method for method, *_ in writes(hub)] == ["PATCH"]

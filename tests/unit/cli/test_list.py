@@ -111,8 +111,8 @@ async def test_hub_that_is_not_there_may_be_another(run: Run, hub: FakeApiServer
 
     ran = await run("list")
 
-    assert (ran.code, ran.out) == (1, "")
-    assert ran.err.startswith(f"dispatcher: the hub does not answer: GET {MEMBERS}: ")
+    assert (ran.code, ran.out) == (3, "")
+    assert ran.err.startswith(f"dispatcher: the hub does not answer: {hub.url} closed the connection")
     assert ran.err.endswith(". Is --kubeconfig, or KUBECONFIG, the hub's?\n")
 
 

@@ -140,7 +140,7 @@ async def test_clusters_with_neither_say_so(ask: Run, monkeypatch: pytest.Monkey
     ran = await ask("clusters")
     assert (ran.code, ran.out) == (1, "")
     assert [line.split(":")[0] for line in ran.err.splitlines()] == ["There is no database", "dispatcher"]
-    assert ran.err.endswith("; set KUBECONFIG or run inside a cluster\n")
+    assert ran.err.endswith(" with --kubeconfig or KUBECONFIG, or run inside a cluster\n")
 
 
 def test_the_plugin_of_kubectl_speaks_in_its_own_name(

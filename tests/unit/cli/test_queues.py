@@ -195,7 +195,7 @@ async def test_hub_that_does_not_answer_is_asked_again_while_it_is_watched(
     assert (ran.code, ran.err) == (1, "dispatcher: the hub does not allow it: no\n")
     first, again = ran.out.split("QUEUE ")[1:]
     assert again.startswith(first)
-    assert f"the hub does not answer: GET {QUEUES}" in again
+    assert f"the hub does not answer: {hub.url} answers 500" in again
 
 
 @pytest.mark.parametrize(

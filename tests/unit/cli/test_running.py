@@ -247,7 +247,9 @@ async def test_nothing_that_runs_is_a_sentence(ask: Run, hub: FakeApiServer) -> 
 async def test_running_that_is_forbidden_quotes_the_hub(ask: Run, hub: FakeApiServer) -> None:
     hub.on("GET", f"{APPWRAPPERS}/appwrappers", refusal(403, "Forbidden", "appwrappers is forbidden"))
     assert await ask("running", "-A") == Ran(
-        1, "", "dispatcher: the hub does not allow it: appwrappers is forbidden\n"
+        1,
+        "",
+        "dispatcher: the hub does not allow it: appwrappers is forbidden. Leave out -A, or name a namespace with -n\n",
     )
 
 

@@ -205,4 +205,8 @@ async def test_hub_that_does_not_answer_may_answer_later(ask: Run, hub: FakeApiS
     hub.on("GET", COLLECTION.format(""), hang_up)
     assert (await ask("-A")).code == 3
     hub.on("GET", COLLECTION.format(""), refusal(403, "Forbidden", "appwrappers is forbidden"))
-    assert await ask("-A") == Ran(1, "", "dispatcher: the hub does not allow it: appwrappers is forbidden\n")
+    assert await ask("-A") == Ran(
+        1,
+        "",
+        "dispatcher: the hub does not allow it: appwrappers is forbidden. Leave out -A, or name a namespace with -n\n",
+    )

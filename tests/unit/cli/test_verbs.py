@@ -134,6 +134,38 @@ async def test_wrong_word_ends_the_command_before_anything_is_written(
     assert hub.asked == []
 
 
+@pytest.mark.parametrize(
+    ("server", "why"),
+    [
+        ("http://127.0.0.1:1", "http://127.0.0.1:1 refuses the connection"),
+        ("http://nowhere.invalid", "the name of http://nowhere.invalid cannot be resolved"),
+    ],
+)
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["hold", "train", "x"],
+        ["wait", "train", "--for", "done"],
+        ["logs", "train"],
+        ["running"],
+        ["nodes"],
+        ["queues"],
+        ["clusters", "list"],
+        ["show", "train"],
+        ["queue"],
+    ],
+    ids=" ".join,
+)
+async def test_hub_that_is_not_there_ends_every_command_alike(
+    ask: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str], server: str, why: str
+) -> None:
+    use_kubeconfig(plain_kubeconfig(server, "team-a"), tmp_path, monkeypatch)
+
+    assert await ask(*asked) == Ran(
+        3, "", f"dispatcher: the hub does not answer: {why}. Is --kubeconfig, or KUBECONFIG, the hub's?\n"
+    )
+
+
 @pytest.mark.parametrize("asked", [["hold"], ["priority", "1"], ["cancel"]])
 async def test_dry_run_is_checked_by_the_hub(ask: Run, hub: FakeApiServer, asked: list[str]) -> None:
     ran = await ask(*asked, "train", "--dry-run")
