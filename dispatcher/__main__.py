@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 MODULES: Final[Mapping[str, Sequence[str]]] = {
     "clusters": ("clusters",),
     "queues": ("queues",),
-    "history": ("queue", "show", "history", "usage", "waits", "sql"),
+    "queue_listing": ("queue",),
+    "show": ("show",),
+    "history": ("history", "usage", "waits"),
+    "sql": ("sql",),
     "running": ("running", "nodes"),
     "verbs": ("hold", "release", "priority", "cancel", "wait", "submit", "logs"),
     "explain": ("explain", "would"),
@@ -42,7 +45,19 @@ MODULES: Final[Mapping[str, Sequence[str]]] = {
     "release": ("crds",),
 }
 """The modules of `dispatcher.cli` with commands, in the order of the help, and the names of these commands."""
-PLUGIN: Final = ("history", "running", "verbs", "clusters", "queues", "explain", "demand", "plan")
+PLUGIN: Final = (
+    "queue_listing",
+    "show",
+    "history",
+    "sql",
+    "running",
+    "verbs",
+    "clusters",
+    "queues",
+    "explain",
+    "demand",
+    "plan",
+)
 """The modules of `kubectl aw`, likewise."""
 
 INTERRUPTED: Final = 130

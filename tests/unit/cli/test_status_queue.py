@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from dispatcher.cli.history import QUEUE
 from dispatcher.cli.output import as_table
 from dispatcher.cli.pending_starts import START, UNKNOWN
+from dispatcher.cli.queue_listing import QUEUE
 from dispatcher.cli.status_queue import COLUMNS, MORE_COLUMNS, pending_report
 from dispatcher.core.intake import deferral
 from dispatcher.store.reports import Filter
