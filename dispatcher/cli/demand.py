@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 from dispatcher.cli.examples import examples
-from dispatcher.cli.options import DOCUMENTS, Output, output_option
+from dispatcher.cli.options import DOCUMENTS, Output, filename_option, output_option
 from dispatcher.cli.output import put, shown_as, terminal_width
 from dispatcher.cli.query import note
 from dispatcher.cli.tables import Heading, table
@@ -42,15 +42,7 @@ _EXIT_CODES: Final = "\n".join(
     )
 )
 
-files_option = click.option(
-    "--filename",
-    "-f",
-    type=click.File("rb"),
-    multiple=True,
-    required=True,
-    metavar="FILE",
-    help="YAML or JSON with AppWrappers or with objects that they wrap; - reads stdin. Repeatable.",
-)
+files_option = filename_option("AppWrappers or with objects that they wrap")
 kinds_option = click.option(
     "--kinds",
     type=click.Path(),

@@ -20,10 +20,18 @@ from dispatcher.cli.appwrapper_names import (
     name_in_database,
     optional_name_argument,
 )
-from dispatcher.cli.options import DOCUMENTS, Output, is_given, namespace_option, output_option
+from dispatcher.cli.options import (
+    DOCUMENTS,
+    Output,
+    filename_option,
+    is_given,
+    namespace_option,
+    output_option,
+)
 from dispatcher.cli.output import put, shown_as, terminal_width
 from dispatcher.cli.parameter_types import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber
 from dispatcher.cli.query import check_way, epilog, note, optional_database_option, patience
+from dispatcher.cli.sentences import state_in_words
 from dispatcher.cli.sources import (
     database_or_hub_option,
     needs_database,
@@ -65,15 +73,7 @@ _NO_SNAPSHOT: Final = (
 )
 _NO_LEADER: Final = "No dispatcher leads now, so nothing is dispatched: start one, or see its log."
 
-manifests_option = click.option(
-    "--filename",
-    "-f",
-    type=click.File("rb"),
-    multiple=True,
-    required=True,
-    metavar="FILE",
-    help="YAML or JSON with AppWrappers; - reads stdin. Repeatable.",
-)
+manifests_option = filename_option("AppWrappers")
 
 changes_option = click.option(
     "changes",
@@ -466,10 +466,9 @@ def _not_pending(record: Record, output: Output | None) -> str:
     if output in DOCUMENTS:
         known = {"name": record.name, "namespace": record.namespace, "uid": record.uid, "state": record.phase}
         return shown_as([known], output)
-    where = f" on {record.attempt.cluster}" if record.attempt and record.has_objects else ""
+    cluster = record.attempt.cluster if record.attempt and record.has_objects else ""
     growth = record.growth_request
-    told = (
+    reason, message = (
         (growth.reason, growth.message) if growth and not record.reason else (record.reason, record.message)
     )
-    why = ": ".join(filter(None, told))
-    return one_line(f"{record.key} is {record.phase}{where}{f': {why}' if why else ''}.")
+    return one_line(f"{record.key} is {state_in_words(record.phase, cluster, reason, message)}.")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Final
 
-from dispatcher.text import one_line, text_of
+from dispatcher.cli.sentences import state_in_words
+from dispatcher.text import one_line
 
 Json = dict[str, Any]
 
@@ -53,14 +54,15 @@ def progress(appwrapper: Json) -> str:
     phase = phase_in(status)
     if phase is None and not status.get("waiting"):
         return "not seen by a dispatcher yet"
-    where = f" on {status['cluster']}" if status.get("cluster") else ""
     told = (
         status.get("waiting")
         or status.get("unhealthy")
         or (_condition(status, phase) if phase is Phase.FAILED else {})
     )
-    why = ": ".join(filter(None, (text_of(told.get("reason")), text_of(told.get("message")))))
-    return one_line(f"{phase or 'outside the queue'}{where}{f'; {why}' if why else ''}")
+    state = str(phase or "outside the queue")
+    return one_line(
+        state_in_words(state, status.get("cluster"), told.get("reason"), told.get("message"), mark="; ")
+    )
 
 
 def holds_objects(appwrapper: Json) -> bool:

@@ -60,6 +60,19 @@ def namespace_option(meaning: str, envvar: str | None = None) -> Option:
     )
 
 
+def filename_option(contents: str) -> Option:
+    """The option -f of commands that read files; `contents` is what the files are to have."""
+    return click.option(
+        "--filename",
+        "-f",
+        type=click.File("rb"),
+        multiple=True,
+        required=True,
+        metavar="FILE",
+        help=f"YAML or JSON with {contents}; - reads stdin. Repeatable.",
+    )
+
+
 def _checked_name(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
     if not is_subdomain(name) or len(name) > LONGEST_LABEL:
         raise click.BadParameter(

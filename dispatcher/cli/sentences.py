@@ -1,10 +1,12 @@
-"""Text that wraps at words, so that a terminal does not break it in the middle of one."""
+"""Text for a terminal: it wraps at words, and the state of a gang is put in the same words everywhere."""
 
 from __future__ import annotations
 
 import re
 import shutil
 from typing import IO, Final
+
+from dispatcher.text import name_of, text_of
 
 NARROWEST: Final = 20
 """Characters of a line that text gets in any terminal."""
@@ -30,6 +32,13 @@ def wrapped(text: str, room: int | None, hang: int = 0) -> list[str]:
                 lines.append("")
             lines[-1] += part
     return [line.rstrip() for line in lines]
+
+
+def state_in_words(state: str, cluster: object, reason: object, message: object, mark: str = ": ") -> str:
+    """A state with the cluster of a gang that has one, and the reason, such as `Failed on east: PodsFailed: 2 of 4`."""
+    where = f" on {name_of(cluster)}" if cluster else ""
+    why = ": ".join(filter(None, (text_of(reason), text_of(message))))
+    return f"{state}{where}{mark + why if why else ''}"
 
 
 def folded(text: str, width: int | None) -> str:

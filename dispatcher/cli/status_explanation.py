@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from dispatcher.cli.appwrapper_status import OUTSIDE, AppWrapperStatus
-from dispatcher.cli.sentences import folded
+from dispatcher.cli.sentences import folded, state_in_words
 from dispatcher.cli.status_waiting import (
     NO_POSITION_YET,
     clusters_table,
@@ -119,7 +119,7 @@ class StatusExplanation(AppWrapperStatus):
         status = self.status
         if self.phase is None and not self.waiting:
             return f"{self.key} has no status: no dispatcher has seen it yet."
-        where = f" on {name_of(status['cluster'])}" if status.get("cluster") else ""
         told = status.get("unhealthy") or self.failure or self.waiting or status.get("growth") or {}
-        why = ": ".join(filter(None, (text_of(told.get("reason")), text_of(told.get("message")))))
-        return f"{self.key} is {self.phase or OUTSIDE}{where}{f': {why}' if why else ''}."
+        state = str(self.phase or OUTSIDE)
+        said = state_in_words(state, status.get("cluster"), told.get("reason"), told.get("message"))
+        return f"{self.key} is {said}."
