@@ -9,7 +9,8 @@ from typing import Any
 
 from testbed import nodes
 from testbed.nodes import Shape
-from tests.cluster.manifests import appwrapper, item, job
+from tests.cluster.growing import scale, until_gated
+from tests.cluster.manifests import appwrapper, autoscaling, changed, item, job
 from tests.cluster.outcomes import delete_all
 from tests.cluster.provisioning import until_waiting
 from tests.cluster.world import World
@@ -77,3 +78,39 @@ async def test_gang_whose_nodes_do_not_come_is_taken_back_and_goes_once_they_are
     assert "PotentialNodesMissing" in await world.reasons("large")
     async with node_of_the_pool(world):
         await world.until_state("large", "Running")
+
+
+async def test_growth_whose_nodes_do_not_come_is_taken_back_and_granted_once_they_are_there(
+    world: World,
+) -> None:
+    await world.start_dispatcher(potential=setting(bindWithinSeconds=10))
+    wrapped = changed(autoscaling("ray"), "spec.workerGroupSpecs.0.minReplicas", 0)
+    wrapped = changed(wrapped, "spec.workerGroupSpecs.0.replicas", 0)
+    resources = {"requests": {"cpu": "12"}, "limits": {"cpu": "12"}}
+    wrapped = changed(wrapped, "spec.workerGroupSpecs.0.template.spec.containers.0.resources", resources)
+    await world.create(appwrapper("ray", item(wrapped)))
+    await world.until_state("ray", "Running")
+
+    await scale(world, "ray", 1)
+    message = await until_growth_needs_nodes(world, "ray")
+    assert "it needs 1 node of pool large to come; pool large is not trusted until" in message
+    told = await world.messages("ray")
+    assert "1 pod may start: cpu 12, memory 256Mi; trusts 1 node of pool large in cluster hub to come" in told
+    assert (
+        "granted pods without a node 10 s after the grant: 1; it trusted 1 node of pool large to come" in told
+    )
+    await until_gated(world, "ray", running=0, gated=1)  # the one that KubeRay made in its place
+    assert await trusts_of(world, "ray") is None
+    async with node_of_the_pool(world):
+        await until_gated(world, "ray", running=1, gated=0)
+
+
+async def until_growth_needs_nodes(world: World, name: str) -> str:
+    """The message about the growth of an AppWrapper, once it waits for potential nodes."""
+
+    async def look() -> str:
+        status: Json = ((await world.get("AppWrapper", name)) or {}).get("status") or {}
+        growth: Json = status.get("growth") or {}
+        return str(growth["message"]) if growth.get("reason") == "NeedsPotentialNodes" else ""
+
+    return await world.until(look, f"the growth of {name} waits for potential nodes")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from dispatcher.api.names import UID_LABEL
+from dispatcher.api.names import APPROVALS, UID_LABEL
 from tests.cluster.dispatch_queues import Declare
 from tests.cluster.manifests import appwrapper, item, job
 from tests.cluster.provisioning import (
@@ -158,3 +158,44 @@ async def test_capacity_that_is_revoked_takes_the_gang_back_and_a_new_dispatcher
     assert await world.get(REQUEST, "ray-provisioning-1") is None
     assert await world.get("RayCluster", "ray") is None
     assert "maintenance" in " ".join(await world.messages("ray"))
+
+
+async def test_request_of_that_name_that_is_not_ours_fails_the_gang_and_stays(world: World) -> None:
+    spec = {
+        "provisioningClassName": "another.example.com",
+        "podSets": [{"podTemplateRef": {"name": "theirs"}, "count": 1}],
+    }
+    body = {"apiVersion": "autoscaling.x-k8s.io/v1", "kind": REQUEST, "spec": spec}
+    theirs = await world.create({**body, "metadata": {"name": "ray-provisioning-1"}}, REQUEST)
+    await world.start_dispatcher(provisioning=SETTING)
+    await world.create(gpu_gang("ray"))
+    status = await world.until_state("ray", "Failed")
+    assert "ray-provisioning-1" in json.dumps(status["conditions"])
+    (left,) = await world.every(REQUEST)
+    assert (left["metadata"]["uid"], left["spec"]) == (theirs["metadata"]["uid"], spec)
+    assert await world.every(TEMPLATE) == []
+    assert await world.get("RayCluster", "ray") is None
+    await world.delete("ray-provisioning-1", REQUEST)
+
+
+async def test_nothing_is_written_while_gangs_wait_for_an_answer_and_for_an_approval(world: World) -> None:
+    await world.start_dispatcher(provisioning=SETTING)
+    await world.create(gpu_gang("ray"))
+    held = appwrapper("held", item(job("held")))
+    held["metadata"]["annotations"] = {APPROVALS: "data-staged"}
+    await world.create(held)
+    await until_waiting(world, "ray", "not promised yet")
+    await until_waiting(world, "held", "it lacks the approval data-staged")
+    before = await versions(world)
+    await world.create(appwrapper("other", item(job("other", run_for="1s"))))
+    await world.until_state("other", "Completed")  # it goes on, and has looked at all meanwhile
+    assert await versions(world) == before
+
+
+async def versions(world: World) -> list[object]:
+    """What history says of the gangs that wait, and the versions of their AppWrappers and of the request."""
+    named = (("AppWrapper", "ray"), (REQUEST, "ray-provisioning-1"), ("AppWrapper", "held"))
+    found = [await world.get(kind, name) for kind, name in named]
+    written = [each["metadata"]["resourceVersion"] for each in found if each is not None]
+    assert len(written) == len(named)
+    return [await world.causes("ray"), await world.causes("held"), *written]

@@ -19,10 +19,11 @@ from dispatcher.controller.reconcile.creation import LONGEST_IN_THE_WAY, MOST_FA
 from dispatcher.core.kinds.manifest import Anchor, anchor_name, build
 from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps
 from dispatcher.core.lifecycle.creation_steps import CREATION_POSTPONED
+from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.scheduling.cluster_filters import has_no_cluster_left
-from tests.builders import make_appwrapper, make_metadata, make_owner, make_wrapped
+from tests.builders import QUEUED_CLASS, make_appwrapper, make_metadata, make_owner, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, client_of, hang_up, refusal, text
 from tests.unit.controller.wire import APPWRAPPERS, JOBS, MISSING, job, made, secret
 from tests.unit.controller.world import SERVES, World, members_without_any
@@ -520,3 +521,20 @@ async def test_hub_without_members_refuses_a_name_that_is_taken_as_ever(east: Ea
         f"default/aw creation failure: {IN_THE_WAY}",
     )
     assert (east.order, east.world.server.requests("PATCH")) == ([], [])
+
+
+async def test_cluster_that_does_not_serve_requests_for_capacity_counts_as_one_that_fails(
+    world: World,
+) -> None:
+    world.server.on("GET", "/apis/autoscaling.x-k8s.io/v1", MISSING)
+    world.server.on("GET", f"{JOBS}/train", MISSING)
+    record = await world.admit(make_appwrapper("aw", TRAIN))
+    asked = Assignment(provisioning=QUEUED_CLASS)
+    await world.commit(queue_steps.dispatch(record, "hub", world.now(), assignment=asked))
+    await world.reconcile(UID, times=3)
+    found = world.record(UID)
+    assert (found.phase, found.provisioning_failures) == (Phase.QUEUED, 1)
+    assert found.pending is not None
+    assert found.pending.reason == "ProvisioningFailed"
+    assert 'cluster hub: no matches for kind "ProvisioningRequest"' in found.pending.message
+    assert "retry 1 of 3 in 60 s" in found.pending.message
