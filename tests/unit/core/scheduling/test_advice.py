@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from dispatcher.core.model.document import DocumentError
@@ -18,6 +19,7 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import advice as advice_module
 from dispatcher.core.scheduling import trials
 from dispatcher.core.scheduling.advice import MOST_REPAIRS, Advice, advise
+from dispatcher.core.scheduling.capacity_ledger import FitMode
 from dispatcher.core.scheduling.cycle import Placed
 from dispatcher.core.scheduling.node_shapes import own_shapes, shapes_of
 from dispatcher.core.scheduling.repair import AddNodes
@@ -31,37 +33,41 @@ MOST_TRIED = 6
 """Nodes that are added where the advice says that no number of nodes helps."""
 
 
-def advice_on(document: Json) -> Mapping[str, Advice]:
-    world = parse_scenario(document)
+def world_of(document: Json, fit: FitMode) -> World:
+    return replace(parse_scenario(document), fit=fit)
+
+
+def advice_on(document: Json, fit: FitMode = FitMode.NODE) -> Mapping[str, Advice]:
+    world = world_of(document, fit)
     return advise(world, world.plan())
 
 
-def goes(document: Json, gang: str) -> bool:
+def goes(document: Json, gang: str, fit: FitMode = FitMode.NODE) -> bool:
     """True if the gang is placed; a document that cannot be read places no gang."""
     try:
-        outcomes = parse_scenario(document).plan()
+        outcomes = world_of(document, fit).plan()
     except DocumentError:
         return False
     return any(isinstance(each, Placed) and each.record.name == gang for each in outcomes)
 
 
-def check(document: Json) -> None:
+def check(document: Json, fit: FitMode = FitMode.NODE) -> None:
     """Applies every repair to the document itself, as anybody can who has the answer and the file."""
-    for gang, advice in advice_on(document).items():
+    for gang, advice in advice_on(document, fit).items():
         written = json.loads(json.dumps([each.as_document() for each in advice.repairs]))
         assert len(written) <= MOST_REPAIRS
         for each in written:
-            assert all(goes(repaired(document, each, name), gang) for name in ("aa", "more", "zz"))
-            assert not any(goes(repaired(document, less), gang) for less in with_one_less(each))
+            assert all(goes(repaired(document, each, name), gang, fit) for name in ("aa", "more", "zz"))
+            assert not any(goes(repaired(document, less), gang, fit) for less in with_one_less(each))
         sizes = [each.changes for each in advice.repairs]
         assert sizes == sorted(sizes)
-        check_holders(document, gang, advice)
+        check_holders(document, gang, advice, fit)
         if not written:
-            check_that_nothing_helps(document, gang, advice)
+            check_that_nothing_helps(document, gang, advice, fit)
 
 
-def check_that_nothing_helps(document: Json, gang: str, advice: Advice) -> None:
-    """Neither more nodes, of a shape of the cluster or of the pods' own size, nor fewer taints or gangs."""
+def check_that_nothing_helps(document: Json, gang: str, advice: Advice, fit: FitMode) -> None:
+    """No more nodes help, of a shape of the cluster or of the pods' own size, and no fewer taints."""
     world = parse_scenario(document)
     record = next(each for each in world.pending if each.name == gang)
     accepting = [each for each in world.clusters if world.accepts(each, record)]
@@ -70,36 +76,42 @@ def check_that_nothing_helps(document: Json, gang: str, advice: Advice) -> None:
         for shape in (*shapes_of(cluster.nodes), *own_shapes(record.gang)):
             for count in range(1, MOST_TRIED + 1):
                 more = AddNodes(cluster.name, count, shape).as_document()
-                assert not any(goes(repaired(document, more, name), gang) for name in ("aa", "zz"))
+                assert not any(goes(repaired(document, more, name), gang, fit) for name in ("aa", "zz"))
         names = [node.name for node in cluster.nodes if node.taints]
-        assert not goes(repaired(document, {"untaint": {"cluster": cluster.name, "nodes": names}}), gang)
+        assert not goes(repaired(document, {"untaint": {"cluster": cluster.name, "nodes": names}}), gang, fit)
 
 
-def check_holders(document: Json, gang: str, advice: Advice) -> None:
+def check_holders(document: Json, gang: str, advice: Advice, fit: FitMode) -> None:
     """Holders are the fewest gangs that can be removed: in small documents the smallest set is found."""
     names = [each["name"] for each in document["running"]]
     if advice.holders:
-        assert goes(repaired(document, {"remove": list(advice.holders)}), gang)
+        assert goes(repaired(document, {"remove": list(advice.holders)}), gang, fit)
     world = parse_scenario(document)
     record = next(each for each in world.pending if each.name == gang)
     if any(world.accepts(cluster, record) for cluster in world.clusters):
         smaller = range(1, len(advice.holders) if advice.holders else len(names) + 1)
         fewer = [each for size in smaller for each in combinations(names, size)]
-        assert not any(goes(repaired(document, {"remove": each}), gang) for each in fewer)
+        assert not any(goes(repaired(document, {"remove": each}), gang, fit) for each in fewer)
 
 
 @settings(max_examples=40)
-@given(documents())
-def test_each_repair_suffices_and_one_less_does_not(document: Json) -> None:
-    check(document)
+@given(documents(), st.sampled_from(FitMode))
+def test_each_repair_suffices_and_one_less_does_not(document: Json, fit: FitMode) -> None:
+    check(document, fit)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(600)
-@settings(max_examples=1500)
-@given(documents())
-def test_each_repair_of_many_documents_suffices_and_one_less_does_not(document: Json) -> None:
-    check(document)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("fit", FitMode)
+@pytest.mark.parametrize("part", range(10))
+def test_each_repair_of_ten_thousand_states_suffices_and_one_less_does_not(part: int, fit: FitMode) -> None:
+    @seed(part)
+    @settings(max_examples=500)
+    @given(documents())
+    def check_many(document: Json) -> None:
+        check(document, fit)
+
+    check_many()
 
 
 @settings(max_examples=25)

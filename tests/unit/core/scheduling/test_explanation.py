@@ -18,6 +18,7 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling import ordering
 from dispatcher.core.scheduling.advice import NO_ADVICE, Advice, advise, advise_one
+from dispatcher.core.scheduling.capacity_ledger import FitMode
 from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Placed, Waiting
 from dispatcher.core.scheduling.explanation import Explanation, explain, is_too_large
 from dispatcher.core.scheduling.node_snapshot import Place
@@ -160,9 +161,10 @@ def test_where_the_search_is_cut_short_the_advice_says_so() -> None:
 
 
 WORLDS = st.builds(
-    lambda document, policy: replace(parse_scenario(document), policy=policy),
+    lambda document, policy, fit: replace(parse_scenario(document), policy=policy, fit=fit),
     documents(),
     st.sampled_from(QueueingStrategy),
+    st.sampled_from(FitMode),
 )
 
 
@@ -182,6 +184,18 @@ def test_the_advice_for_one_gang_is_that_for_all(world: World) -> None:
 @settings(max_examples=60)
 @given(WORLDS)
 def test_each_explanation_is_the_decision_and_each_repair_suffices(world: World) -> None:
+    check(world)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(900)
+@settings(max_examples=1000)
+@given(WORLDS)
+def test_each_of_a_thousand_explanations_is_the_decision_and_each_repair_suffices(world: World) -> None:
+    check(world)
+
+
+def check(world: World) -> None:
     outcomes = {each.record.uid: each for each in world.plan()}
     queue = ordering.in_order(world.pending, world.now)
     counted = [each for each in queue if not is_too_large(outcomes[each.uid])]
