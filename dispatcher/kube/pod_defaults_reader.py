@@ -1,7 +1,8 @@
 """Reads a cluster's additions to pods at their creation: LimitRanges of a namespace, and RuntimeClasses by name.
 
 Each answer is kept for a minute, so a burst of AppWrappers costs one read for each namespace. The log names the first
-refusal. `survey` reads the additions to all pods of the cluster, for the snapshot of the leader.
+refusal. `survey` reads the additions to all pods of the cluster, for the snapshot of the leader, and the extended
+resources that DeviceClasses name.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dispatcher.core.kinds.cluster_defaults import (
 )
 from dispatcher.core.kinds.pod_defaults import PodDefaults, add_requests, overheads_by_class
 from dispatcher.core.model.bounded_dict import BoundedDict
+from dispatcher.core.model.devices import MOST_DEVICE_CLASSES, device_resources_of
 from dispatcher.kube import paths
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.paging import pages
@@ -26,6 +28,8 @@ from dispatcher.kube.pod_defaults import read_default_requests, read_overhead
 
 KEPT_SECONDS: Final = 60.0
 MOST_KEPT: Final = 10_000
+NO_DEVICE_RESOURCES: Final[frozenset[str]] = frozenset()
+_DEVICE_CLASSES: Final = paths.collection("resource.k8s.io/v1", "deviceclasses", "")
 
 _Read = TypeVar("_Read")
 _log = log.get("pod_defaults")
@@ -44,6 +48,8 @@ class PodDefaultsReader:
         self._overheads = _TimedCache(self._read_overhead, monotonic)
         self._surveys = _TimedCache(self._survey, monotonic)
         self._has_warned = False
+        self.device_resources = NO_DEVICE_RESOURCES
+        """The extended resources that DeviceClasses of the cluster name, since the last survey."""
 
     async def read(self, namespace: str, classes: frozenset[str]) -> PodDefaults | None:
         """The defaults of pods in a namespace, with the overheads of these RuntimeClasses. Raises `Unavailable`.
@@ -61,6 +67,7 @@ class PodDefaultsReader:
         return await self._surveys.get("")
 
     async def _survey(self, _name: str) -> DefaultsSurvey:
+        self.device_resources = await self._all_device_resources()
         found: dict[str, dict[str, object]] = {}
         has_more = False
         try:
@@ -75,6 +82,18 @@ class PodDefaultsReader:
             return DefaultsSurvey(None, await self._all_overheads())
         requests = {name: found[name] for name in list(found)[:MOST_NAMESPACES]}
         return DefaultsSurvey(requests, await self._all_overheads(), has_more)
+
+    async def _all_device_resources(self) -> frozenset[str]:
+        """Those that DeviceClasses name; none if the cluster serves none, or does not show them."""
+        found = NO_DEVICE_RESOURCES
+        try:
+            async for page in pages(self._client, _DEVICE_CLASSES, {}):
+                found |= device_resources_of(page.items)
+                if len(found) > MOST_DEVICE_CLASSES:
+                    break
+        except errors.Refused:
+            return NO_DEVICE_RESOURCES
+        return found
 
     async def _all_overheads(self) -> Mapping[str, Quantities] | None:
         found: dict[str, Quantities] = {}

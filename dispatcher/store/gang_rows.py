@@ -214,6 +214,7 @@ def _pod_set_of(value: Mapping[str, Any]) -> PodSet:
         repels=sort.repels if sort else (),
         attracts=tuple(map(term_of, value.get("attracts", ()))),
         sort=sort,
+        is_trusted=value.get("is_trusted", False),
     )
 
 

@@ -366,6 +366,7 @@ def _pod_set_row(pod_set: PodSet) -> Row:
         "near": pod_set.near,
         "sort": sort_row(pod_set.sort) if pod_set.sort else None,
         "attracts": [term_row(each) for each in pod_set.attracts],
+        "is_trusted": pod_set.is_trusted,
     }
     return {
         "count": pod_set.count,

@@ -74,6 +74,7 @@ def lines_of(facts: ClusterFacts) -> Steps[list[bytes]]:
             "provisioning": write_provisioning(cluster.provisioning) if cluster.provisioning else None,
             "pools": cluster.pools,
             "trust": cluster.trust,
+            "device_resources": cluster.device_resources,
         },
         "reservations": facts.reservations,
         "defaults": _written_survey(facts.defaults),
@@ -219,6 +220,7 @@ def _cluster_of(value: Mapping[str, Any]) -> Cluster:
         provisioning=class_of(value["provisioning"]) if value.get("provisioning") else None,
         pools=tuple(_pool_of(each) for each in value.get("pools", ())),
         trust=_trust_of(value["trust"]) if "trust" in value else FULL_TRUST,
+        device_resources=frozenset(value.get("device_resources", ())),
     )
 
 

@@ -194,6 +194,7 @@ class Fleet:
             closed = None if self._membership.is_known else MEMBERS_UNKNOWN
             capacity = self._hub.ledger.snapshot().provided_by(self._provisioning)
             capacity = capacity.trusting(self._trust_in(HUB_CLUSTER))
+            capacity = capacity.backed_by(self._hub.pod_defaults.device_resources)
             hub = ClusterSnapshot(HUB_CLUSTER, capacity, closed=closed)
             return {HUB_CLUSTER: hub} if self._hub.is_ready else {}
         distinct, now = set(requirements), self._now()

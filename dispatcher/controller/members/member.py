@@ -112,6 +112,7 @@ class Member:
         if cluster is None or not cluster.is_ready:
             return ClusterSnapshot(self.name, CapacityLedger().snapshot(), declared.labels, closed or LISTING)
         capacity = self._snapshot(cluster).provided_by(self.declared.provisioning or provisioning)
+        capacity = capacity.backed_by(cluster.pod_defaults.device_resources)
         return ClusterSnapshot(
             name=self.name,
             capacity=capacity.trusting(trust) if capacity.pools else capacity,

@@ -28,7 +28,7 @@ from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.kinds.uncounted import device_claims, device_claims_anywhere
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.quantity import QuantityError, in_words, resource_amounts
-from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources
+from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources, is_device
 from dispatcher.text import counted
 
 _DECLARATION: Final = "custompodresources: [{replicas: 2, requests: {cpu: 1, memory: 2Gi}}]"
@@ -127,7 +127,7 @@ def _pod_sets(item: _Item, part: Part, rule: Rule) -> list[PodSet]:
     wrapped = item.wrapped
     pod_sets = [replace(pod_set, item=wrapped.index) for pod_set in part.gang.pod_sets]
     if wrapped.declared and rule is Rule.TRUSTED:
-        return pod_sets
+        return [replace(each, is_trusted=any(map(is_device, each.requests))) for each in pod_sets]
     claims = tuple(f"{item.template_path}.{path}" for path in _device_claims(item, part))
     if claims:
         first = pod_sets[0] if pod_sets else PodSet(0, NOTHING, item=wrapped.index)

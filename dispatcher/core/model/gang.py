@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -79,7 +79,8 @@ class PodSet:
     nodes with the same value of one of them (required pod anti-affinity among themselves). `together` are labels of
     nodes that must have one value for all pods of the set (required pod affinity among themselves). `path` is the
     place of the template inside the wrapped object, and `item` the index of this object in the AppWrapper. `claims` are
-    the paths of the object's resource claims; nothing counts their devices. `spread` are the bounds on the differences
+    the paths of the object's resource claims; nothing counts their devices. If the set `is_trusted`, a declaration that
+    the operator trusts stands for devices that nothing counts. `spread` are the bounds on the differences
     between domains, one for each topology.
 
     `away` and `near` are rules about other sets of the gang. A rule is a label of nodes with the distance from this set
@@ -107,6 +108,7 @@ class PodSet:
     repels: tuple[PodTerm, ...] = ()
     attracts: tuple[PodTerm, ...] = ()
     sort: PodSort | None = field(default=None, compare=False)
+    is_trusted: bool = False
 
     @property
     def template(self) -> str:
@@ -176,6 +178,15 @@ class Gang:
             if name == cluster:
                 return gang
         return self
+
+    def without_resources(self, names: Collection[str]) -> Gang:
+        """The gang as if it requested none of these resources."""
+
+        def rest(amounts: Resources) -> Resources:
+            return Resources({name: amount for name, amount in amounts.items() if name not in names})
+
+        pod_sets = tuple(replace(each, requests=rest(each.requests)) for each in self.pod_sets)
+        return replace(self, demand=rest(self.demand), pod_sets=pod_sets)
 
     def with_smaller(self, gangs: Mapping[str, Gang]) -> Gang:
         """The gang with these in clusters, by name; without those that are equal, or differ by more than requests."""

@@ -27,11 +27,11 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.resources import sum_of
 from dispatcher.core.scheduling.cluster_filters import has_members
 from dispatcher.core.scheduling.cycle import NotEvaluated, Outcome, Placed, Preempting, Refusal
-from dispatcher.core.scheduling.explain import NOT_EVALUATED, RESERVED
+from dispatcher.core.scheduling.explain import DEVICE_CLAIMS_NOT_COUNTED, NOT_EVALUATED, RESERVED
 from dispatcher.core.scheduling.minimal_changes import (
     beginning,
     boundary,
@@ -209,6 +209,7 @@ class _Search:
         self._trials = trials
         self._world = trials.world
         self._reason = outcome.pending.reason
+        self._uncounted = frozenset(_counting_no_devices(outcome.pending))
         places = [trials.forest.places[leaf] for leaf in self.record.leaves if leaf in trials.forest.places]
         self._leaves = places if self._world.has_queues and self._reason not in _REFUSED else []
         accepting = list(filter(self._accepts, self._world.clusters))
@@ -285,7 +286,7 @@ class _Search:
 
     def _accepts(self, cluster: Cluster) -> bool:
         """True if a cluster takes the gang but for its capacity, and all its queues select the cluster."""
-        if self._reason in NEVER_ON_A_CLUSTER:
+        if self._reason in NEVER_ON_A_CLUSTER or cluster.name in self._uncounted:
             return False
         selectors = [each for place in self._leaves for _, each in place.cluster_selectors]
         count = has_members([each.name for each in self._world.clusters])
@@ -428,6 +429,15 @@ class _Search:
         except Spent:
             self._is_cut_short = True
             return None
+
+
+def _counting_no_devices(pending: Pending) -> Iterator[str]:
+    """The clusters where nothing counts devices of the gang: no node and no running gang has a part in that."""
+    if pending.reason == DEVICE_CLAIMS_NOT_COUNTED:
+        yield pending.cluster
+    for each in pending.clusters:
+        if each.reason == DEVICE_CLAIMS_NOT_COUNTED:
+            yield each.cluster
 
 
 _KINDS: Final = (RemoveTaints, AddQuota, AddNodes, RemoveGangs)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from dispatcher.api.provisioning import ProvisioningClass
-from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
+from dispatcher.core.model.devices import is_of_device_class
+from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
 from dispatcher.core.model.growth import SurplusPod
 from dispatcher.core.model.nodes import Taint, Toleration
 from dispatcher.core.model.pod_terms import NO_TERMS, TermIndex
@@ -39,6 +40,7 @@ class CapacitySnapshot:
     where gangs fit by sums. `beyond` is what the bound pods of a gang (by uid) request beyond its demand.
     `provisioning` is the class that provides more capacity here on request. `pools` may grow for pending pods; their
     potential nodes count only in a snapshot that is `including` them, and `trust` says for which gangs are dispatched.
+    `device_resources` are the extended resources that DeviceClasses of the cluster name.
     """
 
     __slots__ = (
@@ -49,6 +51,7 @@ class CapacitySnapshot:
         "_reserve",
         "_views",
         "cluster",
+        "device_resources",
         "nodes",
         "pools",
         "provisioning",
@@ -65,11 +68,13 @@ class CapacitySnapshot:
         provisioning: ProvisioningClass | None = None,
         cluster: str = "",
         potential: tuple[tuple[PotentialPool, ...], Trust] = NO_POOLS,
+        device_resources: frozenset[str] = frozenset(),
     ) -> None:
         self.nodes = nodes
         self.pools, self.trust = potential
         self.provisioning = provisioning
         self.cluster = cluster
+        self.device_resources = device_resources
         self._beyond = beyond or {}
         self._pools = tuple(pools)
         self._reservations = reserved
@@ -83,6 +88,8 @@ class CapacitySnapshot:
         if not isinstance(other, CapacitySnapshot):
             return NotImplemented
         if (self.provisioning, self.pools, self.trust) != (other.provisioning, other.pools, other.trust):
+            return False
+        if self.device_resources != other.device_resources:
             return False
         if self.nodes is not None or other.nodes is not None:
             return self.nodes == other.nodes
@@ -187,13 +194,35 @@ class CapacitySnapshot:
 
     def beside(self, gang: Gang) -> Gang:
         """The gang as it is in this cluster, with the conditions on its nodes by the pods that are there."""
-        gang = gang.in_cluster(self.cluster)
+        gang = self._here(gang)
         return gang if self.nodes is None else self.nodes.beside(gang)
 
     def beside_lasting(self, gang: Gang) -> Gang:
         """The gang as it is in this cluster, with the conditions on its nodes by the pods that never end."""
-        gang = gang.in_cluster(self.cluster)
+        gang = self._here(gang)
         return gang if self.nodes is None else self.nodes.beside_lasting(gang)
+
+    def uncounted_devices(self, pod_sets: Iterable[PodSet]) -> list[str]:
+        """The resources of these pods that DeviceClasses back and no node lists, sorted: nothing counts the devices."""
+        names = {name for each in pod_sets if each.count for name in each.requests}
+        return sorted(
+            name
+            for name in names
+            if is_of_device_class(name, self.device_resources) and not self._is_listed(name)
+        )
+
+    def _here(self, gang: Gang) -> Gang:
+        """The gang as it is in this cluster, without devices for which a trusted declaration stands."""
+        gang = gang.in_cluster(self.cluster)
+        trusted = [each for each in gang.pod_sets if each.is_trusted]
+        devices = self.uncounted_devices(trusted) if trusted else []
+        return gang.without_resources(devices) if devices else gang
+
+    def _is_listed(self, resource: str) -> bool:
+        """True if a node has a resource, usable or not; without nodes, if a usable one has it."""
+        if self.nodes is None:
+            return any(pool.total[resource] > 0 for pool in self._pools)
+        return any(node is not None and node.allocatable[resource] > 0 for node in self.nodes.traits.nodes)
 
     def copy(self) -> CapacitySnapshot:
         """A copy; taking from it does not change this snapshot."""
@@ -204,6 +233,12 @@ class CapacitySnapshot:
         """A copy that shares its nodes with this one, and to which that class adds capacity on request."""
         found = self._like(self._reserve, self.nodes)
         found.provisioning = provisioning
+        return found
+
+    def backed_by(self, device_resources: frozenset[str]) -> CapacitySnapshot:
+        """A copy that shares its nodes with this one, where DeviceClasses name these extended resources."""
+        found = self._like(self._reserve, self.nodes)
+        found.device_resources = device_resources
         return found
 
     def trusting(self, trust: Trust) -> CapacitySnapshot:
@@ -257,6 +292,7 @@ class CapacitySnapshot:
             self.provisioning,
             self.cluster,
             (self.pools, self.trust),
+            self.device_resources,
         )
 
     def _view(self, gang: Gang | None, tolerations: Tolerations) -> _View:

@@ -230,7 +230,7 @@ def _left(demand: Resources, available: Resources, total: Resources) -> tuple[in
     shares = {
         name: (available[name] - amount) * WHOLE // total[name]
         for name, amount in demand.items()
-        if amount > 0
+        if amount > 0 and total[name] > 0  # nothing counts devices for which a trusted declaration stands
     }
     devices = [share for name, share in shares.items() if is_device(name)]
     rest = [share for name, share in shares.items() if not is_device(name)]

@@ -241,8 +241,7 @@ class CycleState:
 
     def _place(self, record: Record, remembered: Mapping[str, ClusterShortfall]) -> Placed | Refused:
         gang, allowed = record.gang, self._allow(record.requirements)
-        if uncounted := uncounted_claims(gang, (snapshot.name for snapshot in allowed.snapshots)):
-            allowed = _Allowed((), (*allowed.rejections, *uncounted))
+        allowed = _without_uncounted(gang, allowed)
         fitting, shortfalls = dict[str, Assignment](), list[ClusterShortfall]()
         for snapshot in allowed.snapshots:
             found = remembered.get(snapshot.name) or self._compare(gang, snapshot)
@@ -308,6 +307,16 @@ class CycleState:
             rejections = tuple(refused for _, refused in answers if refused is not None)
             known = self._allowed[requirements] = _Allowed(snapshots, rejections)
         return known
+
+
+def _without_uncounted(gang: Gang, allowed: _Allowed) -> _Allowed:
+    """The allowed clusters without those where nothing counts devices of the gang."""
+    found = [(each, uncounted_claims(gang, each.name, each.capacity)) for each in allowed.snapshots]
+    uncounted = tuple(refused for _, refused in found if refused is not None)
+    if not uncounted:
+        return allowed
+    counting = tuple(each for each, refused in found if refused is None)
+    return _Allowed(counting, (*allowed.rejections, *uncounted))
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,6 +232,7 @@ def _pods(gang: Gang) -> Pods:
             each.apart,
             each.together,
             each.claims,
+            each.is_trusted,
             each.spread,
             each.away,
             each.near,

@@ -42,7 +42,7 @@ NOT_EVALUATED: Final = "AwaitingHeadOfLine"
 """StrictFIFO: the cycle stopped at an earlier gang."""
 
 DEVICE_CLAIMS_NOT_COUNTED: Final = "DeviceClaimsNotCounted"
-"""Its pods have resource claims: their devices are no resource of nodes or pods, so the gang would always fit."""
+"""Its pods get devices by resource claims: they are no resource of nodes, so nothing says whether the gang fits."""
 
 MOST_NAMED: Final = 5
 """Clusters that a message names; the others are counted."""
@@ -203,19 +203,23 @@ class Refused:
         return _pending(found, self._has_members)
 
 
-def uncounted_claims(gang: Gang, clusters: Iterable[str]) -> tuple[Rejection, ...]:
-    """The rejections of a gang with resource claims that nothing counts, by each cluster; none for other gangs."""
-    paths = [path for pod_set in gang.pod_sets for path in pod_set.claims]
-    if not paths:
-        return ()
-    more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
-    message = one_line(f"{', '.join(paths[:MOST_NAMED])}{more}: {_NOT_COUNTED}")
-    return tuple(Rejection(cluster, DEVICE_CLAIMS_NOT_COUNTED, message) for cluster in clusters)
+def uncounted_claims(gang: Gang, cluster: str, capacity: CapacitySnapshot) -> Rejection | None:
+    """The rejection of a gang with devices that nothing counts, by a cluster; None for other gangs.
+
+    The devices are those of resource claims, and of extended resources that a DeviceClass backs and no node lists.
+    """
+    names = [path for pod_set in gang.pod_sets for path in pod_set.claims]
+    names += capacity.uncounted_devices(each for each in gang.pod_sets if not each.is_trusted)
+    if not names:
+        return None
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    message = one_line(f"{', '.join(names[:MOST_NAMED])}{more}: {_NOT_COUNTED}")
+    return Rejection(cluster, DEVICE_CLAIMS_NOT_COUNTED, message)
 
 
 _NOT_COUNTED: Final = (
-    "the devices of resource claims are not counted. Request devices as a resource such as nvidia.com/gpu, or declare "
-    "custompodresources where the operator trusts declarations"
+    "the devices of resource claims are not counted. Request devices as a resource of nodes such as nvidia.com/gpu, or "
+    "declare custompodresources where the operator trusts declarations"
 )
 
 

@@ -76,6 +76,7 @@ class Cluster:
     provisioning: ProvisioningClass | None = None
     pools: tuple[PotentialPool, ...] = ()
     trust: Trust = FULL_TRUST
+    device_resources: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot, nodes: Iterable[Node], reserve: Resources) -> Self:
@@ -94,13 +95,17 @@ class Cluster:
             provisioning=snapshot.capacity.provisioning,
             pools=snapshot.capacity.pools,
             trust=snapshot.capacity.trust,
+            device_resources=snapshot.capacity.device_resources,
         )
 
     def snapshot(self, capacity: CapacitySnapshot) -> ClusterSnapshot:
         """The snapshot of the cluster with this capacity, of which the reserve is still a part."""
         return ClusterSnapshot(
             name=self.name,
-            capacity=capacity.without(self.reserve).provided_by(self.provisioning).trusting(self.trust),
+            capacity=capacity.without(self.reserve)
+            .provided_by(self.provisioning)
+            .trusting(self.trust)
+            .backed_by(self.device_resources),
             labels=self.labels,
             closed=self.closed,
             missing_kinds=self.missing_kinds,

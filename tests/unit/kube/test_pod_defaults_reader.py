@@ -10,7 +10,7 @@ from dispatcher.core.kinds.cluster_defaults import MOST_CLASSES
 from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, PodDefaults
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.pod_defaults_reader import KEPT_SECONDS, PodDefaultsReader
-from tests.fakes import FakeApiServer, answer, refusal
+from tests.fakes import FakeApiServer, Reply, answer, refusal
 
 RANGES = "/api/v1/namespaces/team/limitranges"
 KATA = "/apis/node.k8s.io/v1/runtimeclasses/kata"
@@ -110,6 +110,45 @@ async def test_name_of_no_runtime_class_is_not_asked_for(
     server.on("GET", RANGES, answer({"items": []}))
     assert await reader.read("team", frozenset({name})) == NO_DEFAULTS
     assert [each.path for each in server.requests("GET")] == [RANGES]
+
+
+DEVICE_CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
+
+
+@pytest.mark.parametrize(
+    ("answered", "expected"),
+    [
+        pytest.param(
+            answer(
+                {
+                    "metadata": {"resourceVersion": "1"},
+                    "items": [
+                        {"metadata": {"name": "a"}, "spec": {"extendedResourceName": "a.com/gpu"}},
+                        {"metadata": {"name": "a"}, "spec": {}},
+                        {"metadata": {"name": "a"}, "spec": []},
+                    ],
+                }
+            ),
+            {"a.com/gpu"},
+            id="named",
+        ),
+        pytest.param(refusal(404, ""), set(), id="not-served"),
+        pytest.param(refusal(403, "Forbidden"), set(), id="not-shown"),
+    ],
+)
+async def test_survey_reads_the_resources_that_device_classes_name(
+    server: FakeApiServer, reader: PodDefaultsReader, answered: Reply, expected: set[str]
+) -> None:
+    server.on("GET", "/api/v1/limitranges", answer({"metadata": {"resourceVersion": "1"}, "items": []}))
+    server.on(
+        "GET",
+        "/apis/node.k8s.io/v1/runtimeclasses",
+        answer({"metadata": {"resourceVersion": "1"}, "items": []}),
+    )
+    server.on("GET", DEVICE_CLASSES, answered)
+    with capture_logs() as logs:
+        await reader.survey()
+    assert (set(reader.device_resources), list(logs)) == (expected, [])
 
 
 async def test_few_runtime_classes_are_asked_for(server: FakeApiServer, reader: PodDefaultsReader) -> None:

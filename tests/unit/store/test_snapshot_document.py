@@ -99,6 +99,7 @@ CLUSTERS = st.builds(
         st.sampled_from(OnPotential),
         st.lists(st.tuples(texts, moments), max_size=2).map(tuple),
     ),
+    device_resources=st.frozensets(texts, max_size=2),
 )
 QUANTITIES = st.dictionaries(texts, texts | small, max_size=2)
 SURVEYS = st.builds(

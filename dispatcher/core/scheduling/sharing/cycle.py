@@ -347,8 +347,7 @@ class QueueCycle:
         rooms, rejections, shortfalls = [], list[Rejection](), list[ClusterShortfall]()
         for room in self._rooms.values():
             found = rejection(counting, room.snapshot) or self._not_selected(room.snapshot, selectors)
-            if found is None and (uncounted := uncounted_claims(gang.record.gang, [room.name])):
-                (found,) = uncounted
+            found = found or uncounted_claims(gang.record.gang, room.name, room.snapshot.capacity)
             found = found or _lacks_class(gang, room.snapshot)
             if found is not None:
                 rejections.append(found)

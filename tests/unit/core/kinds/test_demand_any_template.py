@@ -20,6 +20,7 @@ from dispatcher.core.kinds.demand import DemandError, charge_of
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.resources import LARGEST_AMOUNT
+from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.explain import uncounted_claims
 from tests.builders import gang_of
 
@@ -163,7 +164,8 @@ def test_any_template_makes_a_gang_or_a_refusal(
     gang, message = Gang(), ""
     try:
         gang = charge_of(AppWrapperSpec((wrapped,), spelling=spelling)).gang
-        message = "".join(each.message for each in uncounted_claims(gang, ["hub"]))
+        uncounted = uncounted_claims(gang, "hub", CapacitySnapshot())
+        message = "" if uncounted is None else uncounted.message
     except DemandError as error:
         message = str(error)
     assert message.isprintable()

@@ -18,9 +18,10 @@ from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import advice as advice_module
 from dispatcher.core.scheduling import trials
-from dispatcher.core.scheduling.advice import MOST_REPAIRS, Advice, advise
+from dispatcher.core.scheduling.advice import MOST_REPAIRS, NO_ADVICE, Advice, advise
 from dispatcher.core.scheduling.capacity_ledger import FitMode
 from dispatcher.core.scheduling.cycle import Placed
+from dispatcher.core.scheduling.explain import DEVICE_CLAIMS_NOT_COUNTED
 from dispatcher.core.scheduling.node_shapes import own_shapes, shapes_of
 from dispatcher.core.scheduling.repair import AddNodes
 from dispatcher.core.scheduling.scenario import parse_scenario
@@ -292,6 +293,17 @@ def test_no_repair_is_sought_in_clusters_that_refuse_the_gang() -> None:
         {"remove": ["s"]},
     ]
     assert found["q"].holders == ("s",)
+
+
+def test_no_repair_is_sought_for_devices_that_nothing_counts() -> None:
+    text = """
+clusters: [{name: hub, nodes: [{name: n, allocatable: {cpu: 4}}]}]
+pending: [{name: p, pods: [{requests: {deviceclass.resource.kubernetes.io/gpu: 1}}]}]
+"""
+    (outcome,) = parse_scenario(document(text)).plan()
+    assert not isinstance(outcome, Placed)
+    assert outcome.pending.reason == DEVICE_CLAIMS_NOT_COUNTED
+    assert advice_on(document(text)) == {"p": NO_ADVICE}
 
 
 def test_where_nothing_helps_the_message_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

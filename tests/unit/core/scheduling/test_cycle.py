@@ -7,11 +7,12 @@ from collections.abc import Iterable
 import pytest
 
 from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.nodes import Taint, Toleration
+from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
 from dispatcher.core.scheduling.explain import ClusterShortfall, rejection_of
@@ -258,3 +259,50 @@ def test_gang_with_uncounted_devices_waits_and_blocks_nobody(count: int, named: 
     assert (first.pending.reason, first.pending.cluster) == ("DeviceClaimsNotCounted", "hub")
     assert first.pending.message.startswith(f"cluster hub: {named}")
     assert isinstance(second, Placed)
+
+
+FPGA = "example.com/fpga"
+IMPLICIT = "deviceclass.resource.kubernetes.io/large-gpu"
+
+
+@pytest.mark.parametrize("fit", FitMode)
+@pytest.mark.parametrize(
+    ("resource", "listed", "named", "is_trusted", "reason"),
+    [
+        pytest.param(FPGA, 0, {FPGA}, False, "DeviceClaimsNotCounted", id="named-by-a-device-class"),
+        pytest.param(IMPLICIT, 0, set(), False, "DeviceClaimsNotCounted", id="implicit"),
+        pytest.param(FPGA, 0, set(), False, "LargerThanCluster", id="of-no-device-class"),
+        pytest.param(FPGA, 1, {FPGA}, False, "", id="on-a-node"),
+        pytest.param(FPGA, 0, {FPGA}, True, "", id="trusted"),
+        pytest.param(IMPLICIT, 0, set(), True, "", id="implicit-and-trusted"),
+        pytest.param(FPGA, 0, set(), True, "LargerThanCluster", id="trusted-and-of-no-device-class"),
+    ],
+)
+def test_devices_of_a_device_class_that_no_node_lists_are_not_counted(
+    fit: FitMode, resource: str, listed: int, named: set[str], is_trusted: bool, reason: str
+) -> None:
+    ledger = CapacityLedger(fit)
+    ledger.set_node(Node("n", Resources({"cpu": 4, resource: listed})))
+    requests = Resources({"cpu": 1, resource: 1})
+    gang = Gang(requests, 1, (PodSet(1, requests, is_trusted=is_trusted),))
+    capacity = ledger.snapshot().backed_by(frozenset(named))
+    (outcome,) = plan([make_record(gang=gang)], make_snapshots(hub=capacity))
+    assert ("" if isinstance(outcome, Placed) else outcome.pending.reason) == reason
+    if reason == "DeviceClaimsNotCounted":
+        assert isinstance(outcome, Impossible)
+        assert outcome.pending.message.startswith(f"cluster hub: {resource}: the devices of resource claims")
+
+
+def test_device_that_no_node_lists_keeps_a_gang_out_of_one_cluster_only() -> None:
+    requests = Resources({FPGA: 1})
+    there, not_there = (ledger_of(Node("n", Resources(amounts))) for amounts in ({FPGA: 1}, {"cpu": 1}))
+    snapshots = make_snapshots(east=not_there.snapshot().backed_by(frozenset({FPGA})), west=there.snapshot())
+    (outcome,) = plan([make_record(gang=Gang(requests, 1, (PodSet(1, requests),)))], snapshots)
+    assert isinstance(outcome, Placed)
+    assert outcome.cluster == "west"
+
+
+def ledger_of(node: Node) -> CapacityLedger:
+    ledger = CapacityLedger(FitMode.NODE)
+    ledger.set_node(node)
+    return ledger
