@@ -60,6 +60,7 @@ PLUGIN: Final = (
 )
 """The modules of `kubectl aw`, likewise."""
 
+HELP: Final = {"help_option_names": ["-h", "--help"]}
 INTERRUPTED: Final = 130
 """The exit code after Ctrl-C, the usual one of a shell."""
 UNWRITABLE: Final = frozenset({errno.EPIPE, errno.ENOSPC})
@@ -99,6 +100,7 @@ class Program(CommandGroup):
     modules=tuple(MODULES),
     help="Queues AppWrappers in Postgres and creates their wrapped objects only when the whole gang fits.",
     no_args_is_help=True,
+    context_settings=HELP,
 )
 @version_option
 def dispatcher_program() -> None:
@@ -112,6 +114,7 @@ def dispatcher_program() -> None:
     help="Shows AppWrappers: the pending queue, running gangs, nodes, history and usage.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
+    context_settings=HELP,
 )
 @version_option
 def plugin_program() -> None:

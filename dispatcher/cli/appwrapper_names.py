@@ -67,7 +67,7 @@ def check_one_of(name: str, selector: str) -> None:
         raise click.BadParameter("give NAME or -l, not both")
     if not name and not selector:
         raise click.BadParameter(
-            "give the NAME of an AppWrapper, or select some with -l; only a kubeconfig has labels"
+            "give the NAME of an AppWrapper, or select some by labels with -l, which only a kubeconfig can answer"
         )
 
 

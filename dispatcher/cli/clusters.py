@@ -76,7 +76,7 @@ commands = click.Group()
         "kubectl aw clusters",
         "kubectl aw clusters --watch",
         "kubectl aw clusters -o json | jq '.[] | {cluster, gpu_free}'",
-        "dispatcher clusters drain --help",
+        "kubectl aw clusters drain --help",
     ),
 )
 @click.pass_context
@@ -95,7 +95,7 @@ def clusters(
     kubeconfig: str,
     context: str,
 ) -> None:
-    """Show the capacity and the last event of each cluster; or add, cordon, drain and remove clusters.
+    """Show the clusters; or add, cordon, drain and remove them.
 
     The database is read: all clusters that were ever seen, with their last events. AS OF is the age of the free
     capacity: that of the last sample, which the leader takes every five minutes; or live, if --kubeconfig or
@@ -130,16 +130,16 @@ def clusters(
 @clusters.command(
     "list",
     epilog=examples(
-        "dispatcher clusters list",
-        "dispatcher clusters list -o wide",
-        "dispatcher clusters list -o json | jq '.items[].status.free'",
+        "kubectl aw clusters list",
+        "kubectl aw clusters list -o wide",
+        "kubectl aw clusters list -o json | jq '.items[].status.free'",
     ),
 )
 @output_option
 @kubeconfig_option
 @context_option
 def list_clusters(output: Output | None, kubeconfig: str, context: str) -> None:
-    """Show the declared clusters as the hub has them now: free capacity, and why a cluster gets no gangs.
+    """Show the declared clusters as the hub has them now. It says why a cluster gets no gangs.
 
     Needs no database; clusters without list reads the database, and also shows clusters that are gone. Free capacity
     is what a gang could request now: the reserve is already subtracted.
@@ -156,11 +156,11 @@ def _list(output: Output | None, hub: Hub) -> None:
 
 @clusters.command(
     epilog=examples(
-        "dispatcher clusters add east --member-kubeconfig east.kubeconfig --label gpu=a100 --reserve cpu=2",
+        "kubectl aw clusters add east --member-kubeconfig east.kubeconfig --label gpu=a100 --reserve cpu=2",
         "kubectl config view --minify --flatten --raw --context east |",
         "  dispatcher clusters add east --member-kubeconfig -",
-        "dispatcher clusters add east --on-lost requeue --grace 900",
-        "dispatcher clusters add hub",
+        "kubectl aw clusters add east --on-lost requeue --grace 900",
+        "kubectl aw clusters add hub",
     )
 )
 @cluster_name_argument
@@ -193,7 +193,7 @@ def add(
     kubeconfig: str,
     context: str,
 ) -> None:
-    """Add a member cluster, or change one: options that are left out keep their value.
+    """Add a member cluster, or change one. Options that are left out keep their value.
 
     The kubeconfig is checked and tried before anything is written. It must be self-contained: exec plugins, names of
     files and unverified TLS are refused. Adding a member again with a new kubeconfig rotates it, without a restart. The
@@ -227,8 +227,8 @@ def _minified(kubeconfig: BinaryIO, context: str) -> bytes:
 
 @clusters.command(
     epilog=examples(
-        'dispatcher clusters cordon east --reason "new switches until noon"',
-        "dispatcher clusters uncordon east",
+        'kubectl aw clusters cordon east --reason "new switches until noon"',
+        "kubectl aw clusters uncordon east",
     )
 )
 @cluster_name_argument
@@ -240,7 +240,7 @@ def cordon(name: str, reason: str, kubeconfig: str, context: str) -> None:
     _change(name, Hub(kubeconfig, context), {"cordoned": True, **_because(reason)})
 
 
-@clusters.command(epilog=examples("dispatcher clusters uncordon east"))
+@clusters.command(epilog=examples("kubectl aw clusters uncordon east"))
 @cluster_name_argument
 @kubeconfig_option
 @context_option
@@ -251,9 +251,9 @@ def uncordon(name: str, kubeconfig: str, context: str) -> None:
 
 @clusters.command(
     epilog=examples(
-        'dispatcher clusters drain east --reason "rack 3 moves"',
-        "dispatcher clusters list                # RUNNING comes down to 0",
-        "dispatcher clusters uncordon east       # or: remove",
+        'kubectl aw clusters drain east --reason "rack 3 moves"',
+        "kubectl aw clusters list                # RUNNING comes down to 0",
+        "kubectl aw clusters uncordon east       # or: remove",
     )
 )
 @cluster_name_argument
@@ -261,14 +261,14 @@ def uncordon(name: str, kubeconfig: str, context: str) -> None:
 @kubeconfig_option
 @context_option
 def drain(name: str, reason: str, kubeconfig: str, context: str) -> None:
-    """Empty a cluster: stop dispatching to it, and requeue the gangs that run there."""
+    """Empty a cluster. Nothing is dispatched to it, and the gangs that run there are requeued."""
     _change(name, Hub(kubeconfig, context), {"cordoned": True, "drain": True, **_because(reason)})
 
 
 @clusters.command(
     epilog=examples(
-        "dispatcher clusters drain east          # first, and wait until nothing runs there",
-        "dispatcher clusters remove east",
+        "kubectl aw clusters drain east          # first, and wait until nothing runs there",
+        "kubectl aw clusters remove east",
     )
 )
 @cluster_name_argument

@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 import click
+
+MEANT: Final[Mapping[str, str]] = {
+    "delete": "cancel",
+    "describe": "show",
+    "get": "queue",
+    "list": "queue",
+    "ls": "queue",
+    "ps": "running",
+    "resume": "release",
+    "stop": "cancel",
+    "suspend": "hold",
+    "unsuspend": "release",
+    "apply": "submit",
+    "create": "submit",
+    "top": "nodes",
+}
+"""Commands of other programs, and ours that does the same."""
 
 
 class CommandGroup(click.Group):
@@ -19,6 +39,11 @@ class CommandGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.exceptions.NoSuchCommand as error:
+            typed = error.command_name
+            if (meant := MEANT.get(typed)) in self.list_commands(ctx):
+                raise click.exceptions.NoSuchCommand(
+                    typed, f"No such command {typed!r}. Did you mean {meant!r}?", ctx=ctx
+                ) from None
             raise click.exceptions.NoSuchCommand(
                 error.command_name, possibilities=self.list_commands(ctx), ctx=ctx
             ) from None

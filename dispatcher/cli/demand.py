@@ -58,10 +58,10 @@ kinds_option = click.option(
     epilog="\n".join(
         (
             examples(
-                "dispatcher demand -f train.yaml",
+                "kubectl aw demand -f train.yaml",
                 "kubectl get rayjob train -o yaml | kubectl aw demand -f -",
-                "dispatcher demand -f train.yaml -o json | jq '.[].total.requests'",
-                "dispatcher demand -f train.yaml --kinds kinds.yaml",
+                "kubectl aw demand -f train.yaml -o json | jq '.[].total.requests'",
+                "kubectl aw demand -f train.yaml --kinds kinds.yaml",
             ),
             _EXIT_CODES,
         )
@@ -71,7 +71,7 @@ kinds_option = click.option(
 @kinds_option
 @output_option
 def demand(filename: Sequence[BinaryIO], kinds: str, output: Output | None) -> None:
-    """Show the requests of the pods of AppWrappers, jobs and clusters, for each pod set and in total.
+    """Show the requests of the pods of AppWrappers and jobs. Each pod set has a line, and there is a total.
 
     The command reads only the files: no cluster, no database. It counts the containers that operators add. On stderr
     it names requests that depend on a cluster: the overhead of a RuntimeClass, the defaults of a LimitRange, the

@@ -152,7 +152,7 @@ def explain(
     context: str,
     database_url: str,
 ) -> None:
-    """Explain why an AppWrapper waits, who holds what it needs, and which changes would dispatch it.
+    """Explain why an AppWrapper waits, and what would dispatch it. Holders of what it needs are named.
 
     The answer is the decision of the next scheduling cycle on the queue as it is and on clusters as they were at most
     some seconds ago. Each named change suffices by itself, and a smaller one does not: the command has tried both.
@@ -232,7 +232,7 @@ def would(
     kubeconfig: str,
     context: str,
 ) -> None:
-    """Say what would happen if the AppWrappers of a file were submitted now: nothing is submitted.
+    """Say what would happen if a file were submitted now. Nothing is submitted.
 
     The AppWrappers of the file are decided together, in their order. With a kubeconfig of the hub, its user is the
     author: the answer says what the author may not create. It counts the defaults of pods that each cluster adds. The

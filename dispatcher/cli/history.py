@@ -150,7 +150,7 @@ def history(
     limit: int,
     database_url: str,
 ) -> None:
-    """Show AppWrappers, newest first: state, outcome, and how long each waited and ran.
+    """Show past and present AppWrappers, with their waits and ends. The newest is first.
 
     Every AppWrapper that existed at some time in the window is listed, also one that still waits or runs.
     """
@@ -193,7 +193,7 @@ def usage(
     queue: str,
     database_url: str,
 ) -> None:
-    """Show usage: core-, GiB- and GPU-hours, and each row's share of the GPU-hours shown.
+    """Show the use of cores, memory and GPUs in hours. GPU % is the share of the GPU-hours shown.
 
     Usage counts the capacity that an AppWrapper held, from its dispatch until the capacity was free again; a running
     AppWrapper counts up to now. Hours and days are UTC, and the hour in which the window begins counts as a whole.
@@ -221,7 +221,9 @@ def usage(
 def waits(
     since: str, until: str, output: Shape | None, namespace: str, queue: str, database_url: str
 ) -> None:
-    """Show the wait until the first start: percentiles for each day, queue, namespace and number of GPUs.
+    """Show how long AppWrappers waited for their first start.
+
+    There are percentiles for each day, queue, namespace and number of GPUs.
 
     A wait counts on the UTC day on which it began. A pending AppWrapper counts with its wait so far.
     """

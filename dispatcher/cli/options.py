@@ -64,7 +64,9 @@ def filename_option(contents: str) -> Option:
     """The option -f of commands that read files; `contents` is what the files are to have."""
     return click.option(
         "--filename",
+        "--file",
         "-f",
+        "filename",
         type=click.File("rb"),
         multiple=True,
         required=True,

@@ -38,6 +38,9 @@ class WholeNumber(click.IntRange):
             self.fail(f"{value} {problem}", param, ctx)
         return number
 
+    def _describe_range(self) -> str:
+        return _in_words(self)
+
 
 class Number(click.FloatRange):
     """A number within bounds."""
@@ -51,6 +54,18 @@ class Number(click.FloatRange):
         if problem := _outside(self, number):
             self.fail(f"{value} {problem}", param, ctx)
         return number
+
+    def _describe_range(self) -> str:
+        return _in_words(self)
+
+
+def _in_words(bounds: click.IntRange | click.FloatRange) -> str:
+    """The bounds as help shows them; nothing for those of a number that is stored in four bytes."""
+    if bounds.min == LEAST_PRIORITY:
+        return ""
+    if bounds.max is None:
+        return f"at least {bounds.min:.10g}"
+    return f"from {bounds.min:.10g} to {bounds.max:.10g}"
 
 
 def _outside(bounds: click.IntRange | click.FloatRange, number: float) -> str:

@@ -81,7 +81,7 @@ class Output(StrEnum):
     help="Search for holders and repairs; takes up to a minute for large files.",
 )
 def plan(file: str, output: Output | None, repairs: bool) -> None:
-    """Plan one scheduling cycle over a file, without a cluster and a database.
+    """Plan one scheduling cycle over a file. Neither a cluster nor a database is asked.
 
     The file has clusters with their nodes, queues, running gangs and pending gangs. The answer has a decision for
     each pending gang, in the order of the decisions, with the gangs that are preempted for it, and the use of each

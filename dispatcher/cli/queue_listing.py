@@ -100,7 +100,7 @@ def show_queue(
     context: str,
     database_url: str,
 ) -> None:
-    """Show the pending queue in scheduling order, and why each AppWrapper is pending.
+    """Show the pending queue, and why each AppWrapper is pending. The order is that of scheduling.
 
     An AppWrapper that may not be dispatched yet, or is larger than its clusters or its quota, has no position and is
     listed last. The estimated start follows order, demand and the durations that AppWrappers state; -o wide says why it

@@ -126,7 +126,7 @@ def queues(
     kubeconfig: str,
     context: str,
 ) -> None:
-    """Show all queues as trees: quota, use, and pending gangs; or one queue; or hold, drain and resume queues.
+    """Show the queues as trees; or show, hold, drain and resume one.
 
     Each line shows the scarcest resource that the tree limits: GPUs, else another device, else cpu. NOMINAL is the
     quota of the queue and all queues below it, BORROWED the use beyond the quota, AVAILABLE the amount that one more
@@ -178,7 +178,7 @@ def show(
     kubeconfig: str,
     context: str,
 ) -> None:
-    """Show one queue: its settings and where each comes from, its amounts, and its pending gangs in order.
+    """Show one queue: settings, amounts, and pending gangs in order.
 
     FROM is the queue that has the setting, itself, default, or dispatcher, which means a setting of the dispatcher.
     The gangs of the queue and of all queues below it are read from the database, with the reason why each is pending.
@@ -218,7 +218,7 @@ def hold(name: str, kubeconfig: str, context: str) -> None:
 @kubeconfig_option
 @context_option
 def drain(name: str, kubeconfig: str, context: str) -> None:
-    """Empty a queue and all queues below it: dispatch nothing new, and preempt the gangs that run.
+    """Empty a queue and all queues below it. Nothing new is dispatched, and the gangs that run are preempted.
 
     The gangs wait in the queue by their age, and are dispatched anew once it is resumed.
     """

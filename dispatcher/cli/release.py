@@ -22,7 +22,7 @@ version_option = click.version_option(
 
 @commands.command(epilog=examples("dispatcher crds | kubectl apply --server-side -f -"))
 def crds() -> None:
-    """Print the CustomResourceDefinitions of this version, as YAML for kubectl.
+    """Print the CustomResourceDefinitions of this version as YAML.
 
     The command contacts neither a cluster nor the database.
     """

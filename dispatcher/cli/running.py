@@ -56,7 +56,7 @@ NOTHING_RUNS: Final = "No gang holds capacity{}."
 def running(
     output: Output | None, namespace: str, everywhere: bool, selector: str, kubeconfig: str, context: str
 ) -> None:
-    """Show the gangs that hold capacity: where, since when, and how many GPUs each holds and really has.
+    """Show the gangs that hold capacity: where, since when, GPUs.
 
     GPU is what the dispatcher charges: the demand, or what the pods of a gang that grew hold. BOUND are the GPUs of the
     pods that have nodes now. ENDS BY is the end by dispatchDuration.limit. A gang is here from its dispatch until its
@@ -97,11 +97,13 @@ def running(
 )
 @output_option
 @hub_namespace_option
-@selector_option
+@click.option(
+    "--selector", "-l", default="", metavar="SELECTOR", help="Only nodes with these labels, such as gpu=a100."
+)
 @kubeconfig_option
 @context_option
 def nodes(output: Output | None, namespace: str, selector: str, kubeconfig: str, context: str) -> None:
-    """Show the GPUs of each node by gang, the free ones, and whether the node is cordoned or tainted.
+    """Show the GPUs of each node: by gang, free, cordoned, tainted.
 
     Pods that belong to no AppWrapper are counted as "no AppWrapper"; -o wide names them. FREE counts the GPUs that no
     pod requests, also on nodes that take no pods. -l selects nodes.

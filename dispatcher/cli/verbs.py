@@ -135,7 +135,7 @@ def _epilog(codes: Sequence[str], *lines: str) -> str:
 def hold(
     names: Sequence[str], evict: bool, dry_run: bool, namespace: str, kubeconfig: str, context: str
 ) -> None:
-    """Take AppWrappers out of the queue until they are released; this sets spec.suspend.
+    """Take AppWrappers out of the queue until they are released. This sets spec.suspend.
 
     A gang that is dispatched is held only with --evict, because its objects are deleted.
     """
@@ -164,7 +164,7 @@ def hold(
 @kubeconfig_option
 @context_option
 def release(names: Sequence[str], dry_run: bool, namespace: str, kubeconfig: str, context: str) -> None:
-    """Queue held AppWrappers again, by their original age; this clears spec.suspend."""
+    """Queue held AppWrappers again, by their original age. This clears spec.suspend."""
 
     def act(client: AppWrapperClient, found: Found) -> str:
         if not _is_suspended(found):
@@ -247,7 +247,7 @@ def cancel(names: Sequence[str], dry_run: bool, namespace: str, kubeconfig: str,
 @kubeconfig_option
 @context_option
 def wait(name: str, goal: Goal, timeout: str, namespace: str, kubeconfig: str, context: str) -> None:
-    """Wait until an AppWrapper runs or is done, and print each change of its state. The hub is watched, not polled."""
+    """Wait until an AppWrapper runs or is done. Each change of its state is printed. The hub is watched, not polled."""
     from dispatcher.cli.appwrapper_client import AppWrapperClient
     from dispatcher.cli.following import follow
 
@@ -265,7 +265,14 @@ def wait(name: str, goal: Goal, timeout: str, namespace: str, kubeconfig: str, c
     )
 )
 @click.argument(
-    "file", type=click.File("rb"), metavar="FILE", help="YAML or JSON with AppWrappers; - reads stdin."
+    "argument",
+    type=click.File("rb"),
+    required=False,
+    metavar="[FILE]",
+    help="YAML or JSON with AppWrappers; - reads stdin.",
+)
+@click.option(
+    "file", "--filename", "--file", "-f", type=click.File("rb"), metavar="FILE", help="The same as FILE."
 )
 @click.option(
     "until_done", "--wait", is_flag=True, help="Wait until all are done, and print each change of state."
@@ -276,7 +283,8 @@ def wait(name: str, goal: Goal, timeout: str, namespace: str, kubeconfig: str, c
 @kubeconfig_option
 @context_option
 def submit(
-    file: BinaryIO,
+    argument: BinaryIO | None,
+    file: BinaryIO | None,
     until_done: bool,
     timeout: str,
     dry_run: bool,
@@ -289,6 +297,9 @@ def submit(
     With --wait all gangs are followed at once, and the exit code is that of the worst end: 0 if all complete, 1 if one
     fails or is deleted, else 124 if one is not done in time.
     """
+    given = argument or file
+    if given is None or (argument and file):
+        raise click.BadParameter("give one FILE, alone or after -f")
     if timeout and not until_done:
         raise click.BadParameter("--timeout bounds --wait: give --wait, too")
     if until_done and dry_run:
@@ -300,7 +311,7 @@ def submit(
 
     with _hub(kubeconfig, context) as hub:
         written = submissions(
-            getattr(file, "name", "<stdin>"), file.read(LARGEST_FILE + 1), namespace or hub.namespace
+            getattr(given, "name", "<stdin>"), given.read(LARGEST_FILE + 1), namespace or hub.namespace
         )
         client, submitted = AppWrapperClient(hub.client, is_dry=dry_run), []
         for to, raw in written:
@@ -334,7 +345,7 @@ def submit(
 @kubeconfig_option
 @context_option
 def logs(name: str, follow: bool, only_commands: bool, namespace: str, kubeconfig: str, context: str) -> None:
-    """Print the log of a gang's head pod; or the kubectl commands for the logs of all its pods.
+    """Print the log of a gang's head pod. With --commands, print kubectl commands for the logs of all its pods.
 
     The head is the pod that KubeRay marks as head, else the first pod by name. If the kubeconfig does not lead to the
     gang's cluster, the commands are printed.

@@ -385,7 +385,7 @@ async def test_dates_and_keys_are_read_as_kubectl_reads_them(demand: Run) -> Non
 def test_kubectl_plugin_has_the_command_with_examples() -> None:
     shown_help = CliRunner().invoke(plugin_program, ["demand", "--help"])
     assert shown_help.exit_code == 0
-    assert "Examples:\n    dispatcher demand -f train.yaml" in shown_help.output
+    assert "Examples:\n    kubectl aw demand -f train.yaml" in shown_help.output
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
-from dispatcher.__main__ import dispatcher_program
+from dispatcher.__main__ import dispatcher_program, plugin_program
 from dispatcher.cli.clusters import own_namespace
 
 COMMANDS = ["list", "add", "cordon", "uncordon", "drain", "remove"]
@@ -18,7 +19,7 @@ def test_every_command_shows_examples_of_itself(command: str) -> None:
     shown = CliRunner().invoke(dispatcher_program, ["clusters", command, "--help"])
 
     assert shown.exit_code == 0
-    assert f"Examples:\n    dispatcher clusters {command}" in shown.output.replace(
+    assert f"Examples:\n    kubectl aw clusters {command}" in shown.output.replace(
         "drain east   ", f"{command}   "
     )
 
@@ -40,6 +41,36 @@ def test_every_command_over_a_queue_shows_examples_of_itself(command: str) -> No
 )
 def test_help_says_what_counts_where_an_option_is_left_out(arguments: list[str], words: str) -> None:
     shown = CliRunner().invoke(dispatcher_program, [*arguments, "--help"])
+
+    assert words in " ".join(shown.output.split())
+
+
+@pytest.mark.parametrize("path", [[], ["clusters"], ["queues"]], ids=str)
+@pytest.mark.parametrize("program", [dispatcher_program, plugin_program], ids=["dispatcher", "kubectl aw"])
+def test_summary_of_each_command_fits_its_line(program: click.Group, path: list[str]) -> None:
+    shown = CliRunner().invoke(program, [*path, "-h"])
+
+    summaries = shown.output.partition("Commands:\n")[2].partition("\n\n")[0]
+    assert (shown.exit_code, bool(summaries), "..." in summaries) == (0, True, False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["queue", "--help"], "[default: 2] [from 0.1 to 86400]"),
+        (["history", "--help"], "[default: 50; from 1 to 1000000]"),
+        (["sql", "--help"], "[default: 500 on a terminal, else all] [at least 1]"),
+        (["would", "--help"], "Decide as if it had this priority. --without-cluster"),
+        (["nodes", "--help"], "Only nodes with these labels, such as gpu=a100."),
+        (["submit", "--help"], "124 --timeout is over, and none failed"),
+        (["delete", "x"], "No such command 'delete'. Did you mean 'cancel'?"),
+        (["suspend", "x"], "No such command 'suspend'. Did you mean 'hold'?"),
+        (["list"], "No such command 'list'. Did you mean 'queue'?"),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else "",
+)
+def test_help_is_in_plain_words(arguments: list[str], words: str) -> None:
+    shown = CliRunner().invoke(plugin_program, arguments)
 
     assert words in " ".join(shown.output.split())
 

@@ -300,7 +300,7 @@ async def test_show_of_a_name_that_no_appwrapper_can_have_is_wrong_usage(ask: Ru
             ["train", "-o", "csv"],
             "csv, which is the timeline, needs the database: set DISPATCHER_DATABASE_URL",
         ),
-        ([], "give the NAME of an AppWrapper, or select some with -l"),
+        ([], "give the NAME of an AppWrapper, or select some by labels with -l"),
         (["train", "-l", "app=train"], "give NAME or -l, not both"),
         (["--database-url", NOWHERE], "give the NAME of an AppWrapper"),
         (["train", "--database-url", NOWHERE, "-l", "a=b"], "-l/--selector is about a kubeconfig"),

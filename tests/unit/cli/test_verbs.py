@@ -276,7 +276,7 @@ async def test_submit_creates_in_the_namespace_of_the_context_and_waits(ask: Run
     hub.on("GET", COLLECTION, listed(train()), watch(FAILED))
     manifest = {**train(), "metadata": {"name": "train"}}
 
-    ran = await ask("submit", "-", "--wait", stdin=yaml.safe_dump(manifest))
+    ran = await ask("submit", "-f", "-", "--wait", stdin=yaml.safe_dump(manifest))
 
     assert ran.code == 1
     assert ran.out.splitlines() == [
@@ -340,6 +340,8 @@ async def test_submit_follows_all_at_once_and_ends_with_the_worst(
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [
+        (["submit"], "give one FILE, alone or after -f"),
+        (["submit", "-", "-f", "-"], "give one FILE, alone or after -f"),
         (["submit", "-", "--timeout", "5s"], "--timeout bounds --wait: give --wait, too"),
         (["submit", "-", "--wait", "--dry-run"], "--dry-run creates nothing to wait for"),
         (["logs", "train", "-f", "--commands"], "--follow prints a log, and --commands prints none"),
