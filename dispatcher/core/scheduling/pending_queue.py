@@ -18,7 +18,6 @@ time, and in a strict queue the records before the head, which fit no cluster ev
 
 from __future__ import annotations
 
-import heapq
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -52,6 +51,7 @@ from dispatcher.core.scheduling.cycle import (
 )
 from dispatcher.core.scheduling.equivalence_classes import Classes, ClassKey, DistinctRequirements
 from dispatcher.core.scheduling.explain import Refused
+from dispatcher.core.scheduling.frontier import Candidate, Frontier, Stream, itself
 from dispatcher.core.scheduling.gang_class import GangClass, Key, key_of
 from dispatcher.core.scheduling.ordering import is_eligible, starved
 from dispatcher.core.scheduling.pods_there import FOLLOWS_NONE, FollowedTerms
@@ -358,7 +358,7 @@ class PendingQueue:
         uids = starved(self._blocked.values(), now, bound)
         if not uids:
             return []
-        keys = yield from incremental.in_order([key_of(self._blocked[uid], now) for uid in uids], key=_itself)
+        keys = yield from incremental.in_order([key_of(self._blocked[uid], now) for uid in uids], key=itself)
         return [self._blocked[uid] for _, uid in keys]
 
     def _evaluate_up_to_head(self, cycle: _Cycle, now: datetime) -> Steps[None]:
@@ -473,28 +473,28 @@ class PendingQueue:
 
     def _frontier(
         self, alone: frozenset[str], now: datetime, without: Collection[_Class] = ()
-    ) -> Steps[_Frontier]:
+    ) -> Steps[Frontier]:
         """The first gang of each class, but not of some, and the gangs of `alone`, in order."""
         # In parts, because each garbage collection traverses all of a long new list.
-        heads: list[Candidate] = [(key_of(self._in_cycle[uid][0], now), _Stream(iter(()))) for uid in alone]
+        heads: list[Candidate] = [(key_of(self._in_cycle[uid][0], now), Stream(iter(()))) for uid in alone]
         parts: list[list[Candidate]] = []
         for class_ in self._by_key.values():
             if class_ in without:
                 continue
             keys = (key for key in class_.keys if key[1] not in alone) if alone else iter(class_.keys)
             if (first := next(keys, None)) is not None:
-                heads.append((first, _Stream(keys)))
+                heads.append((first, Stream(keys)))
             if class_.sloped:
                 sloped = yield from _keys(class_.sloped, alone, now)
                 if sloped:
-                    heads.append((min(sloped), _Stream(iter(()), sloped)))
+                    heads.append((min(sloped), Stream(iter(()), sloped)))
             if len(heads) >= incremental.PART:
                 heads.sort(key=itemgetter(0))
                 parts.append(heads)
                 heads = []
                 yield
         heads.sort(key=itemgetter(0))
-        return _Frontier(incremental.merged([*parts, heads], key=itemgetter(0)))
+        return Frontier(incremental.merged([*parts, heads], key=itemgetter(0)))
 
     def _note_class(self, class_: _Class, answer: Refused | NotEvaluated, cycle: _Cycle) -> Steps[None]:
         """Adds the answer of a class for each of its gangs that has no outcome yet and whose record it changes."""
@@ -519,60 +519,6 @@ def _behind(key: Key, kept: _Refusals) -> Iterator[_Class]:
     for class_ in [class_ for class_ in kept if key < class_.keys[0]]:
         del kept[class_]
         yield class_
-
-
-class _Stream:
-    """The following gangs of one class: in order, or to be sorted once the first of them is placed."""
-
-    __slots__ = ("keys", "unsorted")
-
-    def __init__(self, keys: Iterator[Key], unsorted: list[Key] | None = None) -> None:
-        self.keys = keys
-        self.unsorted = unsorted
-
-
-Candidate = tuple[Key, _Stream]
-"""A gang that may be evaluated next, and the following gangs of its class."""
-
-
-class _Frontier:
-    """Candidates in order; `go_on` adds the next gang of a class after one was evaluated."""
-
-    def __init__(self, heads: Iterator[Candidate]) -> None:
-        self._heads = heads
-        self._head = next(heads, None)
-        self._following: list[tuple[Key, int, _Stream]] = []
-
-    def pop(self) -> Candidate | None:
-        """The next candidate in order; None at the end."""
-        head = self._head
-        if self._following and (head is None or self._following[0][0] < head[0]):
-            key, _, stream = heapq.heappop(self._following)
-            return key, stream
-        self._head = next(self._heads, None)
-        return head
-
-    def add(self, classes: Iterable[_Class]) -> Steps[None]:
-        """Adds the first gangs of these classes to the candidates."""
-        for part in incremental.in_parts(classes):
-            for class_ in part:
-                keys = iter(class_.keys)
-                stream = _Stream(keys)
-                heapq.heappush(self._following, (next(keys), id(stream), stream))
-            yield
-
-    def go_on(self, stream: _Stream) -> Steps[None]:
-        """Adds the next gang of the stream to the candidates, if there is one."""
-        if stream.unsorted is not None:
-            stream.keys, stream.unsorted = (
-                (yield from incremental.in_order(stream.unsorted, key=_itself)),
-                None,
-            )
-            next(stream.keys)  # the first was evaluated already
-        following = next(stream.keys, None)
-        if following is not None:
-            heapq.heappush(self._following, (following, id(stream), stream))
-        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -680,7 +626,3 @@ def _is_news(news: NewOutcome) -> bool:
         return True
     becomes_head = news.is_head and not news.record.blocked_since
     return becomes_head or not _is_known(pending_key(news.record), news.refused)
-
-
-def _itself(key: Key) -> Key:
-    return key
