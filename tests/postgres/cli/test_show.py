@@ -140,7 +140,6 @@ async def test_csv_is_the_timeline(run: Run, lives: Lives) -> None:
     [
         (["nobody"], "history knows no AppWrapper 'nobody'"),
         (["train", "-n", "team-b"], "history knows no AppWrapper 'train' in the namespace 'team-b'"),
-        (["team-b/train", "-n", "team-a"], "history knows no AppWrapper 'train' in the namespace 'team-b'"),
         (["train", "--uid"], "history knows no AppWrapper of the uid 'train'"),
     ],
 )
