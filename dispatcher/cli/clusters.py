@@ -53,8 +53,8 @@ from dispatcher.cli.query import (
     show_report,
 )
 from dispatcher.cli.sources import reads_database
-from dispatcher.cli.user_options import Hub, context_option, kubeconfig_option
-from dispatcher.cli.watching import every_option, is_watched, watch, watch_option
+from dispatcher.cli.user_options import Hub, hub_options
+from dispatcher.cli.watching import is_watched, watch, watch_options
 from dispatcher.store.reports import Report, Reports
 
 if TYPE_CHECKING:
@@ -81,11 +81,9 @@ commands = click.Group()
 )
 @click.pass_context
 @shape_option
-@watch_option
-@every_option
+@watch_options
 @optional_database_option
-@kubeconfig_option
-@context_option
+@hub_options
 def clusters(
     command: click.Context,
     output: Shape | None,
@@ -136,8 +134,7 @@ def clusters(
     ),
 )
 @output_option
-@kubeconfig_option
-@context_option
+@hub_options
 def list_clusters(output: Output | None, kubeconfig: str, context: str) -> None:
     """Show the declared clusters as the hub has them now. It says why a cluster gets no gangs.
 
@@ -175,8 +172,7 @@ def _list(output: Output | None, hub: Hub) -> None:
 @secret_option
 @own_namespace_option
 @yes_option
-@kubeconfig_option
-@context_option
+@hub_options
 def add(
     name: str,
     member_kubeconfig: BinaryIO | None,
@@ -233,8 +229,7 @@ def _minified(kubeconfig: BinaryIO, context: str) -> bytes:
 )
 @cluster_name_argument
 @reason_option
-@kubeconfig_option
-@context_option
+@hub_options
 def cordon(name: str, reason: str, kubeconfig: str, context: str) -> None:
     """Stop dispatching to a cluster. Gangs that run there keep running."""
     _change(name, Hub(kubeconfig, context), {"cordoned": True, **_because(reason)})
@@ -242,8 +237,7 @@ def cordon(name: str, reason: str, kubeconfig: str, context: str) -> None:
 
 @clusters.command(epilog=examples("kubectl aw clusters uncordon east"))
 @cluster_name_argument
-@kubeconfig_option
-@context_option
+@hub_options
 def uncordon(name: str, kubeconfig: str, context: str) -> None:
     """Dispatch to a cluster again, after cordon or drain."""
     _change(name, Hub(kubeconfig, context), {"cordoned": False, "drain": False, "cordonReason": None})
@@ -258,8 +252,7 @@ def uncordon(name: str, kubeconfig: str, context: str) -> None:
 )
 @cluster_name_argument
 @reason_option
-@kubeconfig_option
-@context_option
+@hub_options
 def drain(name: str, reason: str, kubeconfig: str, context: str) -> None:
     """Empty a cluster. Nothing is dispatched to it, and the gangs that run there are requeued."""
     _change(name, Hub(kubeconfig, context), {"cordoned": True, "drain": True, **_because(reason)})
@@ -274,8 +267,7 @@ def drain(name: str, reason: str, kubeconfig: str, context: str) -> None:
 @cluster_name_argument
 @force_option
 @own_namespace_option
-@kubeconfig_option
-@context_option
+@hub_options
 def remove(name: str, force: bool, namespace: str, kubeconfig: str, context: str) -> None:
     """Remove a member cluster and the Secret that add created for it. Nothing inside the cluster is changed."""
     _on_hub(

@@ -42,8 +42,7 @@ from dispatcher.cli.sources import (
 from dispatcher.cli.user_options import (
     Hub,
     all_namespaces_option,
-    context_option,
-    kubeconfig_option,
+    hub_options,
     selector_option,
 )
 from dispatcher.errors import ClusterError, CommandFailed, InvalidFile, SettingsError
@@ -133,8 +132,7 @@ class WhatIf:
 @priority_option
 @without_option
 @output_option
-@kubeconfig_option
-@context_option
+@hub_options
 @database_or_hub_option
 def explain(
     command: click.Context,
@@ -218,8 +216,7 @@ def _explain_from_status(
 @without_option
 @output_option
 @optional_database_option
-@kubeconfig_option
-@context_option
+@hub_options
 def would(
     filename: Sequence[BinaryIO],
     namespace: str,

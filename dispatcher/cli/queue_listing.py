@@ -32,11 +32,10 @@ from dispatcher.cli.tables import Heading
 from dispatcher.cli.user_options import (
     ALL_NAMESPACES,
     all_namespaces_option,
-    context_option,
-    kubeconfig_option,
+    hub_options,
     selector_option,
 )
-from dispatcher.cli.watching import every_option, is_watched, watch, watch_option
+from dispatcher.cli.watching import is_watched, watch, watch_options
 from dispatcher.store.reports import Filter, Report, Row
 
 NOTHING_WAITS: Final = "Nothing waits."
@@ -81,10 +80,8 @@ commands = click.Group()
 @selector_option
 @user_option
 @queue_option
-@watch_option
-@every_option
-@kubeconfig_option
-@context_option
+@watch_options
+@hub_options
 @database_or_hub_option
 def show_queue(
     command: click.Context,

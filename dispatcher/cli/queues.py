@@ -33,8 +33,8 @@ from dispatcher.cli.output import (
 from dispatcher.cli.pending_advice import with_true_advice
 from dispatcher.cli.pending_starts import with_starts
 from dispatcher.cli.query import TIMEOUT, ask, check_way, epilog, note, optional_database_option, patience
-from dispatcher.cli.user_options import Hub, context_option, kubeconfig_option
-from dispatcher.cli.watching import every_option, is_watched, watch, watch_option
+from dispatcher.cli.user_options import Hub, hub_options
+from dispatcher.cli.watching import is_watched, watch, watch_options
 from dispatcher.core.queues.queue import StopPolicy
 from dispatcher.store.reports import Filter, Report, Reports
 
@@ -112,11 +112,9 @@ commands = click.Group()
 )
 @click.pass_context
 @output_option
-@watch_option
-@every_option
+@watch_options
 @optional_database_option
-@kubeconfig_option
-@context_option
+@hub_options
 def queues(
     command: click.Context,
     output: Output | None,
@@ -164,11 +162,9 @@ def queues(
 )
 @queue_name_argument
 @output_option
-@watch_option
-@every_option
+@watch_options
 @optional_database_option
-@kubeconfig_option
-@context_option
+@hub_options
 def show(
     name: str,
     output: Output | None,
@@ -200,8 +196,7 @@ def show(
 
 @queues.command(epilog=examples("kubectl aw queues hold team-a", "kubectl aw queues resume team-a"))
 @queue_name_argument
-@kubeconfig_option
-@context_option
+@hub_options
 def hold(name: str, kubeconfig: str, context: str) -> None:
     """Dispatch nothing new from a queue and all queues below it. Gangs that run keep running."""
     _stop(name, StopPolicy.HOLD, Hub(kubeconfig, context))
@@ -215,8 +210,7 @@ def hold(name: str, kubeconfig: str, context: str) -> None:
     )
 )
 @queue_name_argument
-@kubeconfig_option
-@context_option
+@hub_options
 def drain(name: str, kubeconfig: str, context: str) -> None:
     """Empty a queue and all queues below it. Nothing new is dispatched, and the gangs that run are preempted.
 
@@ -227,8 +221,7 @@ def drain(name: str, kubeconfig: str, context: str) -> None:
 
 @queues.command(epilog=examples("kubectl aw queues resume team-a"))
 @queue_name_argument
-@kubeconfig_option
-@context_option
+@hub_options
 def resume(name: str, kubeconfig: str, context: str) -> None:
     """Dispatch from a queue again, after hold or drain."""
     _stop(name, StopPolicy.NONE, Hub(kubeconfig, context))

@@ -15,9 +15,8 @@ from dispatcher.cli.query import note
 from dispatcher.cli.user_options import (
     ALL_NAMESPACES,
     all_namespaces_option,
-    context_option,
     hub_namespace_option,
-    kubeconfig_option,
+    hub_options,
     selector_option,
 )
 
@@ -51,8 +50,7 @@ NOTHING_RUNS: Final = "No gang holds capacity{}."
 @hub_namespace_option
 @all_namespaces_option
 @selector_option
-@kubeconfig_option
-@context_option
+@hub_options
 def running(
     output: Output | None, namespace: str, everywhere: bool, selector: str, kubeconfig: str, context: str
 ) -> None:
@@ -100,8 +98,7 @@ def running(
 @click.option(
     "--selector", "-l", default="", metavar="SELECTOR", help="Only nodes with these labels, such as gpu=a100."
 )
-@kubeconfig_option
-@context_option
+@hub_options
 def nodes(output: Output | None, namespace: str, selector: str, kubeconfig: str, context: str) -> None:
     """Show the GPUs of each node: by gang, free, cordoned, tainted.
 

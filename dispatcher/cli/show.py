@@ -28,11 +28,10 @@ from dispatcher.cli.sources import (
 )
 from dispatcher.cli.user_options import (
     all_namespaces_option,
-    context_option,
-    kubeconfig_option,
+    hub_options,
     selector_option,
 )
-from dispatcher.cli.watching import every_option, is_watched, watch, watch_option
+from dispatcher.cli.watching import is_watched, watch, watch_options
 from dispatcher.errors import CommandFailed
 from dispatcher.store.reports import Description, Report
 
@@ -63,10 +62,8 @@ commands = click.Group()
     is_flag=True,
     help="Show every AppWrapper that ever had the name, not only the newest. Needs the database.",
 )
-@watch_option
-@every_option
-@kubeconfig_option
-@context_option
+@watch_options
+@hub_options
 @database_or_hub_option
 def show(
     command: click.Context,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import click
 
@@ -33,6 +34,13 @@ context_option = click.option(
     metavar="NAME",
     help="Context of the kubeconfig that leads to the hub.  [default: its current context]",
 )
+
+
+def hub_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options --kubeconfig and --context, which name the hub."""
+    return kubeconfig_option(context_option(command))
+
+
 hub_namespace_option = namespace_option("Namespace of the AppWrappers.  [default: that of the context]")
 all_namespaces_option = click.option(
     "everywhere", "--all-namespaces", "-A", is_flag=True, help="AppWrappers of all namespaces."

@@ -19,7 +19,7 @@ from dispatcher.cli.gang_progress import Goal
 from dispatcher.cli.output import put
 from dispatcher.cli.parameter_types import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber, Word
 from dispatcher.cli.query import explained, note
-from dispatcher.cli.user_options import context_option, hub_namespace_option, kubeconfig_option
+from dispatcher.cli.user_options import hub_namespace_option, hub_options
 from dispatcher.text import one_line
 
 if TYPE_CHECKING:
@@ -130,8 +130,7 @@ def _epilog(codes: Sequence[str], *lines: str) -> str:
 )
 @dry_run_option
 @hub_namespace_option
-@kubeconfig_option
-@context_option
+@hub_options
 def hold(
     names: Sequence[str], evict: bool, dry_run: bool, namespace: str, kubeconfig: str, context: str
 ) -> None:
@@ -161,8 +160,7 @@ def hold(
 @names_argument
 @dry_run_option
 @hub_namespace_option
-@kubeconfig_option
-@context_option
+@hub_options
 def release(names: Sequence[str], dry_run: bool, namespace: str, kubeconfig: str, context: str) -> None:
     """Queue held AppWrappers again, by their original age. This clears spec.suspend."""
 
@@ -190,8 +188,7 @@ def release(names: Sequence[str], dry_run: bool, namespace: str, kubeconfig: str
 @names_argument
 @dry_run_option
 @hub_namespace_option
-@kubeconfig_option
-@context_option
+@hub_options
 def priority(
     number: int, names: Sequence[str], dry_run: bool, namespace: str, kubeconfig: str, context: str
 ) -> None:
@@ -215,8 +212,7 @@ def priority(
 @names_argument
 @dry_run_option
 @hub_namespace_option
-@kubeconfig_option
-@context_option
+@hub_options
 def cancel(names: Sequence[str], dry_run: bool, namespace: str, kubeconfig: str, context: str) -> None:
     """Delete AppWrappers, and with them everything that they created. Their history stays."""
 
@@ -244,8 +240,7 @@ def cancel(names: Sequence[str], dry_run: bool, namespace: str, kubeconfig: str,
 )
 @timeout_option
 @hub_namespace_option
-@kubeconfig_option
-@context_option
+@hub_options
 def wait(name: str, goal: Goal, timeout: str, namespace: str, kubeconfig: str, context: str) -> None:
     """Wait until an AppWrapper runs or is done. Each change of its state is printed. The hub is watched, not polled."""
     from dispatcher.cli.appwrapper_client import AppWrapperClient
@@ -280,8 +275,7 @@ def wait(name: str, goal: Goal, timeout: str, namespace: str, kubeconfig: str, c
 @timeout_option
 @dry_run_option
 @hub_namespace_option
-@kubeconfig_option
-@context_option
+@hub_options
 def submit(
     argument: BinaryIO | None,
     file: BinaryIO | None,
@@ -342,8 +336,7 @@ def submit(
     "only_commands", "--commands", is_flag=True, help="Print the kubectl command for each pod instead."
 )
 @hub_namespace_option
-@kubeconfig_option
-@context_option
+@hub_options
 def logs(name: str, follow: bool, only_commands: bool, namespace: str, kubeconfig: str, context: str) -> None:
     """Print the log of a gang's head pod. With --commands, print kubectl commands for the logs of all its pods.
 

@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -33,6 +33,11 @@ every_option = click.option(
     metavar="SECONDS",
     help=f"Seconds between two refreshes of --watch.  [default: {EVERY:g}]",
 )
+
+
+def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options --watch and --every."""
+    return watch_option(every_option(command))
 
 
 def is_watched(again: bool, every: float | None) -> bool:
