@@ -336,8 +336,9 @@ class _Life:
             self._grant()
 
     def _leave(self, outcome: Preempting | Drained) -> None:
-        gangs = {victim.uid for victim, _ in outcome.victims if not victim.is_surplus}
-        for victim, _ in outcome.victims:
+        leaving = queue_cycles.leaving(outcome)
+        gangs = {victim.uid for victim in leaving if not victim.is_surplus}
+        for victim in leaving:
             cluster, part = self._clusters[victim.record.uid], victim.part
             if part is not None and part.pods:
                 for pod in part.pods if victim.record.uid not in gangs else ():

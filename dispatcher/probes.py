@@ -148,7 +148,7 @@ class Metrics(Collector):
         )
         self.preemptions = Counter(
             "dispatcher_preemptions",
-            "Gangs that were preempted, by why they gave way",
+            "Gangs that were preempted for another gang, by reason",
             ["reason"],
             registry=self.registry,
         )

@@ -174,6 +174,13 @@ def make_evicted(record: Record | None = None, reason: str = words.MIN_PODS_NOT_
     ).after
 
 
+def make_drained(record: Record | None = None) -> Record:
+    """A record (else a new one that runs) that is evicted because its queue is drained, at second 4."""
+    why = EvictionReason(words.QUEUE_STOPPED, "its queue b is stopped and drained")
+    running = record or make_record(Phase.RUNNING)
+    return run_steps.evict(running, why, at(4), running.requeuing_seconds, at(4)).after
+
+
 def make_preempted(
     record: Record | None = None, preemptor: str = "uid-of-other", seconds: float = 4
 ) -> Record:

@@ -128,8 +128,12 @@ Reason of Failed: that happened too often in a row.
 """
 POTENTIAL_NODES_MISSING: Final = "PotentialNodesMissing"
 """Reason of PreemptCandidate: the potential nodes that it trusted did not come; it counts as no requeuing."""
-BY_THE_CLUSTER: Final = frozenset({CLUSTER_DRAINING, CAPACITY_REVOKED, POTENTIAL_NODES_MISSING})
-"""Reasons of evictions that are the cluster's and not the gang's: they count as no requeuing."""
+QUEUE_STOPPED: Final = "QueueStopped"
+"""Reason of PreemptCandidate: its queue is stopped and drained; it counts as no requeuing."""
+NOT_BY_THE_GANG: Final = frozenset(
+    {CLUSTER_DRAINING, CAPACITY_REVOKED, POTENTIAL_NODES_MISSING, QUEUE_STOPPED}
+)
+"""Reasons of evictions that come from the cluster or the queue, and not from the gang: they count as no requeuing."""
 CLUSTER_LOST: Final = "ClusterLost"
 """Reason for the end of an attempt: its member cluster was unreachable for longer than the operator allows."""
 CLUSTER_UNREACHABLE: Final = "ClusterUnreachable"

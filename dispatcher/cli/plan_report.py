@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from dispatcher.api.conditions import QUEUE_STOPPED
 from dispatcher.cli.plan_queues import queue_table
 from dispatcher.cli.sentences import folded
 from dispatcher.cli.tables import table
@@ -30,7 +31,6 @@ _REASONS: Final = {
     Reason.QUOTA_RECLAIMED: "its queue uses more than its own quota, which the queue of {preemptor} takes back",
     Reason.QUOTA_RECLAIMED_WHILE_BORROWING: "its queue borrows, and {preemptor} borrows with a higher priority",
     Reason.FAIR_SHARE: "its queue uses more than its fair share beside the queue of {preemptor}",
-    Reason.QUEUE_STOPPED: "its queue is stopped and drained",
 }
 """Why a victim is preempted, to be read after "because"."""
 
@@ -63,8 +63,10 @@ class PlanReport:
 
     def _decision(self, outcome: QueueOutcome) -> dict[str, Any]:
         match outcome:
-            case Drained(_, victims):
-                return {"preempt": _names(victims), "for": "", "reasons": _reasons_of(victims)}
+            case Drained(_, gangs):
+                # The file format has one word for all that leave: `preempt`, for no gang where a queue is drained.
+                names = sorted(gang.record.name for gang in gangs)
+                return {"preempt": names, "for": "", "reasons": dict.fromkeys(names, QUEUE_STOPPED)}
             case Preempting(record, pending, cluster, victims):
                 preempt: dict[str, Any] = {"preempt": _names(victims), "for": record.name, "cluster": cluster}
                 if surplus := _surplus(victims):
@@ -105,10 +107,10 @@ class PlanReport:
 
 
 def _rows(outcome: QueueOutcome) -> list[tuple[str, ...]]:
-    """The gang of an outcome, and its victims."""
+    """The gangs of an outcome: the one that it is about, and its victims; or all of a drained queue."""
     match outcome:
-        case Drained(_, victims):
-            return _victim_rows(victims)
+        case Drained(_, gangs):
+            return [(gang.record.name, "evict", gang.cluster, QUEUE_STOPPED) for gang in gangs]
         case Preempting(record, pending, cluster, victims):
             return [(record.name, "waiting", cluster, pending.reason), *_victim_rows(victims)]
         case Placed(record, cluster):

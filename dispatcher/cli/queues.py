@@ -71,7 +71,7 @@ _MEANING: Final = {
     StopPolicy.NONE: "open: gangs may be dispatched from it",
     StopPolicy.HOLD: "held: nothing new is dispatched from it, and what runs goes on",
     StopPolicy.HOLD_AND_DRAIN: (
-        "being drained: nothing new is dispatched from it, and what runs is preempted and waits in it"
+        "being drained: nothing new is dispatched from it, and what runs is evicted and waits in it"
     ),
 }
 
@@ -212,7 +212,7 @@ def hold(name: str, kubeconfig: str, context: str) -> None:
 @queue_name_argument
 @hub_options
 def drain(name: str, kubeconfig: str, context: str) -> None:
-    """Empty a queue and all queues below it. Nothing new is dispatched, and the gangs that run are preempted.
+    """Empty a queue and all queues below it. Nothing new is dispatched, and the gangs that run are evicted.
 
     The gangs wait in the queue by their age, and are dispatched anew once it is resumed.
     """

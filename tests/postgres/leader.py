@@ -136,18 +136,22 @@ class Leader:
         )
 
     def preemption(self, most: int) -> list[Change]:
-        """So many gangs give way to one that is queued, if there is any, else to nobody; empty if none runs."""
+        """So many gangs are preempted for one that is queued; empty if no gang runs, or if none is queued."""
         now, known = self.later(), [self.cache.get(uid) for uid in self.wishes]
         preemptor = next((each for each in known if each and each.phase is Phase.QUEUED), None)
         changes: list[Change] = []
+        if preemptor is None:
+            return changes
         for victim in [each for each in known if each and each.phase in ACTIVE][:most]:
             observed, terms = self._observed.get(victim.uid, ObservedObjects()), self.wishes[victim.uid].terms
-            done, by = finished_items(victim, terms, observed), preemptor.uid if preemptor else ""
-            changes.append(run_steps.preempt(victim, Reason.FAIR_SHARE, "for another", now, by, done))
+            done = finished_items(victim, terms, observed)
+            changes.append(
+                run_steps.preempt(victim, Reason.FAIR_SHARE, "for another", now, preemptor.uid, done)
+            )
             _check_what_is_left(
                 changes[-1], ObservedState(victim, wanted=True, now=now, policy=terms, objects=observed)
             )
-        if changes and preemptor:
+        if changes:
             pending = Pending(queue_steps.AWAITING_RELEASE, "fits once others are gone")
             changes.insert(0, queue_steps.begin_preempting(preemptor, pending, now))
         return changes

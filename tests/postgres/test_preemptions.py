@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from dispatcher.core.lifecycle import removal_steps, run_steps
+from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.scheduling.sharing.loops import Preempted
@@ -39,16 +40,26 @@ class History:
         (record,) = (await self._queue.commit([change])).accepted
         self.gangs[record.name] = record
 
-    async def preempt(self, victim: str, preemptor: str, reason: Reason = Reason.FAIR_SHARE) -> None:
-        """Have a gang run and be preempted; without a preemptor because its queue is drained."""
+    async def preempt(self, victim: str, preemptor: str) -> None:
+        """Have a gang run and be preempted."""
+        await self._run(victim)
+        why = Reason.FAIR_SHARE
+        await self.commit(run_steps.preempt(self.gangs[victim], why, "why", self.now, preemptor))
+
+    async def drain(self, gang: str) -> None:
+        """Have a gang run and be evicted, because its queue is drained."""
+        await self._run(gang)
+        why = EvictionReason("QueueStopped", "its queue is drained")
+        await self.commit(run_steps.evict(self.gangs[gang], why, self.now, 0, self.now))
+
+    async def _run(self, gang: str) -> None:
         self.now += HOUR
-        if victim in self.gangs:
-            await self.commit(removal_steps.removed(self.gangs[victim], self.now))
+        if gang in self.gangs:
+            await self.commit(removal_steps.removed(self.gangs[gang], self.now))
         else:
-            await self.commit(make_submit(victim, uid=victim, namespace="red"))
-        await self.commit(make_dispatch(self.gangs[victim]))
-        await self.commit(make_created(self.gangs[victim]))
-        await self.commit(run_steps.preempt(self.gangs[victim], reason, "why", self.now, preemptor))
+            await self.commit(make_submit(gang, uid=gang, namespace="red"))
+        await self.commit(make_dispatch(self.gangs[gang]))
+        await self.commit(make_created(self.gangs[gang]))
 
     async def preempt_all(self, *pairs: str) -> None:
         """`ab`: a is preempted for b."""
@@ -92,7 +103,7 @@ async def test_only_preemptions_after_a_time_count(history: History, database: D
 
 async def test_every_attempt_counts_and_each_pair_once(history: History, database: Database) -> None:
     await history.preempt_all("ab", "ac", "ab")
-    await history.preempt("c", "", Reason.QUEUE_STOPPED)
+    await history.drain("c")
     assert named(await preemptions_from(database, "a", LATER)) == ["ab", "ac"]
     assert await preemptions_from(database, "c", LATER) == []
 

@@ -1,7 +1,8 @@
 """Scheduling cycles over declared queues: the facts from the leader's caches, and the changes that outcomes make.
 
-The core decides (`core.scheduling.sharing`). A preemption is one group of changes, of the victims and of the gang that
-they give way to, which is committed whole or not at all.
+The core decides (`core.scheduling.sharing`). A preemption is one group of changes, of the victims and of the preemptor,
+which is committed whole or not at all. The drain of a queue is a group as well, of evictions that do not depend on each
+other.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from dispatcher.api import conditions as words
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.lifecycle import queue_steps, run_steps
 from dispatcher.core.lifecycle.queue_steps import AWAITING_RELEASE
+from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model import incremental
 from dispatcher.core.model.growth import Shrinking
 from dispatcher.core.model.incremental import Steps
@@ -168,19 +171,14 @@ def _active(record: Record, snapshots: Mapping[str, ClusterSnapshot]) -> ActiveG
 def changes_of(
     group: Preempting | Drained, now: datetime, finished: Mapping[str, Collection[int]] = _NOTHING_FINISHED
 ) -> list[Change]:
-    """The changes of a group: each victim leaves and, first of all, the gang that they give way to is marked.
+    """The changes of a group.
 
-    A gang of which only surplus pods are victims gives up these. `finished` are the items of each victim, by the uid of
-    its AppWrapper, that its next attempt does not create again.
+    The gangs of a drained queue are evicted. The victims of a preemption leave and, first of all, the preemptor is
+    marked; a gang of which only surplus pods are victims gives up these. `finished` are the items of each gang, by the
+    uid of its AppWrapper, that its next attempt does not create again.
     """
-
-    def preempt(victim: ActiveGang, reason: Reason, why: str, preemptor: str = "") -> Change:
-        items = finished.get(victim.record.uid, frozenset())
-        return run_steps.preempt(victim.record, reason, why, now, preemptor, items)
-
     if isinstance(group, Drained):
-        why = f"preempted: {Reason.QUEUE_STOPPED.words} (queue {group.queue})"
-        return [preempt(victim, reason, why) for victim, reason in group.victims]
+        return [_evict(gang.record, group.queue, now, _items(finished, gang)) for gang in group.gangs]
     preemptor = group.record
     queues = f"{'queues' if preemptor.more_queues else 'queue'} {', '.join(preemptor.leaves)}"
     who = f"{preemptor.key} ({queues}, priority {preemptor.priority})"
@@ -192,12 +190,29 @@ def changes_of(
     return [
         queue_steps.begin_preempting(preemptor, group.pending, now, is_head=group.is_head),
         *(
-            preempt(victim, reason, f"preempted for {who}: {reason.words}", preemptor.uid)
+            run_steps.preempt(
+                victim.record,
+                reason,
+                f"preempted for {who}: {reason.words}",
+                now,
+                preemptor.uid,
+                _items(finished, victim),
+            )
             for victim, reason in group.victims
             if not victim.is_surplus
         ),
         *(_give_up(pods, who, preemptor.uid, now) for pods in surplus.values()),
     ]
+
+
+def _evict(record: Record, queue: str, now: datetime, finished: Collection[int]) -> Change:
+    """The change of a gang whose queue is drained. It may go on at once, and be short of pods for as long as before."""
+    reason = EvictionReason(words.QUEUE_STOPPED, f"its queue {queue} is stopped and drained")
+    return run_steps.evict(record, reason, now, record.requeuing_seconds, now, finished)
+
+
+def _items(finished: Mapping[str, Collection[int]], gang: ActiveGang) -> Collection[int]:
+    return finished.get(gang.record.uid, frozenset())
 
 
 def _give_up(parts: Sequence[tuple[ActiveGang, Reason]], who: str, preemptor: str, now: datetime) -> Change:
@@ -209,9 +224,14 @@ def _give_up(parts: Sequence[tuple[ActiveGang, Reason]], who: str, preemptor: st
     return run_steps.give_up(first.record, Shrinking(*given, preemptor), reason, why, now)
 
 
+def leaving(group: Preempting | Drained) -> Sequence[ActiveGang]:
+    """The gangs of a group that leave, and the parts of gangs that are given up."""
+    return group.gangs if isinstance(group, Drained) else [victim for victim, _ in group.victims]
+
+
 def are_current(group: Preempting | Drained, cache: Cache) -> bool:
     """True if no record of a group has changed since the cycle."""
-    records: Iterable[Record] = (victim.record for victim, _ in group.victims)
+    records: Iterable[Record] = (each.record for each in leaving(group))
     if isinstance(group, Preempting) and not cache.pending_queue.holds(group.record):
         return False
     return all(cache.get(record.uid) is record for record in records)

@@ -244,18 +244,17 @@ class Scheduler:
         else:
             committed = await self._committer.commit_together(changes) if changes else []
         self._note_committed(committed)
-        if len(committed) < len(
-            {victim.record.uid for victim, _ in group.victims}
-        ) and not queue_cycles.are_current(group, self._cache):
+        gangs = {each.record.uid for each in queue_cycles.leaving(group)}
+        if len(committed) < len(gangs) and not queue_cycles.are_current(group, self._cache):
             self.wake()
 
     async def _changes_safely(self, group: Preempting | Drained, now: datetime) -> list[Change]:
         """The changes of a group; none if a preemption is no longer as planned, or if that raises (logged)."""
         try:
             finished = {
-                victim.record.uid: await self._finished_items(victim.record)
-                for victim, _ in group.victims
-                if not victim.is_surplus and self._cache.get(victim.uid) is victim.record
+                each.record.uid: await self._finished_items(each.record)
+                for each in queue_cycles.leaving(group)
+                if not each.is_surplus and self._cache.get(each.uid) is each.record
             }
             if isinstance(group, Preempting) and not self._may_preempt(group):
                 return []
@@ -263,7 +262,7 @@ class Scheduler:
         except errors.StoreError:
             raise
         except Exception as error:  # noqa: BLE001  # one group must not end the cycle of the others
-            log.internal_error("scheduler", error, appwrapper=group.victims[0][0].record.uid)
+            log.internal_error("scheduler", error, appwrapper=queue_cycles.leaving(group)[0].record.uid)
             return []
 
     def _may_preempt(self, group: Preempting) -> bool:

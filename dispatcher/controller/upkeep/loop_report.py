@@ -56,9 +56,8 @@ class LoopReport:
         self._wake = asyncio.Event()
 
     def note(self, change: Change, record: Record) -> None:
-        """Note a committed change; only a preemption for another gang matters. Never waits."""
-        attempt = record.attempt
-        if change.events[-1].cause != Cause.PREEMPTED or attempt is None or not attempt.preempted_by:
+        """Note a committed change; only a preemption matters. Never waits."""
+        if change.events[-1].cause != Cause.PREEMPTED:
             return
         if len(self._noted) < MOST_VICTIMS:
             self._noted[record.uid] = record

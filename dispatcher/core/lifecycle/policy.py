@@ -71,13 +71,13 @@ class LifecyclePolicy:
 
     def pause(self, reason: str) -> timedelta:
         """The pause between an eviction for that reason and the next dispatch."""
-        if reason in words.BY_THE_CLUSTER:
+        if reason in words.NOT_BY_THE_GANG:
             return timedelta(0)
         return self.requeuing.pause if reason in words.REASONS_OF_MCAD else self.retry_pause
 
     def is_spent(self, record: Record, reason: str) -> bool:
         """True if the budget of evictions for this reason is spent; the next issue is a failure."""
-        if reason in words.BY_THE_CLUSTER:
+        if reason in words.NOT_BY_THE_GANG:
             return False
         if reason in words.REASONS_OF_MCAD:
             limit, used = self.requeuing.max_requeuings, record.requeuings - record.retries

@@ -187,11 +187,11 @@ def evict(
     """Evicts the gang: it is queued again with its original age, from `eligible_at` on, once its objects are removed.
 
     `requeuing_seconds` is how long the next attempt may be short of pods. The next attempt does not create the
-    `finished` items again. Evictions are counted, but for those that are the cluster's. `provisioning_failures`
-    replaces the count of the record, unless it is None.
+    `finished` items again. Evictions are counted, but for those that come from the cluster or the queue.
+    `provisioning_failures` replaces the count of the record, unless it is None.
     """
     failures = record.provisioning_failures if provisioning_failures is None else provisioning_failures
-    counts = eviction.reason not in words.BY_THE_CLUSTER
+    counts = eviction.reason not in words.NOT_BY_THE_GANG
     return change_by(
         record,
         Cause.EVICTED,
@@ -217,19 +217,15 @@ def preempt(
     reason: Reason,
     why: str,
     now: datetime,
-    preemptor: str = "",
+    preemptor: str,
     finished: Collection[int] = (),
 ) -> Change:
     """Preempts the gang: once its objects are removed, it is queued again with its original age.
 
-    `preemptor` is the uid of the gang that it gives way to; empty if its queue is drained, which is no preemption for
-    the sake of another and is not counted as one. Neither counts as an eviction. The next attempt does not create the
-    `finished` items again.
+    `preemptor` is the uid of the gang that it is preempted for. A preemption is no eviction, and counts as no
+    requeuing. The next attempt does not create the `finished` items again.
     """
     eviction = EvictionReason(reason, why)
-    preempted_at = record.preempted_at
-    if preemptor:
-        preempted_at = (*preempted_at, now)[-MOST_REMEMBERED:]
     return change_by(
         record,
         Cause.PREEMPTED,
@@ -242,7 +238,7 @@ def preempt(
         pending=None,
         unhealthy=None,
         eligible_at=None,
-        preempted_at=preempted_at,
+        preempted_at=(*record.preempted_at, now)[-MOST_REMEMBERED:],
         attempt=replace(with_finished(live_attempt(record), finished), preempted_by=preemptor),
     )
 

@@ -151,8 +151,9 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
         _DISPATCHING,
         Cause.PREEMPTED,
         _REQUEUEING,
-        "a gang of a queue makes it give way while it awaits capacity, or its queue is drained",
+        "it is preempted for another gang while it awaits capacity",
     ),
+    Transition(_DISPATCHING, Cause.EVICTED, _REQUEUEING, "its queue is drained while it awaits capacity"),
     Transition(_DISPATCHING, Cause.CREATED, _DISPATCHED, "every wrapped object was created"),
     Transition(_DISPATCHING, Cause.CREATION_REFUSED, _FAILING, "an object can never be created"),
     Transition(_DISPATCHING, Cause.CREATION_POSTPONED, _REQUEUEING, "an object cannot be created now"),
@@ -194,9 +195,7 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     *_from_active(Cause.SOME_COMPLETED, _HOLD, "some of its wrapped objects are done"),
     *_from_active(Cause.COMPLETED, _COMPLETED, "all objects that end are done, and no pod lives"),
     *_from_active(Cause.EVICTED, _REQUEUEING, "health, a drain or a deadline ended the attempt"),
-    *_from_active(
-        Cause.PREEMPTED, _REQUEUEING, "a gang of a queue makes it give way, or its queue is drained"
-    ),
+    *_from_active(Cause.PREEMPTED, _REQUEUEING, "it is preempted for another gang"),
     *_from_active(Cause.RUN_FAILED, _FAILING, "it failed, ran too long, or was evicted too often"),
     *_from_active(Cause.SUSPENDED, _SUSPENDING, "suspended after its dispatch"),
     *_from_active(Cause.DELETED, _DELETING, "deleted after its dispatch"),

@@ -14,7 +14,6 @@ class Reason(StrEnum):
     QUOTA_RECLAIMED = "QuotaReclaimed"
     QUOTA_RECLAIMED_WHILE_BORROWING = "QuotaReclaimedWhileBorrowing"
     FAIR_SHARE = "FairShare"
-    QUEUE_STOPPED = "QueueStopped"
 
     @property
     def words(self) -> str:
@@ -27,7 +26,6 @@ _WORDS: Final = {
     Reason.QUOTA_RECLAIMED: "its queue uses more than its quota, which the other queue takes back",
     Reason.QUOTA_RECLAIMED_WHILE_BORROWING: "its queue borrows, and the other gang has a higher priority",
     Reason.FAIR_SHARE: "its queue uses more than its fair share",
-    Reason.QUEUE_STOPPED: "its queue is stopped and drained",
 }
 
 PREEMPTIONS_WITHIN: Final = timedelta(hours=24)

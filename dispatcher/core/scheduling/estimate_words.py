@@ -37,6 +37,8 @@ def why_unknown(unknown: UnknownStart, records: Mapping[str, Record], namespace:
             return "it lacks approvals"
         case Why.PREEMPTION:
             return "a preemption comes before it, and the preempted AppWrappers are queued again"
+        case Why.DRAIN:
+            return "the drain of a queue comes before it, and the evicted AppWrappers are queued again"
         case Why.RECENT_USE:
             return "a queue orders by recent use, which changes before it starts"
         case Why.TOO_FAR:

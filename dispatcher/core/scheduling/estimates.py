@@ -10,9 +10,9 @@ is over; the earlier one if both are ahead. A gang without either never ends her
 are being removed, because that may take any time. What still waits after the last known end has an unknown start.
 
 An estimate assumes that the durations are right, that no gang arrives, fails or is changed, and that no cluster
-changes. It ends at the first preemption: the preempted gangs are queued again and change the order. With a queue that
-is ordered by recent use nothing is estimated, because use grows until then. Priorities that grow with age are compared
-at each known end only.
+changes. It ends at the first preemption or drain: the removed gangs are queued again and change the order. With a queue
+that is ordered by recent use nothing is estimated, because use grows until then. Priorities that grow with age are
+compared at each known end only.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ class Why(StrEnum):
     """It waits for something other than the ends of gangs."""
     PREEMPTION = "Preemption"
     """Gangs are preempted before it starts."""
+    DRAIN = "Drain"
+    """A queue is drained before it starts."""
     APPROVALS = "Approvals"
     """It lacks approvals."""
     RECENT_USE = "RecentUse"
@@ -219,16 +221,17 @@ class _Future:
         if not self._world.has_queues:
             self._world = replace(self._world, reservations=self._renewed())
         _, outcomes = self._world.plan_queues(self._known)
-        if any(isinstance(each, Drained | Preempting) for each in outcomes):
-            self._stopped = Why.PREEMPTION
-        placed = list(self._before_preemption(outcomes))
+        removal = next((each for each in outcomes if isinstance(each, Drained | Preempting)), None)
+        if removal is not None:
+            self._stopped = Why.DRAIN if isinstance(removal, Drained) else Why.PREEMPTION
+        placed = list(self._before_removal(outcomes))
         self._last = {each.record.uid: each for each in outcomes if not isinstance(each, Drained)}
         self._note_heads()
         self._dispatch(placed)
         return bool(placed)
 
-    def _before_preemption(self, outcomes: Iterable[QueueOutcome]) -> Iterator[Placed]:
-        """The gangs that this cycle places, up to its first preemption."""
+    def _before_removal(self, outcomes: Iterable[QueueOutcome]) -> Iterator[Placed]:
+        """The gangs that this cycle places, up to its first preemption or drain."""
         for each in outcomes:
             if isinstance(each, Drained | Preempting):
                 return

@@ -54,8 +54,8 @@ class Past:
 @pytest.fixture(
     scope="session",
     params=[
-        pytest.param((35, False), id="all-there"),
-        pytest.param((60, True), id="what-was-deleted-is-moved"),
+        pytest.param((55, False), id="all-there"),
+        pytest.param((72, True), id="what-was-deleted-is-moved"),
     ],
 )
 def past(request: pytest.FixtureRequest, postgres_url: str, replaying_template: str) -> Iterator[Past]:

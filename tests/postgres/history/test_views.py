@@ -72,10 +72,15 @@ def test_overtakes_are_of_every_kind(past: Past) -> None:
     assert set(kinds) == {"priority", "not_eligible", "backfill", "quota", "fits_elsewhere", "unexplained"}
 
 
-def test_preemptions_are_for_others_known_and_forgotten_and_for_nobody(past: Past) -> None:
+def test_preemptions_are_for_gangs_known_and_forgotten(past: Past) -> None:
     _, found = asked(past.url, "preemptions")
     kinds = {(row["by_uid"] is not None, row["by_name"] is not None) for row in found}
-    assert kinds == {(True, True), (True, False), (False, False)}
+    assert kinds == {(True, True), (True, False)}
+
+
+def test_gangs_of_drained_queues_are_evicted(past: Past) -> None:
+    _, found = asked(past.url, "evictions")
+    assert "QueueStopped" in {row["reason"] for row in found}
 
 
 def test_some_attempts_were_charged_in_other_queues_than_their_appwrapper_is_in(past: Past) -> None:

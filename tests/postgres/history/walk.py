@@ -76,14 +76,18 @@ class Walk:
     def _step(self, record: Record) -> Change | None:
         possible = STEPS[record.phase]
         if record.phase in ACTIVE and self.chance.random() < 0.2:
-            return self._preempt(record)
+            return self._take(record)
         return self.chance.choice(possible)(record, self.chance, self.now) if possible else None
 
-    def _preempt(self, record: Record) -> Change:
-        """For another one, for one that history does not have any more, or because its queue is drained."""
+    def _take(self, record: Record) -> Change:
+        """Preempted for another one, or for one that history does not have any more, or evicted with its queue."""
         others = sorted(self.records.keys() - {record.uid})
-        preemptor = self.chance.choice([*others, *["forgotten", ""] * 9])
-        reason = self.chance.choice(list(Reason)) if preemptor else Reason.QUEUE_STOPPED
+        preemptor = self.chance.choice([*others, *["forgotten", "", ""] * 9])
+        if not preemptor:
+            return run_steps.evict(
+                record, EvictionReason("QueueStopped", "it is drained"), self.now, 60, self.now
+            )
+        reason = self.chance.choice(list(Reason))
         return run_steps.preempt(record, reason, "preempted for another", self.now, preemptor)
 
     async def _commit(self, changes: list[Change]) -> None:

@@ -79,8 +79,8 @@ async def test_the_answer_for_people_has_victims_with_their_reasons_and_the_tree
         0,
         """\
 GANG  DECISION  CLUSTER  REASON
-o2    preempt   hub      QueueStopped
-o1    preempt   hub      QueueStopped
+o2    evict     hub      QueueStopped
+o1    evict     hub      QueueStopped
 p     waiting   hub      AwaitingRelease
 r1    preempt   hub      QuotaReclaimed
 q     waiting   -        InsufficientQuota

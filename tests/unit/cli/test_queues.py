@@ -365,7 +365,7 @@ async def test_queue_that_is_not_declared(
 
 OPEN = "open: gangs may be dispatched from it"
 HELD = "held: nothing new is dispatched from it, and what runs goes on"
-DRAINED = "being drained: nothing new is dispatched from it, and what runs is preempted and waits in it"
+DRAINED = "being drained: nothing new is dispatched from it, and what runs is evicted and waits in it"
 
 
 @pytest.mark.parametrize(

@@ -229,14 +229,14 @@ async def test_answers_to_requests_for_capacity_are_measured() -> None:
 async def test_preemptions_are_counted_by_why_the_gang_gave_way() -> None:
     metrics = Metrics()
     recorder = StepRecorder(metrics, ListRecorder(), lambda _: None)
-    for reason in (Reason.FAIR_SHARE, Reason.FAIR_SHARE, Reason.QUEUE_STOPPED):
+    for reason in (Reason.FAIR_SHARE, Reason.FAIR_SHARE, Reason.QUOTA_RECLAIMED):
         change = run_steps.preempt(make_record(Phase.RUNNING), reason, "it gives way", at(4), "uid-of-prod")
         recorder.announce(change, change.after)
     found = {
         reason: metrics.registry.get_sample_value("dispatcher_preemptions_total", {"reason": reason})
         for reason in Reason
     }
-    assert found == dict.fromkeys(Reason) | {Reason.FAIR_SHARE: 2, Reason.QUEUE_STOPPED: 1}
+    assert found == dict.fromkeys(Reason) | {Reason.FAIR_SHARE: 2, Reason.QUOTA_RECLAIMED: 1}
 
 
 async def test_metrics_of_queues_are_of_their_states_in_the_order_of_declaration() -> None:

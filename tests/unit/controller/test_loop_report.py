@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from dispatcher.controller.upkeep import loop_report
 from dispatcher.controller.upkeep.loop_report import LoopReport
 from dispatcher.core.lifecycle import queue_steps, run_steps
+from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.preemption import PREEMPTIONS_WITHIN, Reason
 from dispatcher.core.model.record import Change, Phase
 from dispatcher.core.scheduling.sharing.loops import Preempted
@@ -37,9 +38,9 @@ SAID = (
 )
 
 
-def preemption(victim: str, preemptor: str, reason: Reason = Reason.FAIR_SHARE) -> Change:
+def preemption(victim: str, preemptor: str) -> Change:
     record = replace(make_record(Phase.RUNNING, victim), uid=f"uid-of-{victim}", namespace="red")
-    return run_steps.preempt(record, reason, "why", at(4), preemptor and f"uid-of-{preemptor}")
+    return run_steps.preempt(record, Reason.FAIR_SHARE, "why", at(4), f"uid-of-{preemptor}")
 
 
 class Bench:
@@ -122,14 +123,14 @@ async def test_preemption_that_closes_no_circle_is_not_reported() -> None:
     assert (bench.told, bench.closed) == ([], 0)
 
 
-async def test_nothing_is_asked_without_a_preemption_for_another_gang() -> None:
+async def test_nothing_is_asked_without_a_preemption() -> None:
     bench = Bench()
-    drained, other = (
-        preemption("a", "", Reason.QUEUE_STOPPED),
-        queue_steps.dispatch(make_record(), "hub", at(1)),
-    )
+    drain = EvictionReason("QueueStopped", "its queue is drained")
     async with running(bench.report.run()):
-        for change in (drained, other):
+        for change in (
+            run_steps.evict(make_record(Phase.RUNNING), drain, at(4), 0, at(4)),
+            queue_steps.dispatch(make_record(), "hub", at(1)),
+        ):
             bench.report.note(change, change.after)
         await asyncio.sleep(60)
     assert bench.asked == []

@@ -370,7 +370,9 @@ async def test_drained_queue_gives_its_gangs_back_each_by_itself(world: World) -
     for victim in map(world.record, (first.uid, second.uid)):
         assert victim.attempt is not None
         assert (victim.reason, victim.attempt.preempted_by, victim.preempted_at) == ("QueueStopped", "", ())
-        assert victim.message == "preempted: its queue is stopped and drained (queue b)"
+        assert victim.message == "its queue b is stopped and drained"
+        assert (victim.requeuings, victim.retries, victim.requeuing_seconds) == (0, 0, 0)
+    assert sorted(world.store.batches[0]) == [("first", "evicted"), ("second", "evicted")]
 
 
 async def test_gang_that_changes_while_its_queue_is_drained_keeps_no_other_from_leaving(world: World) -> None:

@@ -24,7 +24,6 @@ from dispatcher.core.lifecycle.queue_steps import (
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
 from dispatcher.core.model.incremental import Steps
-from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import Resources, sum_of
@@ -103,10 +102,10 @@ _AFTER_RELEASE: Final = "fits once gangs that are leaving have released their ca
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """The gangs of a stopped queue, which leave."""
+    """The gangs of a drained queue, which are evicted."""
 
     queue: str
-    victims: tuple[tuple[ActiveGang, Reason], ...]
+    gangs: tuple[ActiveGang, ...]
 
 
 QueueOutcome = Outcome | Drained
@@ -271,12 +270,10 @@ class QueueCycle:
             if place.stop_policy is not StopPolicy.HOLD_AND_DRAIN:
                 continue
             there = [each for each in self._active.get(place.name, ()) if each.uid not in self._search.gone]
-            victims = tuple(
-                (each, Reason.QUEUE_STOPPED) for each in there if not each.is_fixed and not each.is_surplus
-            )
-            if victims:
-                self._leave([victim for victim, _ in victims])
-                self._outcomes.append(Drained(place.name, victims))
+            gangs = tuple(each for each in there if not each.is_fixed and not each.is_surplus)
+            if gangs:
+                self._leave(gangs)
+                self._outcomes.append(Drained(place.name, gangs))
 
     def _is_starved(self, gang: PendingGang) -> bool:
         place, since = self._forest.places.get(gang.leaves[0]), gang.record.blocked_since
@@ -476,8 +473,8 @@ class QueueCycle:
         )
         return Preempting(gang.record, pending, victims.cluster, victims.gangs)
 
-    def _leave(self, victims: Iterable[ActiveGang]) -> None:
-        leaving = with_surplus(victims, self._parts)
+    def _leave(self, gangs: Iterable[ActiveGang]) -> None:
+        leaving = with_surplus(gangs, self._parts)
         self._search.leave(gang.uid for gang in leaving)
         for gang in leaving:
             self._later.charge(gang.leaves, gang.charge, gang.record.priority, -1)

@@ -272,9 +272,9 @@ def test_a_gang_that_leaves_its_cluster_is_charged_for_its_growth_until_its_pods
 
 
 def test_the_next_attempt_begins_with_the_demand() -> None:
-    evicted = run_steps.preempt(grown(gang(), 3), "FairShare", "for another", at(20)).after  # type: ignore[arg-type]
-    queued = removal_steps.removed(evicted, at(30)).after
-    assert (evicted.charge, queued.charge) == (ONE * 3, ONE)
+    preempted = run_steps.preempt(grown(gang(), 3), "FairShare", "for another", at(20), "uid").after  # type: ignore[arg-type]
+    queued = removal_steps.removed(preempted, at(30)).after
+    assert (preempted.charge, queued.charge) == (ONE * 3, ONE)
 
 
 GRANTED = replace(gang(), attempt=replace(live(gang()), growth=(Growth(at(0), ONE),)))

@@ -246,13 +246,25 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
         assert self.record.is_preempting is was_preempting
 
     @may_only(*ACTIVE)
-    @rule(reason=st.sampled_from(Reason), finished=st.sampled_from([(), (0,)]), is_drained=st.booleans())
-    def is_preempted(self, reason: Reason, finished: tuple[int, ...], is_drained: bool) -> None:
-        before, preemptor = self.record, "" if is_drained else "uid-of-other"
-        self.commit(run_steps.preempt(before, reason, "preempted for a/b", self.later(), preemptor, finished))
+    @rule(reason=st.sampled_from(Reason), finished=st.sampled_from([(), (0,)]))
+    def is_preempted(self, reason: Reason, finished: tuple[int, ...]) -> None:
+        before, why = self.record, "preempted for a/b"
+        self.commit(run_steps.preempt(before, reason, why, self.later(), "uid-of-other", finished))
+        self.check_that_nothing_is_requeued(before)
+        assert len(self.record.preempted_at) == min(20, len(before.preempted_at) + 1)
+
+    @may_only(*ACTIVE)
+    @rule(finished=st.sampled_from([(), (0,)]))
+    def is_drained(self, finished: tuple[int, ...]) -> None:
+        before, now = self.record, self.later()
+        why = EvictionReason("QueueStopped", "its queue is drained")
+        self.commit(run_steps.evict(before, why, now, before.requeuing_seconds, now, finished))
+        self.check_that_nothing_is_requeued(before)
+        assert self.record.preempted_at == before.preempted_at
+
+    def check_that_nothing_is_requeued(self, before: Record) -> None:
         counted = (before.requeuings, before.retries, before.requeuing_seconds)
         assert (self.record.requeuings, self.record.retries, self.record.requeuing_seconds) == counted
-        assert len(self.record.preempted_at) == min(20, len(before.preempted_at) + (not is_drained))
 
     @may_only(*ACTIVE)
     @rule(reason=FAILURES)

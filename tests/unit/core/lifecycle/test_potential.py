@@ -88,7 +88,7 @@ def test_without_trust_pods_without_nodes_are_noted_at_once() -> None:
 
 def test_eviction_is_confirmed_by_pods_and_counts_as_no_requeuing() -> None:
     assert evidence_for(words.POTENTIAL_NODES_MISSING) is Evidence.PODS
-    assert words.POTENTIAL_NODES_MISSING in words.BY_THE_CLUSTER
+    assert words.POTENTIAL_NODES_MISSING in words.NOT_BY_THE_GANG
     policy = make_policy()
     assert not policy.is_spent(replace(on_trust(), retries=10**6), words.POTENTIAL_NODES_MISSING)
     assert policy.pause(words.POTENTIAL_NODES_MISSING) == timedelta(0)

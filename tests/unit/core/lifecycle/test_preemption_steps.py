@@ -25,6 +25,7 @@ from tests.builders import (
     WAITS,
     at,
     make_blocked,
+    make_drained,
     make_evicted,
     make_objects,
     make_observation,
@@ -102,10 +103,17 @@ def test_victim_is_queued_again_by_its_original_age_after_the_gangs_that_go_firs
     assert rank(after, at(100)) == rank(make_record(enqueue_seq=17, priority=9), at(100))
 
 
-def test_drained_gang_is_not_preempted_for_another_and_keeps_no_time_of_it() -> None:
-    after = make_preempted(preemptor="")
+def test_drained_gang_is_evicted_and_that_counts_neither_as_requeuing_nor_as_preemption() -> None:
+    record = make_record(Phase.RUNNING, requeuings=2, retries=1, requeuing_seconds=70, preempted_at=(at(-9),))
+    after = removal_steps.removed(make_drained(record), LATER).after
     assert after.attempt is not None
-    assert (after.preempted_at, after.attempt.preempted_by) == ((), "")
+    assert (after.attempt.outcome, after.attempt.preempted_by, after.preempted_at) == (
+        "evicted",
+        "",
+        (at(-9),),
+    )
+    assert (after.requeuings, after.retries, after.requeuing_seconds) == (2, 1, 70)
+    assert after.eligible_at == LATER + removal_steps.YIELD
 
 
 def test_record_remembers_the_latest_preemptions_alone() -> None:

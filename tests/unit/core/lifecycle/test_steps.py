@@ -43,6 +43,7 @@ from tests.builders import (
     QUEUED_CLASS,
     WAITS,
     at,
+    make_drained,
     make_evicted,
     make_failing_run,
     make_gang,
@@ -279,7 +280,7 @@ def test_only_a_pending_gang_may_be_marked_as_preempting(row: Transition) -> Non
 WAYS_BACK = [
     pytest.param(make_evicted(), Phase.QUEUED, "evicted", id="taken-from-its-cluster"),
     pytest.param(make_preempted(), Phase.QUEUED, "preempted", id="preempted"),
-    pytest.param(make_preempted(preemptor=""), Phase.QUEUED, "preempted", id="drained-with-its-queue"),
+    pytest.param(make_drained(), Phase.QUEUED, "evicted", id="drained-with-its-queue"),
     pytest.param(make_record(Phase.REQUEUEING), Phase.QUEUED, "postponed", id="not-created-for-now"),
     pytest.param(make_record(Phase.SUSPENDING), Phase.SUSPENDED, "suspended", id="suspended"),
     pytest.param(make_record(Phase.FAILING), Phase.FAILED, "failed", id="never-created"),

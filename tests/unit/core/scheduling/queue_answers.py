@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dispatcher.api.conditions import QUEUE_STOPPED
 from dispatcher.core.scheduling.cycle import Placed, Preempting
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome, QueueShare
 from dispatcher.core.scheduling.world import World
@@ -26,7 +27,8 @@ def decision_of(outcome: QueueOutcome) -> Json:
     """One outcome, with the uids of the gangs, which are their names in a scenario file."""
     match outcome:
         case Drained():
-            return {"preempt": _names(outcome), "for": "", "reasons": _reasons(outcome)}
+            names = sorted(gang.uid for gang in outcome.gangs)
+            return {"preempt": names, "for": "", "reasons": dict.fromkeys(names, QUEUE_STOPPED)}
         case Placed():
             return {"dispatch": outcome.record.uid, "cluster": outcome.cluster}
         case Preempting():
@@ -77,7 +79,7 @@ def _has(decision: object, listed: Json) -> bool:
 
 
 def _gang(decision: Json) -> tuple[str, ...]:
-    """The gang that a decision is for; the victims of a drained queue."""
+    """The gang that a decision is for; the gangs of a drained queue."""
     for key in ("dispatch", "for", "waiting"):
         if decision.get(key):
             return (decision[key],)
@@ -88,11 +90,11 @@ def _sequence(decisions: list[Json]) -> list[tuple[str, ...]]:
     return [_gang(each) for each in decisions if "waiting" not in each]
 
 
-def _names(outcome: Preempting | Drained) -> list[str]:
+def _names(outcome: Preempting) -> list[str]:
     return sorted(gang.uid for gang, _ in outcome.victims if not gang.is_surplus)
 
 
-def _reasons(outcome: Preempting | Drained) -> Json:
+def _reasons(outcome: Preempting) -> Json:
     return {gang.record.uid: reason.value for gang, reason in outcome.victims}
 
 

@@ -77,7 +77,7 @@ class Replay:
         for outcome in outcomes:
             match outcome:
                 case Drained():
-                    self._leave([self.running[gang.uid] for gang, _ in outcome.victims])
+                    self._leave([self.running[gang.uid] for gang in outcome.gangs])
                 case Placed():
                     self._check_dispatch(self._decided(outcome.record.uid), outcome)
                 case Preempting():

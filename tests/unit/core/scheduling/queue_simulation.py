@@ -88,7 +88,7 @@ class Simulation:
     def _apply(self, outcome: QueueOutcome) -> bool:
         match outcome:
             case Drained():
-                self._preempt("", [gang.uid for gang, _ in outcome.victims])
+                self._preempt("", [gang.uid for gang in outcome.gangs])
                 return True
             case Placed():
                 gang = _take_out(self.document["pending"], outcome.record.uid)

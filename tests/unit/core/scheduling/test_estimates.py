@@ -279,6 +279,12 @@ def test_estimates_end_at_the_first_preemption() -> None:
     }
 
 
+def test_estimates_end_at_the_drain_of_a_queue() -> None:
+    queues = Queue("drained", stop_policy=StopPolicy.HOLD_AND_DRAIN), Queue("other")
+    held = running("r", queue="drained", gpu=4, expected_seconds=100)
+    assert starts(held, queued("q", queue="other"), gpu=4, queues=queues) == {"q": unknown(Why.DRAIN)}
+
+
 def test_gang_behind_the_head_of_another_tree_names_that_head() -> None:
     """The gangs are in queues of their own, and in one strict queue of another tree, whose quota is used up."""
     strict = Queue("tree", resources={GPU: Quota(2)}, strategy=QueueingStrategy.STRICT_FIFO)
@@ -380,6 +386,11 @@ GANGS = {
             unknown(Why.PREEMPTION),
             "",
             "a preemption comes before it, and the preempted AppWrappers are queued again",
+        ),
+        (
+            unknown(Why.DRAIN),
+            "",
+            "the drain of a queue comes before it, and the evicted AppWrappers are queued again",
         ),
         (unknown(Why.RECENT_USE), "", "a queue orders by recent use, which changes before it starts"),
         (unknown(Why.TOO_FAR), "", "too many AppWrappers start or end before it"),

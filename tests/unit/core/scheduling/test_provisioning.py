@@ -210,7 +210,7 @@ def test_stopped_queue_drains_a_gang_that_awaits_capacity_but_none_that_is_being
     stopped = [replace(STRICT[0], stop_policy=StopPolicy.HOLD_AND_DRAIN), *STRICT[1:]]
     (outcome,) = cycle_of(stopped, [], awaiting)
     assert isinstance(outcome, Drained)
-    assert [victim.record for victim, _ in outcome.victims] == [awaiting]
+    assert [each.record for each in outcome.gangs] == [awaiting]
     assert cycle_of(stopped, [], provisioning_steps.provisioned(awaiting, "here", at(9)).after) == []
 
 

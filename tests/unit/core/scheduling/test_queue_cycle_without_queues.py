@@ -13,7 +13,7 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.queues.queue import Queue, QueueingStrategy
 from dispatcher.core.scheduling import ordering
 from dispatcher.core.scheduling.backfill import LONG_AGO, Backfill
-from dispatcher.core.scheduling.cycle import Outcome, Placed, Waiting
+from dispatcher.core.scheduling.cycle import Outcome, Placed, Preempting, Waiting
 from dispatcher.core.scheduling.scenario import parse_scenario
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome
 from dispatcher.core.scheduling.world import KnownSnapshots, World
@@ -57,7 +57,7 @@ def decided(outcome: Outcome | QueueOutcome, *, has_head: bool) -> tuple[object,
     """What was decided, without the words."""
     if isinstance(outcome, Placed):
         return Placed, outcome.record.uid, outcome.cluster, outcome.assignment
-    assert not hasattr(outcome, "victims")
+    assert not isinstance(outcome, Drained | Preempting)
     pending = outcome.pending
     is_head = has_head and isinstance(outcome, Waiting) and outcome.is_head
     return type(outcome), outcome.record.uid, pending.reason, pending.cluster, pending.resource, is_head
@@ -71,7 +71,7 @@ def uid_of(outcome: Outcome | QueueOutcome) -> str:
 def message_of(outcome: Outcome | QueueOutcome) -> object:
     """What the gang is told, without the queue, which only a cycle over queues has."""
     assert not isinstance(outcome, Placed)
-    assert not hasattr(outcome, "victims")
+    assert not isinstance(outcome, Drained | Preempting)
     return replace(outcome.pending, queue="")
 
 

@@ -38,7 +38,7 @@ PASSES = (0, 0, 1, 200, 700, 90_000)
 def key(outcome: QueueOutcome) -> tuple[str, ...]:
     """What was decided, without amounts and without the order of gangs that wait."""
     if isinstance(outcome, Drained):
-        return "drained", outcome.queue, *sorted(gang.uid for gang, _ in outcome.victims)
+        return "drained", outcome.queue, *sorted(gang.uid for gang in outcome.gangs)
     name, uid = type(outcome).__name__, outcome.record.uid
     if isinstance(outcome, Placed):
         return name, uid, outcome.cluster
@@ -151,7 +151,7 @@ class Life:
         if isinstance(outcome, Placed):
             self.take(outcome.record.uid)
         elif isinstance(outcome, Drained):
-            for gang, _ in outcome.victims:
+            for gang in outcome.gangs:
                 self._set_active(gang, replace(gang, is_leaving=True))
         elif isinstance(outcome, Preempting):
             self.put(changes_of(replace(outcome, victims=()), now)[0].after)

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
-from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import LACKS_QUOTA, Borrower, Pending, Phase, QuotaSummary, Record
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.scheduling.sharing import refusals
 from dispatcher.core.status.conditions import Shown, project
-from tests.builders import WAITS, at, make_blocked, make_evicted, make_preempted, make_record
+from tests.builders import WAITS, at, make_blocked, make_drained, make_evicted, make_preempted, make_record
 
 WHY = "preempted for default/other (queue b, priority 3): its queue uses more than its quota"
 OF_QUOTA = "quota limit exceeded", "Insufficient quota and/or resources to dispatch AppWrapper."
@@ -162,9 +161,11 @@ def test_preempted_gang_is_shown_like_an_evicted_one(phase: Phase, has_component
 
 
 def test_drained_gang_says_that_its_queue_is_drained() -> None:
-    why = "preempted: its queue is stopped and drained (queue b)"
-    leaving = run_steps.preempt(make_record(Phase.RUNNING), Reason.QUEUE_STOPPED, why, at(4)).after
+    why = "its queue b is stopped and drained"
+    leaving = make_drained()
     assert condition(leaving, "PreemptCandidate") == ("True", "QueueStopped", why)
+    queued = removal_steps.removed(leaving, at(5)).after
+    assert condition(queued, "Backoff") == ("True", "PreemptionTriggered", why)
 
 
 def test_preemptor_names_its_victims() -> None:

@@ -15,6 +15,7 @@ from tests.builders import (
     WAITS,
     at,
     make_blocked,
+    make_drained,
     make_evicted,
     make_failing_run,
     make_gang,
@@ -70,6 +71,11 @@ WITH_EVENT = [
         removal_steps.removed(make_evicted(), at(5)),
         UserEvent("Requeued", "too few pods", warning=True),
         id="taken-back",
+    ),
+    pytest.param(
+        removal_steps.removed(make_drained(), at(5)),
+        UserEvent("Requeued", "its queue b is stopped and drained", warning=True),
+        id="drained-with-its-queue",
     ),
     pytest.param(
         run_steps.preempt(make_record(Phase.RUNNING), Reason.FAIR_SHARE, WHY, at(4), "uid-of-other"),
