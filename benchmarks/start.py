@@ -33,13 +33,17 @@ SETTLE_SECONDS: Final = 60.0
 MOST_SECONDS: Final = 0.5
 """Seconds in which each command ends on a warm machine."""
 _OF: Final = ("-n", NAMESPACE)
+_HUB: Final = ("--database-url", "")
+"""Reads the hub with the kubeconfig alone, although the environment names the database."""
 _WAIT: Final = ("wait", "failed", "--for", "done", *_OF)
 _LOGS: Final = ("logs", "runs-00000", "--commands", *_OF)
 _EXPLAIN: Final = ("explain", "waits", *_OF)
 COMMANDS: Final[Sequence[Sequence[str]]] = (
     ("--help",),
     ("queue",),
+    ("queue", *_OF, *_HUB),
     ("show", "waits"),
+    ("show", "waits", *_OF, *_HUB),
     ("history",),
     ("usage",),
     ("waits",),
@@ -66,6 +70,7 @@ COMMANDS: Final[Sequence[Sequence[str]]] = (
     _WAIT,
     _LOGS,
     _EXPLAIN,
+    ("explain", "waits", *_OF, *_HUB),
     ("would", "-f", "{file}", *_OF),
     ("demand", "-f", "{file}"),
     ("plan", "-f", "{scenario}"),
