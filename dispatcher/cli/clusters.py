@@ -96,8 +96,8 @@ def clusters(
     """Show the clusters; or add, cordon, drain and remove them.
 
     The database is read: all clusters that were ever seen, with their last events. AS OF is the age of the free
-    capacity: that of the last sample, which the leader takes every five minutes; or live, if --kubeconfig or
-    KUBECONFIG leads to the hub and the cluster is a member that answers. SINCE, CLOSED and RUNNING are of this moment.
+    capacity: that of the last sample, which the leader takes every five minutes; or live, if the
+    kubeconfig leads to the hub and the cluster is a member that answers. SINCE, CLOSED and RUNNING are of this moment.
     JSON and CSV have the samples.
 
     list reads the hub alone: the declared member clusters, their free capacity now, and why a cluster gets no gangs.
@@ -115,10 +115,11 @@ def clusters(
     def look() -> Report:
         if is_raw:
             return ask(database_url, lambda reports: reports.clusters())
+        from dispatcher.kube.user_kubeconfig import has_kubeconfig
+
         found, leads = ask(database_url, _clusters_and_leader)
-        return with_age(
-            found, _members(Hub(kubeconfig, context)) if leads and (kubeconfig or context) else {}
-        )
+        is_asked = leads and (context or has_kubeconfig(kubeconfig))
+        return with_age(found, _members(Hub(kubeconfig, context)) if is_asked else {})
 
     if is_watched(again, every):
         watch(lambda: laid_out(look(), output, CLUSTERS, CLUSTERS_WIDE, nothing=NO_CLUSTERS), every)

@@ -237,7 +237,9 @@ def would(
     """
     if not database_url:
         raise click.BadParameter(needs_database("would", THE_SNAPSHOT))
-    if context and not kubeconfig:
+    from dispatcher.kube.user_kubeconfig import has_kubeconfig
+
+    if context and not has_kubeconfig(kubeconfig):
         raise click.BadParameter("--context is one of a kubeconfig: give --kubeconfig or KUBECONFIG, too")
     from dispatcher.cli.documents import LARGEST_FILE
     from dispatcher.cli.manifests import objects_in
@@ -267,8 +269,6 @@ def _namespace_of(hub: Hub) -> str:
     """The namespace of the context; `default` without a kubeconfig that can be read."""
     from dispatcher.kube.user_kubeconfig import read_kubeconfig
 
-    if not hub.kubeconfig:
-        return DEFAULT_NAMESPACE
     try:
         found = read_kubeconfig(hub.kubeconfig)
     except SettingsError:
@@ -317,7 +317,7 @@ def _ask_hub(proposals: list[Proposal], hub: Hub) -> dict[str, HubFacts]:
     from dispatcher.cli.author_client import AuthorClient
     from dispatcher.kube.discovery import Discovery
     from dispatcher.kube.user_client import AsyncUserClient, UserClient
-    from dispatcher.kube.user_kubeconfig import access_of
+    from dispatcher.kube.user_kubeconfig import access_of, has_kubeconfig
 
     async def ask() -> dict[str, HubFacts]:
         with UserClient(access_of(hub.kubeconfig, hub.context)) as client:
@@ -326,8 +326,8 @@ def _ask_hub(proposals: list[Proposal], hub: Hub) -> dict[str, HubFacts]:
                 author = AuthorClient(calls, Discovery(calls))
                 return {each.record.uid: await author.facts_of(each) for each in proposals}
 
-    if not hub.kubeconfig:
-        note("Without --kubeconfig or KUBECONFIG, rights of the author do not count.")
+    if not has_kubeconfig(hub.kubeconfig):
+        note("Without a kubeconfig, rights of the author do not count.")
         return {}
     try:
         return coroutines.run(ask())

@@ -106,7 +106,7 @@ def read_kubeconfig(path: str = "") -> UserKubeconfig | None:
 
     `path` may be a list of files, as KUBECONFIG is. Raises `SettingsError` for files that cannot be read.
     """
-    written = path or os.environ.get("KUBECONFIG", "") or str(Path.home() / ".kube" / "config")
+    written = path or os.environ.get("KUBECONFIG", "") or str(_home())
     files = [Path(each) for each in written.split(os.pathsep) if each]
     there = [each for each in files if each.exists()]
     if not there:
@@ -126,6 +126,15 @@ def read_kubeconfig(path: str = "") -> UserKubeconfig | None:
         _named(documents, "clusters", "cluster"),
         _named(documents, "users", "user"),
     )
+
+
+def has_kubeconfig(path: str = "") -> bool:
+    """True if a kubeconfig is named, by `path` or KUBECONFIG, or is in the home folder."""
+    return bool(path or os.environ.get("KUBECONFIG", "")) or _home().exists()
+
+
+def _home() -> Path:
+    return Path.home() / ".kube" / "config"
 
 
 def access_of(path: str = "", context: str = "") -> Access:

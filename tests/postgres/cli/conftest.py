@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -20,11 +21,17 @@ STRANGER: Final = "aw_test_stranger"
 
 
 @pytest.fixture
-def run(database_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Run:
     """Run `dispatcher …` on the fresh database, as its owner."""
     monkeypatch.setenv("DISPATCHER_DATABASE_URL", database_url)
     for name in ("DISPATCHER_KUBECONFIG", "KUBECONFIG"):
         monkeypatch.delenv(name, raising=False)  # there is no hub
+    monkeypatch.setenv("HOME", str(tmp_path))  # and no ~/.kube/config
     return runner(monkeypatch, capsys)
 
 

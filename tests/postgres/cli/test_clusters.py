@@ -122,6 +122,15 @@ async def test_free_capacity_is_live_where_the_hub_has_it(run: Run, leads: None,
     }
 
 
+async def test_kubeconfig_of_the_home_folder_counts(
+    run: Run, leads: None, hub: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / "hub.kubeconfig").rename(tmp_path / ".kube" / "config")
+    monkeypatch.delenv("KUBECONFIG")
+    assert (await free_now(run))["east"] == ["5.5/8", "16/32", "3/4", "live"]
+
+
 async def test_statuses_are_not_live_while_nobody_leads(
     run: Run, leads: None, leadership: Leadership, hub: FakeApiServer
 ) -> None:

@@ -397,7 +397,7 @@ def manifest(name: str = "a", cpu: str = "4", **spec: object) -> Json:
 
 
 SUSPENDED = "default/s is suspended: it would not be queued before it is resumed.\n"
-NO_HUB = "Without --kubeconfig or KUBECONFIG, rights of the author do not count.\n"
+NO_HUB = "Without a kubeconfig, rights of the author do not count.\n"
 
 
 async def test_appwrappers_of_a_file_are_decided_together(run: Run, queues: Queues) -> None:

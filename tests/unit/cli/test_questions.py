@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -108,8 +109,11 @@ async def test_malformed_question_reaches_no_server(ask: Run, asked: list[str], 
     assert why in ran.err
 
 
-async def test_context_without_a_kubeconfig_is_refused(ask: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_context_without_a_kubeconfig_is_refused(
+    ask: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("KUBECONFIG")
+    monkeypatch.setenv("HOME", str(tmp_path))
     ran = await ask("would", "-f", "-", "--context", "hub", "--database-url", NOWHERE)
     assert (ran.code, ran.out) == (2, "")
     assert "--context is one of a kubeconfig: give --kubeconfig or KUBECONFIG, too" in ran.err
