@@ -194,13 +194,15 @@ def _cells(node: SeenNode) -> tuple[str, ...]:
 
 
 def _holders(node: SeenNode) -> list[str]:
-    """Each gang with its GPUs, the largest first; pods without an AppWrapper last, and only if they have GPUs.
+    """Each gang that has GPUs, the largest first; pods without an AppWrapper last, and only if they have GPUs.
 
     Then `unknown`, if GPUs of the node may be held by pods that cannot be seen.
     """
     of_gangs = {key: gpus(each) for key, each in node.by_gang.items() if key != NO_APPWRAPPER}
     shown = [
-        f"{key} {count}" for key, count in sorted(of_gangs.items(), key=lambda each: (-each[1], each[0]))
+        f"{key} {count}"
+        for key, count in sorted(of_gangs.items(), key=lambda each: (-each[1], each[0]))
+        if count
     ]
     without = gpus(node.by_gang.get(NO_APPWRAPPER, Resources()))
     seen = sum(map(gpus, node.by_gang.values()))

@@ -78,7 +78,7 @@ def running(
     elif gangs:
         put(report.as_wide_table() if output is Output.WIDE else report.as_table(terminal_width()), output)
     else:
-        note(NOTHING_RUNS.format("" if everywhere else f" in namespace {where}"))
+        note(NOTHING_RUNS.format("" if everywhere else f" in namespace {where}; -A shows all namespaces"))
 
 
 @commands.command(

@@ -76,7 +76,7 @@ async def test_user_submits_sees_and_ends_a_gang_with_a_kubeconfig_alone(world: 
         0,
         "",
         "Namespaces cannot be read, so a queue that a label of the namespace names is shown as default.\n"
-        f"No gang holds capacity in namespace {world.namespace}.\n",
+        f"No gang holds capacity in namespace {world.namespace}; -A shows all namespaces.\n",
     )
     assert await run("release", "train", *here) == Ran(0, f"{key} released\n")
     assert (await run("wait", "train", *here, "--for", "running", "--timeout", "1m")).code == 0

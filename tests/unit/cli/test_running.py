@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.cli.held_gangs import Owners, held_gangs, pods_of
 from dispatcher.cli.node_report import NodeReport, seen_nodes
 from dispatcher.cli.running_report import RunningReport
+from dispatcher.core.model.resources import Resources
 from tests.builders import make_appwrapper, make_metadata
 from tests.commands import Ran, Run, runner
 from tests.fakes import FakeApiServer, Reply, answer, refusal
@@ -132,6 +134,11 @@ def test_wide_tables_have_times_amounts_and_names() -> None:
     )
 
 
+def test_gang_without_gpus_is_not_among_those_that_have_them() -> None:
+    node = replace(node_report().nodes[0], by_gang={"team-a/cpu-only": Resources({"cpu": 1000})})
+    assert "cpu-only" not in NodeReport([node]).as_table(None)
+
+
 def test_programs_get_null_where_something_is_unknown() -> None:
     sweep, pretrain = report().as_value()
     assert (sweep["nodes"], sweep["gpus"], sweep["pods"]) == (None, {"held": 4, "bound": None}, None)
@@ -241,7 +248,9 @@ async def test_running_without_rights_to_namespaces_says_so(ask: Run, hub: FakeA
 
 async def test_nothing_that_runs_is_a_sentence(ask: Run, hub: FakeApiServer) -> None:
     hub.on("GET", f"{APPWRAPPERS}/namespaces/team-a/appwrappers", listed())
-    assert await ask("running", "-n", "team-a") == Ran(0, "", "No gang holds capacity in namespace team-a.\n")
+    assert await ask("running", "-n", "team-a") == Ran(
+        0, "", "No gang holds capacity in namespace team-a; -A shows all namespaces.\n"
+    )
 
 
 async def test_running_that_is_forbidden_quotes_the_hub(ask: Run, hub: FakeApiServer) -> None:
