@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -639,6 +639,7 @@ class Session:
     def _scheduling_rules(self) -> SchedulingRules:
         """All that decisions depend on besides clusters and AppWrappers."""
         rules = scheduling_rules(self._process.settings, self._process.kinds)
+        rules = replace(rules, ceilings=self._namespaces.priorities())
         queues = self._queue_rules()
         return rules if queues is None else with_queues(rules, queues, self._queues.declared.trees)
 

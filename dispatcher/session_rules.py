@@ -28,6 +28,7 @@ def scheduling_rules(settings: Settings, kinds: Kinds) -> SchedulingRules:
         reservation_bound=timedelta(seconds=settings.reservation_bound_seconds),
         declared_demand=Rule(settings.declared_demand),
         kinds=kinds,
+        highest_priority=settings.max_priority,
     )
 
 

@@ -438,7 +438,7 @@ def _explained(snapshot: Snapshot, world: World, uids: Sequence[str]) -> list[Re
     known = KnownSnapshots()
     return [
         Report(
-            explained(world, uid, MOST_WORK, known),
+            explained(world, uid, MOST_WORK, known, snapshot.rules.ceiling_of(records[uid].namespace)),
             world,
             records,
             snapshot.taken_at,

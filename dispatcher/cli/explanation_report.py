@@ -92,6 +92,7 @@ class Report:
             "holders": [self._holder(uid) for uid in found.advice.holders],
             "repair": [self._named(each).as_document() for each in found.advice.repairs],
             "uncordon": [{"cluster": each.cluster, "nodes": list(each.nodes)} for each in found.cordoned],
+            "priority": found.priority,
             **self._queues(),
             **(self.author.as_value() if self.author else {}),
             "takenAt": _time(self.taken_at),
@@ -264,15 +265,17 @@ class Report:
         if advice.holders:
             rows = [self._holder_row(uid, now) for uid in advice.holders]
             yield from ("", *table(_HOLDERS, rows, width).splitlines())
-        cordoned = self.explanation.cordoned
-        if advice.repairs or cordoned:
+        cordoned, priority = self.explanation.cordoned, self.explanation.priority
+        if advice.repairs or cordoned or priority is not None:
             yield from ("", "It would be dispatched")
         for opened in cordoned:
             word = "node" if len(opened.nodes) == 1 else "nodes"
             yield f"  with {word} {listed(opened.nodes)} in {opened.cluster} uncordoned"
+        if priority is not None:
+            yield f"  with priority {priority} instead of {self.explanation.record.priority}"
         for each in advice.repairs:
             yield f"  {in_words(self._named(each), self._like(each))}"
-        if advice.message and not cordoned:
+        if advice.message and not cordoned and priority is None:
             yield from ("", f"{advice.message[0].upper()}{advice.message[1:]}.")
 
     def _holder_row(self, uid: str, now: datetime | None) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ ONLY_IN_SNAPSHOT: Final = (
     "eligibleAt",
     "nodes",
     "uncordon",
+    "priority",
     "accounts",
     "spared",
     "takenAt",

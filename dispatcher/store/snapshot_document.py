@@ -60,6 +60,8 @@ def lines_of(facts: ClusterFacts) -> Steps[list[bytes]]:
             "namespaces": facts.rules.namespaces,
             "trees": facts.rules.trees,
             "usage": [(*key, str(hours)) for key, hours in facts.rules.usage.items()],
+            "highest_priority": facts.rules.highest_priority,
+            "ceilings": facts.rules.ceilings,
         },
         "cluster": {
             "name": cluster.name,
@@ -190,6 +192,8 @@ def _rules_of(value: Mapping[str, Any]) -> SchedulingRules:
         namespaces=value.get("namespaces", {}),
         trees=tuple(value.get("trees", ())),
         usage={(queue, namespace): Fraction(hours) for queue, namespace, hours in value.get("usage", ())},
+        highest_priority=value.get("highest_priority"),
+        ceilings=value.get("ceilings", {}),
     )
 
 

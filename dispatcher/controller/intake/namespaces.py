@@ -81,6 +81,11 @@ class Namespaces:
         """The ceiling of a namespace."""
         return self._ceilings.get(namespace, self._default)
 
+    def priorities(self) -> dict[str, int | None]:
+        """The highest priority of each namespace with another ceiling than the default one; None is no bound."""
+        found = ((name, each.priority) for name, each in self._ceilings.items())
+        return {name: priority for name, priority in found if priority != self._default.priority}
+
     def labels_of(self, namespace: str) -> Mapping[str, str]:
         """The labels of a namespace; none if it is unknown."""
         return self._labels.get(namespace, {})

@@ -17,6 +17,7 @@ from dispatcher.core.scheduling import ordering
 from dispatcher.core.scheduling.advice import MOST_WORK, NO_ADVICE, Advice, advise_one
 from dispatcher.core.scheduling.cycle import Outcome, Placed, Preempting
 from dispatcher.core.scheduling.explain import INSUFFICIENT, RESERVED
+from dispatcher.core.scheduling.least_priority import least_priority
 from dispatcher.core.scheduling.sharing.account_report import AccountRow, QueueReport, Spared
 from dispatcher.core.scheduling.world import KnownSnapshots, World
 
@@ -43,7 +44,7 @@ class Explanation:
     `ahead` and `behind` are the gangs with a position before and after it in its queue, in order; both are empty if it
     has none. With queues, `accounts` are those of its queues and of the queues above them, `borrowers` those of others
     that borrow what it asks for, and `spared` are the gangs of its trees that are not preempted for it. Each of
-    `cordoned` suffices by itself.
+    `cordoned` suffices by itself, and so does the `priority`, the least one; None if no priority does.
     """
 
     record: Record
@@ -55,6 +56,7 @@ class Explanation:
     borrowers: tuple[AccountRow, ...] = ()
     spared: tuple[Spared, ...] = ()
     cordoned: tuple[CordonedNodes, ...] = ()
+    priority: int | None = None
 
     @property
     def position(self) -> int | None:
@@ -73,11 +75,16 @@ class Explanation:
 
 
 def explain(
-    world: World, uid: str, most_work: int = MOST_WORK, known: KnownSnapshots | None = None
+    world: World,
+    uid: str,
+    most_work: int = MOST_WORK,
+    known: KnownSnapshots | None = None,
+    ceiling: int | None = None,
 ) -> Explanation:
     """The explanation of the pending gang `uid`, which must be in the world. Raises `NoNode`.
 
-    `most_work` bounds the search for advice, as `repair.MOST_WORK` does. Explanations of one world share what is
+    `most_work` bounds the search for advice, as `repair.MOST_WORK` does. `ceiling` is the highest priority of its
+    namespace. Explanations of one world share what is
     `known` of its clusters.
     """
     known = known or KnownSnapshots()
@@ -92,6 +99,9 @@ def explain(
     advice = advise_one(world, outcomes, uid, most_work, known)
     cordoned = () if isinstance(outcome, Preempting) else tuple(_cordoned(world, uid, known))
     found = replace(found, advice=advice, cordoned=cordoned)
+    if not isinstance(outcome, Preempting) and not is_too_large(outcome):
+        priority = least_priority(world, outcome.record, ceiling, most_work, known)
+        found = replace(found, priority=priority)
     return _with_queues(found, world) if world.has_queues else found
 
 

@@ -38,7 +38,8 @@ class SchedulingRules:
 
     `namespaces` are labels of namespaces by name: all labels if a queue selects namespaces by them, else those that
     name a queue. `trees` are the names of MCAD's trees, sorted. `usage` is the recent use of namespaces in queues that
-    order by it.
+    order by it. `highest_priority` is the ceiling of a namespace that sets none, and `ceilings` are those of the
+    others; None is no bound.
     """
 
     policy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
@@ -51,6 +52,12 @@ class SchedulingRules:
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     trees: tuple[str, ...] = ()
     usage: RecentUse = field(default_factory=dict)
+    highest_priority: int | None = None
+    ceilings: Mapping[str, int | None] = field(default_factory=dict)
+
+    def ceiling_of(self, namespace: str) -> int | None:
+        """The highest priority that counts in a namespace; None is no bound."""
+        return self.ceilings.get(namespace, self.highest_priority)
 
     @property
     def has_queues(self) -> bool:

@@ -54,6 +54,8 @@ RULES = st.builds(
     namespaces=st.dictionaries(texts, LABELS, max_size=2),
     trees=WORDS,
     usage=st.dictionaries(st.tuples(texts, texts), st.fractions(0), max_size=2),
+    highest_priority=st.none() | small,
+    ceilings=st.dictionaries(texts, st.none() | small, max_size=2),
 )
 NODES = st.builds(
     Node,

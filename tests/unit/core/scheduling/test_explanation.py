@@ -157,6 +157,14 @@ def test_where_the_search_is_cut_short_the_advice_says_so() -> None:
     assert found.advice == Advice(message=CUT_SHORT)
 
 
+def test_the_least_priority_that_dispatches_a_gang_is_named() -> None:
+    world = world_of(pending("a", 3000, 9), pending("b", 3000, 5, priority=7), pending("p", 2000))
+    assert explain(world, "p").priority == 8
+    assert (explain(world, "p", ceiling=8).priority, explain(world, "p", ceiling=7).priority) == (8, None)
+    assert explain(world, "a").priority == 7  # of equal ones the older goes first
+    assert explain(world, "b").priority is None
+
+
 # --- whatever the world -------------------------------------------------------------------------------------
 
 
@@ -210,8 +218,11 @@ def check(world: World) -> None:
             assert goes(apply(world, repair), record.uid)
         if found.advice.holders:
             assert goes(world.without_gangs(found.advice.holders), record.uid)
+        if found.priority is not None:
+            assert goes(world.with_priority(record.uid, found.priority), record.uid)
+            assert not goes(world.with_priority(record.uid, found.priority - 1), record.uid)
         if isinstance(found.outcome, Placed):
-            assert found.advice == NO_ADVICE
+            assert (found.advice, found.priority) == (NO_ADVICE, None)
 
 
 def goes(world: World, uid: str) -> bool:
