@@ -33,7 +33,7 @@ from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods, SchedulingRules
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.sharing.surplus import Surplus
-from dispatcher.core.scheduling.world import Cluster
+from dispatcher.core.scheduling.world_facts import Cluster
 from dispatcher.errors import StoreError
 from dispatcher.store.gang_rows import assignment_of, class_of, sort_of, sort_row
 

@@ -35,7 +35,7 @@ from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 from dispatcher.core.scheduling.node_snapshot import Place
-from dispatcher.core.scheduling.world import Cluster, RunningGang, RunningPods
+from dispatcher.core.scheduling.world_facts import Cluster, RunningGang, RunningPods
 from dispatcher.errors import Fenced, SchemaMismatch, StoreError
 from dispatcher.store import migrate, reader
 from dispatcher.store.database import Database

@@ -26,7 +26,7 @@ from dispatcher.core.scheduling.leader_snapshot import (
 )
 from dispatcher.core.scheduling.node_snapshot import Use
 from dispatcher.core.scheduling.sharing.surplus import Surplus
-from dispatcher.core.scheduling.world import Cluster
+from dispatcher.core.scheduling.world_facts import Cluster
 
 NO_SURVEYS: Final[Mapping[str, DefaultsSurvey]] = {}
 

@@ -32,7 +32,7 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.cluster_filters import has_members
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
-from dispatcher.core.scheduling.world import Cluster
+from dispatcher.core.scheduling.world_facts import Cluster
 
 LAST: Final = 2**62
 """The `enqueue_seq` of proposals: behind every AppWrapper that was submitted at the same time."""

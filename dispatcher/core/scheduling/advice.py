@@ -61,7 +61,8 @@ from dispatcher.core.scheduling.sharing.refusals import (
     QUEUE_STOPPED,
 )
 from dispatcher.core.scheduling.trials import Spent, Trials
-from dispatcher.core.scheduling.world import Cluster, KnownSnapshots, RunningGang, World
+from dispatcher.core.scheduling.world import KnownSnapshots, World
+from dispatcher.core.scheduling.world_facts import Cluster, RunningGang
 
 MOST_REPAIRS: Final = 5
 """Repairs of one gang."""

@@ -36,7 +36,8 @@ from dispatcher.core.scheduling.leader_snapshot import running_gang
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome
 from dispatcher.core.scheduling.sharing.queue_planner import next_change
 from dispatcher.core.scheduling.trials import size_of
-from dispatcher.core.scheduling.world import KnownSnapshots, RunningGang, World
+from dispatcher.core.scheduling.world import KnownSnapshots, World
+from dispatcher.core.scheduling.world_facts import RunningGang
 
 MOST_ESTIMATED: Final = 20
 """The last position in a queue with an estimate."""

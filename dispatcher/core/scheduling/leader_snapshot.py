@@ -29,7 +29,8 @@ from dispatcher.core.scheduling.cluster_filters import is_unreachable
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.sharing.gangs import RecentUse, active_gang
 from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus
-from dispatcher.core.scheduling.world import Cluster, RunningGang, RunningPods, World
+from dispatcher.core.scheduling.world import World
+from dispatcher.core.scheduling.world_facts import Cluster, RunningGang, RunningPods
 
 
 @dataclass(frozen=True, slots=True)

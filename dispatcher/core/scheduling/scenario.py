@@ -34,14 +34,8 @@ from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.cluster_filters import Closed, is_unreachable
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus
-from dispatcher.core.scheduling.world import (
-    SOME_TIME,
-    Cluster,
-    NoNode,
-    RunningGang,
-    RunningPods,
-    World,
-)
+from dispatcher.core.scheduling.world import SOME_TIME, World
+from dispatcher.core.scheduling.world_facts import Cluster, NoNode, RunningGang, RunningPods
 
 MOST: Final = 100_000
 """Nodes of a document, and pods of its running gangs: each becomes a value of its own."""

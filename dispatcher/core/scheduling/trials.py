@@ -10,7 +10,8 @@ from dispatcher.core.queues.queue import Queue, Reclaim, WithinQueue
 from dispatcher.core.scheduling.cycle import Outcome, Placed
 from dispatcher.core.scheduling.missing_quota import MissingQuota
 from dispatcher.core.scheduling.repair import ADDED_NODES, AddNodes, Repair, apply
-from dispatcher.core.scheduling.world import KnownSnapshots, NoNode, World
+from dispatcher.core.scheduling.world import KnownSnapshots, World
+from dispatcher.core.scheduling.world_facts import NoNode
 
 MOST_PLANS: Final = 1024
 """Plans of one search."""

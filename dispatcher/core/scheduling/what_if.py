@@ -10,7 +10,8 @@ from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.quantity import QuantityError, resource_amounts
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.repair import AddNodes, RemoveTaints, Repair
-from dispatcher.core.scheduling.world import Cluster, World
+from dispatcher.core.scheduling.world import World
+from dispatcher.core.scheduling.world_facts import Cluster
 from dispatcher.text import one_line
 
 MOST_ADDED: Final = 10_000

@@ -14,29 +14,23 @@ Gangs are known by their uid; in a scenario file it is the name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final, Self
+from typing import Final
 
 from dispatcher.api.names import DEFAULT_QUEUE
-from dispatcher.api.provisioning import ProvisioningClass
-from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
+from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pods import Pod, PodPhase
-from dispatcher.core.model.potential import FULL_TRUST, PotentialPool, Trust
+from dispatcher.core.model.pods import Pod
 from dispatcher.core.model.record import RESERVATION, Record
-from dispatcher.core.model.requirements import Kind
-from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import Queue, QueueingStrategy
 from dispatcher.core.scheduling import cycle, ordering
 from dispatcher.core.scheduling.backfill import Bounds, Reservation
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
-from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot, effective, rejection
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, effective, rejection
 from dispatcher.core.scheduling.cycle import Outcome, Placed, Waiting
-from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.pods_there import FOLLOWS_NONE, FollowedTerms
 from dispatcher.core.scheduling.sharing.cycle import (
     Drained,
@@ -46,127 +40,14 @@ from dispatcher.core.scheduling.sharing.cycle import (
     QueueShare,
 )
 from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang, RecentUse
+from dispatcher.core.scheduling.sharing.gangs import RecentUse
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
-from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus, in_parts
+from dispatcher.core.scheduling.sharing.surplus import in_parts
+from dispatcher.core.scheduling.world_facts import Cluster, RunningGang
+from dispatcher.core.scheduling.world_pods import bound_pods_of, named_pods, others_of
 
 SOME_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
 """The present of a world that names no other; only differences of times matter."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """A cluster with its nodes, in order, and the facts of its `ClusterSnapshot`.
-
-    `others` are the pods of no running gang, `permanent` those of them that never end.
-    """
-
-    name: str
-    nodes: tuple[Node, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
-    closed: Closed | None = None
-    reserve: Resources = NOTHING
-    others: tuple[Place, ...] = ()
-    permanent: tuple[Place, ...] = ()
-    missing_kinds: frozenset[Kind] = frozenset()
-    missing_namespaces: frozenset[str] = frozenset()
-    creates_namespaces: bool = False
-    closed_namespaces: frozenset[str] = frozenset()
-    errors: int = 0
-    provisioning: ProvisioningClass | None = None
-    pools: tuple[PotentialPool, ...] = ()
-    trust: Trust = FULL_TRUST
-    device_resources: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, snapshot: ClusterSnapshot, nodes: Iterable[Node], reserve: Resources) -> Self:
-        """The cluster of a snapshot, without pods; `snapshot` has no nodes and no reserve of its own."""
-        return cls(
-            name=snapshot.name,
-            nodes=tuple(nodes),
-            labels=snapshot.labels,
-            closed=snapshot.closed,
-            reserve=reserve,
-            missing_kinds=snapshot.missing_kinds,
-            missing_namespaces=snapshot.missing_namespaces,
-            creates_namespaces=snapshot.creates_namespaces,
-            closed_namespaces=snapshot.closed_namespaces,
-            errors=snapshot.errors,
-            provisioning=snapshot.capacity.provisioning,
-            pools=snapshot.capacity.pools,
-            trust=snapshot.capacity.trust,
-            device_resources=snapshot.capacity.device_resources,
-        )
-
-    def snapshot(self, capacity: CapacitySnapshot) -> ClusterSnapshot:
-        """The snapshot of the cluster with this capacity, of which the reserve is still a part."""
-        return ClusterSnapshot(
-            name=self.name,
-            capacity=capacity.without(self.reserve)
-            .provided_by(self.provisioning)
-            .trusting(self.trust)
-            .backed_by(self.device_resources),
-            labels=self.labels,
-            closed=self.closed,
-            missing_kinds=self.missing_kinds,
-            missing_namespaces=self.missing_namespaces,
-            creates_namespaces=self.creates_namespaces,
-            closed_namespaces=self.closed_namespaces,
-            errors=self.errors,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class RunningPods:
-    """The pods of one set of a running gang; `nodes` has the node of each, or is empty if the world chooses them."""
-
-    pods: PodSet
-    nodes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RunningGang:
-    """A gang that holds capacity of a cluster; its demand beyond its pods is taken from the sum over the nodes.
-
-    `bound` are its pods that have a node; None if all of `pods` have one. `assignment` has the places of the others.
-    `active` is the gang as queues see it; None where no queues are declared. `grown` is what it holds beyond its
-    demand. While it `awaits_capacity` that it requested, it takes none. `surplus` are its surplus pods.
-    """
-
-    name: str
-    cluster: str
-    demand: Resources
-    pods: tuple[RunningPods, ...] = ()
-    bound: tuple[Place, ...] | None = None
-    assignment: Assignment = ASSIGNED_NOWHERE
-    active: ActiveGang | None = None
-    grown: Resources = NOTHING
-    awaits_capacity: bool = False
-    surplus: Surplus = NO_SURPLUS
-
-    @property
-    def held(self) -> Resources:
-        """The amounts that it holds: its demand, and what its bound pods request beyond it."""
-        return self.demand + self.grown
-
-    @property
-    def charged_beyond(self) -> Resources:
-        """The amounts that its cluster is charged with beyond its demand, whether bound pods take them or not."""
-        return (self.surplus.held - self.demand).positive_part()
-
-    @property
-    def is_on_nodes(self) -> bool:
-        """True if the world names the nodes of all its pods that have one."""
-        return self.bound is not None or all(each.nodes for each in self.pods)
-
-
-class NoNode(ValueError):
-    """No node takes a pod of a running gang; `gang` and `pod_set` are the indices of both."""
-
-    def __init__(self, gang: int, pod_set: int) -> None:
-        super().__init__(f"no node takes a pod of running gang {gang}, pod set {pod_set}")
-        self.gang = gang
-        self.pod_set = pod_set
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +135,7 @@ class World:
     def bound_pods(self) -> dict[str, list[Pod]]:
         """The pods of the running gangs, on nodes, by the name of their cluster. Raises `NoNode`."""
         there = self.running_by_cluster()
-        return {cluster.name: _bound(cluster, there[cluster.name]) for cluster in self.clusters}
+        return {cluster.name: bound_pods_of(cluster, there[cluster.name]) for cluster in self.clusters}
 
     def running_by_cluster(self) -> dict[str, list[tuple[int, RunningGang]]]:
         """The running gangs with their indices, by the name of their cluster."""
@@ -415,13 +296,13 @@ class _FilledCluster:
         """The pods by gang, in the same list as before for a gang that is the same."""
         last, there = self._cluster, self._pods
         is_same = cluster.others is last.others and cluster.permanent is last.permanent
-        pods = {_OTHERS: there[_OTHERS] if is_same and _OTHERS in there else list(_others(cluster))}
+        pods = {_OTHERS: there[_OTHERS] if is_same and _OTHERS in there else list(others_of(cluster))}
         if all(gang.is_on_nodes for _, gang in gangs):
             for _, gang in gangs:
                 is_same = self._gangs.get(gang.name) is gang
-                pods[gang.name] = there[gang.name] if is_same else list(_named_pods(gang))
+                pods[gang.name] = there[gang.name] if is_same else list(named_pods(gang))
             return pods
-        for pod in _bound(cluster, gangs):
+        for pod in bound_pods_of(cluster, gangs):
             pods.setdefault(pod.owner or "", []).append(pod)
         return pods
 
@@ -454,72 +335,6 @@ class _FilledCluster:
         self._gangs = gangs
 
 
-def _others(cluster: Cluster) -> Iterator[Pod]:
-    """The pods of a cluster that belong to no running gang."""
-    for pods, never_ends in ((cluster.others, False), (cluster.permanent, True)):
-        for uid, place in _one_by_one(f"!{never_ends}", pods):
-            yield Pod(
-                uid, place.requests, place.node, PodPhase.RUNNING, never_ends=never_ends, sort=place.sort
-            )
-
-
-def _one_by_one(whose: str, places: Iterable[Place]) -> Iterator[tuple[str, Place]]:
-    """Each pod of these places, with a uid."""
-    for number, place in enumerate(places):
-        for index in range(place.pods):
-            yield f"{whose}/{number}/{index}", place
-
-
-def _bound(cluster: Cluster, gangs: Sequence[tuple[int, RunningGang]]) -> list[Pod]:
-    """The pods of the running gangs of one cluster, on nodes."""
-    nodes = _FreeNodes(cluster.nodes)
-    pods: list[Pod] = []
-    for _, gang in gangs:
-        for place in gang.bound or ():
-            nodes.take(place.node, place.requests, place.pods)
-        for running in gang.pods if gang.bound is None else ():
-            for name in running.nodes:
-                nodes.take(name, running.pods.requests)
-        pods += _named_pods(gang)
-    for index, gang in gangs:
-        for number, running in enumerate(gang.pods if gang.bound is None else ()):
-            if not running.nodes:
-                found = nodes.first_for(running.pods)
-                if found is None:
-                    raise NoNode(index, number)
-                pods += _pods(gang, number, running.pods, found)
-    return pods
-
-
-def _named_pods(gang: RunningGang) -> Iterator[Pod]:
-    """The pods of a gang on nodes that the world names."""
-    if gang.bound is not None:
-        for uid, place in _one_by_one(gang.name, gang.bound):
-            yield _pod(gang, uid, place)
-        return
-    for number, running in enumerate(gang.pods):
-        yield from _pods(gang, number, running.pods, running.nodes)
-
-
-def _pods(gang: RunningGang, number: int, pods: PodSet, nodes: Sequence[str]) -> Iterator[Pod]:
-    for index, node in enumerate(nodes):
-        place = Place(node, pods.requests, 1, pods.sort)
-        yield _pod(gang, f"{gang.name}/{number}/{index}", place)
-
-
-def _pod(gang: RunningGang, uid: str, place: Place) -> Pod:
-    """A pod of a running gang; the growth that its cluster is charged with is that of a gang that grows by grants."""
-    return Pod(
-        uid,
-        place.requests,
-        place.node,
-        PodPhase.RUNNING,
-        owner=gang.name,
-        can_be_gated=bool(gang.charged_beyond),
-        sort=place.sort,
-    )
-
-
 def _timeless(outcome: Outcome) -> Outcome:
     """The outcome without the end of a backfill reservation: a world has no calendar."""
     if isinstance(outcome, Placed) or not outcome.pending.reservation:
@@ -528,44 +343,3 @@ def _timeless(outcome: Outcome) -> Outcome:
     before, _, _ = pending.message.partition(RESERVATION)
     message = f"{before}{RESERVATION}keeps capacity for it on {pending.cluster}"
     return replace(outcome, pending=replace(pending, message=message))
-
-
-class _FreeNodes:
-    """The free amounts of the nodes of one cluster while pods are bound to them."""
-
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        self._nodes = nodes
-        self._index = {node.name: index for index, node in enumerate(nodes)}
-        self._free = [node.allocatable for node in nodes]
-        self._places = [node.pod_limit for node in nodes]
-        # Nodes only fill up, so a node that did not take a pod of a shape never will.
-        self._starts: dict[PodSet, int] = {}
-
-    def take(self, node: str, requests: Resources, pods: int = 1) -> None:
-        """Binds pods to a node, whether they fit or not; nothing if the node is not there."""
-        index = self._index.get(node)
-        if index is not None:
-            self._take(index, requests, pods)
-
-    def first_for(self, pods: PodSet) -> list[str] | None:
-        """Binds each pod to the first node that takes it, and returns the nodes; None if no node takes one."""
-        shape = replace(pods, count=1)
-        index = self._starts.get(shape, 0)
-        found: list[str] = []
-        while len(found) < pods.count:
-            while index < len(self._nodes) and not self._takes(index, pods):
-                index += 1
-            if index == len(self._nodes):
-                return None
-            self._take(index, pods.requests)
-            found.append(self._nodes[index].name)
-        self._starts[shape] = index
-        return found
-
-    def _takes(self, index: int, pods: PodSet) -> bool:
-        has_place = self._places[index] > 0 and pods.may_use(self._nodes[index])
-        return has_place and pods.requests.fits_in(self._free[index])
-
-    def _take(self, index: int, requests: Resources, pods: int = 1) -> None:
-        self._free[index] -= requests * pods
-        self._places[index] -= pods

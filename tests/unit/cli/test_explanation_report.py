@@ -15,7 +15,8 @@ from dispatcher.core.model.record import Phase
 from dispatcher.core.queues.queue import Queue, Quota, StopPolicy
 from dispatcher.core.scheduling.explanation import CordonedNodes, explain
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules, world_of
-from dispatcher.core.scheduling.world import Cluster, World
+from dispatcher.core.scheduling.world import World
+from dispatcher.core.scheduling.world_facts import Cluster
 from tests.builders import make_core_node, make_gang, make_record
 
 QUEUES = (

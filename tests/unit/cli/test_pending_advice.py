@@ -7,7 +7,8 @@ import pytest
 from dispatcher.cli.pending_advice import EXCLUDED, FIRST, advice_of, with_true_advice
 from dispatcher.core.model.record import Pending
 from dispatcher.core.scheduling.explanation import explain
-from dispatcher.core.scheduling.world import Cluster, World
+from dispatcher.core.scheduling.world import World
+from dispatcher.core.scheduling.world_facts import Cluster
 from dispatcher.store.reports import Report
 from tests.builders import make_core_node, make_gang, make_record
 

@@ -20,7 +20,7 @@ from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import NOT_CONNECTED, Closed
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules
-from dispatcher.core.scheduling.world import Cluster
+from dispatcher.core.scheduling.world_facts import Cluster
 from dispatcher.store.snapshot_document import compressed, facts_of, lines_of
 from tests.builders import CREATED, make_appwrapper, make_template
 from tests.fakes import FakeApiServer, answer, client_of, refusal

@@ -25,7 +25,8 @@ from dispatcher.core.scheduling.explain import DEVICE_CLAIMS_NOT_COUNTED
 from dispatcher.core.scheduling.node_shapes import own_shapes, shapes_of
 from dispatcher.core.scheduling.repair import AddNodes
 from dispatcher.core.scheduling.scenario import parse_scenario
-from dispatcher.core.scheduling.world import KnownSnapshots, NoNode, World
+from dispatcher.core.scheduling.world import KnownSnapshots, World
+from dispatcher.core.scheduling.world_facts import NoNode
 from tests.unit.core.scheduling.scenarios import documents, repaired, with_one_less
 
 Json = dict[str, Any]

@@ -24,7 +24,8 @@ from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.scheduling.estimate_words import why_unknown
 from dispatcher.core.scheduling.estimates import Estimate, Estimates, UnknownStart, Why, estimated_starts
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules, world_of
-from dispatcher.core.scheduling.world import Cluster, World
+from dispatcher.core.scheduling.world import World
+from dispatcher.core.scheduling.world_facts import Cluster
 from tests.builders import NOW, at, make_awaiting, make_core_node, make_gang, make_record
 
 GPU = "nvidia.com/gpu"

@@ -21,7 +21,7 @@ from dispatcher.core.scheduling.cycle import Placed
 from dispatcher.core.scheduling.estimated_ends import stated_end
 from dispatcher.core.scheduling.estimates import Estimate, UnknownStart, Why, estimated_starts
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules, world_of
-from dispatcher.core.scheduling.world import Cluster
+from dispatcher.core.scheduling.world_facts import Cluster
 from tests.builders import NOW, make_core_node, make_gang, make_record
 
 MINUTE = timedelta(minutes=1)

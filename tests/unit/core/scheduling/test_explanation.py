@@ -24,7 +24,8 @@ from dispatcher.core.scheduling.explanation import Explanation, explain, is_too_
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.repair import AddNodes, RemoveGangs, RemoveTaints, apply
 from dispatcher.core.scheduling.scenario import parse_scenario
-from dispatcher.core.scheduling.world import Cluster, NoNode, RunningGang, RunningPods, World
+from dispatcher.core.scheduling.world import World
+from dispatcher.core.scheduling.world_facts import Cluster, NoNode, RunningGang, RunningPods
 from tests.builders import make_core_node, make_gang, make_record
 from tests.unit.core.scheduling.scenarios import documents
 

@@ -46,7 +46,8 @@ from dispatcher.core.scheduling.leader_snapshot import (
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.pods_there import FollowedTerms
 from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus
-from dispatcher.core.scheduling.world import Cluster, KnownSnapshots, World
+from dispatcher.core.scheduling.world import KnownSnapshots, World
+from dispatcher.core.scheduling.world_facts import Cluster
 from tests.builders import NOW, at, make_core_node, make_gang, make_record
 from tests.unit.core.scheduling.clusters import KNOWN, WHERES, Known
 

@@ -26,7 +26,8 @@ from dispatcher.core.scheduling.fit import Shortfall, fit, fits, fits_in_empty
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.pending_queue import PendingQueue
 from dispatcher.core.scheduling.pods_there import FollowedTerms
-from dispatcher.core.scheduling.world import Cluster, World
+from dispatcher.core.scheduling.world import World
+from dispatcher.core.scheduling.world_facts import Cluster
 from tests.builders import at, make_record, make_snapshots
 
 CPU = Resources({"cpu": 1000})

@@ -23,7 +23,8 @@ from dispatcher.core.scheduling.sharing.account_report import QueueReport
 from dispatcher.core.scheduling.sharing.cycle import QueueCycle, QueueFacts
 from dispatcher.core.scheduling.sharing.gangs import active_gang
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
-from dispatcher.core.scheduling.world import SOME_TIME, RunningGang, World
+from dispatcher.core.scheduling.world import SOME_TIME, World
+from dispatcher.core.scheduling.world_facts import RunningGang
 from tests.builders import at, make_core_node, make_gang, make_record
 from tests.unit.core.scheduling.queue_answers import answer_of
 from tests.unit.core.scheduling.queue_worlds import random_document

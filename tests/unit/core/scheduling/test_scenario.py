@@ -27,7 +27,8 @@ from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.scheduling.cycle import Impossible, Waiting
 from dispatcher.core.scheduling.scenario import parse_scenario, write_amounts
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
-from dispatcher.core.scheduling.world import SOME_TIME, Cluster, RunningGang, RunningPods, World
+from dispatcher.core.scheduling.world import SOME_TIME, World
+from dispatcher.core.scheduling.world_facts import Cluster, RunningGang, RunningPods
 
 Json = dict[str, Any]
 

@@ -11,7 +11,8 @@ from dispatcher.core.model.quantity import ALLOWED
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.repair import AddNodes, RemoveTaints, Repair
 from dispatcher.core.scheduling.what_if import FORMS, MOST_ADDED, ChangeError, check_cluster, parse_change
-from dispatcher.core.scheduling.world import Cluster, World
+from dispatcher.core.scheduling.world import World
+from dispatcher.core.scheduling.world_facts import Cluster
 
 GPU = Resources({"cpu": 8000, "nvidia.com/gpu": 4})
 TAINT = Taint("gpu", "", "NoSchedule")

@@ -17,7 +17,8 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Placed, Waiting
-from dispatcher.core.scheduling.world import Cluster, NoNode, RunningGang, RunningPods, World
+from dispatcher.core.scheduling.world import World
+from dispatcher.core.scheduling.world_facts import Cluster, NoNode, RunningGang, RunningPods
 from tests.builders import make_core_node, make_gang, make_record
 
 GPU = Taint("gpu", "", "NoSchedule")

@@ -26,7 +26,7 @@ from dispatcher.core.scheduling.estimates import UnknownStart, Why
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods, SchedulingRules
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.repair import AddNodes, AddQuota, RemoveGangs, RemoveTaints, Repair
-from dispatcher.core.scheduling.world import Cluster
+from dispatcher.core.scheduling.world_facts import Cluster
 from dispatcher.core.status import outlook
 from dispatcher.core.status.conditions import Shown, project
 from dispatcher.core.status.outlook import (
