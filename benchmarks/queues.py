@@ -3,7 +3,8 @@
 The queued gangs are Kueue's baseline: 30 queues of 5 trees, 500 gangs each, of three sizes with priorities of their
 own, so 90 classes; or with 30 different memory requests of each size, so 2,700. 1,000 gangs run, and each tree is full.
 A leader that knows its queue plans again after nothing, and after one gang ended.
-The search is for one gang among 4,000 running gangs on 4 clusters of 500 nodes.
+The search is for one gang among 4,000 running gangs on 4 clusters of 500 nodes. The deep trees have 1,000 queues, 2 to
+200 deep, of which 300 leaves have a running gang and 100 a queued one that may reclaim its quota.
 
 Source: https://github.com/kubernetes-sigs/kueue/tree/main/test/performance/scheduler
 """
@@ -11,6 +12,7 @@ Source: https://github.com/kubernetes-sigs/kueue/tree/main/test/performance/sche
 from __future__ import annotations
 
 import cProfile
+import gc
 import pstats
 import sys
 from collections import Counter
@@ -21,7 +23,7 @@ from time import process_time
 
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
-from dispatcher.core.model.incremental import run
+from dispatcher.core.model.incremental import Steps, run
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources
@@ -44,6 +46,7 @@ SIZES = ((350, 1, 50), (100, 5, 100), (50, 20, 200))
 SHAPES = (1, 30)
 """Different memory requests of each size."""
 RUNNING = 1000
+DEPTHS = (2, 20, 100, 200)
 CAUTIOUS = Preemption(WithinQueue.LOWER_PRIORITY, Reclaim.ANY)
 
 
@@ -58,6 +61,9 @@ def main() -> None:
         _Leader(sharing).report()
     for sharing in Sharing:
         _report(f"search among 4,000 gangs, {sharing}", partial(_search, sharing))
+    for depth in DEPTHS:
+        for sharing in Sharing:
+            _report_deep(f"1,000 queues, {depth} deep, {sharing}", sharing, depth)
 
 
 def _report(name: str, build: Callable[[], tuple[QueueFacts, Mapping[str, ClusterSnapshot]]]) -> None:
@@ -75,6 +81,31 @@ def _report(name: str, build: Callable[[], tuple[QueueFacts, Mapping[str, Cluste
         with cProfile.Profile() as profile:
             QueueCycle(facts, snapshots, FailedSearches()).run()
         pstats.Stats(profile).sort_stats("cumulative").print_stats(35)
+
+
+def _report_deep(name: str, sharing: Sharing, depth: int) -> None:
+    """Print the cost of a cycle and of its longest step, without garbage, which a leader collects between slices."""
+    steps = _cycle_in_steps(*deep_tree(sharing, depth))
+    took = list[float]()
+    gc.collect()
+    gc.disable()
+    while True:
+        began = process_time()
+        try:
+            next(steps)
+        except StopIteration as end:
+            found = Counter(map(_kind, end.value))
+            break
+        finally:
+            took.append(process_time() - began)
+    gc.enable()
+    longest = 1000 * max(took)
+    print(f"{name}: {sum(took):.2f} s of CPU, longest step {longest:.0f} ms; {dict(found.most_common())}")
+
+
+def _cycle_in_steps(facts: QueueFacts, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[list[QueueOutcome]]:
+    cycle = yield from QueueCycle.begin_in_steps(facts, snapshots, FailedSearches())
+    return (yield from cycle.news_in_steps())
 
 
 class _Leader:
@@ -179,6 +210,32 @@ def _search(sharing: Sharing) -> tuple[QueueFacts, Mapping[str, ClusterSnapshot]
     large = Gang(Resources({"gpu": 64}), 8, (PodSet(8, Resources({"gpu": 8})),))
     pending = [_pending("large", 0, "owner", large, 9)]
     return QueueFacts(forest, QueuedGangs.of(pending, SOME_TIME), active, SOME_TIME), clusters
+
+
+# --- a deep tree ---------------------------------------------------------------------------------------------
+
+
+def deep_tree(sharing: Sharing, depth: int) -> tuple[QueueFacts, Mapping[str, ClusterSnapshot]]:
+    """1,000 queues: a chain so deep with the root and the leaf of the last, and leaves at all of its queues in turn.
+
+    300 leaves use three times their quota, and 100 others are short of theirs.
+    """
+    chain = [Queue("c0", sharing=sharing)]
+    chain += [Queue(f"c{number}", f"c{number - 1}") for number in range(1, depth - 1)]
+    leaves = [
+        Queue(f"l{number}", chain[-1 - number % len(chain)].name, {"cpu": Quota(1)}, preemption=CAUTIOUS)
+        for number in range(1000 - len(chain))
+    ]
+    demands = (Gang(Resources({"cpu": cpu}), 1, (PodSet(1, Resources({"cpu": cpu})),)) for cpu in (1, 3))
+    small, large = demands
+    active = [_active(number, leaves[number].name, large, number % 5, "hub") for number in range(300)]
+    pending = [
+        _pending(f"p{number}", number, leaves[300 + number].name, small, number % 7) for number in range(100)
+    ]
+    nodes = [Node(f"n{number}", Resources({"cpu": 9})) for number in range(100)]
+    return QueueFacts(Forest.of([*chain, *leaves]), QueuedGangs.of(pending, SOME_TIME), active, SOME_TIME), {
+        "hub": _cluster("hub", nodes, active)
+    }
 
 
 # --- gangs and clusters --------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ Source: https://kueue.sigs.k8s.io/docs/concepts/cohort/ and `TestAvailable` in K
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -125,10 +126,18 @@ def tree_quotas(forest: Forest) -> dict[str, TreeQuota]:
     return {root: TreeQuota.of(tree, forest) for root, tree in forest.trees.items()}
 
 
+def common_length(path: Sequence[str], other: Sequence[str]) -> int:
+    """How many queues two paths of one tree have in common, the root included; O(log depth)."""
+    lengths = range(1, min(len(path), len(other)) + 1)
+    return bisect_left(lengths, True, key=lambda length: path[-length] != other[-length])
+
+
 def below_common_ancestor(path: Sequence[str], other: Sequence[str]) -> tuple[str, str]:
     """The queues just below the lowest common ancestor of two leaves of one tree, given the paths of both."""
-    pairs = zip(reversed(path), reversed(other), strict=False)
-    return next(((mine, theirs) for mine, theirs in pairs if mine != theirs), (path[0], other[0]))
+    common = common_length(path, other)
+    if common == min(len(path), len(other)):
+        return path[0], other[0]
+    return path[-common - 1], other[-common - 1]
 
 
 @dataclass(slots=True)
@@ -162,6 +171,14 @@ class Account:
                     used[resource] += passed_on
                     after = before + passed_on
                     passed_on = (after if after > 0 else 0) - (before if before > 0 else 0)
+
+    def passed_on(self, queue: str, amounts: Asked) -> Asked:
+        """What the parent of a queue would be charged with if the queue was charged with these amounts."""
+        used, kept = self.used[queue], self.quota.queues[queue].kept
+        return tuple(
+            (name, max(0, used[name] + amount - kept[name]) - max(0, used[name] - kept[name]))
+            for name, amount in amounts
+        )
 
     def available(self, leaf: str, resource: str) -> int:
         """What one more gang of a leaf may use of a limited resource; negative if more than that is used."""
@@ -236,10 +253,10 @@ class Account:
         """True if a queue uses more than its own quota of any resource."""
         return not self.is_within(queue, self.quota.limited)
 
-    def left(self, queue: str, demand: Mapping[str, int]) -> bool:
+    def left(self, queue: str, amounts: Iterable[tuple[str, int]]) -> bool:
         """True if these amounts fit what a queue's own account has left."""
         used, own = self.used[queue], self.quota.queues[queue].own
-        return all(amount <= own[name] - used[name] for name, amount in demand.items() if amount > 0)
+        return all(amount <= own[name] - used[name] for name, amount in amounts if amount > 0)
 
     def unused_kept(self, queue: str, resource: str) -> int:
         """What a queue keeps for itself and does not use."""

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.lifecycle.growth import admissible, growth_of, requested, with_pods
-from dispatcher.core.model import potential
+from dispatcher.core.model import incremental, potential
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.growth import GatedPod, GrowthRequest, PodsByTemplate, PodShape, slices_of
 from dispatcher.core.model.incremental import Steps
@@ -435,7 +435,7 @@ class _Quota:
     def __init__(self, forest: Forest, facts: GrantFacts) -> None:
         self._forest = forest
         self._at = facts.now
-        self._now, self._later = now_and_later(forest, facts.active)
+        self._now, self._later = incremental.run(now_and_later(forest, facts.active))
         for record in facts.waiting.promised:
             self._later.charge(record.leaves, record.gang.demand, record.priority)
         self._hold(facts)

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final, TypeGuard
+from typing import Final, Self, TypeGuard
 
 from dispatcher.api.selector import Selector
 from dispatcher.core.lifecycle.queue_steps import (
@@ -75,7 +75,7 @@ from dispatcher.core.scheduling.sharing.gangs import (
 )
 from dispatcher.core.scheduling.sharing.news import ClassRefused, is_news
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
-from dispatcher.core.scheduling.sharing.quota_ledger import Hold, now_and_later
+from dispatcher.core.scheduling.sharing.quota_ledger import Hold, QuotaLedger, now_and_later
 from dispatcher.core.scheduling.sharing.refusals import (
     INSUFFICIENT_QUOTA,
     OVER_NOMINAL_QUOTA,
@@ -152,15 +152,20 @@ class QueueCycle:
         facts: QueueFacts,
         snapshots: Mapping[str, ClusterSnapshot],
         failed: FailedSearches | None = None,
+        beginning: _Beginning | None = None,
     ) -> None:
+        begun = beginning or incremental.run(_begin(facts, snapshots))
         self._facts = facts
         self._forest = facts.forest
         self._snapshots = snapshots
         self._has_members = has_members(snapshots)
-        self._ledger, self._later = now_and_later(facts.forest, facts.active)
+        self._ledger, self._later, self._parts, self._shares = (
+            begun.ledger,
+            begun.later,
+            begun.parts,
+            begun.shares,
+        )
         leaving = leaving_by_cluster(facts.active)
-        self._parts = by_gang(facts.active)
-        split(self._parts, snapshots)
         self._active: dict[str, list[ActiveGang]] = {}
         for gang in facts.active:
             if not gang.is_leaving:
@@ -170,7 +175,6 @@ class QueueCycle:
             name: ClusterRoom(snapshots[name], leaving.get(name, ())) for name in sorted(snapshots)
         }
         facts.queued.follow(known_repelling(snapshots), facts.now)
-        self._shares = self._divided()
         if failed is not None:
             failed.begin(facts.forest, self._active)
         self._search = VictimSearch(self._later, self._rooms, self._active, self._shares, facts.now, failed)
@@ -181,6 +185,14 @@ class QueueCycle:
         )
         self._outcomes: list[QueueOutcome | ClassRefused] = []
         self._decided: set[str] = set()
+
+    @classmethod
+    def begin_in_steps(
+        cls, facts: QueueFacts, snapshots: Mapping[str, ClusterSnapshot], failed: FailedSearches | None = None
+    ) -> Steps[Self]:
+        """The cycle of these facts."""
+        beginning = yield from _begin(facts, snapshots)
+        return cls(facts, snapshots, failed, beginning)
 
     def run(self) -> list[QueueOutcome]:
         """All steps of `run_in_steps` at once."""
@@ -218,11 +230,12 @@ class QueueCycle:
         queued = self._facts.queued
         starved = [gang for uid in queued.blocked if self._is_starved(gang := queued.gang(uid))]
         for gang in sorted(starved, key=lambda each: rank(each, self._facts.now)):
-            self._add(gang, self._decide(gang), is_starved=True)
+            self._add(gang, (yield from self._decide(gang)), is_starved=True)
             self._turns.take(gang)
             yield
-        while (gang_in_turn := self._turns.next()) is not None:
-            outcome = self._add(gang_in_turn, self._decide(gang_in_turn), is_starved=False)
+        while (gang_in_turn := (yield from self._turns.next_in_steps())) is not None:
+            decided = yield from self._decide(gang_in_turn)
+            outcome = self._add(gang_in_turn, decided, is_starved=False)
             if self._is_for_class(outcome, gang_in_turn):
                 class_ = queued.class_of(gang_in_turn.uid)
                 self._turns.drop(class_)
@@ -232,21 +245,6 @@ class QueueCycle:
             yield
 
     # --- the beginning -----------------------------------------------------------------------------------------
-
-    def _divided(self) -> dict[str, Shares]:
-        """The fair shares of the trees with the sharing Division, by root."""
-        pending: dict[str, list[Resources]] = {}
-        for class_ in self._facts.queued.classes():
-            for leaf in class_.key.leaves:
-                gang, _ = class_.key.shape
-                pending.setdefault(leaf, []).append(gang.demand * len(class_))
-        found = {}
-        for root, tree in self._forest.trees.items():
-            if tree.sharing is Sharing.DIVISION:
-                capacity = division.capacity_of(self._forest.places[root], self._snapshots)
-                wanted = {leaf: sum_of(pending[leaf]) for leaf in tree.names if leaf in pending}
-                found[root] = division.divide(self._later.accounts[root], self._forest, capacity, wanted)
-        return found
 
     def shares(self) -> dict[str, QueueShare]:
         """The use of each valid queue before any decision; to be asked before `run`."""
@@ -301,13 +299,13 @@ class QueueCycle:
         self._search.changed(leaves)
         self._turns.changed(leaves)
 
-    def _decide(self, gang: PendingGang) -> Outcome:
-        outcome = self._answer(gang)
+    def _decide(self, gang: PendingGang) -> Steps[Outcome]:
+        outcome = yield from self._answer(gang)
         if isinstance(outcome, Placed) or outcome.pending.queue:
             return outcome
         return replace(outcome, pending=replace(outcome.pending, queue=gang.leaves[0]))
 
-    def _answer(self, gang: PendingGang) -> Outcome:
+    def _answer(self, gang: PendingGang) -> Steps[Outcome]:
         refused = self._answers.by_queues(gang)
         if refused is not None:
             return refused
@@ -328,7 +326,7 @@ class QueueCycle:
             cluster = self._promise(gang, rooms)
             if cluster:
                 return Waiting(record, Pending(AWAITING_RELEASE, _AFTER_RELEASE, cluster=cluster))
-        victims = self._search.find(gang, [each.name for each in rooms], self._accepting)
+        victims = yield from self._search.find(gang, [each.name for each in rooms], self._accepting)
         if victims is not None:
             return self._preempt(gang, victims)
         return self._answers.waiting(gang, rooms, rejections, shortfalls)
@@ -530,6 +528,44 @@ class QueueCycle:
                 room.keep(gang.record)
                 return Reservation(room.name, LONG_AGO, LONG_AGO, LONG_AGO)
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """What a cycle begins with: the quota now and later, the parts of gangs by uid, and the shares of Division."""
+
+    ledger: QuotaLedger
+    later: QuotaLedger
+    parts: Mapping[str, list[ActiveGang]]
+    shares: Mapping[str, Shares]
+
+
+def _begin(facts: QueueFacts, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[_Beginning]:
+    ledger, later = yield from now_and_later(facts.forest, facts.active)
+    parts = by_gang(facts.active)
+    split(parts, snapshots)
+    shares = yield from _divided(facts, later, snapshots)
+    return _Beginning(ledger, later, parts, shares)
+
+
+def _divided(
+    facts: QueueFacts, later: QuotaLedger, snapshots: Mapping[str, ClusterSnapshot]
+) -> Steps[dict[str, Shares]]:
+    """The fair shares of the trees with the sharing Division, by root."""
+    forest = facts.forest
+    pending: dict[str, list[Resources]] = {}
+    for class_ in facts.queued.classes():
+        for leaf in class_.key.leaves:
+            gang, _ = class_.key.shape
+            pending.setdefault(leaf, []).append(gang.demand * len(class_))
+    found = {}
+    for root, tree in forest.trees.items():
+        if tree.sharing is Sharing.DIVISION:
+            capacity = division.capacity_of(forest.places[root], snapshots)
+            wanted = {leaf: sum_of(pending[leaf]) for leaf in tree.names if leaf in pending}
+            account = later.accounts[root]
+            found[root] = yield from division.divide_in_steps(account, forest, capacity, wanted)
+    return found
 
 
 def _in_words(victims: Iterable[ActiveGang]) -> str:

@@ -13,23 +13,30 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final, NamedTuple
 
+from dispatcher.core.model import incremental
+from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.resources import Resources, sum_of
-from dispatcher.core.queues.accounts import Account, Amounts, below_common_ancestor
+from dispatcher.core.queues.accounts import Account, Amounts, below_common_ancestor, common_length
 from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, has_members
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
-from dispatcher.core.scheduling.sharing.search import Enough, Search
+from dispatcher.core.scheduling.sharing.search import Enough, Search, children_with
 
 _NOTHING: Final = Resources()
 
 
 class Load(NamedTuple):
-    """The use of a queue as a share of what it is allocated; infinite if it uses something of which it has nothing."""
+    """The use of a queue as a share of what it is allocated; infinite if it uses something of which it has nothing.
+
+    `units` is the share in units of 2^-32, rounded down, which decides nearly every comparison before the share does.
+    """
 
     is_infinite: bool
+    units: int
     share: Fraction
 
 
@@ -56,9 +63,16 @@ def capacity_of(root: Place, snapshots: Mapping[str, ClusterSnapshot]) -> Resour
 def divide(
     account: Account, forest: Forest, capacity: Mapping[str, int], pending: Mapping[str, Resources]
 ) -> Shares:
+    """All steps of `divide_in_steps` at once."""
+    return incremental.run(divide_in_steps(account, forest, capacity, pending))
+
+
+def divide_in_steps(
+    account: Account, forest: Forest, capacity: Mapping[str, int], pending: Mapping[str, Resources]
+) -> Steps[Shares]:
     """The fair shares of a tree whose clusters have this capacity; `pending` is the pending demand of each leaf."""
     quota = account.quota
-    wanted = _wanted(account, pending)
+    wanted = yield from _wanted(account, pending)
     root = quota.tree.root
     declared = forest.places[root].queue.resources
     fair: dict[str, Amounts] = {
@@ -78,6 +92,7 @@ def divide(
             ]
             for claim in _divided(claims, fair[name][resource]):
                 fair[claim.place.name][resource] = claim.given
+        yield
     allocated = {
         name: {
             resource: _at_most(max(queue.total[resource], fair[name][resource]), queue.limit[resource])
@@ -134,7 +149,7 @@ def _divide_rest(claims: Sequence[_Claim], rest: int) -> int:
     return rest
 
 
-def _wanted(account: Account, pending: Mapping[str, Resources]) -> dict[str, Amounts]:
+def _wanted(account: Account, pending: Mapping[str, Resources]) -> Steps[dict[str, Amounts]]:
     """What each queue uses and wants, at most its limit."""
     quota = account.quota
     found = {name: dict(account.plain[name]) for name in quota.queues}
@@ -142,6 +157,7 @@ def _wanted(account: Account, pending: Mapping[str, Resources]) -> dict[str, Amo
         for name in quota.paths[leaf]:
             for resource, amount in quota.asked(demand):
                 found[name][resource] += amount
+        yield
     for name, amounts in found.items():
         for resource, amount in amounts.items():
             amounts[resource] = _at_most(amount, quota.queues[name].limit[resource])
@@ -163,34 +179,35 @@ class TurnKey(NamedTuple):
     load: Load
 
 
-def turn_keys(
-    account: Account, forest: Forest, shares: Shares, leaf: str, demand: Resources
-) -> list[TurnKey]:
-    """The keys of a gang's leaf and of each queue above it but the root, with the gang counted in."""
-    asked = account.quota.asked(demand)
-    account.charge(leaf, demand)
-    try:
-        return [
-            TurnKey(
-                any(account.plain[name][each] > account.quota.queues[name].total[each] for each, _ in asked),
-                -forest.places[name].queue.priority,
-                load(account, shares, name),
-            )
-            for name in account.quota.paths[leaf][:-1]
-        ]
-    finally:
-        account.charge(leaf, demand, -1)
+def turn_key(account: Account, forest: Forest, shares: Shares, name: str, demand: Resources) -> TurnKey:
+    """The key of a queue with a gang of this demand counted in."""
+    used, total = account.plain[name], account.quota.queues[name].total
+    return TurnKey(
+        any(used[each] + amount > total[each] for each, amount in account.quota.asked(demand)),
+        -forest.places[name].queue.priority,
+        load(account, shares, name, demand * -1),
+    )
 
 
 def load(account: Account, shares: Shares, name: str, without: Resources = _NOTHING) -> Load:
     """The load of a queue, less the demand `without` of a gang below it; infinite ones are equal."""
     allocated = shares.allocated[name]
-    left = ((each, amount - without[each]) for each, amount in account.plain[name].items())
-    used = {each: amount for each, amount in left if amount > 0}
-    if any(allocated[each] == 0 for each in used):
-        return Load(is_infinite=True, share=Fraction(0))
-    share = max((Fraction(amount, allocated[each]) for each, amount in used.items()), default=Fraction(0))
-    return Load(is_infinite=False, share=share)
+    highest, most = 0, 1
+    for each, amount in account.plain[name].items():
+        used, at_most = amount - without[each], allocated[each]
+        if used > 0 and at_most == 0:
+            return _INFINITE
+        if used * most > highest * at_most:
+            highest, most = used, at_most
+    return _load_of(highest, most)
+
+
+_INFINITE: Final = Load(is_infinite=True, units=0, share=Fraction(0))
+
+
+@lru_cache(maxsize=10_000)  # one search asks for the same loads again and again
+def _load_of(used: int, allocated: int) -> Load:
+    return Load(is_infinite=False, units=(used << 32) // allocated, share=Fraction(used, allocated))
 
 
 def would_exceed(account: Account, shares: Shares, leaf: str, demand: Resources) -> bool:
@@ -204,10 +221,11 @@ def would_exceed(account: Account, shares: Shares, leaf: str, demand: Resources)
 # --- victims -------------------------------------------------------------------------------------------------
 
 
-def search(search: Search, shares: Shares) -> Enough | None:
+def search(search: Search, shares: Shares) -> Steps[Enough | None]:
     """Remove candidates until it is enough, and return that condition; if it never is, put all back and return None."""
     found = _DivisionSearch(search, shares)
-    return found.is_enough if found.run() else None
+    is_found = yield from found.run()
+    return found.is_enough if is_found else None
 
 
 class _DivisionSearch:
@@ -223,12 +241,13 @@ class _DivisionSearch:
         self._removed: list[ActiveGang] = []
         self._first: dict[str, ActiveGang] = {}
         self._turns_to_give: dict[str, tuple[object, ...]] = {}
-        for leaf in self._left:
-            self._find_first(leaf)
+        self._children = children_with(self._left, search.forest, search.account.quota.paths)
+        for name in reversed(self._children):
+            self._set_first(name)
 
-    def run(self) -> bool:
+    def run(self) -> Steps[bool]:
         """From other queues, and if that is not enough from the own leaf."""
-        if self._may_grow() and self._from_others():
+        if self._may_grow() and (yield from self._from_others()):
             return True
         self._search.restore(self._removed)
         self._removed = []
@@ -237,6 +256,7 @@ class _DivisionSearch:
             self._removed.append(gang)
             if self.is_enough():
                 return True
+            yield
         self._search.restore(self._removed)
         return False
 
@@ -245,8 +265,9 @@ class _DivisionSearch:
         used, fair = self._account.plain[leaf], self._shares.fair[leaf]
         return all(used[name] + amount <= fair[name] for name, amount in self._asked)
 
-    def _from_others(self) -> bool:
+    def _from_others(self) -> Steps[bool]:
         while self._left:
+            yield
             leaf = self._next_leaf()
             gang = self._left[leaf].popleft()
             reason = self._reason(leaf)
@@ -282,16 +303,13 @@ class _DivisionSearch:
 
     def _is_fair_to_givers(self) -> bool:
         """True if no queue on the gang's way ends above its fair share and above the load of a sibling that gave."""
-        forest, paths = self._search.forest, self._account.quota.paths
-        leaves = (leaf for each, count in self._search.trial.giving.items() if count for leaf in each)
-        giving = {name for leaf in leaves for name in paths.get(leaf, ())}
-        for name in self._search.place.path[:-1]:
-            parent = forest.places[name].parent
-            siblings = forest.places[parent].children if parent is not None else ()
-            for sibling in siblings:
-                if sibling != name and sibling in giving and not self._is_fair(name, sibling):
-                    return False
-        return True
+        path, paths = self._search.place.path, self._account.quota.paths
+        leaves = {leaf for each, count in self._search.trial.giving.items() if count for leaf in each}
+        sides = set[tuple[str, str]]()
+        for other in (paths[leaf] for leaf in leaves if leaf in paths):
+            if common_length(path, other) < min(len(path), len(other)):
+                sides.add(below_common_ancestor(path, other))
+        return all(self._is_fair(mine, theirs) for mine, theirs in sides)
 
     def _is_fair(self, name: str, sibling: str) -> bool:
         fair = self._shares.fair
@@ -309,26 +327,29 @@ class _DivisionSearch:
 
         Other queues keep theirs, and their turns to give.
         """
-        places = self._search.forest.places
         for name in self._account.quota.paths[leaf]:
             self._turns_to_give.pop(name, None)
-            found = [self._first[child] for child in places[name].children if child in self._first]
-            if name in self._left:
-                found.append(self._left[name][0])
-            if found:
-                self._first[name] = max(found, key=_recency)
-            else:
-                self._first.pop(name, None)
+            self._set_first(name)
+
+    def _set_first(self, name: str) -> None:
+        """Find the first candidate of a queue, whose children's are known."""
+        found = [self._first[child] for child in self._children[name] if child in self._first]
+        if name in self._left:
+            found.append(self._left[name][0])
+        if found:
+            self._first[name] = max(found, key=_recency) if len(found) > 1 else found[0]
+        else:
+            self._first.pop(name, None)
 
     def _next_leaf(self) -> str:
         """The leaf to look at next, from the root down; some leaf has candidates left.
 
         A queue that got children while gangs ran in it gives these before those of its children.
         """
-        places = self._search.forest.places
         at = self._search.place.root
         while at not in self._left:
-            at = min((name for name in places[at].children if name in self._first), key=self._turn_of)
+            names = [name for name in self._children[at] if name in self._first]
+            at = names[0] if len(names) == 1 else max(names, key=self._turn_of)
         return at
 
     def _turn_of(self, name: str) -> tuple[object, ...]:
@@ -339,20 +360,13 @@ class _DivisionSearch:
         return found
 
     def _turn_to_give(self, place: Place, victim: ActiveGang) -> tuple[object, ...]:
+        """The order in which queues are to give the victim; the highest gives first."""
         account, name = self._account, place.name
         used, allocated = account.plain[name], self._shares.allocated[name]
         is_over = any(used[each] > allocated[each] for each in account.quota.limited)
         as_it_is = load(account, self._shares, name)
         without = load(account, self._shares, name, victim.charge)
-        return (
-            place.queue.priority,
-            not is_over,
-            not without.is_infinite,
-            -without.share,
-            not as_it_is.is_infinite,
-            -as_it_is.share,
-            -place.position,
-        )
+        return -place.queue.priority, is_over, without, as_it_is, place.position
 
 
 def _recency(gang: ActiveGang) -> tuple[float, str]:

@@ -13,12 +13,13 @@ from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 
+from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.queues.accounts import Account, below_common_ancestor
+from dispatcher.core.queues.accounts import Account, Asked, below_common_ancestor
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
-from dispatcher.core.scheduling.sharing.search import Enough, Search, VictimOrder
+from dispatcher.core.scheduling.sharing.search import Enough, Search, VictimOrder, children_with
 
 THOUSAND = 1000
 """The unit of shares: thousandths of what the parent could lend at most."""
@@ -49,27 +50,38 @@ class Share(NamedTuple):
 _NOTHING = Share.of(Fraction(0))
 
 
-def share(account: Account, forest: Forest, name: str) -> Share:
-    """The share of a queue, by what it borrows; 0 for a root."""
+def share(account: Account, forest: Forest, name: str, more: Asked = ()) -> Share:
+    """The share of a queue, by what it borrows, with these amounts more used; 0 for a root."""
     place = forest.places[name]
     if place.parent is None:
         return _NOTHING
-    most = account.quota.queues[place.parent].most
+    used, own = account.used[name], account.quota.queues[name].own
+    most, added = account.quota.queues[place.parent].most, dict(more)
     borrowed = tuple(
-        (amount, most[each]) for each in account.quota.limited if (amount := account.borrowed(name, each))
+        [
+            (amount, most[each])
+            for each in account.quota.limited
+            if (amount := used[each] + added.get(each, 0) - own[each]) > 0
+        ]
     )
-    return _share_of(borrowed, place.queue.weight) if borrowed else _NOTHING
+    if not borrowed:
+        return _NOTHING
+    weight = place.queue.weight
+    return _share_of(borrowed, weight.numerator, weight.denominator)
 
 
 @lru_cache(maxsize=10_000)  # one search asks for the same shares again and again
-def _share_of(borrowed: tuple[tuple[int, int], ...], weight: Fraction) -> Share:
-    """The share of a queue by what it borrows of each resource, each with the most that the parent could lend."""
+def _share_of(borrowed: tuple[tuple[int, int], ...], numerator: int, denominator: int) -> Share:
+    """The share of a queue by what it borrows of each resource, each with the most that the parent could lend.
+
+    `numerator` and `denominator` are those of its weight: a fraction takes long to hash.
+    """
     highest = max(
         Share.of(Fraction(amount * THOUSAND, most or 1), is_infinite=most == 0) for amount, most in borrowed
     )
-    if highest.is_infinite or not weight:
+    if highest.is_infinite or not numerator:
         return Share.of(highest.amount, is_infinite=True)
-    return Share.of(highest.amount / weight)
+    return Share.of(highest.amount * denominator / numerator)
 
 
 class TurnKey(NamedTuple):
@@ -79,22 +91,17 @@ class TurnKey(NamedTuple):
     share: Share
 
 
-def turn_keys(account: Account, forest: Forest, leaf: str, demand: Resources) -> list[TurnKey]:
-    """The keys of a gang's leaf and of each queue above it but the root, with the gang counted in."""
-    asked = account.quota.asked(demand)
-    account.charge(leaf, demand)
-    try:
-        return [
-            TurnKey(any(account.borrowed(name, each) for each, _ in asked), share(account, forest, name))
-            for name in account.quota.paths[leaf][:-1]
-        ]
-    finally:
-        account.charge(leaf, demand, -1)
+def turn_key(account: Account, forest: Forest, name: str, arriving: Asked) -> TurnKey:
+    """The key of a queue that is charged with these amounts of a gang."""
+    used, own = account.used[name], account.quota.queues[name].own
+    would_borrow = any(used[each] + amount > own[each] for each, amount in arriving)
+    return TurnKey(would_borrow, share(account, forest, name, arriving))
 
 
-def search(search: Search) -> Enough | None:
+def search(search: Search) -> Steps[Enough | None]:
     """Remove candidates until it is enough, and return that condition; if it never is, put all back and return None."""
-    return search.is_enough if _FairSearch(search).run() else None
+    is_found = yield from _FairSearch(search).run()
+    return search.is_enough if is_found else None
 
 
 class _FairSearch:
@@ -104,6 +111,7 @@ class _FairSearch:
         self._search = search
         self._account = search.account
         self._leaf = search.leaf
+        self._own_path = frozenset(search.place.path)
         self._left: dict[str, list[ActiveGang]] = {
             leaf: list(gangs)
             for leaf, gangs in search.others.items()
@@ -118,43 +126,47 @@ class _FairSearch:
         self._borrows: dict[str, bool] = {}
         self._first: dict[str, VictimOrder] = {}
         """The order of the best victim that each queue can yield, of the lists of the present round."""
+        self._children: dict[str, list[str]] = {}
+        """The children of each inner queue that had gangs in these lists when the round began."""
 
-    def run(self) -> bool:
+    def run(self) -> Steps[bool]:
         """Both rounds; True if it is enough."""
         search = self._search
         search.count_gang(is_counted=True)
         is_within = self._account.is_within(self._leaf, search.contested)
         self._find_all_first(self._left)
         try:
-            found = self._first_round(is_within) or self._second_round()
+            found = (yield from self._first_round(is_within)) or (yield from self._second_round())
         finally:
             search.count_gang(is_counted=False)
         if not found:
             search.restore(self._removed)
         return found
 
-    def _first_round(self, is_within: bool) -> bool:  # of the gang's leaf
+    def _first_round(self, is_within: bool) -> Steps[bool]:  # of the gang's leaf
         while (leaf := self._next_leaf(self._left)) is not None:
+            yield
             if leaf == self._leaf:
                 self._remove(self._left, leaf, Reason.PRIORITY_IN_QUEUE)
             elif is_within:
                 self._remove(self._left, leaf, Reason.QUOTA_RECLAIMED)
-            elif not self._remove_fairly(leaf):
+            elif not (yield from self._remove_fairly(leaf)):
                 continue
             if self._search.is_enough():
                 return True
         return False
 
-    def _second_round(self) -> bool:
+    def _second_round(self) -> Steps[bool]:
         self._find_all_first(self._aside)
         while (leaf := self._next_leaf(self._aside)) is not None:
+            yield
             mine, theirs = self._sides(leaf)
             if self._share(mine) < self._share(theirs):
                 self._remove(self._aside, leaf, Reason.FAIR_SHARE)
                 if self._search.is_enough():
                     return True
             self._aside.pop(leaf, None)
-            self._find_first(self._aside, leaf)
+            self._list_changed(self._aside, leaf)
         return False
 
     def _remove(self, lists: dict[str, list[ActiveGang]], leaf: str, reason: Reason) -> None:
@@ -167,14 +179,12 @@ class _FairSearch:
         self._search.remove(gang, reason)
         self._removed.append(gang)
         for leaf in gang.record.leaves:
-            path = self._account.quota.paths.get(leaf, ())
-            for name in path:
+            for name in self._account.quota.paths.get(leaf, ()):
                 self._shares.pop(name, None)
                 self._borrows.pop(name, None)
-            if path:
-                self._find_first(lists, leaf)
+                self._set_first(lists, name)
 
-    def _remove_fairly(self, leaf: str) -> bool:
+    def _remove_fairly(self, leaf: str) -> Steps[bool]:
         """Remove the first gang of a leaf without which its side still has no lower share; put the others aside."""
         mine, theirs = self._sides(leaf)
         gangs = self._left.pop(leaf)
@@ -187,6 +197,7 @@ class _FairSearch:
                 self._account.charge(leaf, charge, -1)
                 is_fair = known[charge] = limit <= share(self._account, self._search.forest, theirs)
                 self._account.charge(leaf, charge)
+                yield
             if is_fair:
                 if before := gangs[:number]:
                     self._aside.setdefault(leaf, []).extend(before)
@@ -195,7 +206,7 @@ class _FairSearch:
                 self._take(self._left, gang, Reason.FAIR_SHARE)
                 return True
         self._aside.setdefault(leaf, []).extend(gangs)
-        self._find_first(self._left, leaf)
+        self._list_changed(self._left, leaf)
         return False
 
     def _share(self, name: str) -> Share:
@@ -225,10 +236,12 @@ class _FairSearch:
         if at not in first:
             return None
         while at not in lists:
+            names = [name for name in self._children[at] if name in first]
+            if len(names) == 1:
+                (at,) = names
+                continue
             highest, tied = None, list[str]()
-            for name in places[at].children:
-                if name not in first:
-                    continue
+            for name in names:
                 found = self._shares.get(name) or self._share(name)
                 if highest is None or found > highest:
                     highest, tied = found, [name]
@@ -242,20 +255,28 @@ class _FairSearch:
     def _find_all_first(self, lists: Mapping[str, list[ActiveGang]]) -> None:
         """Find the best victim of every queue among these lists; the queues of all others yield none."""
         self._first.clear()
-        for leaf in lists:
-            self._find_first(lists, leaf)
+        self._children = children_with(lists, self._search.forest, self._account.quota.paths)
+        for name in reversed(self._children):
+            self._set_first(lists, name)
 
-    def _find_first(self, lists: Mapping[str, list[ActiveGang]], leaf: str) -> None:
-        """The list or the use of a leaf has changed: find the best victim of it and of each queue above it.
+    def _list_changed(self, lists: Mapping[str, list[ActiveGang]], leaf: str) -> None:
+        """The list of a leaf has changed: find the best victim of it and of each queue above it."""
+        for name in self._account.quota.paths[leaf]:
+            if not self._set_first(lists, name):
+                return
+
+    def _set_first(self, lists: Mapping[str, list[ActiveGang]], name: str) -> bool:
+        """Find the best victim of a queue, whose children's are known; True if it is another one.
 
         A queue yields gangs if it borrows, or is above the gang's own leaf.
         """
-        places, own_path, first = self._search.forest.places, self._search.place.path, self._first
-        for name in self._account.quota.paths[leaf]:
-            found = [first[child] for child in places[name].children if child in first]
-            if name in lists:
-                found.append(self._search.victim_order(lists[name][0]))
-            if found and (name in own_path or self._is_borrowing(name)):
-                first[name] = min(found) if len(found) > 1 else found[0]
-            else:
-                first.pop(name, None)
+        first = self._first
+        before = first.get(name)
+        found = [first[child] for child in self._children[name] if child in first]
+        if name in lists:
+            found.append(self._search.victim_order(lists[name][0]))
+        if found and (name in self._own_path or self._is_borrowing(name)):
+            first[name] = min(found) if len(found) > 1 else found[0]
+        else:
+            first.pop(name, None)
+        return first.get(name) != before

@@ -13,27 +13,46 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, pairwise
 from typing import NamedTuple
 
+from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.queues.accounts import Account
+from dispatcher.core.queues.accounts import Account, Asked, common_length
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.search import Enough, Search
 
 
-def level(account: Account, leaf: str, demand: Resources) -> int:
-    """How far above its leaf a gang finds enough unused quota: 0 in the leaf, the root's level if nowhere."""
-    path = account.quota.paths[leaf]
-    left = dict(account.quota.asked(demand))
-    for number, name in enumerate(path):
-        if account.left(name, left):
-            return number
-        left = _beyond_kept(account, name, left)
-    return len(path) - 1
+class Levels:
+    """The levels of gangs in one tree, as long as its use does not change.
+
+    Gangs that ask for the same have the same answer from each queue on, which is kept.
+    """
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._heights: dict[tuple[str, Asked], int] = {}
+        """Where what is left of a demand at a queue fits: the queues above the queue that it fits."""
+
+    def of(self, leaf: str, demand: Resources) -> int:
+        """How far above its leaf a gang finds enough unused quota: 0 in the leaf, the root's level if nowhere."""
+        path = self._account.quota.paths[leaf]
+        left, above, walked = self._account.quota.asked(demand), 0, list[tuple[str, Asked]]()
+        for number, name in enumerate(path):
+            known = self._heights.get((name, left))
+            if known is not None:
+                above = known
+                break
+            walked.append((name, left))
+            if self._account.left(name, left):
+                above = len(path) - 1 - number
+                break
+            left = _beyond_kept(self._account, name, left)
+        self._heights.update(dict.fromkeys(walked, above))
+        return len(path) - 1 - above
 
 
-def search(search: Search) -> Enough | None:
+def search(search: Search) -> Steps[Enough | None]:
     """Remove candidates until it is enough, and return that condition; if it never is, put all back and return None."""
-    sources = list(_sources(search))
+    sources = _sources(search)
     while_borrowing = search.place.while_borrowing
     used, own = search.account.used[search.leaf], search.account.quota.queues[search.leaf].own
     is_spent = any(used[name] >= own[name] for name in search.contested if name in own)
@@ -43,8 +62,11 @@ def search(search: Search) -> Enough | None:
         ways = [False, True]
     else:
         ways = [True, False]
-    found = (_try(search, _listed(search, sources, is_borrowing=way), is_borrowing=way) for way in ways)
-    return next(filter(None, found), None)
+    for way in ways:
+        found = yield from _try(search, _listed(search, sources, is_borrowing=way), is_borrowing=way)
+        if found is not None:
+            return found
+    return None
 
 
 class _Source(NamedTuple):
@@ -64,21 +86,42 @@ class _Listed(NamedTuple):
     reason: Reason
 
 
-def _sources(search: Search) -> Iterator[_Source]:
+def _sources(search: Search) -> list[_Source]:
     """The queues with candidates where none on the way is within its own quota; the nearest ancestor first."""
-    account, paths = search.account, search.account.quota.paths
-    path = search.place.path
-    left = dict(account.quota.asked(search.demand))
+    account, paths, path = search.account, search.account.quota.paths, search.place.path
+    by_ancestor: dict[str, list[str]] = {}
+    is_blocked = dict.fromkeys(path, False)
+    for leaf in search.others:
+        common = common_length(path, paths[leaf])
+        if common < len(path) and not _is_blocked(search, leaf, is_blocked):
+            by_ancestor.setdefault(path[-common], []).append(leaf)
+    found = []
+    left = account.quota.asked(search.demand)
     is_entitled = account.left(path[0], left)
     for walked, ancestor in pairwise(path):
         left = _beyond_kept(account, walked, left)
-        for leaf, gangs in search.others.items():
-            if ancestor not in paths[leaf] or walked in paths[leaf]:
-                continue
-            between = paths[leaf][: paths[leaf].index(ancestor)]
-            if not any(account.is_within(name, search.contested) for name in between):
-                yield _Source(gangs, between, is_entitled)
+        for leaf in by_ancestor.get(ancestor, ()):
+            between = paths[leaf][: -common_length(path, paths[leaf])]
+            found.append(_Source(search.others[leaf], between, is_entitled))
         is_entitled = is_entitled or account.left(ancestor, left)
+    return found
+
+
+def _is_blocked(search: Search, leaf: str, known: dict[str, bool]) -> bool:
+    """True if a leaf, or a queue above it and below the gang's own path, is within its own quota.
+
+    `known` are such answers, for the gang's path and the queues that were asked about; each queue is looked at once.
+    """
+    walked = list[str]()
+    for name in search.account.quota.paths[leaf]:
+        if name in known:
+            break
+        walked.append(name)
+        if search.account.is_within(name, search.contested):
+            known[name] = True
+            break
+    known.update(dict.fromkeys(walked, known[name]))
+    return known[leaf]
 
 
 def _listed(search: Search, sources: Iterable[_Source], *, is_borrowing: bool) -> list[_Listed]:
@@ -105,7 +148,7 @@ def _reason(search: Search, gang: ActiveGang, is_ahead: bool) -> Reason:  # of t
     return Reason.QUOTA_RECLAIMED_WHILE_BORROWING
 
 
-def _try(search: Search, others: list[_Listed], *, is_borrowing: bool) -> Enough | None:
+def _try(search: Search, others: list[_Listed], *, is_borrowing: bool) -> Steps[Enough | None]:
     def is_enough() -> bool:
         return search.is_enough() and (
             is_borrowing or not search.account.would_borrow(search.leaf, search.demand)
@@ -114,31 +157,44 @@ def _try(search: Search, others: list[_Listed], *, is_borrowing: bool) -> Enough
     if not search.may_be_enough(chain((each.gang for each in others), search.own)):
         return None
     removed: list[ActiveGang] = []
-    for gang, reason in _allowed(search, others):
+    within = set[str]()
+    for gang, reason in _allowed(search, others, within):
         search.remove(gang, reason)
         removed.append(gang)
+        within.update(_queues_within(search, gang))
         if is_enough():
             return is_enough
+        yield
     search.restore(removed)
     return None
 
 
-def _allowed(search: Search, others: list[_Listed]) -> Iterator[tuple[ActiveGang, Reason]]:
+def _allowed(search: Search, others: list[_Listed], within: set[str]) -> Iterator[tuple[ActiveGang, Reason]]:
     """The candidates in order, all surplus before the first gang.
 
-    Whether one of another queue is allowed depends on those that were removed before.
+    One of another queue is not allowed once a queue on its way is `within` its own quota, which grows meanwhile.
     """
     for is_surplus in (True, False) if search.has_surplus else (False,):
         for each in others:
-            if each.gang.is_surplus is is_surplus and not any(
-                search.account.is_within(name, search.contested) for name in each.between
-            ):
+            if each.gang.is_surplus is is_surplus and within.isdisjoint(each.between):
                 yield each.gang, each.reason
         for gang in search.own:
             if gang.is_surplus is is_surplus:
                 yield gang, Reason.PRIORITY_IN_QUEUE
 
 
-def _beyond_kept(account: Account, queue: str, amounts: dict[str, int]) -> dict[str, int]:
+def _queues_within(search: Search, removed: ActiveGang) -> Iterator[str]:
+    """The queues, from the leaf of a removed gang to below the gang's own path, that are within their own quota."""
+    path, paths = search.place.path, search.account.quota.paths
+    for leaf in removed.leaves:
+        if leaf in paths:
+            for name in paths[leaf][: -common_length(path, paths[leaf])]:
+                if search.account.is_within(name, search.contested):
+                    yield name
+
+
+def _beyond_kept(account: Account, queue: str, amounts: Asked) -> Asked:
     """What is left of a demand once a queue has given what it keeps for itself and does not use."""
-    return {name: amount - account.unused_kept(queue, name) for name, amount in amounts.items()}
+    if not any(account.quota.queues[queue].kept.values()):
+        return amounts
+    return tuple((name, amount - account.unused_kept(queue, name)) for name, amount in amounts)

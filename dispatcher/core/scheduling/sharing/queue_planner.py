@@ -76,7 +76,8 @@ class QueuePlanner:
             return []
         self._quiet = None
         facts = QueueFacts(rules.forest, self._queued, active, now, known.namespaces, rules.usage)
-        news = yield from QueueCycle(facts, snapshots, self._failed).news_in_steps()
+        cycle = yield from QueueCycle.begin_in_steps(facts, snapshots, self._failed)
+        news = yield from cycle.news_in_steps()
         if not news and not self._queued.has_slopes:
             self._quiet = _Quiet(known, active, snapshots, next_change(facts))
         return news

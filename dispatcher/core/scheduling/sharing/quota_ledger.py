@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.accounts import Account, TreeQuota, tree_quotas
 from dispatcher.core.queues.forest import Forest, Place
@@ -57,10 +58,11 @@ class QuotaLedger:
                 is_firm = not place.is_preemptible(priority)
                 self.accounts[place.root].charge(leaf, demand, sign, is_firm=is_firm)
 
-    def charge_all(self, alike: Alike) -> None:
+    def charge_all(self, alike: Alike) -> Steps[None]:
         """Charge these gangs."""
         for (leaves, demand, priority), count in alike.items():
             self.charge(leaves, demand * count, priority)
+            yield
 
     def hold(self, hold: Hold) -> None:
         """Hold back quota from now on."""
@@ -138,13 +140,15 @@ def _left_of(account: Account, hold: Hold) -> Resources:
     return Resources({name: max(0, min(amount, own[name] - used[name])) for name, amount in asked})
 
 
-def now_and_later(forest: Forest, active: Iterable[ActiveGang]) -> tuple[QuotaLedger, QuotaLedger]:
+def now_and_later(forest: Forest, active: Iterable[ActiveGang]) -> Steps[tuple[QuotaLedger, QuotaLedger]]:
     """The ledger with every gang that holds capacity, and the one without the gangs that leave."""
     quotas = tree_quotas(forest)
+    yield
     now, later = QuotaLedger(forest, quotas), QuotaLedger(forest, quotas)
     gangs = list(active)
     staying = alike(gang for gang in gangs if not gang.is_leaving)
+    yield
     for ledger in (now, later):
-        ledger.charge_all(staying)
-    now.charge_all(alike(gang for gang in gangs if gang.is_leaving))
+        yield from ledger.charge_all(staying)
+    yield from now.charge_all(alike(gang for gang in gangs if gang.is_leaving))
     return now, later

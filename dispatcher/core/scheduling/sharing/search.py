@@ -7,7 +7,7 @@ the tree's sharing removes candidates one by one until it is enough.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -230,6 +230,21 @@ def victim_order(gang: ActiveGang, leaf: str) -> VictimOrder:
         -gang.dispatched_at.timestamp(),
         record.name,
     )
+
+
+def children_with(
+    leaves: Iterable[str], forest: Forest, paths: Mapping[str, Sequence[str]]
+) -> dict[str, list[str]]:
+    """The queues with some of these leaves at or below them, each after its parent, with such children of each."""
+    found: dict[str, list[str]] = {}
+    for leaf in leaves:
+        for name in paths[leaf]:
+            if name in found:
+                break
+            found[name] = []
+    for name, children in found.items():
+        children += [child for child in forest.places[name].children if child in found]
+    return {name: found[name] for name in sorted(found, key=lambda name: len(paths[name]))}
 
 
 def uses_any(gang: ActiveGang, resources: Collection[str]) -> bool:

@@ -4,8 +4,8 @@ Each tree names one of its heads by a tournament: at each inner queue the childr
 sharing of the tree gives, then by rank. Of the trees' winners, the rank decides. A gang for which gangs were preempted
 goes before all others.
 
-Growth: a gang that is decided without a change of its tree costs the siblings on the way to its root; a change costs
-the heads of its tree. The gangs of a refused class cost nothing.
+Growth: a gang that is decided, and a change of the use of a queue, cost the siblings on the way to the root, each with
+a key; under the sharing Priority a change costs the heads of the tree. The gangs of a refused class cost nothing.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from dispatcher.core.queues.accounts import Asked
+from dispatcher.core.model.incremental import Steps
 from dispatcher.core.queues.queue import Sharing
 from dispatcher.core.scheduling.gang_class import Key
-from dispatcher.core.scheduling.sharing import division, dominant_share, priority
+from dispatcher.core.scheduling.sharing import division, dominant_share
 from dispatcher.core.scheduling.sharing.division import Shares
 from dispatcher.core.scheduling.sharing.gangs import NO_USE, PendingGang, Rank, RecentUse, rank_in_queue
+from dispatcher.core.scheduling.sharing.priority import Levels
 from dispatcher.core.scheduling.sharing.queued_gangs import QueueClass, QueuedGangs
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
+from dispatcher.core.scheduling.sharing.search import children_with
 
-Keys = Mapping[str, Any]
-"""The key of a gang at its leaf and at each queue above it; keys of one queue's children are comparable."""
+_ALONE: Final = "!"
+"""Before the name of a queue that takes no gangs, which is a tree of its own."""
 
 
 class _Head(NamedTuple):
@@ -37,11 +39,15 @@ class _Head(NamedTuple):
 
 
 class _Winner(NamedTuple):
-    """The winner at one queue."""
+    """The winner at one queue, with the key of the queue; keys of one queue's children are comparable.
+
+    `counted` is what the parent needs to count the gang in.
+    """
 
     gang: PendingGang
     rank: Rank
-    keys: Keys
+    key: Any = None
+    counted: Any = None
 
 
 class Turns:
@@ -62,7 +68,6 @@ class Turns:
         self._now = now
         self._taken: set[str] = set()
         self._dropped: set[QueueClass] = set()
-        self._keys_of: dict[str, dict[tuple[str, Asked], Keys]] = {}
         self._following: dict[QueueClass, Iterator[Key]] = {}
         self._queues: dict[str, list[_Head]] = {}
         for class_ in queued.classes():
@@ -70,10 +75,15 @@ class Turns:
             self._queues.setdefault(class_.key.leaves[0], [])
             self._push_next(class_)
         self._preempting = {leaf for leaf, each in self._queues.items() if each[0].class_.key.is_preempting}
-        self._trees: dict[str, dict[str, _Winner]] = {}
         self._roots = {leaf: self._root_of(leaf) for leaf in self._queues}
-        for root in set(self._roots.values()):
-            self._rebuild(root)
+        self._trees: dict[str, dict[str, _Winner]] = {root: {} for root in self._roots.values()}
+        self._children: dict[str, dict[str, list[str]]] = {}
+        """By root, the queues with queued gangs at or below them, each with such children."""
+        self._levels: dict[str, Levels] = {}
+        self._stale = dict.fromkeys(self._trees)
+        """The trees in which every winner may be another one; in no order."""
+        self._changed: dict[str, None] = {}
+        """The leaves whose head or use has changed, in no order."""
 
     def take(self, gang: PendingGang) -> None:
         """The gang is decided, in its turn or before; the next of its class may have a turn."""
@@ -86,17 +96,28 @@ class Turns:
         self._following[class_] = iter(())
         self._advance(class_.key.leaves[0])
 
-    def next(self) -> PendingGang | None:
+    def next_in_steps(self) -> Steps[PendingGang | None]:
         """The next gang to decide; None if all are decided or dropped."""
+        for root in self._stale:
+            yield from self._rebuild(root)
+        for leaf in self._changed:
+            self._update(leaf)
+            yield
+        self._stale.clear()
+        self._changed.clear()
         heads = [tree[root] for root, tree in self._trees.items() if root in tree]
-        preempting = [self._winner_of(self._queues[leaf][0], {}) for leaf in self._preempting]
+        preempting = [self._winner_of(self._queues[leaf][0]) for leaf in self._preempting]
         return min(preempting or heads, key=lambda each: each.rank).gang if heads else None
 
     def changed(self, leaves: Iterable[str]) -> None:
         """The use of these leaves' trees has changed."""
-        for root in {self._root_of(leaf) for leaf in leaves}:
-            if root in self._trees:
-                self._rebuild(root)
+        for place in self._later.forest.places_of(leaves):
+            if place.root not in self._trees:
+                continue
+            if place.sharing is Sharing.PRIORITY:
+                self._stale[place.root] = None
+            else:
+                self._changed[place.name] = None
 
     def _advance(self, leaf: str) -> None:
         """The head of a queue may have been decided, or its class dropped."""
@@ -105,7 +126,7 @@ class Turns:
             self._push_next(heapq.heappop(queue).class_)
         if not queue or not queue[0].class_.key.is_preempting:
             self._preempting.discard(leaf)  # they are first in their queues
-        self._update(leaf)
+        self._changed[leaf] = None
 
     def _push_next(self, class_: QueueClass) -> None:
         """Let the next undecided gang of a class, if there is one, wait for its turn."""
@@ -117,74 +138,84 @@ class Turns:
         found = rank_in_queue(self._queued.gang(uid), self._now, place, self._usage)
         heapq.heappush(self._queues[leaf], _Head(found, uid, class_))
 
-    def _winner_of(self, head: _Head, keys: Keys) -> _Winner:
+    def _winner_of(self, head: _Head) -> _Winner:
         # Recent use decides only between gangs of one queue.
         found = head.rank if head.rank.recent_use is NO_USE else head.rank._replace(recent_use=NO_USE)
-        return _Winner(self._queued.gang(head.uid), found, keys)
+        return _Winner(self._queued.gang(head.uid), found)
 
     def _root_of(self, leaf: str) -> str:
         """The root of a leaf's tree; a queue that takes no gangs is a tree of its own."""
         place = self._later.forest.places.get(leaf)
-        return place.root if place is not None and place.is_leaf else f"!{leaf}"
+        return place.root if place is not None and place.is_leaf else f"{_ALONE}{leaf}"
 
-    def _rebuild(self, root: str) -> None:
-        tree = self._trees[root] = {}
-        self._keys_of[root] = {}
-        leaves = [leaf for leaf, at in self._roots.items() if at == root]
-        if root.startswith("!"):
-            self._update(leaves[0])
+    def _rebuild(self, root: str) -> Steps[None]:
+        tree = self._trees[root]
+        tree.clear()
+        if root not in self._later.accounts:
+            self._set_alone(root.removeprefix(_ALONE))
             return
-        for leaf in leaves:
-            self._set_head(tree, leaf)
-        for name in reversed(self._later.accounts[root].quota.tree.names):
-            self._set_winner(tree, name)
+        self._levels[root] = Levels(self._later.accounts[root])
+        if root not in self._children:
+            leaves = [leaf for leaf, at in self._roots.items() if at == root]
+            paths = self._later.accounts[root].quota.paths
+            self._children[root] = children_with(leaves, self._later.forest, paths)
+        for name in reversed(self._children[root]):
+            self._set_winner(root, name)
+            yield
 
     def _update(self, leaf: str) -> None:
-        """The head of a leaf has changed."""
-        root = self._roots[leaf]
+        """The head of a leaf has changed, or its use."""
+        if self._roots.get(leaf, "").startswith(_ALONE):
+            self._set_alone(leaf)
+        for place in self._later.forest.places_of([leaf]):
+            children = self._children.get(place.root, {})
+            for name in place.path:
+                if name in children:
+                    self._set_winner(place.root, name)
+
+    def _set_alone(self, leaf: str) -> None:
+        """The winner of a queue that is a tree of its own."""
+        root, queue = self._roots[leaf], self._queues[leaf]
+        if queue:
+            self._trees[root][root] = self._winner_of(queue[0])
+        else:
+            self._trees[root].pop(root, None)
+
+    def _set_winner(self, root: str, name: str) -> None:
+        """The winner at a queue, of which the children's are known: its head, or the best of theirs."""
         tree = self._trees[root]
-        if root.startswith("!"):
-            queue = self._queues[leaf]
-            tree.pop(root, None)
-            if queue:
-                tree[root] = self._winner_of(queue[0], {})
-            return
-        self._set_head(tree, leaf)
-        for name in self._later.forest.places[leaf].path[1:]:
-            self._set_winner(tree, name)
-
-    def _set_head(self, tree: dict[str, _Winner], leaf: str) -> None:
-        queue = self._queues[leaf]
-        if not queue:
-            tree.pop(leaf, None)
-            return
-        head, account = queue[0], self._later.account_of(leaf)
-        known = self._keys_of[self._roots[leaf]]
-        asked = account.quota.asked(head.class_.key.shape[0].demand)
-        keys = known.get((leaf, asked))
-        if keys is None:
-            keys = known[leaf, asked] = self._keys(self._queued.gang(head.uid), leaf)
-        tree[leaf] = self._winner_of(head, keys)
-
-    def _set_winner(self, tree: dict[str, _Winner], name: str) -> None:
-        """The winner of an inner queue among its children's."""
-        children = self._later.forest.places[name].children
-        if not children:
-            return
-        winners = [(child, tree[child]) for child in children if child in tree]
-        if winners:
-            tree[name] = min(winners, key=lambda each: (each[1].keys[each[0]], each[1].rank))[1]
+        below = [tree[child] for child in self._children[root][name] if child in tree]
+        if below:
+            best = min(below, key=lambda each: (each.key, each.rank))
+        elif name in self._queues and self._queues[name] and self._roots[name] == root:
+            best = self._winner_of(self._queues[name][0])
+            best = best._replace(counted=self._counted_in_leaf(name, best.gang))
         else:
             tree.pop(name, None)
+            return
+        tree[name] = best if name == root else self._counted_in(root, name, best)
 
-    def _keys(self, gang: PendingGang, leaf: str) -> Keys:
-        place, account = self._later.forest.places[leaf], self._later.account_of(leaf)
-        demand, forest = gang.record.gang.demand, self._later.forest
+    def _counted_in_leaf(self, leaf: str, gang: PendingGang) -> object:
+        """What a leaf needs to count a gang in: its level, the amounts or the demand."""
+        place, demand = self._later.forest.places[leaf], gang.record.gang.demand
         match place.sharing:
             case Sharing.PRIORITY:
-                return dict.fromkeys(place.path, priority.level(account, leaf, demand))
+                return self._levels[place.root].of(leaf, demand)
             case Sharing.DOMINANT_SHARE:
-                found: list[Any] = dominant_share.turn_keys(account, forest, leaf, demand)
+                return self._later.accounts[place.root].quota.asked(demand)
             case Sharing.DIVISION:
-                found = division.turn_keys(account, forest, self._shares[place.root], leaf, demand)
-        return dict(zip(place.path, found, strict=False))
+                return demand
+
+    def _counted_in(self, root: str, name: str, winner: _Winner) -> _Winner:
+        """The winner with the key of a queue in which it is counted, and what arrives at the queue above."""
+        account, forest, counted = self._later.accounts[root], self._later.forest, winner.counted
+        match forest.places[root].sharing:
+            case Sharing.PRIORITY:
+                return winner._replace(key=counted)
+            case Sharing.DOMINANT_SHARE:
+                key = dominant_share.turn_key(account, forest, name, counted)
+                return winner._replace(key=key, counted=account.passed_on(name, counted))
+            case Sharing.DIVISION:
+                return winner._replace(
+                    key=division.turn_key(account, forest, self._shares[root], name, counted)
+                )

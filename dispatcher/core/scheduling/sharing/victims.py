@@ -20,6 +20,7 @@ from datetime import datetime
 from itertools import takewhile
 
 from dispatcher.core.model.gang import Assignment, Gang
+from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.resources import is_device
 from dispatcher.core.queues.forest import Place
@@ -77,13 +78,16 @@ class VictimSearch:
     gone: set[str] = field(default_factory=set)
     _has_surplus: bool = field(init=False)
     _known_room: dict[tuple[str, int, Gang], bool] = field(default_factory=dict, init=False)
+    _holding: dict[str, list[str]] = field(default_factory=dict, init=False)
     _ready: dict[str, list[ActiveGang]] = field(default_factory=dict, init=False)
     _using: dict[tuple[str, frozenset[str], str], list[ActiveGang]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._has_surplus = any(gang.is_surplus for gangs in self.active.values() for gang in gangs)
 
-    def find(self, gang: PendingGang, accepting: Iterable[str], accepting_of: Accepting) -> Victims | None:
+    def find(
+        self, gang: PendingGang, accepting: Iterable[str], accepting_of: Accepting
+    ) -> Steps[Victims | None]:
         """The victims on the best of the accepting clusters; None if there are none that suffice.
 
         Surplus pods alone go before gangs on any cluster.
@@ -94,12 +98,11 @@ class VictimSearch:
             return None
         clusters = list(accepting)
         for only_surplus in (True, False) if self._has_surplus else (False,):
-            found = [
-                victims
-                for cluster in clusters
-                if (victims := self._find_on(self.rooms[cluster], gang, accepting_of, only_surplus))
-                is not None
-            ]
+            found = []
+            for cluster in clusters:
+                victims = yield from self._find_on(self.rooms[cluster], gang, accepting_of, only_surplus)
+                if victims is not None:
+                    found.append(victims)
             if found:
                 return min(found, key=lambda each: each.order)
         return None
@@ -132,7 +135,7 @@ class VictimSearch:
 
     def _find_on(
         self, room: ClusterRoom, gang: PendingGang, accepting_of: Accepting, only_surplus: bool
-    ) -> Victims | None:
+    ) -> Steps[Victims | None]:
         known = None if gang.asked else self._known_room.get((room.name, room.version, gang.record.gang))
         trial = Trial(gang, room.name, self.later, room.later, known)
         if known is None and gang.asked is None:
@@ -141,11 +144,11 @@ class VictimSearch:
         if memory is not None and kind is not None and trial.has_room() and memory.has(kind):
             return None
         try:
-            if not self._search(trial, only_surplus=only_surplus):
+            if not (yield from self._search(trial, only_surplus=only_surplus)):
                 if memory is not None and kind is not None and not trial.lacked_room and not only_surplus:
                     memory.add(kind)
                 return None
-            if self._could_be_undone(trial, accepting_of):
+            if (yield from self._could_be_undone(trial, accepting_of)):
                 return None
             return Victims(room.name, tuple(trial.removed.values()))
         finally:
@@ -168,7 +171,9 @@ class VictimSearch:
             self.later.holds(place.root),
         )
 
-    def _search(self, trial: Trial, change: _Change | None = None, *, only_surplus: bool = False) -> bool:
+    def _search(
+        self, trial: Trial, change: _Change | None = None, *, only_surplus: bool = False
+    ) -> Steps[bool]:
         """Remove victims until it is enough in every tree, without those that are not needed.
 
         The running gangs are those of the cycle, or those after a `change`; with `only_surplus`, their surplus pods.
@@ -190,13 +195,14 @@ class VictimSearch:
             search.asks_room = asks_room
             if not search.may_be_enough(search.candidates):
                 continue
-            condition = self._run(search)
+            yield
+            condition = yield from self._run(search)
             if condition is not None:
                 conditions[place.name] = condition
                 asks_room = False
         if not trial.removed or not self._is_enough(trial, conditions):
             return False
-        _fill_back(trial, lambda: self._is_enough(trial, conditions))
+        yield from _fill_back(trial, lambda: self._is_enough(trial, conditions))
         return True
 
     def _is_enough(self, trial: Trial, conditions: Mapping[str, Enough]) -> bool:
@@ -208,7 +214,7 @@ class VictimSearch:
         has_quota = all(trial.has_quota(leaf) for leaf in others)
         return has_quota and all(condition() for condition in conditions.values()) and trial.has_room()
 
-    def _run(self, search: Search) -> Enough | None:
+    def _run(self, search: Search) -> Steps[Enough | None]:
         match search.place.sharing:
             case Sharing.PRIORITY:
                 return priority.search(search)
@@ -243,9 +249,8 @@ class VictimSearch:
         others: dict[str, list[ActiveGang]] = {}
         cluster = trial.cluster if lacks_room else ""
         is_reclaiming = place.queue.preemption.reclaim is not Reclaim.NEVER
-        tree = self.later.accounts[place.root].quota.tree
         excluded = trial.removed.keys() | (change.without if change else ())
-        for name in tree.names if is_reclaiming else (place.name,):
+        for name in self._holders(place.root, change) if is_reclaiming else (place.name,):
             found = self._candidates_using(name, contested, cluster)
             if change is not None and name in change.placed.leaves:
                 found = self._with_placed(found, change.placed, name, contested, cluster)
@@ -257,6 +262,16 @@ class VictimSearch:
             elif found:
                 others[name] = found
         return Search(trial, place.name, contested, own, others, missing, asks_room=True)
+
+    def _holders(self, root: str, change: _Change | None) -> list[str]:
+        """The queues of a tree in which gangs run, in the order of the tree."""
+        names = self.later.accounts[root].quota.tree.names
+        if change is not None:
+            return [name for name in names if name in self.active or name in change.placed.leaves]
+        found = self._holding.get(root)
+        if found is None:
+            found = self._holding[root] = [name for name in names if name in self.active]
+        return found
 
     def _candidates_using(self, leaf: str, contested: frozenset[str], cluster: str) -> list[ActiveGang]:
         """The candidates of a leaf that use contested resources, on a cluster if one is given; not to be changed."""
@@ -298,7 +313,7 @@ class VictimSearch:
             return gangs
         return sorted([*gangs, placed], key=lambda each: victim_order(each, leaf))
 
-    def _could_be_undone(self, trial: Trial, accepting_of: Accepting) -> bool:
+    def _could_be_undone(self, trial: Trial, accepting_of: Accepting) -> Steps[bool]:
         """True if a victim, queued again, would wait and could then preempt the gang."""
         gang = trial.gang
         placed = ActiveGang(gang.record, trial.cluster, self.now)
@@ -311,7 +326,10 @@ class VictimSearch:
         capacity = self._capacity_with(placed, trial)
         self.later.charge(placed.leaves, record.gang.demand, record.priority)
         try:
-            return any(self._would_undo(each, change, capacity, accepting_of) for each in suspects)
+            for each in suspects:
+                if (yield from self._would_undo(each, change, capacity, accepting_of)):
+                    return True
+            return False
         finally:
             self.later.charge(placed.leaves, record.gang.demand, record.priority, -1)
 
@@ -326,7 +344,7 @@ class VictimSearch:
 
     def _would_undo(
         self, victim: ActiveGang, change: _Change, capacity: CapacitySnapshot, accepting_of: Accepting
-    ) -> bool:
+    ) -> Steps[bool]:
         """`capacity` is that of the cluster of the placed gang."""
         again, placed = _queued_again(victim), change.placed
         record = victim.record
@@ -340,7 +358,7 @@ class VictimSearch:
         for name, each in capacities.items():
             back = Trial(again, name, self.later, each)
             try:
-                takes = self._search(back, change) and placed.uid in back.removed
+                takes = (yield from self._search(back, change)) and placed.uid in back.removed
             finally:
                 back.close()
             if takes:
@@ -395,13 +413,14 @@ def _priority(gang: ActiveGang) -> int:
     return gang.record.priority
 
 
-def _fill_back(trial: Trial, is_enough: Enough) -> None:
+def _fill_back(trial: Trial, is_enough: Enough) -> Steps[None]:
     """Put back each gang that is not needed, from the last but one to the first that was removed; then surplus pods."""
     taken = list(trial.removed.values())[-2::-1]
     for gang, reason in sorted(taken, key=lambda each: each[0].is_surplus):
         trial.restore(gang)
         if not is_enough():
             trial.remove(gang, reason)
+        yield
 
 
 def _queued_again(gang: ActiveGang) -> PendingGang:

@@ -16,7 +16,7 @@ from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue, Quota, Sharing
 from dispatcher.core.scheduling.scenario import parse_scenario
 from dispatcher.core.scheduling.sharing.division import Load, divide, load
-from dispatcher.core.scheduling.sharing.dominant_share import Share, share, turn_keys
+from dispatcher.core.scheduling.sharing.dominant_share import Share, share, turn_key
 from tests.unit.core.scheduling.queue_answers import answer_of
 
 GPU = "nvidia.com/gpu"
@@ -42,9 +42,9 @@ def test_a_share_is_what_is_borrowed_in_thousandths_of_what_the_parent_has_by_we
     assert share(account, forest, "b") == Share.of(Fraction(3 * 1000, 18 * 2))
     assert share(account, forest, "b").shown == 84
     assert [share(account, forest, name).shown for name in ("org", "a", "c")] == [0, 0, 0]
-    (key,) = turn_keys(account, forest, "b", Resources({GPU: 2}))
+    key = turn_key(account, forest, "b", ((GPU, 2),))
     assert (key.would_borrow, key.share.amount) == (True, Fraction(5 * 1000, 18 * 2))
-    (key,) = turn_keys(account, forest, "c", Resources({GPU: 4}))
+    key = turn_key(account, forest, "c", ((GPU, 4),))
     assert (key.would_borrow, key.share.amount) == (False, Fraction(0))
     assert share(account, forest, "b").shown == 84, "the use is as before"
 
@@ -145,7 +145,7 @@ def test_an_inner_queue_divides_its_fair_share_and_a_limit_bounds_what_is_wanted
         "a": 3,
         "other": 3,
     }
-    assert load(account, shares, "other") == Load(is_infinite=False, share=Fraction(1))
+    assert load(account, shares, "other") == Load(is_infinite=False, units=1 << 32, share=Fraction(1))
     account.charge("a", Resources({GPU: 2}))
     assert load(account, shares, "a").share == Fraction(2, 3)
     assert load(account, shares, "team").share == Fraction(1, 3)
