@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from dispatcher.api.conditions import ConditionType
 from dispatcher.cli.author_facts import AuthorFacts
 from dispatcher.cli.output import UNKNOWN, text
 from dispatcher.cli.sentences import folded
 from dispatcher.cli.status_waiting import NO_POSITION_YET
 from dispatcher.cli.tables import Heading, table
+from dispatcher.core.lifecycle.condition_updates import noted_warning
 from dispatcher.core.model import potential
 from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.quantity import in_words as amount_in_words
@@ -202,6 +204,8 @@ class Report:
         yield from self._facts_of_author()
         yield from self._place_in_queue()
         yield from self._start()
+        if warning := noted_warning(record, ConditionType.UNKNOWN_FIELDS):
+            yield f"  warning: {warning}"
         yield from self._why(outcome, width)
         yield from self._accounts(width)
         yield from self._help(width, now)

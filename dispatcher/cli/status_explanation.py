@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
+from dispatcher.api.conditions import ConditionType
 from dispatcher.cli.appwrapper_status import OUTSIDE, AppWrapperStatus
 from dispatcher.cli.sentences import folded, state_in_words
 from dispatcher.cli.status_waiting import (
@@ -73,6 +74,12 @@ class StatusExplanation(AppWrapperStatus):
             **dict.fromkeys(ONLY_IN_SNAPSHOT),
         }
 
+    @property
+    def _unknown_fields(self) -> str:
+        """The fields of wrapped objects that their kinds do not have, in the words of the API server; empty if none."""
+        told = (each for each in self.conditions if each.get("type") == ConditionType.UNKNOWN_FIELDS)
+        return next((text_of(each.get("message")) for each in told if each.get("status") == "True"), "")
+
     def as_text(self, width: int | None, *, is_wide: bool = False) -> str:
         """The explanation for people; tables have exact times in wide output."""
         now = None if is_wide else self.now
@@ -101,6 +108,8 @@ class StatusExplanation(AppWrapperStatus):
             yield f"  {text_of(waiting.get('message'))}"
         if quota := quota_of(waiting):
             yield f"  queue {name_of(waiting.get('queue'))}: {quota}"
+        if self._unknown_fields:
+            yield f"  warning: {self._unknown_fields}"
         if preempting := ", ".join(map(name_of, waiting.get("preempting") or ())):
             yield f"  preempting {preempting}"
         for lines in (clusters, holders_table(waiting, now, width)):

@@ -317,6 +317,8 @@ def submit(
                     "cancel, or choose another name"
                 ) from error
             put(f"{found.key} submitted{_DRY * dry_run}", None)
+            for warning in hub.client.take_warnings():
+                note(f"{found.key}: warning: {warning}")
             submitted.append(found)
         if until_done:
             follow(hub.client, submitted, Goal.DONE, timeout)

@@ -30,6 +30,7 @@ from dispatcher.kube.bounds import LARGEST_ANSWER, LARGEST_REFUSAL
 from dispatcher.kube.media_types import JSON, JSON_PATCH
 from dispatcher.kube.refusals import refusal
 from dispatcher.kube.user_kubeconfig import Access
+from dispatcher.text import one_line
 
 SECONDS: Final = 10.0
 """Seconds without a byte after which a call fails."""
@@ -49,6 +50,7 @@ class UserClient:
         self._seconds = seconds
         self._url = urlsplit(access.server)
         self._connection: HTTPConnection | None = None
+        self._warnings: list[str] = []
 
     def __enter__(self) -> Self:
         return self
@@ -65,6 +67,14 @@ class UserClient:
     def twin(self) -> UserClient:
         """A client of the same API server for another thread."""
         return UserClient(self._access, self._seconds)
+
+    def take_warnings(self) -> list[str]:
+        """The warnings in the answers since the last time.
+
+        Source: https://kubernetes.io/docs/reference/using-api/#warnings
+        """
+        taken, self._warnings = self._warnings, []
+        return taken
 
     def get(self, path: str, query: Mapping[str, str] | None = None, *, accept: str = JSON) -> Json:
         """Read one object, or a list as one page."""
@@ -159,6 +169,7 @@ class UserClient:
             response = self._sent(self._connection, method, path, query, encoded, content_type, accept)
             if not 200 <= response.status <= 299:
                 raise self._refused(method, path, response)
+            self._warnings += map(_warning, response.headers.get_all("Warning") or ())
             answer = response.read(LARGEST_ANSWER + 1)
             if len(answer) > LARGEST_ANSWER:
                 raise errors.TooLarge(
@@ -251,6 +262,12 @@ class _TlsConnection(HTTPSConnection):
             return
         HTTPConnection.connect(self)
         self.sock = self._context.wrap_socket(self.sock, server_hostname=self.server_name)  # type: ignore[attr-defined]
+
+
+def _warning(header: str) -> str:
+    """The text of a header such as `299 - "unknown field"`, in one line."""
+    quoted = header.partition('"')[2].rpartition('"')[0]
+    return one_line(quoted.replace('\\"', '"').replace("\\\\", "\\") or header)
 
 
 def _proxy_for(server: SplitResult) -> str:

@@ -71,8 +71,21 @@ GATED = """\
 team-a/train waits: AwaitingApproval
   no position in the queue: it takes part in no cycle before it has all approvals
   it lacks the approvals data-staged, budget"""
+UNKNOWN_FIELDS = [
+    {"type": "UnknownFields", "status": "True", "message": 'Job train: unknown field "spec.replica"'}
+]
+WARNED = """\
+team-a/train waits: InsufficientResources
+  no position in the queue now
+  estimated start unknown
+  short
+  warning: Job train: unknown field "spec.replica\""""
 OUTSIDE = deferral.status("team-a", 3)
 IN_QUEUE = {**QUEUED, "status": {**QUEUED["status"], "waiting": {**WAITING, "queue": "vision"}}}
+
+
+def with_conditions(appwrapper: Json, conditions: list[Json]) -> Json:
+    return {**appwrapper, "status": {**appwrapper["status"], "conditions": conditions}}
 
 
 @pytest.mark.parametrize(
@@ -96,6 +109,11 @@ IN_QUEUE = {**QUEUED, "status": {**QUEUED["status"], "waiting": {**WAITING, "que
         ),
         pytest.param(
             pending(reason="InsufficientResources", message="short", otherHolders=1), OTHERS, id="others"
+        ),
+        pytest.param(
+            with_conditions(pending(reason="InsufficientResources", message="short"), UNKNOWN_FIELDS),
+            WARNED,
+            id="unknown-fields",
         ),
         pytest.param(
             pending(

@@ -291,6 +291,14 @@ async def test_submit_creates_in_the_namespace_of_the_context_and_waits(ask: Run
     )
 
 
+async def test_submit_prints_the_warnings_of_the_hub(ask: Run, hub: FakeApiServer) -> None:
+    hub.on("POST", COLLECTION, answer(train(), status=201, warning='policy: no \\"team\\" label'))
+
+    assert await ask("submit", "-", stdin=yaml.safe_dump(train())) == Ran(
+        0, "team-a/train submitted\n", 'team-a/train: warning: policy: no "team" label\n'
+    )
+
+
 def named(name: str, state: str = "") -> Json:
     """The AppWrapper of that name; one with a state has a cluster."""
     found = train(state, "hub") if state else train()
