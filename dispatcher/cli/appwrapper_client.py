@@ -5,6 +5,7 @@ Every write is made with the caller's own rights, and goes through the hub's adm
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import orjson
 
 from dispatcher import errors
 from dispatcher.api.names import PLURALS
+from dispatcher.cli.appwrapper_names import unknown_name
 from dispatcher.cli.user_hub import VERSIONS
 from dispatcher.kube import paths
 from dispatcher.kube.media_types import MERGE_PATCH
@@ -61,10 +63,17 @@ class AppWrapperClient:
                 return Found(path, self._client.get(path))
             except errors.NotFound:
                 continue
-        raise errors.CommandFailed(
-            f"there is no AppWrapper {name} in namespace {namespace}: see those there are with "
-            f"kubectl get aw -n {namespace}, or name another namespace"
-        )
+        remedy = f"see those there are with kubectl get aw -n {namespace}, or name another namespace"
+        raise errors.CommandFailed(unknown_name(name, namespace, self._names(namespace), remedy))
+
+    def _names(self, namespace: str) -> list[str]:
+        """The names in a namespace, as far as they may be listed."""
+        found: list[str] = []
+        for version in VERSIONS:
+            with contextlib.suppress(errors.ClusterError):
+                collection = paths.collection(version, PLURALS[version.partition("/")[0]], namespace)
+                found += (each["metadata"]["name"] for each in self._client.items(collection))
+        return found
 
     def change(self, found: Found, spec: Json) -> Json:
         """Merge into the spec; raises `Conflict` if the AppWrapper was deleted and submitted anew."""

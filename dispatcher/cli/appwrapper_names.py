@@ -6,6 +6,7 @@ Commands import this to parse their arguments, so nothing that talks to the hub 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -61,6 +62,19 @@ def parts(name: str, namespace: str) -> tuple[str, str]:
     return written or namespace, last
 
 
+def unknown_name(name: str, namespace: str, known: Sequence[str] = (), remedy: str = "") -> str:
+    """The sentence about a name that no AppWrapper of a namespace ("" is any) has.
+
+    It proposes the most similar of the `known` names, else it says the remedy.
+    """
+    from dispatcher.api.syntax import most_similar
+
+    within = f"namespace {namespace}" if namespace else "any namespace"
+    similar = most_similar(name, known)
+    hint = f"; did you mean {similar}?" if similar else remedy and f": {remedy}"
+    return f"there is no AppWrapper {name} in {within}{hint}"
+
+
 def check_one_of(name: str, selector: str) -> None:
     """Raises `BadParameter` unless either a name or a selector was given."""
     if name and selector:
@@ -94,9 +108,10 @@ def find_appwrappers(
         return [AppWrapperClient(hub.client).find(within or hub.namespace, last).raw]
     where = "" if everywhere else namespace or hub.namespace
     found = hub.appwrappers(where, selector, parts(name, "")[1] if name else "")
+    if not found and name:
+        known = [each["metadata"]["name"] for each in hub.appwrappers(where)]
+        raise errors.CommandFailed(unknown_name(parts(name, "")[1], where, known))
     if not found:
-        what = f"named {name}" if name else f"with labels {selector}"
-        raise errors.CommandFailed(
-            f"no AppWrapper {what} is in {f'namespace {where}' if where else 'any namespace'}"
-        )
+        within = f"namespace {where}" if where else "any namespace"
+        raise errors.CommandFailed(f"there is no AppWrapper with labels {selector} in {within}")
     return sorted(found, key=lambda each: str(each["metadata"]["creationTimestamp"]), reverse=True)

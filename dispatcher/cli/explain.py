@@ -19,6 +19,7 @@ from dispatcher.cli.appwrapper_names import (
     find_appwrappers,
     name_in_database,
     optional_name_argument,
+    unknown_name,
 )
 from dispatcher.cli.options import (
     DOCUMENTS,
@@ -377,16 +378,20 @@ def _record(snapshot: Snapshot, name: str, namespace: str, *, is_uid: bool) -> R
         if (each.uid == name if is_uid else _has_name(each, name, namespace))
     ]
     if not found:
-        where = f" in the namespace {namespace!r}" if namespace else ""
         show = f"show --uid {name}" if is_uid else f"show {namespace}/{name}" if namespace else f"show {name}"
-        raise CommandFailed(
-            f"no AppWrapper {name!r} is queued or running{where}; if there was one, `kubectl aw {show}` has its history"
-        )
+        remedy = f"if there was one, `kubectl aw {show}` has its history"
+        if is_uid:
+            raise CommandFailed(f"there is no AppWrapper of the uid {name}: {remedy}")
+        raise CommandFailed(unknown_name(name, namespace, _names(snapshot, namespace), remedy))
     newest = max(found, key=lambda each: each.created_at)
     if len(found) > 1:
         other = "--uid" if namespace else "-n"
         note(f"{len(found)} AppWrappers have that name: this is {newest.key}; {other} chooses another.")
     return newest
+
+
+def _names(snapshot: Snapshot, namespace: str) -> list[str]:
+    return [each.name for each in snapshot.records.values() if namespace in ("", each.namespace)]
 
 
 def _has_name(record: Record, name: str, namespace: str) -> bool:
@@ -421,7 +426,7 @@ def _named(snapshot: Snapshot, written: str) -> list[Record]:
     namespace, _, name = written.rpartition("/")
     found = [each for each in snapshot.records.values() if _has_name(each, name, namespace)]
     if not found:
-        raise click.BadParameter(f"no AppWrapper {written!r} is queued or running")
+        raise click.BadParameter(unknown_name(name, namespace, _names(snapshot, namespace)))
     if len({each.namespace for each in found}) > 1:
         raise click.BadParameter(f"several AppWrappers are named {written!r}: write NAMESPACE/NAME")
     return found

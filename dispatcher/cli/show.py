@@ -13,6 +13,7 @@ from dispatcher.cli.appwrapper_names import (
     find_appwrappers,
     name_in_database,
     optional_name_argument,
+    unknown_name,
 )
 from dispatcher.cli.describe import as_text, as_value
 from dispatcher.cli.output import Shape, as_csv, put, shown_as, terminal_width
@@ -161,6 +162,5 @@ def _told(found: Sequence[Description], output: Shape | None) -> str:
 
 def _unknown(name: str, namespace: str, *, is_uid: bool) -> str:
     if is_uid:
-        return f"history knows no AppWrapper of the uid {name!r}"
-    where = f" in the namespace {namespace!r}" if namespace else ""
-    return f"history knows no AppWrapper {name!r}{where}"
+        return f"there is no AppWrapper of the uid {name}, and there was none"
+    return f"{unknown_name(name, namespace)}, and there was none"

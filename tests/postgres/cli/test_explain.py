@@ -313,17 +313,18 @@ async def test_a_program_gets_the_state(run: Run, queues: Queues) -> None:
     [
         (
             ["nobody"],
-            "no AppWrapper 'nobody' is queued or running; "
+            "there is no AppWrapper nobody in any namespace: "
             "if there was one, `kubectl aw show nobody` has its history",
         ),
         (
             ["large", "-n", "team-b"],
-            "no AppWrapper 'large' is queued or running in the namespace 'team-b'; "
+            "there is no AppWrapper large in namespace team-b: "
             "if there was one, `kubectl aw show team-b/large` has its history",
         ),
+        (["lagre"], "there is no AppWrapper lagre in any namespace; did you mean large?"),
         (
             ["large", "--uid"],
-            "no AppWrapper 'large' is queued or running; "
+            "there is no AppWrapper of the uid large: "
             "if there was one, `kubectl aw show --uid large` has its history",
         ),
     ],
@@ -346,7 +347,7 @@ async def test_a_database_that_is_not_there_is_to_be_tried_again(run: Run) -> No
         (["--if", "south/nodes+1:cpu=1"], "there is no cluster 'south': the clusters are east, west"),
         (["--if", "east/nodes+1:cpu=8Q"], "'east/nodes+1:cpu=8Q': cpu: '8Q' is not a quantity; allowed are "),
         (["--if", "a\nb"], r"'a\nb' is no change: write [CLUSTER/]nodes+COUNT:RESOURCE=AMOUNT"),
-        (["--if-gone", "nobody"], "no AppWrapper 'nobody' is queued or running"),
+        (["--if-gone", "nobody"], "there is no AppWrapper nobody in any namespace"),
         (["--if-gone", "large"], "'large' is the AppWrapper to explain: name another one"),
         (["--without-cluster", "south"], "there is no cluster 'south': the clusters are east, west"),
         (

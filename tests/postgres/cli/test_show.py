@@ -138,9 +138,9 @@ async def test_csv_is_the_timeline(run: Run, lives: Lives) -> None:
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        (["nobody"], "history knows no AppWrapper 'nobody'"),
-        (["train", "-n", "team-b"], "history knows no AppWrapper 'train' in the namespace 'team-b'"),
-        (["train", "--uid"], "history knows no AppWrapper of the uid 'train'"),
+        (["nobody"], "there is no AppWrapper nobody in any namespace, and there was none"),
+        (["train", "-n", "team-b"], "there is no AppWrapper train in namespace team-b, and there was none"),
+        (["train", "--uid"], "there is no AppWrapper of the uid train, and there was none"),
     ],
 )
 async def test_an_unknown_name_is_a_failure(run: Run, lives: Lives, asked: list[str], why: str) -> None:

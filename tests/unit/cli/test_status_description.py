@@ -275,7 +275,10 @@ async def test_show_finds_several_the_newest_first(
     ("asked", "why"),
     [
         (["team-a/gone"], "there is no AppWrapper gone in namespace team-a"),
-        (["-l", "app=none", "-n", "team-a"], "no AppWrapper with labels app=none is in namespace team-a"),
+        (
+            ["-l", "app=none", "-n", "team-a"],
+            "there is no AppWrapper with labels app=none in namespace team-a",
+        ),
     ],
     ids=str,
 )

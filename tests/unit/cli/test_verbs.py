@@ -81,6 +81,15 @@ async def test_verb_writes_the_spec_of_the_appwrapper_that_was_read(
     assert writes(hub) == [("PATCH", TRAIN, each) for each in written]
 
 
+async def test_misspelt_name_is_answered_with_the_similar_one(ask: Run, hub: FakeApiServer) -> None:
+    hub.on("GET", f"{COLLECTION}/trian", refusal(404, "NotFound"))
+    hub.on("GET", COLLECTION, listed(named("other"), train()))
+
+    assert await ask("hold", "trian") == Ran(
+        1, "", "trian: there is no AppWrapper trian in namespace team-a; did you mean train?\n"
+    )
+
+
 async def test_hold_of_a_gang_that_is_dispatched_needs_a_flag(ask: Run, hub: FakeApiServer) -> None:
     hub.on("GET", TRAIN, answer(train("Running", "east")))
 
