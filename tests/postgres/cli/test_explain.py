@@ -159,6 +159,7 @@ async def test_a_program_gets_all_fields(run: Run, queues: Queues) -> None:
             {"remove": ["team-a/train", "team-b/sweep"]},
         ],
         "uncordon": [],
+        "priority": None,
         "takenAt": queues.taken_at.isoformat(),
     }
 
@@ -417,6 +418,7 @@ async def test_appwrappers_of_a_file_are_decided_together(run: Run, queues: Queu
         "west     ClusterCordoned        new switches\n"
         "\n"
         "It would be dispatched\n"
+        "  with priority 1 instead of 0\n"
         "  with 1 more node like t1 in east (cpu 8, memory 16Gi)\n",
         NO_HUB + SUSPENDED,
     )
@@ -447,6 +449,7 @@ async def test_a_program_gets_the_place_of_a_proposal(run: Run, queues: Queues, 
                 "holders": [],
                 "repair": [],
                 "uncordon": [],
+                "priority": None,
                 "takenAt": queues.taken_at.isoformat(),
             }
         ],

@@ -64,6 +64,23 @@ def test_gang_that_needs_all_cordoned_nodes_is_told_all_of_them() -> None:
     assert explain(world, "q").cordoned == (CordonedNodes("east", ("b", "c")),)
 
 
+@pytest.mark.parametrize(
+    ("ceiling", "priority", "lines"),
+    [(None, 8, ["  with priority 8 instead of 5"]), (7, None, [])],
+    ids=["no ceiling", "ceiling"],
+)
+def test_least_priority_that_would_let_it_go_is_named(
+    ceiling: int | None, priority: int | None, lines: list[str]
+) -> None:
+    first = make_record(name="p", uid="p", gang=make_gang(cpu=3000), priority=7)
+    gang = make_record(name="q", uid="q", gang=make_gang(cpu=2000), priority=5)
+    world = World((Cluster("east", (make_core_node("n", cpu=4000),)),), pending=(first, gang))
+    found = Report(explain(world, "q", ceiling=ceiling), world, {"p": first, "q": gang})
+
+    assert found.as_value()["priority"] == priority
+    assert [line for line in found.as_text(None).splitlines() if "priority" in line] == lines
+
+
 def test_gang_whose_capacity_is_requested_is_told_from_which_class() -> None:
     gang = make_record(name="q", uid="q", gang=make_gang(cpu=6000))
     asked = ProvisioningClass("queued-provisioning.gke.io")
