@@ -115,11 +115,8 @@ def clusters(
     def look() -> Report:
         if is_raw:
             return ask(database_url, lambda reports: reports.clusters())
-        from dispatcher.kube.user_kubeconfig import has_kubeconfig
-
         found, leads = ask(database_url, _clusters_and_leader)
-        is_asked = leads and (context or has_kubeconfig(kubeconfig))
-        return with_age(found, _members(Hub(kubeconfig, context)) if is_asked else {})
+        return with_age(found, _members(Hub(kubeconfig, context)) if leads else {})
 
     if is_watched(again, every):
         watch(lambda: laid_out(look(), output, CLUSTERS, CLUSTERS_WIDE, nothing=NO_CLUSTERS), every)
@@ -302,8 +299,12 @@ async def _clusters_and_leader(reports: Reports) -> tuple[Report, bool]:
 
 
 def _members(hub: Hub) -> Json:
-    """The MemberClusters of the hub; none, with a note, if the hub does not list them in time."""
+    """The MemberClusters of the hub; none without a kubeconfig, and with a note if the hub does not list them in time."""
     from dispatcher.cli.hub_client import HubClient, on_hub
+    from dispatcher.kube.user_kubeconfig import has_kubeconfig
+
+    if not (hub.context or has_kubeconfig(hub.kubeconfig)):
+        return {}
 
     def members(api: ApiCalls) -> Awaitable[Json]:
         return HubClient(api, DEFAULT_NAMESPACE).members()
