@@ -15,7 +15,17 @@ from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.selector import EVERYTHING, Selector
 from dispatcher.core.model.gang import Gang
-from dispatcher.core.queues.queue import Elastic, Queue, QueueingStrategy, Sharing, StopPolicy, WhileBorrowing
+from dispatcher.core.queues.queue import (
+    Elastic,
+    Order,
+    Queue,
+    QueueingStrategy,
+    Reclaim,
+    Sharing,
+    StopPolicy,
+    WhileBorrowing,
+    WithinQueue,
+)
 
 PARENT_NOT_FOUND: Final = "ParentNotFound"
 CIRCLE: Final = "Circle"
@@ -153,19 +163,34 @@ class Forest:
 
     def ignored(self, name: str) -> list[str]:
         """The fields of a valid queue that have no effect where it is."""
-        return list(_ignored(self.places[name]))
+        place = self.places[name]
+        leaves = [each for each in self.below(name) if each.is_leaf]
+        is_strict = all(each.strategy is QueueingStrategy.STRICT_FIFO for each in leaves)
+        bound = ["starvationBoundSeconds"] if is_strict and place.queue.starvation_bound is not None else []
+        return [*_ignored(place), *bound]
 
 
 def _ignored(place: Place) -> Iterator[str]:
-    queue = place.queue
-    if place.parent is not None and queue.sharing is not None:
+    queue, is_root = place.queue, place.parent is None
+    if not is_root and queue.sharing is not None:
         yield "sharing"
-    if place.sharing is Sharing.DIVISION:
-        limited = (name for name, quota in queue.resources.items() if quota.lending_limit is not None)
-        yield from (f"resources.{name}.lendingLimit" for name in sorted(limited))
-    elif queue.priority:
+    for name, quota in sorted(queue.resources.items()):
+        if is_root and quota.borrowing_limit is not None:
+            yield f"resources.{name}.borrowingLimit"
+        if (is_root or place.sharing is Sharing.DIVISION) and quota.lending_limit is not None:
+            yield f"resources.{name}.lendingLimit"
+    if (is_root or place.sharing is Sharing.PRIORITY) and queue.weight != 1:
+        yield "weight"
+    if (is_root or place.sharing is not Sharing.DIVISION) and queue.priority:
         yield "priority"
-    if queue.preemption.while_borrowing is not None and place.sharing is not Sharing.PRIORITY:
+    if not place.is_leaf and queue.order is not Order.PRIORITY:
+        yield "order"
+    if not place.is_leaf and queue.preemption.within_queue is not WithinQueue.NEVER:
+        yield "preemption.withinQueue"
+    if not place.is_leaf and queue.preemption.reclaim is not Reclaim.NEVER:
+        yield "preemption.reclaim"
+    is_searching = place.is_leaf and place.sharing is Sharing.PRIORITY
+    if not is_searching and queue.preemption.while_borrowing is not None:
         yield "preemption.whileBorrowing"
 
 

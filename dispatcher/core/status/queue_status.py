@@ -318,18 +318,24 @@ def _ignored(forest: Forest, place: Place) -> _Condition:
     fields = forest.ignored(place.name)
     if not fields:
         return _Condition(IGNORED, holds=False)
-    found = [f"{each}: {_why_ignored(each)}" for each in fields]
+    found = [f"{each}: {_why_ignored(each, place)}" for each in fields]
     return _Condition(IGNORED, holds=True, reason=NO_EFFECT, message=_listed(found, "; "))
 
 
-def _why_ignored(field_name: str) -> str:
+def _why_ignored(field_name: str, place: Place) -> str:
     if field_name == "sharing":
         return "the root of the tree decides"
+    if field_name == "starvationBoundSeconds":
+        return "has no effect under StrictFIFO"
+    if not place.is_leaf and field_name.startswith(("order", "preemption.")):
+        return "has an effect in queues without children only"
+    if place.parent is None and not field_name.startswith("preemption."):
+        return "has no effect in a root"
     if field_name == "priority":
         return "has an effect under sharing Division only"
     if field_name == "preemption.whileBorrowing":
         return "has an effect under sharing Priority only"
-    return "has no effect under sharing Division"
+    return f"has no effect under sharing {place.sharing.value}"
 
 
 def _listed(found: Sequence[str], separator: str) -> str:

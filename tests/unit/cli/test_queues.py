@@ -276,7 +276,7 @@ def test_each_setting_says_where_it_comes_from() -> None:
         "approvals": ("budget, data-staged", "company"),
         "namespaceSelector": ("every namespace", "default"),
         "stopPolicy": ("Hold", "company"),
-        "weight": ("1.5", "itself"),
+        "weight": ("1.5 (no effect here)", "itself"),
         "priority": ("0", "default"),
         "order": ("Priority", "itself"),
         "preemption.withinQueue": ("Never", "default"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import timedelta
+from fractions import Fraction
 from traceback import walk_stack
 
 import pytest
@@ -14,6 +15,7 @@ from dispatcher.core.queues.accounts import Account, TreeQuota
 from dispatcher.core.queues.forest import CIRCLE, PARENT_NOT_FOUND, Defaults, Forest, Tree
 from dispatcher.core.queues.queue import (
     Elastic,
+    Order,
     Preemption,
     Queue,
     QueueingStrategy,
@@ -22,6 +24,7 @@ from dispatcher.core.queues.queue import (
     Sharing,
     StopPolicy,
     WhileBorrowing,
+    WithinQueue,
 )
 
 STRICT, BEST_EFFORT = QueueingStrategy.STRICT_FIFO, QueueingStrategy.BEST_EFFORT_FIFO
@@ -151,7 +154,13 @@ def test_fields_without_effect_are_named() -> None:
             Queue("a", "kai", lending, priority=1, sharing=Sharing.DIVISION, preemption=while_borrowing),
             Queue("kueue", sharing=Sharing.DOMINANT_SHARE, priority=2),
             Queue("b", "kueue", lending, preemption=while_borrowing),
-            Queue("c", None, lending, preemption=while_borrowing),
+            Queue("c", preemption=while_borrowing),
+            Queue("mcad", None, lending, weight=Fraction(3), order=Order.USAGE, preemption=while_borrowing),
+            Queue("d", "mcad", weight=Fraction(7), starvation_bound=timedelta(5)),
+            Queue("strict", "mcad", strategy=QueueingStrategy.STRICT_FIFO, starvation_bound=timedelta(5)),
+            Queue("e", "strict", order=Order.USAGE, preemption=Preemption(WithinQueue.LOWER_PRIORITY)),
+            Queue("mixed", "mcad", strategy=QueueingStrategy.STRICT_FIFO, starvation_bound=timedelta(5)),
+            Queue("f", "mixed", strategy=QueueingStrategy.BEST_EFFORT_FIFO),
         ]
     )
     assert {name: forest.ignored(name) for name in forest.places} == {
@@ -165,6 +174,20 @@ def test_fields_without_effect_are_named() -> None:
         "kueue": ["priority"],
         "b": ["preemption.whileBorrowing"],
         "c": [],
+        "mcad": [
+            "resources.cpu.lendingLimit",
+            "resources.gpu.lendingLimit",
+            "resources.memory.borrowingLimit",
+            "weight",
+            "order",
+            "preemption.reclaim",
+            "preemption.whileBorrowing",
+        ],
+        "d": ["weight"],
+        "strict": ["starvationBoundSeconds"],
+        "e": [],
+        "mixed": [],
+        "f": [],
         "default": [],
     }
     assert forest.places["c"].while_borrowing == WhileBorrowing(3)

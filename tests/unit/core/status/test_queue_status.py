@@ -332,8 +332,24 @@ def test_stopped_queue_says_who_stopped_it(name: str, state: str, message: str) 
             "sharing: the root of the tree decides; priority: has an effect under sharing Division only",
         ),
         (
-            [queue("team", sharing="Division", resources=gpus(4, lendingLimit=1))],
+            [
+                queue("org", sharing="Division"),
+                queue("team", parent="org", resources=gpus(4, lendingLimit=1)),
+            ],
             "resources.nvidia.com/gpu.lendingLimit: has no effect under sharing Division",
+        ),
+        (
+            [queue("team", weight=2, queueingStrategy="StrictFIFO", starvationBoundSeconds=5)],
+            "weight: has no effect in a root; starvationBoundSeconds: has no effect under StrictFIFO",
+        ),
+        (
+            [queue("org"), queue("team", parent="org", weight=2)],
+            "weight: has no effect under sharing Priority",
+        ),
+        (
+            [queue("team", order="Usage", preemption={"reclaim": "Any"}), queue("below", parent="team")],
+            "order: has an effect in queues without children only; "
+            "preemption.reclaim: has an effect in queues without children only",
         ),
         (
             [queue("team", sharing="DominantShare", preemption={"reclaim": "Any", "whileBorrowing": {}})],
