@@ -224,7 +224,7 @@ def _taint(entry: Entry) -> Taint:
 def _running(
     entries: Entry, clusters: Collection[Cluster], names: set[str], forest: Forest
 ) -> tuple[RunningGang, ...]:
-    nodes = {cluster.name: {node.name for node in cluster.nodes} for cluster in clusters}
+    nodes = {cluster.name: {node.name: node.allocatable for node in cluster.nodes} for cluster in clusters}
     unreachable = {cluster.name for cluster in clusters if is_unreachable(cluster.closed)}
     gangs = tuple(
         _running_gang(entry, nodes, unreachable, forest) for entry in entries.unique_elements(names)
@@ -235,7 +235,7 @@ def _running(
 
 
 def _running_gang(
-    entry: Entry, nodes: Mapping[str, Collection[str]], unreachable: Collection[str], forest: Forest
+    entry: Entry, nodes: Mapping[str, Mapping[str, Resources]], unreachable: Collection[str], forest: Forest
 ) -> RunningGang:
     entry.check_keys(_RUNNING)
     leaves = _leaves(entry, forest)
@@ -278,9 +278,9 @@ def _running_gang(
     )
 
 
-def _surplus_pods(entries: Entry, cluster: str, names: Collection[str]) -> Iterator[RunningPods]:
+def _surplus_pods(entries: Entry, cluster: str, known: Mapping[str, Resources]) -> Iterator[RunningPods]:
     for entry in entries.elements():
-        pods = _running_pods(entry, cluster, names)
+        pods = _running_pods(entry, cluster, known)
         if not pods.nodes:
             entry.child("nodes").fail(f"must name one node for each pod: {pods.pods.count}, not 0")
         yield pods
@@ -294,12 +294,15 @@ def _one_by_one(record: Record, surplus: Sequence[RunningPods], first: int) -> I
             yield SurplusPod(record.namespace, uid, uid, pods.pods.requests, node, "")
 
 
-def _running_pods(entry: Entry, cluster: str, names: Collection[str]) -> RunningPods:
+def _running_pods(entry: Entry, cluster: str, known: Mapping[str, Resources]) -> RunningPods:
+    """`known` are the amounts that each node of the cluster has."""
     entry.check_keys((*_PODS, "nodes"))
     pods, nodes = _pod_set(entry), entry.child("nodes")
     for each in nodes.elements():
-        if each.name() not in names:
+        if each.name() not in known:
             each.fail(f"cluster {cluster} has no node {quoted(each.value)}")
+        if not pods.requests.fits_in(known[each.name()]):
+            each.fail(f"node {each.name()} is too small for a pod of this size, even if it was empty")
     found = tuple(each.name() for each in nodes.elements())
     if nodes.value is not None and len(found) != pods.count:
         nodes.fail(f"must name one node for each pod: {pods.count}, not {len(found)}")

@@ -398,6 +398,11 @@ KNOWN = "name, queue, namespace, priority, prioritySlope, age, blocked, preempti
         (running(ending="yes"), "running[0].ending", 'must be true or false, not "yes"'),
         (running(pods=[{"nodes": ["n"]}]), "running[0].pods[0].nodes[0]", 'cluster hub has no node "n"'),
         (
+            running(pods=[{"requests": {"cpu": 5}, "nodes": ["n-1"]}]),
+            "running[0].pods[0].nodes[0]",
+            "node n-1 is too small for a pod of this size, even if it was empty",
+        ),
+        (
             running(pods=[{"nodes": []}]),
             "running[0].pods[0].nodes",
             "must name one node for each pod: 1, not 0",
