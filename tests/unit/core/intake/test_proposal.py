@@ -60,7 +60,7 @@ def test_defaults_of_pods_raise_the_demand_where_a_container_requests_nothing() 
     assert with_pod_defaults(proposal, ClusterDefaults(PodDefaults({"cpu": "7"})), DEFAULT) is proposal
 
 
-def test_a_proposal_is_queued_now_behind_all_that_was_submitted() -> None:
+def test_a_proposal_is_queued_now_after_every_submitted_appwrapper() -> None:
     record = proposed(manifest(), number=2)
     assert (record.uid, record.key, record.phase) == ("proposal/2", "default/train", Phase.QUEUED)
     assert (record.created_at, record.enqueue_seq) == (NOW, LAST + 2)

@@ -29,7 +29,7 @@ def test_as_many_are_admitted_as_the_namespace_has_room_for(namespace: str, expe
     assert admits(bound_of(), 1, 2, 3, namespace=namespace) == expected
 
 
-def test_deferred_ones_enter_by_age_once_there_is_room() -> None:
+def test_deferred_appwrappers_enter_by_age_once_there_is_room() -> None:
     queued = Counter(team=2)
     bound = bound_of(queued)
     assert admits(bound, 3, 1, 2) == [False, False, False]
@@ -39,7 +39,7 @@ def test_deferred_ones_enter_by_age_once_there_is_room() -> None:
     assert admits(bound, 1, 2) == [True, True]
 
 
-def test_new_appwrapper_does_not_pass_deferred_ones() -> None:
+def test_new_appwrapper_does_not_enter_before_deferred_appwrappers() -> None:
     queued = Counter(team=2)
     bound = bound_of(queued)
     assert admits(bound, 1) == [False]
@@ -48,7 +48,7 @@ def test_new_appwrapper_does_not_pass_deferred_ones() -> None:
     assert bound.call() == ["1"]
 
 
-def test_admitted_ones_count_until_the_count_includes_them() -> None:
+def test_admitted_appwrappers_count_until_the_count_includes_them() -> None:
     queued = Counter(team=1)
     bound = bound_of(queued)
     assert admits(bound, 1, 2) == [True, False]

@@ -212,7 +212,7 @@ AT = "spec.resources.GenericItems[0].custompodresources"
         pytest.param(obj("example.com/v1", "Simulation"), (pods(2, cpu=1),), Rule.LARGER, "", id="unknown"),
     ],
 )
-def test_declaration_that_is_not_what_the_template_says_is_told(
+def test_declared_demand_that_differs_from_the_template_gives_a_warning(
     template: Mapping[str, Any], declared: tuple[DeclaredPodSet, ...], rule: Rule, warning: str
 ) -> None:
     charge = charge_of(appwrapper(template, declared=declared), rule)

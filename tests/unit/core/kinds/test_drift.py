@@ -347,7 +347,7 @@ def test_difference_since_the_creation_is_no_edit(
     assert edited(WRITTEN, of(found)) == without_knowing
 
 
-def test_differences_say_what_is_there_instead() -> None:
+def test_differences_give_the_present_value_of_each_field() -> None:
     assert differences(WRITTEN, AS_MADE) == {"spec.image": "mirror/a", "spec.unknown": None}
 
 

@@ -179,7 +179,7 @@ def test_users_template_is_not_changed() -> None:
     assert template == before
 
 
-def test_users_labels_are_kept_but_cannot_pass_for_ours() -> None:
+def test_labels_of_users_stay_but_cannot_forge_labels_of_the_dispatcher() -> None:
     theirs = {
         "app": "web",
         "appwrapper.mcad.ibm.com": "chosen-by-the-user",
@@ -197,7 +197,7 @@ def test_users_labels_are_kept_but_cannot_pass_for_ours() -> None:
     assert pod["metadata"]["labels"] == built["metadata"]["labels"] == {**PODS_OF_X, **theirs}
 
 
-def test_users_annotations_are_kept_but_cannot_pass_for_ours() -> None:
+def test_annotations_of_users_stay_but_cannot_forge_annotations_of_the_dispatcher() -> None:
     forged = {"note": "mine", "dispatcher.codeflare.dev/hub": "of-another"}
     built = build(make_wrapped(make_template(name="x", annotations=forged)), make_owner())
     assert built["metadata"]["annotations"] == {
@@ -354,7 +354,7 @@ RAY_CLUSTER = {
 }
 
 
-def test_each_pod_template_gets_what_was_said_of_its_path() -> None:
+def test_each_pod_template_gets_the_values_given_for_its_path() -> None:
     built = informed(
         RAY_CLUSTER,
         {
@@ -480,7 +480,7 @@ OWNERS = [
 
 
 @pytest.mark.parametrize(("raw", "expected"), OWNERS)
-def test_whose_an_object_is(raw: Json, expected: ObjectOwnership) -> None:
+def test_object_on_the_hub_has_the_owner_its_marks_name(raw: Json, expected: ObjectOwnership) -> None:
     assert ownership_of(raw, make_owner(attempt=2)) is expected
 
 
@@ -664,7 +664,9 @@ IN_MEMBER = [
 
 
 @pytest.mark.parametrize(("raw", "expected"), IN_MEMBER)
-def test_whose_an_object_in_a_member_cluster_is(raw: Json, expected: ObjectOwnership) -> None:
+def test_object_in_a_member_cluster_has_the_owner_its_marks_name(
+    raw: Json, expected: ObjectOwnership
+) -> None:
     assert ownership_of(raw, ANCHORED) is expected
 
 
@@ -758,7 +760,7 @@ def test_pods_on_many_nodes_prefer_none() -> None:
     assert "affinity" not in built["spec"]
 
 
-def test_nodes_that_fill_up_are_preferred_to_the_one_that_could_take_more() -> None:
+def test_nodes_filled_by_the_gang_are_preferred_to_the_node_with_spare_room() -> None:
     nodes = ("full-1", "full-2", "full-3", "spare")
     built = build(make_wrapped(make_template(name="x")), make_owner(hints=(NodeHint(0, "", nodes),)))
     key = "preferredDuringSchedulingIgnoredDuringExecution"

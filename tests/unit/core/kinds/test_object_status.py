@@ -220,7 +220,7 @@ def test_volcano_job_is_open_until_its_phase_is_final(phase: str) -> None:
         ("ray.io", "RayCluster", condition("ReplicaFailure", reason="R", message="m")),
     ],
 )
-def test_trouble_that_can_heal_is_no_end_but_is_told(
+def test_condition_that_can_recover_does_not_end_the_object_but_gives_its_message(
     group: str, kind: str, trouble: dict[str, object]
 ) -> None:
     state = told(group, kind, condition("Available", "False"), trouble)

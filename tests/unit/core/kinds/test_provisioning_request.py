@@ -83,7 +83,7 @@ def test_each_managed_pod_set_has_a_template_and_the_request_names_them() -> Non
     }
 
 
-def test_references_are_those_of_what_is_created() -> None:
+def test_references_name_the_created_provisioning_objects() -> None:
     record = make()
     owner = make_owner()
     built = [build(each, owner) for each in objects_of(record, [CLUSTER], {})]

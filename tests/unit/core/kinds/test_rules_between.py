@@ -207,7 +207,7 @@ Near = tuple[tuple[str, tuple[int, ...]], ...]
         ),
     ],
 )
-def test_pods_are_near_those_that_their_terms_select(
+def test_pod_sets_are_near_the_pod_sets_that_their_affinity_terms_select(
     templates: list[dict[str, Any]], near: list[Near], together: list[bool]
 ) -> None:
     found = pods_of(BUILT_IN.derivable["ray.io", "RayCluster"], cluster(*templates)).sets

@@ -71,7 +71,7 @@ def test_message_names_the_missing_approvals(names: list[str], message: str) -> 
     assert pending_without(names) == Pending(AWAITING_APPROVAL, message, approvals=tuple(names))
 
 
-def test_annotation_that_cannot_be_read_lacks_what_nobody_can_grant() -> None:
+def test_unreadable_approvals_annotation_awaits_an_approval_that_cannot_be_granted() -> None:
     found = awaited("Running", ["inherits"], FOREST, [ANNOTATION, "budget", "Running"])
     assert found is not None
     assert (found.reason, found.approvals) == (AWAITING_APPROVAL, (ANNOTATION,))
@@ -89,7 +89,9 @@ def test_annotation_that_cannot_be_read_lacks_what_nobody_can_grant() -> None:
         (["a"], [], False),
     ],
 )
-def test_withdrawal_is_what_was_not_missing_before(known: list[str], seen: list[str], expected: bool) -> None:
+def test_approval_is_withdrawn_if_it_was_not_missing_before(
+    known: list[str], seen: list[str], expected: bool
+) -> None:
     assert is_withdrawal(pending_without(known), pending_without(seen)) is expected
 
 

@@ -72,7 +72,7 @@ def test_operator_is_asked_why_only_where_there_are_no_pods(
     assert needs_complaint(Decision(Step.REQUEUE, reason), observed) is expected
 
 
-def test_evicted_gang_pauses_as_its_policy_says_and_keeps_what_is_done() -> None:
+def test_evicted_gang_pauses_by_its_policy_and_keeps_its_finished_objects() -> None:
     policy = LifecyclePolicy()
     change = end_of_attempt(RUNNING, TOO_FEW, policy, "", at(60))
     assert change.after.phase is Phase.REQUEUEING
@@ -80,7 +80,7 @@ def test_evicted_gang_pauses_as_its_policy_says_and_keeps_what_is_done() -> None
 
 
 @pytest.mark.parametrize(("complaint", "detail"), [("", ""), ("Job a/b: no quota", "; Job a/b: no quota")])
-def test_failed_gang_tells_what_the_operator_complains_of(complaint: str, detail: str) -> None:
+def test_failed_gang_repeats_the_complaint_of_the_operator(complaint: str, detail: str) -> None:
     decision = Decision(Step.FAIL, words.MIN_PODS_NOT_RUNNING, "too few pods", " (requeued so far: 3)")
     change = end_of_attempt(RUNNING, decision, LifecyclePolicy(), complaint, at(60))
     assert change.after.phase is Phase.FAILING
@@ -114,7 +114,7 @@ NO_VICTIMS = "preemption: 0/3 nodes are available: 3 No preemption victims found
         (words.DISPATCH_DEADLINE_EXCEEDED, {"a": FULL}, ""),
     ],
 )
-def test_gang_that_ends_for_want_of_pods_tells_what_the_scheduler_said(
+def test_gang_that_ends_for_lack_of_pods_repeats_the_message_of_kube_scheduler(
     reason: str, unscheduled: dict[str, str], said: str
 ) -> None:
     assert why_without_nodes(Decision(Step.REQUEUE, reason), unscheduled) == said

@@ -99,7 +99,7 @@ def test_finalizer_is_removed_only_once_no_record_is_left(phase: Phase | None) -
 
 
 @pytest.mark.parametrize("phase", Phase)
-def test_nothing_is_suspended_or_resumed_while_nobody_can_tell_what_is_asked(phase: Phase) -> None:
+def test_appwrapper_is_neither_suspended_nor_resumed_while_its_spec_is_unknown(phase: Phase) -> None:
     assert decided(make_record(phase), asked=None) == dict(BY_PHASE)[phase]
 
 
@@ -123,7 +123,7 @@ def test_nothing_is_suspended_or_resumed_while_nobody_can_tell_what_is_asked(pha
         pytest.param(Phase.FAILED, MutableSpec(7), Step.NOOP, id="of-what-failed"),
     ],
 )
-def test_new_priority_moves_only_what_waits(phase: Phase, asked: MutableSpec, step: Step) -> None:
+def test_new_priority_moves_only_pending_appwrappers(phase: Phase, asked: MutableSpec, step: Step) -> None:
     assert decided(make_record(phase), asked=asked) == Decision(step)
 
 
@@ -137,7 +137,7 @@ SUSPENDABLE = {
 
 
 @pytest.mark.parametrize("phase", Phase)
-def test_suspend_holds_back_what_waits_or_runs_and_nothing_else(phase: Phase) -> None:
+def test_suspend_applies_to_pending_and_running_gangs_only(phase: Phase) -> None:
     decision = decided(make_record(phase), asked=MutableSpec(suspend=True))
     assert decision == (Decision(Step.SUSPEND) if phase in SUSPENDABLE else dict(BY_PHASE)[phase])
 
@@ -418,7 +418,7 @@ def elsewhere(record: Record, cluster: str = "east") -> Record:
 
 
 @pytest.mark.parametrize("phase", REACHED)
-def test_gang_whose_cluster_is_away_is_noted_once_and_then_left_alone(phase: Phase) -> None:
+def test_gang_on_an_unreachable_cluster_is_noted_once_and_then_left_alone(phase: Phase) -> None:
     record = elsewhere(make_record(phase))
     noted = run_steps.note_health_issue(record, words.CLUSTER_UNREACHABLE, AWAY, at(10)).after
     assert [decided(each, unreachable=AWAY) for each in (record, noted)] == [
@@ -446,7 +446,7 @@ def test_nothing_that_is_seen_of_a_gang_counts_while_its_cluster_is_away(
     assert decided(noted, unreachable=AWAY, objects=objects, policy=make_policy(JOB, **policy)) == NOOP
 
 
-def test_cluster_that_is_away_takes_the_place_of_another_trouble() -> None:
+def test_unreachable_cluster_replaces_another_health_issue() -> None:
     decision = decided(unhealthy(elsewhere(RUNNING)), unreachable=AWAY)
     assert decision == Decision(Step.NOTE_HEALTH_ISSUE, words.CLUSTER_UNREACHABLE, AWAY)
 
@@ -512,7 +512,7 @@ def test_gang_in_an_undeclared_cluster_is_left_alone(phase: Phase) -> None:
 
 
 @pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.SUSPENDED])
-def test_change_of_where_it_may_go_is_followed_and_what_is_no_selector_is_not(phase: Phase) -> None:
+def test_changed_cluster_selector_is_followed_and_an_invalid_selector_is_not(phase: Phase) -> None:
     east = parse_selector("zone=east", "annotation")
     asks = [MutableSpec(selector=east), MutableSpec(prefers=east), MutableSpec(selector=None, prefers=None)]
     suspended = phase is Phase.SUSPENDED
@@ -534,7 +534,7 @@ def test_change_of_queue_is_followed_first(phase: Phase, asked: MutableSpec | No
 
 
 @pytest.mark.parametrize("phase", Phase)
-def test_unknown_priority_class_is_noted_and_forgotten_once_for_what_is_not_dispatched(phase: Phase) -> None:
+def test_unknown_priority_class_of_an_undispatched_gang_is_noted_and_cleared_once(phase: Phase) -> None:
     record, asked = make_record(phase), MutableSpec(suspend=phase is Phase.SUSPENDED)
     usual = decided(record, asked=asked).step
     follows = Step.REPRIORITISE if phase in {Phase.QUEUED, Phase.SUSPENDED} else usual
@@ -599,7 +599,7 @@ def test_queued_gang_is_as_asked_unless_its_user_has_changed_whether_or_where_it
 
 
 @pytest.mark.parametrize("phase", REACHED)
-def test_gang_whose_cluster_is_away_is_forgotten_if_it_is_no_longer_wanted(phase: Phase) -> None:
+def test_unwanted_gang_on_an_unreachable_cluster_is_forgotten(phase: Phase) -> None:
     assert decided(elsewhere(make_record(phase)), unreachable=AWAY, wanted=False) == Decision(Step.DELETE)
 
 

@@ -120,7 +120,7 @@ def test_decision_of_an_edited_gang(decision: Decision, due: Decision) -> None:
     assert decision == due
 
 
-def test_object_that_is_gone_is_a_trouble_of_its_own() -> None:
+def test_missing_object_is_a_health_issue_of_its_own() -> None:
     objects = replace(make_objects(ENOUGH, absent=(make_ref(),)), drift=DRIFT)
     decision = decide(make_observation(ill(), objects=objects))
     assert (decision.step, decision.reason) == (Step.FAIL, words.MISSING_COMPONENT)

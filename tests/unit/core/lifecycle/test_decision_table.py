@@ -521,7 +521,7 @@ def test_gang_that_fares_the_same_at_each_attempt_ends_or_rests_unless_it_is_to_
         assert record.phase in ACTIVE or Step.REMOVE in taken or Step.COMPLETE in taken
 
 
-def test_every_reason_to_hold_a_gang_is_one_that_holds_some() -> None:
+def test_every_reason_to_hold_a_gang_holds_some_gang() -> None:
     """Else it stands there to excuse what is not done any more."""
     reasons: set[str] = set()
     for policy, name in product(TERMS, WATCHED):

@@ -65,7 +65,7 @@ def decided(record: Record, bound: Resources | None, seconds: float = 10) -> Dec
         ),
     ],
 )
-def test_growth_is_what_bound_pods_request_beyond_the_demand(bound: Resources, growth: Resources) -> None:
+def test_growth_is_the_requests_of_bound_pods_beyond_the_demand(bound: Resources, growth: Resources) -> None:
     assert growth_of(ONE, bound) == growth
 
 
@@ -125,7 +125,7 @@ GPU = Resources({"cpu": 2000, "nvidia.com/gpu": 1})
         ),
     ],
 )
-def test_gated_pods_are_admitted_within_what_the_gang_holds(
+def test_gated_pods_are_admitted_within_the_resources_the_gang_holds(
     held: Resources, admitted: Resources, pods: list[GatedPod], admissible_ones: str
 ) -> None:
     others = [each for each in pods if each.name not in admissible_ones]
@@ -202,7 +202,7 @@ def test_a_gang_that_holds_more_of_one_resource_and_less_of_another_grew() -> No
     )
 
 
-def test_history_tells_what_it_holds_in_the_words_of_users() -> None:
+def test_history_gives_the_resources_a_gang_holds_in_the_units_of_users() -> None:
     assert in_words_of(ONE, ONE, ONE * 2) == (
         "cpu: holds 3, before 2, demand 1, nvidia.com/gpu: holds 3, before 2, demand 1"
     )
@@ -292,7 +292,7 @@ GRANTED = replace(gang(), attempt=replace(live(gang()), growth=(Growth(at(0), ON
         pytest.param(GRANTED, ONE * 3, "b", Decision(Step.NOTE_GROWTH), id="others-grew-without-the-gate"),
     ],
 )
-def test_pods_are_admitted_within_what_the_gang_holds_and_a_grant_stays_until_then(
+def test_pods_are_admitted_within_the_held_resources_and_a_grant_stays_until_then(
     record: Record, taken: Resources | None, pods: str, expected: Decision
 ) -> None:
     objects = replace(make_objects(), taken=taken, gated=tuple(map(gated, pods)))

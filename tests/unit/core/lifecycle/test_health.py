@@ -78,7 +78,7 @@ def unhealthy(record: Record, reason: str, since: float = 60) -> Record:
         ),
     ],
 )
-def test_object_that_says_it_failed_fails_its_gang_and_one_that_was_evicted_may_be_tried_again(
+def test_failed_object_fails_its_gang_and_an_evicted_object_may_be_retried(
     state: ObjectState | None, issue: HealthIssue | None
 ) -> None:
     assert RAN.attempt is not None
@@ -138,7 +138,7 @@ def test_without_a_limit_there_is_no_deadline() -> None:
         ),
     ],
 )
-def test_object_that_somebody_deleted_fails_its_gang_unless_it_was_done(
+def test_deleted_object_fails_its_gang_unless_the_object_was_done(
     done: tuple[int, ...], absent: tuple[int, ...], message: str | None
 ) -> None:
     refs = tuple(make_ref(item, "Job", done=item in done) for item in range(4))
@@ -307,7 +307,7 @@ OURS: list[Any] = [
 
 
 @pytest.mark.parametrize(("record", "policy", "pods", "found"), OURS)
-def test_gang_without_minavailable_is_taken_back_only_for_what_does_not_cure_itself(
+def test_gang_without_minavailable_is_evicted_only_for_pods_that_cannot_recover(
     record: Record, policy: dict[str, Any], pods: PodCounts, found: tuple[str, str, float] | None
 ) -> None:
     kept = make_policy(SERVER, **policy)
@@ -408,7 +408,7 @@ def test_rest_of_a_gang_is_watched_over_when_some_of_it_is_done(
     assert (issue and (issue.reason, issue.message)) == found
 
 
-def test_gang_some_of_which_is_done_has_its_grace_from_when_its_trouble_began() -> None:
+def test_grace_of_a_partly_done_gang_counts_from_the_start_of_its_health_issue() -> None:
     """Though it was never seen to run whole: the first part was done before the last one had started."""
     record = run_steps.complete_some(NEVER_RAN, (0,), at(30)).after
     kept = make_policy(CompletionRule(ends=True, holds=True, pods=1), CompletionRule(holds=True, pods=2))
@@ -418,7 +418,7 @@ def test_gang_some_of_which_is_done_has_its_grace_from_when_its_trouble_began() 
     assert [each and each.due for each in (issue, noted)] == [None, at(60) + minutes(5)]
 
 
-def test_job_whose_pods_failed_tells_itself_when_it_gives_up() -> None:
+def test_job_with_failed_pods_reports_its_own_failure() -> None:
     kept = make_policy(CompletionRule(ends=True, holds=True, pods=3))
     assert health.missing_pods(NEVER_RAN, kept, PodCounts(failed=2)) is None
     assert health.missing_pods(RAN, kept, PodCounts(failed=2)) is None
@@ -459,7 +459,7 @@ def test_grace_counts_from_the_dispatch_until_it_has_run_then_from_the_note(
         pytest.param("failure_grace", NEVER_RAN, PodCounts(running=3, failed=1), id="a-failed-pod"),
     ],
 )
-def test_graces_are_those_of_the_terms(field: str, record: Record, pods: PodCounts) -> None:
+def test_grace_periods_come_from_the_lifecycle_policy(field: str, record: Record, pods: PodCounts) -> None:
     policy: dict[str, Any] = {"has_components": True, field: timedelta(seconds=7)}
     issue = health.missing_pods(record, make_policy(**policy), pods)
     assert issue is not None

@@ -11,7 +11,7 @@ from dispatcher.core.model.record import Phase
 DOCS = Path(__file__).parents[4] / "docs"
 
 
-def test_page_is_what_the_generator_makes_of_the_table_now() -> None:
+def test_lifecycle_page_equals_the_output_of_its_generator() -> None:
     made = runpy.run_path(str(DOCS / "generate_lifecycle.py"))["page"]()
     assert (DOCS / "lifecycle.md").read_text(encoding="utf-8") == made, (
         "run `python docs/generate_lifecycle.py`"

@@ -169,7 +169,7 @@ def test_warnings_of_api_servers_are_bounded() -> None:
         pytest.param(True, [], (True, "old"), "", id="none-but-not-all-objects-were-sent"),
     ],
 )
-def test_warnings_of_a_further_attempt_are_told_if_they_are_news(
+def test_warnings_of_a_later_attempt_make_an_event_if_they_are_new(
     done: bool,
     warnings: list[str],
     condition: tuple[bool, str],
@@ -181,7 +181,7 @@ def test_warnings_of_a_further_attempt_are_told_if_they_are_news(
     assert (warned(change.after), change.events[-1].message) == (condition, news)
 
 
-def test_warnings_that_come_back_are_told_again() -> None:
+def test_warnings_that_return_make_another_event() -> None:
     first = creation_steps.created(make_record(Phase.DISPATCHING), (make_ref(),), at(2), ["old"]).after
     without = creation_steps.created(
         dispatched_again(run_steps.mark_running(first, at(3)).after), (make_ref(),), at(7)
@@ -249,7 +249,7 @@ def test_new_appwrapper_that_is_the_head_at_once_is_blocked_in_one_step() -> Non
     assert (change.events[0].cause, change.after.blocked_since) == (Cause.BLOCKED, LATER)
 
 
-def test_gang_behind_the_head_is_noted_once_and_keeps_its_phase() -> None:
+def test_gang_not_evaluated_is_noted_once_and_keeps_its_phase() -> None:
     change = queue_steps.note_not_evaluated(make_record(), BEHIND, LATER)
     assert change is not None
     assert change.after == gone_on(make_record(), pending=BEHIND)
@@ -302,7 +302,7 @@ def test_attempt_that_is_taken_over_goes_on_by_its_own_number_where_it_was_found
     assert true == {ConditionType.INIT, ConditionType.QUEUEING, ConditionType.HEAD_OF_LINE}
 
 
-def test_attempt_that_is_taken_over_keeps_what_an_earlier_one_finished_in_that_cluster() -> None:
+def test_adopted_attempt_keeps_objects_finished_by_an_earlier_attempt_in_its_cluster() -> None:
     done, other = replace(make_ref(0), done=True), make_ref(1)
     earlier = Attempt(1, "hub", at(1), objects=(done, other), ended_at=at(2), outcome="evicted")
     record = replace(make_record(), attempts=1, attempt=earlier)
@@ -442,7 +442,7 @@ def test_creation_that_is_postponed_counts_as_no_requeuing() -> None:
     assert removal_steps.removed(make_record(Phase.REQUEUEING), LATER).after.requeuings == 0
 
 
-def test_trouble_is_noted_with_its_time_and_nothing_else() -> None:
+def test_health_issue_is_noted_with_its_time_and_nothing_else() -> None:
     record = make_record(Phase.RUNNING)
     ill = run_steps.note_health_issue(record, "InsufficientPodsReady", "1 of 2\npods run", LATER).after
     noted = NotedIssue("InsufficientPodsReady", r"1 of 2\npods run", LATER)
@@ -576,7 +576,7 @@ def test_condition_keeps_its_time_while_its_status_stays() -> None:
     assert after == replace(before, updated=LATER, message="exceeded quota")
 
 
-def test_backoff_turns_false_when_dispatched_and_keeps_saying_what_it_was() -> None:
+def test_backoff_condition_turns_false_at_dispatch_and_keeps_its_message() -> None:
     blocked = make_blocked()
     before = blocked.condition(ConditionType.BACKOFF)
     assert before is not None
@@ -602,7 +602,7 @@ def test_conditions_stand_in_the_order_in_which_they_first_came_about() -> None:
     ]
 
 
-def test_trouble_of_which_only_the_words_change_has_lasted_since_it_began() -> None:
+def test_health_issue_with_only_a_new_message_keeps_its_start_time() -> None:
     ill = run_steps.note_health_issue(
         make_record(Phase.RUNNING), words.DRIFTED, "one field was changed", at(10)
     ).after

@@ -68,7 +68,7 @@ def test_unknown_anchors_go_only_if_they_are_few_or_a_fifth(
     ("seconds", "expected"),
     [(-1, True), (CLOCKS_APART.total_seconds(), True), (CLOCKS_APART.total_seconds() + 1, False)],
 )
-def test_restored_database_may_have_missed_what_is_older_than_the_restore(
+def test_restored_database_may_have_missed_objects_older_than_the_restore(
     seconds: float, expected: bool
 ) -> None:
     assert was_missed(at(seconds), at(0)) is expected

@@ -199,7 +199,7 @@ def test_victim_that_its_user_suspends_is_removed_first_and_then_suspended() -> 
     assert queue_steps.resume(suspended, LATER).after.preempted_at == (at(4),)
 
 
-def test_victim_whose_cluster_is_lost_is_queued_as_one_of_a_lost_cluster() -> None:
+def test_victim_on_a_lost_cluster_is_requeued_for_the_lost_cluster() -> None:
     after = removal_steps.abandon(make_preempted(), "east has not answered for 300 s", LATER).after
     assert after.attempt is not None
     assert (after.phase, after.reason, after.attempt.outcome) == (Phase.QUEUED, "ClusterLost", "lost")
@@ -208,7 +208,7 @@ def test_victim_whose_cluster_is_lost_is_queued_as_one_of_a_lost_cluster() -> No
 # --- the gang that they give way to --------------------------------------------------------------------
 
 
-def test_preemptor_is_marked_and_told_for_what_it_waits() -> None:
+def test_preemptor_is_marked_and_gets_its_pending_reason() -> None:
     record = make_record()
     change = queue_steps.begin_preempting(record, PREEMPTS, LATER, is_head=True)
     assert change.after == replace(
@@ -295,7 +295,7 @@ def test_new_priority_leaves_the_mark() -> None:
     assert queue_steps.reprioritise(preempting(), 5, 0, LATER).after.is_preempting
 
 
-def test_clock_of_a_new_leader_that_is_behind_does_not_turn_back_the_times_of_preemptions() -> None:
+def test_slow_clock_of_a_new_leader_does_not_turn_back_preemption_times() -> None:
     first = make_preempted(seconds=500)
     running = replace(make_record(Phase.RUNNING), preempted_at=first.preempted_at, last_event_at=at(500))
     assert make_preempted(running, seconds=4).preempted_at == (at(500), at(500))

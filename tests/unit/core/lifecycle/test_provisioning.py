@@ -51,7 +51,7 @@ def test_gang_without_a_request_makes_one_and_creates_nothing_before() -> None:
     assert see(make_awaiting()).step is Step.REQUEST_CAPACITY
 
 
-def test_request_that_nobody_answers_counts_as_failed_after_a_bound() -> None:
+def test_unanswered_provisioning_request_fails_after_its_bound() -> None:
     requested = make_requested(asked=replace(QUEUED_CLASS, accept_within=timedelta(seconds=90)))
     assert see(requested, seconds=10) == Decision(Step.NOOP, until=at(92))
     assert see(requested, seconds=92) == Decision(
@@ -62,14 +62,14 @@ def test_request_that_nobody_answers_counts_as_failed_after_a_bound() -> None:
     )
 
 
-def test_request_that_was_accepted_and_one_that_no_watch_has_shown_have_no_bound() -> None:
+def test_accepted_and_unseen_provisioning_requests_have_no_bound() -> None:
     noted = provisioning_steps.note(make_requested(), see(make_requested(), "Accepted").message, at(10)).after
     assert see(noted, "Accepted", seconds=86_400) == Decision(Step.NOOP)
     unseen = ObservedState(make_requested(), wanted=True, now=at(86_400), asked=MutableSpec(), request=None)
     assert decide(unseen) == Decision(Step.NOOP)
 
 
-def test_request_that_somebody_deleted_is_made_again() -> None:
+def test_deleted_provisioning_request_is_created_again() -> None:
     assert see(make_requested(), absent=True).step is Step.REQUEST_CAPACITY
 
 
@@ -120,7 +120,7 @@ def test_gang_that_waits_for_capacity_holds_its_quota_and_says_why_it_waits() ->
     assert (record.pending.reason, record.pending.cluster) == ("AwaitingProvisioning", "hub")
 
 
-def test_provisioned_gang_is_created_and_what_the_class_says_then_does_not_matter() -> None:
+def test_provisioned_gang_is_created_whatever_its_class_says_afterwards() -> None:
     record = provisioning_steps.provisioned(make_requested(), "there", at(10)).after
     assert record.pending is None
     assert record.attempt is not None
@@ -232,7 +232,7 @@ def test_limit_of_0_fails_at_once() -> None:
     assert refused.phase is Phase.FAILING
 
 
-def test_other_cluster_is_asked_at_once_and_the_one_that_failed_not_before_the_next_round() -> None:
+def test_other_cluster_is_asked_at_once_and_the_failed_cluster_in_the_next_round() -> None:
     first = provisioning_steps.fail(make_requested(), "no nodes", True, at(10)).after
     assert first.requirements.unprovisioned == {("hub", "no nodes")}
     assert first.provisioning_failures == 0

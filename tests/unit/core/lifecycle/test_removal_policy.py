@@ -48,11 +48,11 @@ def test_object_takes_capacity_until_it_has_ended_by_its_kind(
 
 @pytest.mark.parametrize("phase", [Phase.REQUEUEING, Phase.SUSPENDING])
 @pytest.mark.parametrize("done", [True, False])
-def test_next_attempt_leaves_what_is_done(phase: Phase, done: bool) -> None:
+def test_next_attempt_leaves_finished_objects_alone(phase: Phase, done: bool) -> None:
     assert stays(make_ref(done=done), make_record(phase), OPEN) is done
 
 
-def test_failed_gang_keeps_what_has_ended_for_its_logs() -> None:
+def test_failed_gang_keeps_ended_objects_for_their_logs() -> None:
     issue = EvictionReason("FailedComponent", "it failed")
     failed_by_itself = run_steps.fail(make_record(Phase.RUNNING), issue, at(60)).after
     failing, ref = make_record(Phase.FAILING), make_ref(kind="Job", api_version="batch/v1")
@@ -69,7 +69,7 @@ def test_request_for_the_capacity_of_a_failed_gang_does_not_stay() -> None:
 
 
 @pytest.mark.parametrize(("after", "expected"), [(timedelta(0), False), (LINGERING, True)])
-def test_operators_have_time_to_remove_the_pods_of_what_has_ended(after: timedelta, expected: bool) -> None:
+def test_operators_have_time_to_remove_the_pods_of_ended_objects(after: timedelta, expected: bool) -> None:
     record = make_record(Phase.FAILING)
     assert may_delete_ended(record, record.phase_since + after) is expected
 

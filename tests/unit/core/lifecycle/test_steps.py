@@ -289,7 +289,7 @@ WAYS_BACK = [
 
 
 @pytest.mark.parametrize(("before", "phase", "outcome"), WAYS_BACK)
-def test_attempt_that_was_removed_says_what_came_of_it(before: Record, phase: Phase, outcome: str) -> None:
+def test_removed_attempt_states_its_outcome(before: Record, phase: Phase, outcome: str) -> None:
     after = removal_steps.removed(before, LATER).after
     assert before.attempt is not None
     assert (after.phase, after.attempt) == (
@@ -427,7 +427,7 @@ EVENTS: list[tuple[Cause, Phase | None, Phase, dict[str, object]]] = [
     ("cause", "source", "target", "fields"),
     [pytest.param(*row, id=f"{row[0]}-from-{row[1] or 'unseen'}") for row in EVENTS],
 )
-def test_history_says_what_happened_where_and_why(
+def test_history_states_each_step_its_cluster_and_its_reason(
     cause: Cause, source: Phase | None, target: Phase, fields: dict[str, object]
 ) -> None:
     change = step_from(record_in(source), cause)
@@ -486,7 +486,7 @@ def test_events_of_one_appwrapper_never_run_backwards(first: Transition, second:
     assert min(times, default=LATER) >= LATER
 
 
-def test_latest_time_of_a_record_is_that_of_its_last_step_but_none_that_is_to_come() -> None:
+def test_latest_time_of_a_record_is_its_last_step_and_never_a_future_time() -> None:
     running = make_record(Phase.RUNNING, eligible_at=at(1e6), kept_until=at(1e6))
     assert record_change.latest(running) == running.phase_since
     assert running.attempt is not None
@@ -496,6 +496,6 @@ def test_latest_time_of_a_record_is_that_of_its_last_step_but_none_that_is_to_co
     assert record_change.latest(ill) == at(700)
 
 
-def test_nobody_is_submitted_before_being_created_though_the_api_servers_clock_is_ahead() -> None:
+def test_creation_time_never_follows_submission_though_the_api_servers_clock_is_ahead() -> None:
     record = first_steps.submit(make_submission(created_at=at(86400)), make_gang(), LATER).after
     assert record.created_at == LATER

@@ -29,7 +29,7 @@ def monotonic() -> Monotonic:
     return Monotonic()
 
 
-def test_clock_carries_on_what_the_database_said(monotonic: Monotonic) -> None:
+def test_clock_continues_from_the_time_of_the_database(monotonic: Monotonic) -> None:
     clock = Clock(monotonic)
     clock.set(NOW)
     assert clock.now() == NOW
@@ -74,7 +74,7 @@ def readings(clock: Clock, monotonic: Monotonic, ahead: float, seconds: float) -
     return seen
 
 
-def test_one_bad_reading_is_not_followed_and_told(monotonic: Monotonic) -> None:
+def test_single_bad_clock_reading_is_reported_and_not_followed(monotonic: Monotonic) -> None:
     clock = Clock(monotonic)
     clock.set(NOW)
     assert readings(clock, monotonic, MONTH, 3) == [0]
@@ -135,7 +135,7 @@ def test_of_two_clocks_that_differ_much_the_earlier_begins(
     assert clock.off == timedelta(seconds=-began)
 
 
-def test_database_that_is_far_behind_is_told_and_time_goes_on(monotonic: Monotonic) -> None:
+def test_database_clock_that_is_far_behind_is_reported_and_time_goes_on(monotonic: Monotonic) -> None:
     clock = Clock(monotonic)
     clock.set(NOW)
     assert readings(clock, monotonic, -MONTH, 6) == [0, 0]

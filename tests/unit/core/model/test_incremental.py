@@ -19,7 +19,7 @@ class Item:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers()), max_size=50))
-def test_items_are_in_order_and_equal_ones_stay_as_they_were(items: list[tuple[int, int]]) -> None:
+def test_items_are_in_order_and_equal_items_keep_their_order(items: list[tuple[int, int]]) -> None:
     assert list(run(in_order(items * 20, key=lambda item: item[0]))) == sorted(
         items * 20, key=lambda item: item[0]
     )

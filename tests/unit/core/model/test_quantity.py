@@ -111,7 +111,9 @@ def test_amount_is_in_base_units_rounded_up(resource: str, written: object, base
         pytest.param("cpu", "abc", "cpu: 'abc' is not a quantity; allowed are", id="no-number"),
     ],
 )
-def test_amount_nobody_can_ask_for_is_refused(resource: str, written: object, problem: str) -> None:
+def test_invalid_amount_of_a_resource_is_refused_with_the_problem(
+    resource: str, written: object, problem: str
+) -> None:
     with pytest.raises(QuantityError) as raised:
         amount(resource, written)
     assert problem in str(raised.value)
@@ -141,7 +143,7 @@ def test_qualified_name_is_a_resource_name(name: str) -> None:
         *["x" * 64, f"{'x' * 254}/gpu", f"{'x.' * 127}y/gpu", "x" * 10**6, None, 7, ("cpu",)],
     ],
 )
-def test_any_other_name_is_refused_saying_what_is_allowed(name: object) -> None:
+def test_invalid_resource_name_is_refused_with_examples_of_allowed_names(name: object) -> None:
     with pytest.raises(QuantityError, match="is not a resource name; allowed are names like cpu") as raised:
         check_resource_name(name)
     assert str(raised.value).isprintable()
@@ -181,7 +183,7 @@ def test_amount_is_the_smallest_that_is_not_less(number: int, exponent: int, e: 
 
 
 @given(value=st.just(0.0) | st.floats(1e-90, 1e15))
-def test_float_is_worth_what_is_printed(value: float) -> None:
+def test_float_quantity_equals_its_printed_form(value: float) -> None:
     assert parse_quantity(value) == Fraction(Decimal(repr(value)))
 
 

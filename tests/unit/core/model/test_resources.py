@@ -50,7 +50,7 @@ def test_positive_part_turns_no_debt_into_credit() -> None:
     assert Resources({"cpu": -2, "memory": 5}).positive_part() == Resources({"memory": 5})
 
 
-def test_debt_of_what_is_not_asked_for_does_not_matter() -> None:
+def test_debt_of_a_resource_that_is_not_requested_does_not_matter() -> None:
     free = Resources({"cpu": 2, "memory": -10})
     assert Resources({"cpu": 2}).fits_in(free)
     assert NOTHING.fits_in(free)

@@ -69,7 +69,7 @@ def test_trees_of_mcad_follow_the_dispatch_queues() -> None:
     )
 
 
-def test_malformed_queue_is_no_queue_and_those_below_it_wait() -> None:
+def test_malformed_queue_is_no_queue_and_the_queues_below_it_wait() -> None:
     bad = declared("bad", weight="much")
     found = DeclaredQueues.of([bad, declared("below", parent="bad"), declared("good")], [])
     assert bad.error == 'spec.weight: must be a decimal number of at least 0, not "much"'

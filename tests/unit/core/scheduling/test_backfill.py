@@ -65,7 +65,7 @@ def running_since(
         pytest.param(90, 80, None, 200, id="its-limit-is-over-and-it-still-runs"),
     ],
 )
-def test_end_is_estimated_from_what_was_written_else_from_how_long_it_has_run(
+def test_end_is_estimated_from_the_stated_duration_or_else_from_the_time_run(
     expected: int, limit: int, stated: float | None, estimated: float
 ) -> None:
     record = running_since(0, expected=expected, limit=limit)
@@ -240,7 +240,7 @@ def test_reservation_that_is_complete_at_its_end_is_not_in_vain() -> None:
     assert kept(backfill.renew([LARGE], snapshots_of(a=0), at(3601))) == {"large": "a"}
 
 
-def test_complete_reservation_ends_the_series_of_those_in_vain() -> None:
+def test_complete_reservation_ends_the_series_of_fruitless_reservations() -> None:
     vain = Rest(at(0), at(0), fruitless=3)
     backfill = Backfill(BOUNDS, state=State(rests={"a": vain}))
     backfill.renew([OTHER], snapshots_of(a=0), at(0))
@@ -359,7 +359,7 @@ def test_gang_without_a_reservation_so_far_has_its_turn_first() -> None:
     assert kept(backfill.renew([OTHER, never], snapshots_of(a=0), at(0))) == {"other": "", "large": "a"}
 
 
-def test_gang_with_an_estimate_need_not_wait_out_what_those_without_one_have_brought_about() -> None:
+def test_gang_with_an_estimate_skips_the_rest_caused_by_gangs_without_an_estimate() -> None:
     rests = {"a": Rest(at(0), at(9000), fruitless=4)}
     running = Running(lambda _: [running_since(-60, cpu=8000)])
     for found, cluster in ((Running(), ""), (running, "a")):
@@ -410,7 +410,7 @@ def test_gang_waits_for_its_turn(
     assert following(before, options, at(0), BOUNDS, closed) == after
 
 
-def test_gang_that_waits_for_its_turn_is_told_since_when_it_may_have_it() -> None:
+def test_pending_reason_gives_the_time_from_which_a_reservation_can_begin() -> None:
     waits = Reservation("", at(0), at(3600), at(0), ("a",), waits=True)
     assert noted(WAITS_ON_A, waits).reservation == (
         "can begin after 2026-11-20 09:58:06 UTC: reservations of other gangs go first, "
@@ -468,7 +468,7 @@ def test_reservation_on_the_hub_alone_outlasts_a_moment_without_an_answer(select
     assert backfill.renew([record], silent, at(1)) == before
 
 
-def test_nothing_is_kept_where_daemonsets_take_what_is_needed() -> None:
+def test_no_reservation_begins_where_daemonsets_take_the_needed_capacity() -> None:
     snapshots = make_snapshots(
         a=make_cluster(1, 8, daemons=0.1).snapshot(), b=make_cluster(1, 8, foreign=1).snapshot()
     )
@@ -524,7 +524,7 @@ def test_gang_that_fits_is_placed_whatever_is_reserved() -> None:
     assert outcome.cluster == "b"
 
 
-def test_each_reservation_is_told_once_and_makes_one_event() -> None:
+def test_each_backfill_reservation_is_noted_once_and_makes_one_event() -> None:
     record = queue_steps.block(make_record(), WAITS_ON_A, at(1))
     assert record is not None
     begun, again, moved, over = [
@@ -554,7 +554,7 @@ def test_message_of_a_pending_gang_has_the_words_of_its_reservation() -> None:
     assert noted(WAITS_ON_A, BEGUN).reservation == BEGUN.words
 
 
-def test_gang_that_needs_what_daemonsets_take_is_told_how_much_that_is() -> None:
+def test_rejection_gives_the_amount_that_daemonsets_take_of_the_needed_capacity() -> None:
     (outcome,) = plan([LARGE], make_snapshots(hub=make_cluster(1, 8, daemons=0.25).snapshot()))
     said = (
         "cluster hub: cpu: needs 8, 7750m in all of it (of 8, 250m are taken by DaemonSets and static pods)"

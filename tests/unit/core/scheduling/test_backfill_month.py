@@ -22,7 +22,7 @@ SECOND = timedelta(seconds=1)
 
 
 @pytest.mark.parametrize("policy", QueueingStrategy)
-def test_gang_that_needs_what_daemonsets_take_leaves_the_cluster_to_others_for_the_whole_month(
+def test_gang_that_needs_capacity_of_daemonsets_leaves_the_cluster_to_others_all_month(
     policy: QueueingStrategy,
 ) -> None:
     """Three pods of 8 cpus, on three nodes of 8 with 100m of DaemonSets each: 23.7 of 24 cpus were kept, for ever."""
@@ -131,7 +131,7 @@ def waits_of_heads(world: World) -> list[timedelta]:
     ]
 
 
-def test_gang_that_a_permanent_job_keeps_out_leaves_others_half_of_the_time_and_is_told_of_it() -> None:
+def test_gang_blocked_by_a_permanent_job_reserves_half_of_the_time_and_notes_it() -> None:
     world = World({"hub": make_cluster(1, 8)})
     world.submit(at(0), "permanent", make_gang(cpu=1000), FOREVER)
     world.submit(at(1), "large", make_gang(cpu=8000), HOUR)

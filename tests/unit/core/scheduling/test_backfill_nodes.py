@@ -59,7 +59,7 @@ def test_gang_that_fits_only_the_empty_cluster_is_a_last_resort_with_places() ->
     assert found == (LAST_RESORT, Assignment(((("n1", 1), ("n2", 1)),)))
 
 
-def test_nodes_that_are_kept_for_a_starved_gang_take_no_other() -> None:
+def test_nodes_reserved_for_a_starved_gang_take_no_other_gang() -> None:
     large, small = (
         make_record(name="large", gang=gang(1, EIGHT)),
         make_record(name="small", gang=gang(1, FOUR)),

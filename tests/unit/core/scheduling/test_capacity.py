@@ -161,7 +161,7 @@ def test_outstanding_demand_is_charged_to_every_view() -> None:
     assert (ledger.free(PLAIN_GANG), ledger.free(tolerant_gang())) == (cpus(10), cpus(12))
 
 
-def test_preference_keeps_nobody_away() -> None:
+def test_taint_with_prefernoschedule_keeps_no_gang_away() -> None:
     ledger = ledger_of(node(taints=(Taint("spot", "", "PreferNoSchedule"),)))
     assert ledger.free(PLAIN_GANG) == cpus(10)
 

@@ -33,7 +33,7 @@ def pod(
         pytest.param([pod("p", claim="a"), pod("q", claim="a")], 4, id="more-than-was-demanded"),
     ],
 )
-def test_claim_lessens_what_is_outstanding_until_it_is_decided(seen: list[Pod], free: int) -> None:
+def test_unresolved_claim_of_a_pod_reduces_the_reservation_it_names(seen: list[Pod], free: int) -> None:
     ledger = CapacityLedger()
     ledger.set_node(NODE)
     ledger.reserve("a", Gang(Resources({"cpu": 4})))

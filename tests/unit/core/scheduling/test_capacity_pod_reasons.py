@@ -77,7 +77,9 @@ def ledger_of(*seen: Node | Pod) -> CapacityLedger:
         pytest.param(ledger_of(AWAY, pod(node="")), PodCounts(running=1, unbound=1), id="pod-is-on-no-node"),
     ],
 )
-def test_pods_are_counted_by_what_befell_them(ledger: CapacityLedger, counts: PodCounts) -> None:
+def test_pods_of_a_gang_are_counted_by_their_phase_and_reason(
+    ledger: CapacityLedger, counts: PodCounts
+) -> None:
     assert ledger.pod_counts("a") == counts
 
 
@@ -104,7 +106,7 @@ def test_lost_pods_follow_their_nodes_and_themselves(
     assert ledger.pod_counts("a").lost == lost
 
 
-def test_owners_on_a_node_are_told_once_each_and_only_while_their_pods_live() -> None:
+def test_owners_on_a_node_are_listed_once_each_while_their_pods_live() -> None:
     ledger = ledger_of(pod("p"), pod("q"), pod("r", owner="b"), pod("s", PodPhase.FAILED, owner="c"))
     assert ledger.owners_on("n1") == {"a", "b"}
     ledger.remove_pod("p")

@@ -139,7 +139,7 @@ def test_debt_of_a_resource_keeps_out_only_gangs_that_request_it() -> None:
     assert outcomes == [Placed(queue[0], "hub"), Waiting(queue[1], waits, is_head=True)]
 
 
-def test_gang_larger_than_every_cluster_is_told_how_much_there_is_in_all() -> None:
+def test_rejection_of_a_gang_larger_than_every_cluster_gives_the_capacity_of_each() -> None:
     (record,) = queue = queue_of(make_gang(2, cpu=5000, memory=2**30))
     clusters = {"west": make_snapshot(cpu=4000, memory=2**34), "east": make_snapshot(cpu=8000, memory=2**34)}
     expected = Pending(
@@ -155,7 +155,7 @@ def test_gang_larger_than_every_cluster_is_told_how_much_there_is_in_all() -> No
     assert plan(queue, make_snapshots(**clusters)) == [Impossible(record, expected)]
 
 
-def test_hub_alone_says_the_same_of_what_is_larger_than_it() -> None:
+def test_rejection_of_a_gang_larger_than_the_hub_gives_its_capacity() -> None:
     (record,) = queue = queue_of(make_gang(cpu=9000))
     expected = Pending("LargerThanCluster", "cluster hub: cpu: needs 9, 8 in all of it", "cpu", "hub")
     assert plan(queue, make_snapshots(hub=make_snapshot(cpu=8000))) == [Impossible(record, expected)]
@@ -248,7 +248,7 @@ def test_snapshot_that_was_not_used_stays_as_it_was() -> None:
         pytest.param(7, "path-0, path-1, path-2, path-3, path-4 and 2 more: the devices", id="many"),
     ],
 )
-def test_gang_with_uncounted_devices_waits_and_blocks_nobody(count: int, named: str) -> None:
+def test_gang_with_uncounted_devices_waits_and_blocks_no_other_gang(count: int, named: str) -> None:
     claims = tuple(f"path-{at}" for at in range(count))
     claiming = make_record(
         name="a", gang=Gang(Resources({"cpu": 1}), 1, (PodSet(1, Resources({"cpu": 1}), claims=claims),))

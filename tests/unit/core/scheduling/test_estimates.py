@@ -124,7 +124,7 @@ def test_start_of_a_gang_that_lacks_approvals_is_unknown_and_delays_no_other() -
     assert why_unknown(unknown(Why.APPROVALS), {}) == "it lacks approvals"
 
 
-def test_gang_ahead_that_states_no_duration_makes_those_behind_it_unknown() -> None:
+def test_gang_without_a_duration_makes_the_start_of_later_gangs_unknown() -> None:
     queue = queued("first", 0), queued("second", 1), queued("third", 2)
     never = unknown(Why.NO_KNOWN_END, "InsufficientResources", GPU, "first")
     assert starts(running("r", expected_seconds=100), *queue) == {
@@ -164,12 +164,12 @@ def test_equal_ones_without_a_known_end_are_in_the_order_of_their_names() -> Non
     assert found_start == unknown(Why.NO_KNOWN_END, "InsufficientResources", GPU, "2", "1")
 
 
-def test_small_gang_goes_past_a_large_one_that_has_to_wait() -> None:
+def test_small_gang_starts_before_a_large_gang_that_has_to_wait() -> None:
     queue = queued("large", 0, gpu=4), queued("small", 1, expected_seconds=30)
     assert starts(running("r", expected_seconds=100), *queue, gpu=4) == {"large": at(100), "small": NOW}
 
 
-def test_starved_gang_keeps_its_capacity_from_the_gangs_behind_it() -> None:
+def test_starved_gang_keeps_its_capacity_from_later_gangs() -> None:
     ends = running("a", expected_seconds=100), running("b", expected_seconds=300)
     large = queued("large", 0, gpu=4, blocked_since=at(0), expected_seconds=60)
     small = queued("small", 1, expected_seconds=900)
@@ -206,7 +206,7 @@ def test_postponed_gang_starts_when_it_may() -> None:
     assert starts(queued("q", eligible_at=at(70))) == {"q": at(70)}
 
 
-def test_gang_that_is_too_large_never_starts_and_delays_nobody() -> None:
+def test_gang_that_is_too_large_never_starts_and_delays_no_gang() -> None:
     assert starts(queued("large", gpu=9), queued("q", 1)) == {
         "large": unknown(Why.TOO_LARGE, "LargerThanCluster"),
         "q": NOW,
@@ -286,7 +286,7 @@ def test_estimates_end_at_the_drain_of_a_queue() -> None:
     assert starts(held, queued("q", queue="other"), gpu=4, queues=queues) == {"q": unknown(Why.DRAIN)}
 
 
-def test_gang_behind_the_head_of_another_tree_names_that_head() -> None:
+def test_gang_not_evaluated_for_the_head_of_another_tree_names_that_head() -> None:
     """The gangs are in queues of their own, and in one strict queue of another tree, whose quota is used up."""
     strict = Queue("tree", resources={GPU: Quota(2)}, strategy=QueueingStrategy.STRICT_FIFO)
     queues = Queue("a"), Queue("b"), strict

@@ -136,7 +136,7 @@ def test_a_gang_that_fits_no_empty_cluster_is_impossible_and_nodes_help() -> Non
     assert found.advice == Advice((), (AddNodes("east", 1, Node("", Resources({"cpu": 5000}))),))
 
 
-def test_behind_the_head_of_a_strict_queue_a_gang_is_not_evaluated_and_goes_with_the_head() -> None:
+def test_gang_behind_the_head_of_a_strict_queue_is_not_evaluated_and_starts_with_it() -> None:
     queue = (pending("head", 4000, 9), pending("small", 1000))
     world = world_of(*queue, running=(runs("r", 1000),), policy=QueueingStrategy.STRICT_FIFO)
     found = explain(world, "small")

@@ -132,14 +132,14 @@ def test_growth_is_granted_as_far_as_there_is_room(mode: FitMode) -> None:
     )
 
 
-def test_pods_within_what_the_gang_holds_are_no_request() -> None:
+def test_pods_within_the_resources_the_gang_holds_are_no_request() -> None:
     grown = run_steps.grant(ray(), CPU * 2, None, "2 pods", at(90)).after
     (grant,) = Hub().decide({grown: 3})
     assert (len(grant.pods), grant.amounts) == (1, CPU * 3)
     assert told(Hub().decide({grown: 2})) == {"ray": (0, "")}
 
 
-def test_growth_is_charged_beyond_what_the_gang_holds_and_does_not_use() -> None:
+def test_growth_is_charged_beyond_the_resources_the_gang_holds_unused() -> None:
     """Two of its four cpus are of a pod that is gone: a pod of three cpus adds one."""
     pod = GatedPod("team-a", "large", "u", CPU * 3, f"{at(ASKED_AT):%Y-%m-%dT%H:%M:%SZ}")
     ledger = CapacityLedger(FitMode.NODE, "hub")
@@ -186,7 +186,7 @@ def test_request_is_not_over_while_the_pods_of_its_cluster_are_not_known(
     assert [each.request.since for each in Hub(closed=closed).decide({gang: 1}) if each.request] == [at(200)]
 
 
-def test_two_gangs_share_what_is_free_by_priority_then_by_the_age_of_their_pods() -> None:
+def test_two_gangs_share_free_capacity_by_priority_and_then_by_the_age_of_their_pods() -> None:
     low, high = ray("low", 1), ray("high", 1, priority=5)
     assert told(Hub(nodes=1).decide({low: 2, high: 2})) == {
         "low": (0, "InsufficientResources"),
@@ -386,7 +386,7 @@ def test_growth_takes_no_capacity_of_a_backfill_reservation() -> None:
     assert told(Hub(reservations={starved.uid: resting}).decide(asks, [starved])) == {"ray": (1, "")}
 
 
-def test_growth_takes_no_cluster_that_is_kept_for_a_starved_gang_of_another_queue() -> None:
+def test_growth_takes_no_cluster_reserved_for_a_starved_gang_of_another_queue() -> None:
     queues = tuple(replace(each, starvation_bound=timedelta(seconds=30)) for each in QUOTA)
     starved = waiting("InsufficientResources", cpu=3, queue="b", seconds=150, blocked_since=at(160))
     asks = {ray(queue="a"): 2}
@@ -483,7 +483,7 @@ def test_growth_that_potential_nodes_would_hold_names_their_pool(
     assert f"{begins} 1 node of pool more to come; {why}" in grant.request.message
 
 
-def test_growth_counts_the_other_grants_of_the_same_pass_in_the_quota() -> None:
+def test_growth_counts_the_other_grants_of_the_same_cycle_in_the_quota() -> None:
     one, two = ray("one", 1, queue="a"), ray("two", 1, queue="a")
     assert told(Hub(queues=QUOTA).decide({one: 2, two: 2})) == {
         "one": (2, ""),

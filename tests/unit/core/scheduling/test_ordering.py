@@ -80,7 +80,7 @@ def test_gang_that_comes_first(first: dict[str, Any], second: dict[str, Any]) ->
     assert names(in_order(records, at(10))) == ["first", "second"]
 
 
-def test_slope_lets_what_waits_overtake_what_is_more_urgent() -> None:
+def test_priority_slope_lets_an_old_gang_overtake_a_more_urgent_gang() -> None:
     patient = make_record(name="patient", priority=0, priority_slope=0.1, created_at=NOW)
     urgent = make_record(name="urgent", priority=5, created_at=at(1))
 
@@ -93,7 +93,7 @@ def test_effective_priority_grows_with_age_in_seconds() -> None:
     assert [effective_priority(record, at(seconds)) for seconds in (0, 1, 10)] == [3.0, 3.25, 5.5]
 
 
-def test_without_a_slope_age_means_nothing_even_for_a_clock_behind_the_creation() -> None:
+def test_age_without_a_slope_means_nothing_even_if_the_clock_is_before_the_creation() -> None:
     assert effective_priority(make_record(priority=3, created_at=at(60)), NOW) == 3.0
 
 
@@ -106,5 +106,5 @@ def test_postponed_appwrapper_is_left_out_until_it_may_be_tried_again() -> None:
 
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.QUEUED])
-def test_only_what_is_queued_is_in_the_queue(phase: Phase) -> None:
+def test_only_queued_appwrappers_are_in_the_pending_queue(phase: Phase) -> None:
     assert in_order([make_record(phase)], at(100)) == []

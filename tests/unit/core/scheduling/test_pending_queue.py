@@ -1,4 +1,4 @@
-"""The line decides as `plan` does over `in_order`, whatever happened before, and says nothing twice."""
+"""The queue decides as `plan` does over `in_order`, whatever happened before, and says nothing twice."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class SameAsFromScratch(RuleBasedStateMachine):
         self.ledgers = {name: CapacityLedger(self.fit, name) for name in ("east", "west")}
         self.known: dict[str, Known] = {}
         self.running: dict[str, list[Record]] = {"east": [], "west": []}
-        self.line, self.backfill = PendingQueue(self.make_backfill()), self.make_backfill()
+        self.queue, self.backfill = PendingQueue(self.make_backfill()), self.make_backfill()
         self.records: dict[str, Record] = {}
         self.seconds = 0
         self.arrived = 0
@@ -155,7 +155,7 @@ class SameAsFromScratch(RuleBasedStateMachine):
         if self.records:
             uid = data.draw(st.sampled_from(sorted(self.records)))
             del self.records[uid]
-            self.line.remove(uid)
+            self.queue.remove(uid)
 
     @rule(data=st.data(), priority=st.integers(0, 2), slope=st.sampled_from([0.0, 0.5]))
     def one_is_reprioritised(self, data: st.DataObject, priority: int, slope: float) -> None:
@@ -208,7 +208,7 @@ class SameAsFromScratch(RuleBasedStateMachine):
     def a_cycle_runs(self, seconds: int, accepted: float) -> None:
         self.seconds += seconds
         changes = self.from_scratch()
-        outcomes = self.line.plan(self.snapshots(), self.policy, BOUND, self.now)
+        outcomes = self.queue.plan(self.snapshots(), self.policy, BOUND, self.now)
         assert [change_of(each, self.now) for each in outcomes] == changes
         for change in changes[: round(len(changes) * accepted)]:
             self.commit(change)
@@ -216,8 +216,8 @@ class SameAsFromScratch(RuleBasedStateMachine):
     @rule()
     def somebody_asks_when_the_next_becomes_eligible(self) -> None:
         times = (record.eligible_at for record in self.records.values() if record.eligible_at)
-        assert self.line.next_eligible(self.now) == min((at for at in times if at > self.now), default=None)
-        assert {record.uid: record for record in self.line} == self.records
+        assert self.queue.next_eligible(self.now) == min((at for at in times if at > self.now), default=None)
+        assert {record.uid: record for record in self.queue} == self.records
 
     @property
     def now(self) -> datetime:
@@ -225,7 +225,7 @@ class SameAsFromScratch(RuleBasedStateMachine):
 
     def snapshots(self) -> dict[str, ClusterSnapshot]:
         for ledger in self.ledgers.values():
-            ledger.follow(self.line.followed)
+            ledger.follow(self.queue.followed)
         return {
             name: ClusterSnapshot(name, ledger.snapshot(), **self.known.get(name, {}))
             for name, ledger in self.ledgers.items()
@@ -247,13 +247,13 @@ class SameAsFromScratch(RuleBasedStateMachine):
         else:
             assert after.attempt is not None
             del self.records[after.uid]
-            self.line.remove(after.uid)
+            self.queue.remove(after.uid)
             self.ledgers[after.attempt.cluster].reserve(after.uid, after.gang, after.attempt.assignment)
             self.running[after.attempt.cluster].append(after)
 
     def put(self, record: Record) -> None:
         self.records[record.uid] = record
-        self.line.put(record)
+        self.queue.put(record)
 
 
 TestSameAsFromScratch = SameAsFromScratch.TestCase
@@ -369,51 +369,51 @@ TestSameAsFromScratchOnNodes = SameAsFromScratchOnNodes.TestCase
 TestSameAsFromScratchOnNodes.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
-def plan_of(line: PendingQueue, cpu: int) -> list[Outcome]:
-    return line.plan(
+def plan_of(queue: PendingQueue, cpu: int) -> list[Outcome]:
+    return queue.plan(
         make_snapshots(hub=make_snapshot(cpu=cpu)), QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1)
     )
 
 
-def test_answer_that_nobody_could_write_down_is_given_again() -> None:
-    line = PendingQueue()
-    line.put(make_record(gang=make_gang(cpu=5000)))
-    assert plan_of(line, 1000) == plan_of(line, 1000) != []
+def test_uncommitted_outcome_of_a_cycle_is_given_again() -> None:
+    queue = PendingQueue()
+    queue.put(make_record(gang=make_gang(cpu=5000)))
+    assert plan_of(queue, 1000) == plan_of(queue, 1000) != []
 
 
-def test_pass_over_what_was_told_and_has_not_changed_looks_at_no_gang(
+def test_cycle_over_unchanged_pending_gangs_evaluates_no_gang(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    line = PendingQueue()
-    line.put(make_record(gang=make_gang(cpu=5000)))
-    for outcome in plan_of(line, 1000):
+    queue = PendingQueue()
+    queue.put(make_record(gang=make_gang(cpu=5000)))
+    for outcome in plan_of(queue, 1000):
         change = change_of(outcome, at(1))
         assert change is not None
-        line.put(change.after)
-    assert plan_of(line, 1000) == []
+        queue.put(change.after)
+    assert plan_of(queue, 1000) == []
 
     monkeypatch.setattr(Gang, "tolerates", None)
-    assert plan_of(line, 1000) == []
+    assert plan_of(queue, 1000) == []
 
 
 def test_equal_gangs_are_evaluated_once_and_only_changed_records_are_returned() -> None:
-    line = PendingQueue()
+    queue = PendingQueue()
     records = [make_record(name=f"aw-{number}", enqueue_seq=number) for number in range(4)]
     for record in records:
-        line.put(record)
-    outcomes = plan_of(line, 2000)
+        queue.put(record)
+    outcomes = plan_of(queue, 2000)
     assert [type(each) for each in outcomes] == [Placed, Placed, Waiting, Waiting]
     assert [each.record for each in outcomes] == records
 
 
-def tell(line: PendingQueue, outcomes: list[Outcome]) -> None:
+def tell(queue: PendingQueue, outcomes: list[Outcome]) -> None:
     for outcome in outcomes:
         change = change_of(outcome, at(1))
         assert change is not None
         if change.after.phase is Phase.QUEUED:
-            line.put(change.after)
+            queue.put(change.after)
         else:
-            line.remove(change.after.uid)
+            queue.remove(change.after.uid)
 
 
 def short_ledger() -> CapacityLedger:
@@ -424,42 +424,42 @@ def short_ledger() -> CapacityLedger:
     return ledger
 
 
-def pass_over(line: PendingQueue, ledger: CapacityLedger) -> list[tuple[str, str]]:
+def cycle_over(queue: PendingQueue, ledger: CapacityLedger) -> list[tuple[str, str]]:
     """Whoever is told something and what of, in order; all of it is committed."""
     news = []
-    for outcome in line.plan(
+    for outcome in queue.plan(
         make_snapshots(hub=ledger.snapshot()), QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1)
     ):
         record = outcome.record
         if isinstance(outcome, Placed):
-            line.remove(record.uid)
+            queue.remove(record.uid)
             ledger.reserve(record.uid, record.gang)
             news.append((record.name, "placed"))
         else:
             change = change_of(outcome, at(1))
             assert change is not None
-            line.put(change.after)
+            queue.put(change.after)
             news.append((record.name, outcome.pending.resource))
     return news
 
 
-def test_remembered_refusals_do_not_hold_behind_a_placed_gang() -> None:
-    line, ledger = PendingQueue(), short_ledger()
-    line.put(make_record(name="waits", gang=make_gang(cpu=4000, gpu=4), enqueue_seq=2))
-    assert pass_over(line, ledger) == [("waits", "nvidia.com/gpu")]
+def test_remembered_rejections_do_not_hold_for_gangs_after_a_placed_gang() -> None:
+    queue, ledger = PendingQueue(), short_ledger()
+    queue.put(make_record(name="waits", gang=make_gang(cpu=4000, gpu=4), enqueue_seq=2))
+    assert cycle_over(queue, ledger) == [("waits", "nvidia.com/gpu")]
 
-    line.put(make_record(name="first", gang=make_gang(cpu=4000), enqueue_seq=1))
-    assert pass_over(line, ledger) == [("first", "placed"), ("waits", "cpu")]
+    queue.put(make_record(name="first", gang=make_gang(cpu=4000), enqueue_seq=1))
+    assert cycle_over(queue, ledger) == [("first", "placed"), ("waits", "cpu")]
 
 
-def settled_line(ledger: CapacityLedger) -> PendingQueue:
+def settled_queue(ledger: CapacityLedger) -> PendingQueue:
     """A queue whose two gangs, short of GPUs, have their reasons since a cycle without news; the first is the head."""
-    line = PendingQueue()
-    line.put(make_record(name="head", gang=make_gang(cpu=1000, gpu=3), enqueue_seq=2))
-    line.put(make_record(name="waits", gang=make_gang(cpu=4000, gpu=4), enqueue_seq=4))
-    assert pass_over(line, ledger) == [("head", "nvidia.com/gpu"), ("waits", "nvidia.com/gpu")]
-    assert pass_over(line, ledger) == []
-    return line
+    queue = PendingQueue()
+    queue.put(make_record(name="head", gang=make_gang(cpu=1000, gpu=3), enqueue_seq=2))
+    queue.put(make_record(name="waits", gang=make_gang(cpu=4000, gpu=4), enqueue_seq=4))
+    assert cycle_over(queue, ledger) == [("head", "nvidia.com/gpu"), ("waits", "nvidia.com/gpu")]
+    assert cycle_over(queue, ledger) == []
+    return queue
 
 
 @pytest.mark.parametrize(
@@ -470,21 +470,21 @@ def settled_line(ledger: CapacityLedger) -> PendingQueue:
         pytest.param(5, [("first", "placed")], id="behind-all"),
     ],
 )
-def test_kept_refusals_no_longer_hold_behind_a_gang_that_is_placed(
+def test_rejections_of_an_earlier_cycle_do_not_hold_for_gangs_after_a_placed_gang(
     place: int, news: list[tuple[str, str]]
 ) -> None:
     ledger = short_ledger()
-    line = settled_line(ledger)
-    line.put(make_record(name="first", gang=make_gang(cpu=4000), enqueue_seq=place))
-    assert pass_over(line, ledger) == news
+    queue = settled_queue(ledger)
+    queue.put(make_record(name="first", gang=make_gang(cpu=4000), enqueue_seq=place))
+    assert cycle_over(queue, ledger) == news
 
 
 @pytest.mark.parametrize(("place", "is_head"), [(1, True), (3, False), (5, False)])
 def test_gang_that_arrives_is_the_head_only_if_it_is_the_first(place: int, *, is_head: bool) -> None:
     ledger = short_ledger()
-    line = settled_line(ledger)
-    line.put(make_record(name="arrives", gang=make_gang(cpu=1000, gpu=5), enqueue_seq=place))
-    (outcome,) = line.plan(
+    queue = settled_queue(ledger)
+    queue.put(make_record(name="arrives", gang=make_gang(cpu=1000, gpu=5), enqueue_seq=place))
+    (outcome,) = queue.plan(
         make_snapshots(hub=ledger.snapshot()), QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(2)
     )
     assert isinstance(outcome, Waiting)
@@ -500,29 +500,29 @@ def test_cycle_after_an_arrival_evaluates_the_gang_and_the_head(monkeypatch: pyt
         return place(self, record)
 
     ledger = short_ledger()
-    line = settled_line(ledger)
-    line.put(make_record(name="arrives", gang=make_gang(cpu=1000, gpu=5), enqueue_seq=5))
+    queue = settled_queue(ledger)
+    queue.put(make_record(name="arrives", gang=make_gang(cpu=1000, gpu=5), enqueue_seq=5))
     monkeypatch.setattr(CycleState, "place", noted)
-    assert pass_over(line, ledger) == [("arrives", "nvidia.com/gpu")]
+    assert cycle_over(queue, ledger) == [("arrives", "nvidia.com/gpu")]
     assert evaluated == ["head", "arrives"]
 
 
-def test_pass_that_placed_somebody_leaves_nothing_to_remember() -> None:
-    line, ledger = PendingQueue(), short_ledger()
-    line.put(make_record(name="waits", gang=make_gang(cpu=4000, gpu=4), enqueue_seq=1))
-    line.put(make_record(name="second", gang=make_gang(cpu=4000), enqueue_seq=2))
-    assert pass_over(line, ledger) == [("waits", "nvidia.com/gpu"), ("second", "placed")]
-    assert pass_over(line, ledger) == [("waits", "cpu")]
-    assert pass_over(line, ledger) == []
+def test_cycle_that_placed_a_gang_leaves_no_rejection_to_remember() -> None:
+    queue, ledger = PendingQueue(), short_ledger()
+    queue.put(make_record(name="waits", gang=make_gang(cpu=4000, gpu=4), enqueue_seq=1))
+    queue.put(make_record(name="second", gang=make_gang(cpu=4000), enqueue_seq=2))
+    assert cycle_over(queue, ledger) == [("waits", "nvidia.com/gpu"), ("second", "placed")]
+    assert cycle_over(queue, ledger) == [("waits", "cpu")]
+    assert cycle_over(queue, ledger) == []
 
 
 def test_equal_gangs_that_require_something_else_are_decided_apart() -> None:
-    line, elsewhere = PendingQueue(), ClusterRequirements(selector=parse_selector("region=eu", ""))
-    line.put(make_record(name="anywhere", enqueue_seq=1))
-    line.put(make_record(name="elsewhere", enqueue_seq=2, requirements=elsewhere))
-    line.put(make_record(name="anywhere-too", enqueue_seq=3))
+    queue, elsewhere = PendingQueue(), ClusterRequirements(selector=parse_selector("region=eu", ""))
+    queue.put(make_record(name="anywhere", enqueue_seq=1))
+    queue.put(make_record(name="elsewhere", enqueue_seq=2, requirements=elsewhere))
+    queue.put(make_record(name="anywhere-too", enqueue_seq=3))
     snapshots = {"east": ClusterSnapshot("east", make_snapshot(cpu=1000))}
-    outcomes = line.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1))
+    outcomes = queue.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1))
     assert [(each.record.name, type(each)) for each in outcomes] == [
         ("anywhere", Placed),
         ("elsewhere", Impossible),
@@ -531,19 +531,19 @@ def test_equal_gangs_that_require_something_else_are_decided_apart() -> None:
 
 
 def test_remembered_refusals_do_not_hold_once_a_cluster_is_open_again() -> None:
-    line = PendingQueue()
-    line.put(make_record())
+    queue = PendingQueue()
+    queue.put(make_record())
     closed = {
         "east": ClusterSnapshot(
             "east", make_snapshot(cpu=1000), closed=Closed("ClusterCordoned", "new racks")
         )
     }
-    told_to = line.plan(closed, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1))
+    told_to = queue.plan(closed, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1))
     assert [type(each) for each in told_to] == [Impossible]
-    tell(line, told_to)
-    assert line.plan(closed, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(2)) == []
+    tell(queue, told_to)
+    assert queue.plan(closed, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(2)) == []
     opened = make_snapshots(east=make_snapshot(cpu=1000))
-    assert [type(each) for each in line.plan(opened, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(3))] == [
+    assert [type(each) for each in queue.plan(opened, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(3))] == [
         Placed
     ]
 
@@ -556,10 +556,10 @@ def test_remembered_refusals_do_not_hold_once_a_cluster_is_open_again() -> None:
         pytest.param(4, frozenset({"team-2"}), 4, id="a-namespace-that-one-lacks-does"),
     ],
 )
-def test_pass_in_which_nobody_fits_looks_at_one_record_of_each_class_that_some_cluster_distinguishes(
+def test_cycle_without_a_fit_evaluates_one_record_of_each_class_some_cluster_distinguishes(
     clusters: int, without_namespace: frozenset[str], classes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line, looks = PendingQueue(), 0
+    queue, looks = PendingQueue(), 0
     for number in range(60):
         requirements = ClusterRequirements(
             namespace=f"team-{number % 3}", prefers=parse_selector(f"rack={number % 5}", "")
@@ -567,14 +567,14 @@ def test_pass_in_which_nobody_fits_looks_at_one_record_of_each_class_that_some_c
         gang = replace(make_gang(cpu=5000 + number % 2), pods=number)
         slope = 0.5 if number % 7 == 0 else 0.0
         record = make_record(name=f"aw-{number}", gang=gang, requirements=requirements, enqueue_seq=number)
-        line.put(replace(record, priority_slope=slope))
+        queue.put(replace(record, priority_slope=slope))
 
     def snapshots(cpu: int) -> dict[str, ClusterSnapshot]:
         found = few(clusters, cpu)
         found["c0"] = replace(found["c0"], missing_namespaces=without_namespace)
         return found
 
-    tell(line, line.plan(snapshots(1000), QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1)))
+    tell(queue, queue.plan(snapshots(1000), QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1)))
     place = CycleState._place  # noqa: SLF001  # what is counted is how often clusters are asked
 
     def counted(
@@ -585,47 +585,47 @@ def test_pass_in_which_nobody_fits_looks_at_one_record_of_each_class_that_some_c
         return place(self, record, remembered)
 
     monkeypatch.setattr(CycleState, "_place", counted)
-    assert line.plan(snapshots(1001), QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(2)) == []
+    assert queue.plan(snapshots(1001), QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(2)) == []
     assert looks == classes
 
 
 def test_cycle_after_the_pending_reasons_of_distinct_gangs_compares_none_of_them_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    line = PendingQueue()
+    queue = PendingQueue()
     for number in range(10):
-        line.put(make_record(name=f"aw-{number}", gang=make_gang(cpu=5000 + number), enqueue_seq=number))
+        queue.put(make_record(name=f"aw-{number}", gang=make_gang(cpu=5000 + number), enqueue_seq=number))
     snapshots = few(2, 1000)
-    tell(line, line.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1)))
+    tell(queue, queue.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1)))
     monkeypatch.delattr(CycleState, "_place")  # a comparison would raise
-    assert line.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(2)) == []
+    assert queue.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(2)) == []
 
 
 def test_gang_that_changed_is_compared_again() -> None:
-    line, snapshots = PendingQueue(), few(1, 1000)
-    line.put(make_record(gang=make_gang(cpu=5000)))
-    tell(line, line.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1)))
-    line.put(make_record(gang=make_gang(cpu=1000)))
-    outcomes = line.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(2))
+    queue, snapshots = PendingQueue(), few(1, 1000)
+    queue.put(make_record(gang=make_gang(cpu=5000)))
+    tell(queue, queue.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1)))
+    queue.put(make_record(gang=make_gang(cpu=1000)))
+    outcomes = queue.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(2))
     assert [type(each) for each in outcomes] == [Placed]
 
 
 def test_records_that_change_during_a_cycle_take_part_in_the_next() -> None:
-    line = PendingQueue()
+    queue = PendingQueue()
     for number in range(300):
-        line.put(make_record(name=f"aw-{number}", gang=make_gang(cpu=1000 + number), enqueue_seq=number))
+        queue.put(make_record(name=f"aw-{number}", gang=make_gang(cpu=1000 + number), enqueue_seq=number))
     snapshots = make_snapshots(hub=make_snapshot(cpu=500))
-    planning = line.plan_in_steps(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1))
+    planning = queue.plan_in_steps(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1))
     for _ in range(3):
         next(planning)
-    line.put(make_record(name="late", gang=make_gang(cpu=1), enqueue_seq=1000))
-    line.remove("uid-of-aw-7")
+    queue.put(make_record(name="late", gang=make_gang(cpu=1), enqueue_seq=1000))
+    queue.remove("uid-of-aw-7")
     news = [outcome_of(each) for each in run(planning)]
     assert [each.record.name for each in news] == [f"aw-{number}" for number in range(300)]
-    assert [line.holds(each.record) for each in news].index(False) == 7
+    assert [queue.holds(each.record) for each in news].index(False) == 7
 
-    tell(line, [each for each in news if line.holds(each.record)])
-    placed = line.plan(
+    tell(queue, [each for each in news if queue.holds(each.record)])
+    placed = queue.plan(
         make_snapshots(hub=make_snapshot(cpu=500)), QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(2)
     )
     assert [each.record.name for each in placed] == ["late"]
@@ -639,10 +639,10 @@ def few(count: int, cpu: int) -> dict[str, ClusterSnapshot]:
     return make_snapshots(**snapshots)
 
 
-def test_gangs_are_told_apart_by_namespaces_that_no_longer_take_gangs() -> None:
-    line = PendingQueue()
+def test_gangs_are_classed_by_whether_a_cluster_closes_their_namespace() -> None:
+    queue = PendingQueue()
     for number, namespace in enumerate(("team-a", "team-b")):
-        line.put(
+        queue.put(
             make_record(
                 name=namespace, requirements=ClusterRequirements(namespace=namespace), enqueue_seq=number
             )
@@ -654,8 +654,8 @@ def test_gangs_are_told_apart_by_namespaces_that_no_longer_take_gangs() -> None:
             name: replace(snapshot, closed_namespaces=closed_namespaces)
             for name, snapshot in snapshots.items()
         }
-        outcomes = line.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(second))
-        tell(line, outcomes)
+        outcomes = queue.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(second))
+        tell(queue, outcomes)
         return [outcome.record.name for outcome in outcomes if isinstance(outcome, Placed)]
 
     assert placed(0, frozenset(), 1) == []
@@ -663,20 +663,20 @@ def test_gangs_are_told_apart_by_namespaces_that_no_longer_take_gangs() -> None:
     assert placed(9000, frozenset(), 3) == ["team-a"]
 
 
-def test_cluster_that_a_protected_gang_was_directed_away_from_is_open_to_others_at_once() -> None:
+def test_cluster_opens_at_once_when_its_starved_gang_is_directed_elsewhere() -> None:
     """All else stays as it was when the other was refused: the answer of that pass might be given again."""
-    line = PendingQueue(Backfill(Bounds(timedelta(hours=1), timedelta(minutes=1))))
+    queue = PendingQueue(Backfill(Bounds(timedelta(hours=1), timedelta(minutes=1))))
     large = make_record(name="large", gang=make_gang(cpu=8000), enqueue_seq=1, blocked_since=at(-20))
-    line.put(large)
-    line.put(make_record(name="small", gang=make_gang(cpu=1000), enqueue_seq=2))
+    queue.put(large)
+    queue.put(make_record(name="small", gang=make_gang(cpu=1000), enqueue_seq=2))
 
     def outcomes(second: int) -> list[tuple[str, str]]:
         snapshots = {
             name: replace(snapshot, labels={"name": name}) for name, snapshot in few(2, 2000).items()
         }
         snapshots["c1"].capacity.take(Gang(Resources({"cpu": 2000})))
-        found = line.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(second))
-        tell(line, found)
+        found = queue.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(second))
+        tell(queue, found)
         return [
             (each.record.name, each.cluster if isinstance(each, Placed) else each.pending.cluster)
             for each in found
@@ -684,9 +684,9 @@ def test_cluster_that_a_protected_gang_was_directed_away_from_is_open_to_others_
 
     assert outcomes(1) == [("large", "c0"), ("small", "c0")]
     assert outcomes(2) == []
-    waits = next(record for record in line if record.uid == large.uid)
-    line.put(
+    waits = next(record for record in queue if record.uid == large.uid)
+    queue.put(
         queue_steps.redirect(waits, ClusterRequirements(selector=parse_selector("name=c1", "")), at(3)).after
     )
     assert outcomes(3) == [("large", "c1"), ("small", "c0")]
-    assert [record.name for record in line] == ["large"]
+    assert [record.name for record in queue] == ["large"]

@@ -131,7 +131,7 @@ def test_gang_rejected_by_every_cluster_blocks_no_other_even_in_a_strict_queue()
 # --- what the others are told ------------------------------------------------------------------------
 
 
-def test_every_cluster_has_its_reason_by_name_and_the_nearest_is_what_it_is_about() -> None:
+def test_every_cluster_has_its_rejection_and_the_nearest_gives_the_pending_reason() -> None:
     requirements = ClusterRequirements(
         selector=parse_selector("!spot", ""),
         namespace="team-a",
@@ -233,14 +233,14 @@ def test_hub_without_members_takes_any_gang_whatever_it_requires_of_clusters() -
     assert outcome == Placed(outcome.record, "hub")
 
 
-def test_hub_alone_is_told_of_as_if_there_were_no_clusters() -> None:
+def test_pending_reason_with_the_hub_alone_lists_no_rejections() -> None:
     outcome = outcome_of(4000, EU, make_snapshot_of("hub", 4000, taken=1))
     expected = Pending("InsufficientResources", "cluster hub: cpu: needs 4, 3999m free", "cpu", "hub")
     assert outcome == Waiting(outcome.record, expected, is_head=True)
     assert expected.mcad_message == "Insufficient resources to dispatch AppWrapper."
 
 
-def test_single_member_is_told_of_as_one_of_many() -> None:
+def test_pending_reason_with_a_single_member_lists_its_rejection() -> None:
     outcome = outcome_of(4000, ANYWHERE, make_snapshot_of("east", 4000, taken=1))
     short = "cpu: needs 4, 3999m free"
     clusters = (Rejection("east", "InsufficientResources", short, "cpu"),)
@@ -319,7 +319,7 @@ def snapshots_of(drawn: dict[str, tuple[Resources, Resources, Known]]) -> dict[s
 
 @settings(max_examples=80, deadline=None)
 @given(clusters(), queues())
-def test_best_of_those_that_take_it_gets_the_whole_gang(
+def test_best_cluster_that_fits_gets_the_whole_gang(
     drawn: dict[str, tuple[Resources, Resources, Known]], queue: list[Record]
 ) -> None:
     """Step by step with somebody who knows no shapes, but for the hub alone, where there is nothing to choose."""

@@ -75,7 +75,7 @@ def test_strict_queue_needs_no_protection() -> None:
 # --- protection of the starved -------------------------------------------------------------------------
 
 
-def test_starved_gang_gets_what_is_free_before_all_others() -> None:
+def test_starved_gang_gets_free_capacity_before_all_other_gangs() -> None:
     queue = queue_of(make_gang(cpu=6000), make_gang(cpu=6000))
     assert places(plan(queue, make_snapshots(hub=make_snapshot(cpu=8000)), starved={"uid-of-aw-1"})) == [
         "Waiting",
@@ -91,7 +91,7 @@ def test_starved_gang_gets_what_is_free_before_all_others() -> None:
         pytest.param([make_gang(cpu=1000, gpu=1)], ["Waiting"], id="all-of-a-gang-must-fit-what-is-open"),
     ],
 )
-def test_others_get_what_is_free_less_what_a_starved_gang_needs(
+def test_other_gangs_get_free_capacity_less_the_need_of_a_starved_gang(
     others: list[Gang], expected: list[str]
 ) -> None:
     queue = queue_of(make_gang(cpu=8000), *others)
@@ -100,7 +100,7 @@ def test_others_get_what_is_free_less_what_a_starved_gang_needs(
     assert places(plan(queue, make_snapshots(hub=snapshot), starved={"uid-of-aw-0"}))[1:] == expected
 
 
-def test_others_may_take_what_a_starved_gang_leaves() -> None:
+def test_other_gangs_may_take_capacity_that_a_starved_gang_leaves() -> None:
     queue = queue_of(make_gang(1, cpu=2000, gpu=2), make_gang(cpu=6000), make_gang(cpu=1000))
     snapshot = make_snapshot(cpu=8000, gpu=2)
     snapshot.take(Gang(Resources({"nvidia.com/gpu": 1})))
@@ -123,7 +123,7 @@ def test_gang_kept_out_by_a_reservation_names_its_gang() -> None:
     assert plan(queue, make_snapshots(hub=snapshot), starved={"uid-of-aw-0"})[1] == Waiting(queue[1], kept)
 
 
-def test_one_gang_a_cluster_is_protected_and_other_clusters_stay_open() -> None:
+def test_each_cluster_reserves_for_one_starved_gang_and_other_clusters_stay_open() -> None:
     big, small = make_gang(cpu=4000), make_gang(cpu=1000)
     queue = queue_of(big, small)
     clusters = {name: make_snapshot(cpu=4000) for name in ("east", "west")}
@@ -132,7 +132,7 @@ def test_one_gang_a_cluster_is_protected_and_other_clusters_stay_open() -> None:
     assert places(plan(queue, make_snapshots(**clusters), starved={"uid-of-aw-0"})) == ["Waiting", "west"]
 
 
-def test_second_starved_gang_is_protected_on_the_next_cluster() -> None:
+def test_second_starved_gang_gets_its_reservation_on_the_next_cluster() -> None:
     queue = queue_of(*[make_gang(cpu=4000)] * 2, make_gang(cpu=1000))
     clusters = {name: make_snapshot(cpu=4000) for name in ("east", "west")}
     for cluster in clusters.values():
@@ -149,7 +149,7 @@ def test_gang_that_never_fits_gets_no_reservation() -> None:
     ]
 
 
-def test_starved_is_who_has_been_blocked_for_the_bound_since_it_was_first_at_the_head() -> None:
+def test_gang_is_starved_once_it_was_blocked_for_the_bound_since_it_became_the_head() -> None:
     records = [make_record(name=f"aw-{n}", blocked_since=when) for n, when in enumerate((None, at(0), at(1)))]
     assert starved(records, at(600), timedelta(seconds=600)) == {"uid-of-aw-1"}
 

@@ -136,9 +136,7 @@ def test_gang_that_is_not_placed_fits_no_cluster(worlds: dict[str, World], queue
 
 @settings(max_examples=60, deadline=None)
 @given(CLUSTERS, queues())
-def test_remembering_what_did_not_fit_changes_no_decision(
-    worlds: dict[str, World], queue: list[Record]
-) -> None:
+def test_remembered_rejections_change_no_decision(worlds: dict[str, World], queue: list[Record]) -> None:
     def decision(outcome: Outcome) -> tuple[str, str]:
         requirements = outcome.cluster if isinstance(outcome, Placed) else outcome.pending.cluster
         return type(outcome).__name__, requirements

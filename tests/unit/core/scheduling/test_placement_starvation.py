@@ -38,7 +38,7 @@ def test_first_that_does_not_fit_is_the_head_and_only_that_one() -> None:
     assert isinstance(outcomes[2], Placed)
 
 
-def test_strict_queue_looks_at_nobody_behind_one_that_waits() -> None:
+def test_strict_queue_evaluates_no_gang_after_a_waiting_head() -> None:
     impossible, head, not_evaluated = (
         make_record(name="impossible", gang=make_gang(cpu=9000)),
         make_record(name="head", gang=make_gang(gpu=1)),
@@ -107,7 +107,7 @@ def test_starved_keeps_one_cluster_and_leaves_the_others_open() -> None:
     assert outcomes[1] == Placed(small, "b", kept)
 
 
-def test_nothing_is_kept_for_one_that_never_fits() -> None:
+def test_no_capacity_is_reserved_for_a_gang_that_never_fits() -> None:
     never = make_record(name="never", gang=make_gang(cpu=9000), blocked_since=at(0))
     small = make_record(name="small", gang=make_gang(cpu=8000))
 

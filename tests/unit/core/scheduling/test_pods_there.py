@@ -272,7 +272,7 @@ def test_gangs_that_repel_each_other_share_no_domain_within_one_cycle() -> None:
     assert zones == [{"a"}, {"b"}]
 
 
-def test_gang_waits_for_pods_that_end_and_not_for_those_that_never_do() -> None:
+def test_gang_waits_for_pods_that_end_and_not_for_pods_that_never_end() -> None:
     asked = gang(sort(term(ZONE, app="web")))
     for never_end in (False, True):
         ledger = ledger_of(("a1", WEB), ("b1", WEB), never_end=never_end)
@@ -324,7 +324,7 @@ def test_message_counts_the_nodes_that_other_pods_close(
     assert refused.pending.message.endswith(words)
 
 
-def test_gang_without_terms_is_compared_as_it_is_where_nobody_has_any() -> None:
+def test_gang_without_affinity_is_compared_as_it_is_where_no_pod_has_affinity() -> None:
     ledger = ledger_of(("a1", WEB))
     snapshot = ledger.snapshot()
     assert snapshot.nodes is not None
@@ -364,7 +364,7 @@ def plan_of(queue: PendingQueue, ledger: CapacityLedger) -> list[Outcome]:
 
 
 @pytest.mark.parametrize("queues", [None, (QueueDeclaration("default"),)])
-def test_gang_that_other_pods_repel_holds_up_no_gang_that_differs_from_it_in_labels_alone(
+def test_gang_repelled_by_other_pods_delays_no_gang_that_differs_in_labels_alone(
     queues: tuple[QueueDeclaration, ...] | None,
 ) -> None:
     nodes = tuple(Node(name, CPU * 2, labels={HOSTNAME: name}) for name in ("n1", "n2"))

@@ -240,7 +240,7 @@ def test_huge_maximum_counts_as_the_bound() -> None:
     assert isinstance(fit(gang(MOST_NODES + 1), there.snapshot()), Shortfall)
 
 
-def test_pool_that_no_pod_fits_holds_up_nobody() -> None:
+def test_pool_that_no_pod_fits_delays_no_gang() -> None:
     tiny = PotentialPool("tiny", Node("", Resources({"cpu": 1}), labels={"pool": "tiny"}), 10**9)
     there = ledger(tiny, L4).snapshot()
     assert assigned(gang(2), there).trusted == (("l4", 2),)
@@ -275,7 +275,9 @@ FAILED = Trust(distrusted=(("l4", LATER),))
         ),
     ],
 )
-def test_gang_that_may_not_trust_a_pool_is_told_which_nodes_it_needs(trust: Trust, message: str) -> None:
+def test_pending_reason_of_a_gang_that_may_not_trust_a_pool_names_the_needed_nodes(
+    trust: Trust, message: str
+) -> None:
     outcome = decide(gang(3), trust, ledger(L4, nodes=1))
     assert isinstance(outcome, Impossible)  # never the head: only nodes that come help
     assert (outcome.pending.reason, outcome.pending.message) == (NEEDS_POTENTIAL, message)
@@ -373,7 +375,7 @@ def test_gang_awaits_a_pool_whose_last_node_came_too_small() -> None:
     assert there.pools_awaited_by("a") == {"l4"}
 
 
-def test_lower_maximum_leaves_two_gangs_on_trust_what_is_left() -> None:
+def test_lower_maximum_of_a_pool_leaves_two_trusting_gangs_the_rest() -> None:
     there = ledger(L4)
     for uid in ("a", "b"):
         there.reserve(uid, gang(2), assigned(gang(2), there.snapshot()))

@@ -89,7 +89,7 @@ def planned(record: Record, **clusters: CapacitySnapshot) -> Outcome:
     return outcome
 
 
-def test_cluster_with_room_is_preferred_to_one_that_is_asked() -> None:
+def test_cluster_with_room_is_preferred_to_a_cluster_that_must_provision() -> None:
     ledger = CapacityLedger(FitMode.NODE)
     ledger.set_node(Node("gpus", Resources({"cpu": 8000, GPU: 8})))
     record = make_record(gang=gang())
@@ -169,7 +169,7 @@ pending:
     assert not isinstance(large, Placed)
 
 
-def test_gang_without_a_managed_resource_is_told_that_it_needs_no_request() -> None:
+def test_gang_without_a_managed_resource_is_placed_without_a_provisioning_request() -> None:
     asked, unasked = capacity(FitMode.NODE), capacity(FitMode.NODE, None)
     found = [planned(make_record(gang=gang(0)), hub=asked), planned(make_record(gang=gang(0)), hub=unasked)]
     assert [each.message for each in found if isinstance(each, Placed)] == [NEEDS_NO_REQUEST, ""]
@@ -205,7 +205,7 @@ def test_gang_that_awaits_capacity_gives_its_quota_to_a_more_urgent_one_and_no_r
     assert not isinstance(outcome, Preempting)
 
 
-def test_stopped_queue_drains_a_gang_that_awaits_capacity_but_none_that_is_being_created() -> None:
+def test_stopped_queue_drains_gangs_awaiting_capacity_but_not_gangs_being_created() -> None:
     awaiting = make_awaiting(make_record(uid="early", queue="a", gang=gang()))
     stopped = [replace(STRICT[0], stop_policy=StopPolicy.HOLD_AND_DRAIN), *STRICT[1:]]
     (outcome,) = cycle_of(stopped, [], awaiting)
@@ -214,7 +214,7 @@ def test_stopped_queue_drains_a_gang_that_awaits_capacity_but_none_that_is_being
     assert cycle_of(stopped, [], provisioning_steps.provisioned(awaiting, "here", at(9)).after) == []
 
 
-def test_gang_whose_capacity_came_is_protected_from_then_on() -> None:
+def test_minimum_runtime_of_a_provisioned_gang_counts_from_its_provisioning() -> None:
     awaiting = make_awaiting(make_record(uid="early", queue="a", gang=gang()))
     there = provisioning_steps.provisioned(awaiting, "here", at(60)).after
     active = active_gang(there, is_unreachable=False)

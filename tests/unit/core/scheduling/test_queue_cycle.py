@@ -233,7 +233,7 @@ pending:
 """
 
 
-def test_a_debt_of_quota_is_told_as_it_is() -> None:
+def test_a_debt_of_quota_is_a_negative_amount_in_the_pending_reason() -> None:
     """Of a lowered quota more is used than there is, and all of that is missing."""
     assert message_of(LOWERED, "p") == (
         "quota of a: gpu: needs 4, -3 available; nominal 4, 0 used; b borrows 7"
@@ -354,7 +354,7 @@ pending:
         ),
     ],
 )
-def test_the_queue_of_several_is_the_one_that_the_reason_is_about(
+def test_the_pending_reason_names_the_one_queue_of_several_that_it_concerns(
     fields: dict[str, Any], reason: str, queue: str
 ) -> None:
     defaults = {
@@ -410,7 +410,7 @@ pending:
 """
 
 
-def test_a_starved_gang_is_told_which_cluster_keeps_capacity_for_it() -> None:
+def test_the_pending_reason_of_a_starved_gang_names_the_cluster_of_its_reservation() -> None:
     assert message_of(STARVED, "large").endswith("; a backfill reservation keeps capacity for it on east")
 
 

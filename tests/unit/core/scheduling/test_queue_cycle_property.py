@@ -80,7 +80,7 @@ def check_memory(seed: int, in_two_trees: float) -> None:
 
 @settings(max_examples=80)
 @given(SEEDS, PARTS_IN_TWO_TREES)
-def test_a_remembered_refusal_is_what_would_be_decided_anew(seed: int, in_two_trees: float) -> None:
+def test_a_remembered_rejection_equals_a_new_decision(seed: int, in_two_trees: float) -> None:
     check_memory(seed, in_two_trees)
 
 
@@ -88,7 +88,7 @@ def test_a_remembered_refusal_is_what_would_be_decided_anew(seed: int, in_two_tr
 @pytest.mark.timeout(600)
 @settings(max_examples=4000)
 @given(SEEDS, PARTS_IN_TWO_TREES)
-def test_many_remembered_refusals_are_what_would_be_decided_anew(seed: int, in_two_trees: float) -> None:
+def test_many_remembered_rejections_equal_new_decisions(seed: int, in_two_trees: float) -> None:
     check_memory(seed, in_two_trees)
 
 

@@ -50,7 +50,7 @@ def with_running(world: World, *running: RunningGang) -> World:
     return replace(world, running=running)
 
 
-def test_queues_are_charged_as_if_what_a_gang_holds_was_its_demand() -> None:
+def test_queues_are_charged_for_the_resources_a_gang_holds() -> None:
     """A victim that is queued again asks for less then, so in few worlds another gang is spared."""
     differing = preempting = 0
     for seed in SEEDS:
@@ -70,7 +70,7 @@ def test_queues_are_charged_as_if_what_a_gang_holds_was_its_demand() -> None:
 @pytest.mark.parametrize(
     ("sharing", "seed"), [("DominantShare", 147), ("DominantShare", 549), ("Division", 1036)]
 )
-def test_victims_are_chosen_by_what_they_hold(sharing: str, seed: int) -> None:
+def test_victims_are_chosen_by_the_resources_they_hold(sharing: str, seed: int) -> None:
     """In these worlds other gangs would be preempted if only the demands of victims were given back."""
     world = parse_scenario(random_document(Random(seed), sharing=sharing))  # noqa: S311 - repeatable
     halves = (grown(each, half(each.demand)) for each in world.running)
@@ -94,7 +94,7 @@ TWO_TEAMS = {
 }
 
 
-def test_a_gang_that_grew_beyond_its_quota_gives_way_to_the_owner() -> None:
+def test_a_gang_that_grew_beyond_its_quota_is_preempted_for_the_owner_of_the_quota() -> None:
     """It asks for one GPU, within the quota of two, and holds three."""
     world = parse_scenario(TWO_TEAMS)
     (ray,) = world.running
@@ -115,7 +115,7 @@ def test_a_reservation_expects_all_that_a_gang_holds_once_it_ends() -> None:
 
 
 @pytest.mark.parametrize("pods", [0, 1, 2, 3])
-def test_a_gang_frees_what_it_holds_at_the_moment_where_gangs_fit_by_sums(pods: int) -> None:
+def test_a_gang_frees_the_resources_it_holds_at_the_moment_where_gangs_fit_by_sums(pods: int) -> None:
     """Its record says three GPUs until it is released; while it is removed, fewer and fewer of its pods live."""
     ledger, demand = CapacityLedger(), make_gang(1, gpu=1).demand
     record = make_record(Phase.RUNNING, uid="ray", queue="a", gang=make_gang(1, gpu=1))

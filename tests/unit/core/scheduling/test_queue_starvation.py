@@ -73,7 +73,7 @@ def test_large_gang_of_an_owner_starts_in_time_in_many_worlds(short: Short) -> N
         pytest.param({"starvationBoundSeconds": 5 * STEP}, {"starvationBoundSeconds": STEP}, 1, id="shorter"),
     ],
 )
-def test_small_gangs_of_its_queue_pass_by_a_large_one_until_its_bound(
+def test_small_gangs_start_before_a_large_gang_of_their_queue_until_its_bound(
     root: Json, leaf: Json, steps: int
 ) -> None:
     """Small gangs start in most steps until the bound of the queue, and never after it."""

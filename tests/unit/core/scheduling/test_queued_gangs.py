@@ -79,7 +79,7 @@ CHANGES: list[Callable[[Record, Random], Record]] = [
 
 @settings(max_examples=60)
 @given(st.integers(0, 2**32))
-def test_after_any_changes_the_classes_are_those_from_scratch(seed: int) -> None:
+def test_classes_after_any_changes_equal_classes_built_from_scratch(seed: int) -> None:
     chance = Random(seed)  # noqa: S311 - repeatable
     records = {str(number): queued(str(number), created_at=at(number)) for number in range(8)}
     gangs, there = QueuedGangs(), dict[str, Record]()

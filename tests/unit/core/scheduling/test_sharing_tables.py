@@ -30,7 +30,7 @@ def account_of(*queues: Queue) -> tuple[Account, Forest]:
 # --- DominantShare -----------------------------------------------------------------------------------------------
 
 
-def test_a_share_is_what_is_borrowed_in_thousandths_of_what_the_parent_has_by_weight() -> None:
+def test_a_share_is_borrowing_in_thousandths_of_the_parents_capacity_by_weight() -> None:
     account, forest = account_of(
         Queue("org", sharing=Sharing.DOMINANT_SHARE),
         Queue("a", "org", {GPU: Quota(10, borrowing_limit=3, lending_limit=4)}),
@@ -95,7 +95,7 @@ def divided(gpus: int, *queues: tuple[int, int, int], **fields: tuple[int, ...])
     return [shares.fair[each.name][GPU] for each in siblings]
 
 
-def test_the_rest_is_divided_by_weight_until_nobody_needs_less_than_its_portion() -> None:
+def test_the_rest_is_divided_by_weight_until_no_queue_needs_less_than_its_portion() -> None:
     assert divided(12, (2, 1, 10), (2, 3, 5), (4, 2, 1)) == [6, 5, 1]
 
 
@@ -122,7 +122,7 @@ def test_a_higher_priority_is_satisfied_before_a_lower_one_gets_of_the_rest() ->
     assert divided(10, (1, 1, 9), (1, 1, 5), (1, 1, 9), priorities=(0, 2, 1)) == [1, 5, 4]
 
 
-def test_an_inner_queue_divides_its_fair_share_and_a_limit_bounds_what_is_wanted() -> None:
+def test_an_inner_queue_divides_its_fair_share_and_a_limit_bounds_the_wanted_amount() -> None:
     account, forest = account_of(
         Queue("org", sharing=Sharing.DIVISION, resources={GPU: Quota(12)}),
         Queue("team", "org", {GPU: Quota(2, borrowing_limit=4)}),

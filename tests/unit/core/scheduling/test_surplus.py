@@ -180,7 +180,7 @@ def without_workers(text: str, gone: int) -> World:
         pytest.param(6, 2, {"preempt": ["plain"], "surplus": {"ray": 1}}, id="and-a-busy-pod"),
     ],
 )
-def test_growth_that_no_pod_uses_leaves_before_anybody_is_preempted(
+def test_unused_growth_is_released_before_any_gang_is_preempted(
     pods: int, gone: int, expected: Json, sharing: str, fit: FitMode
 ) -> None:
     text = TEAMS.format(
@@ -193,7 +193,7 @@ def test_growth_that_no_pod_uses_leaves_before_anybody_is_preempted(
     assert {key: found.get(key) for key in expected} == expected, found
 
 
-def test_gang_of_the_same_queue_that_may_preempt_nobody_gets_the_quota_that_no_pod_uses() -> None:
+def test_gang_that_may_not_preempt_gets_the_unused_grown_quota_of_its_queue() -> None:
     document = yaml.safe_load(WORLD)
     document["queues"][1]["resources"] = {"gpu": {"nominalQuota": 0}}
     document["queues"][2]["resources"] = {"gpu": {"nominalQuota": 7}}
@@ -263,7 +263,7 @@ def with_unbound(pods: int, sharing: str = "Priority") -> World:
         pytest.param(4, 1, 1, 1, id="before-the-gang"),
     ],
 )
-def test_surplus_pods_without_a_node_give_way_before_those_that_run(
+def test_surplus_pods_without_a_node_are_preempted_before_running_surplus_pods(
     pods: int, gated: int, unbound: int, bound: int, sharing: str, fit: FitMode
 ) -> None:
     """Their gang is charged for them from the grant on, and nobody has to lose work for them."""

@@ -75,7 +75,7 @@ SAME_AGE = replace(worker(3), uid="uid-z", admitted_as=Gate("team-a", "z", "2026
         ),
     ],
 )
-def test_surplus_is_what_is_beyond_the_base_gang(pods: list[Pod], surplus: list[Pod]) -> None:
+def test_surplus_is_the_pods_beyond_the_base_gang(pods: list[Pod], surplus: list[Pod]) -> None:
     ledger = CapacityLedger()
     for pod in pods:
         ledger.set_pod(pod)

@@ -80,7 +80,7 @@ BOTH = "the clusters are east, west"
         (ONE, "nodes+1:cpu=-1", f"'nodes+1:cpu=-1': cpu: '-1' is negative; {ALLOWED}"),
     ],
 )
-def test_a_wrong_text_is_answered_with_what_to_write(world: World, written: str, message: str) -> None:
+def test_an_invalid_change_is_answered_with_the_valid_forms(world: World, written: str, message: str) -> None:
     with pytest.raises(ChangeError) as wrong:
         parse_change(written, world)
     assert str(wrong.value) == message

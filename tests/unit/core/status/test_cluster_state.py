@@ -48,7 +48,7 @@ OPENED = ClusterChange(ClusterEvent.OPENED)
         ),
     ],
 )
-def test_each_change_is_told(
+def test_each_change_of_a_cluster_state_gives_an_event(
     before: ClusterState, after: ClusterState, expected: list[ClusterChange]
 ) -> None:
     assert changes(before, after) == expected

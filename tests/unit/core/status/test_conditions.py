@@ -59,12 +59,12 @@ def without_times(status: dict[str, Any]) -> dict[str, Any]:
     return {**rest, "conditions": conditions}
 
 
-def test_dispatched_appwrapper_shows_what_mcad_shows() -> None:
+def test_status_of_a_dispatched_appwrapper_equals_that_of_mcad() -> None:
     record = make_record(Phase.DISPATCHED, priority=9)
     assert without_times(project(record)) == without_times(GOLDEN["raycluster-glue"])
 
 
-def test_waiting_appwrapper_shows_what_mcad_shows_and_that_it_cannot_run() -> None:
+def test_status_of_a_pending_appwrapper_equals_that_of_mcad_and_has_canrun_false() -> None:
     record = make_blocked(make_record(priority=9))
     golden = without_times(GOLDEN["raycluster-glue-1"])
     assert without_times(project(record)) == {**golden, "canrun": False}
@@ -84,7 +84,7 @@ def test_times_are_written_as_mcad_writes_them(name: str) -> None:
             assert len(ours[key]) == len(theirs[key])
 
 
-def test_whole_status_of_one_that_was_blocked_and_then_ran() -> None:
+def test_whole_status_of_an_appwrapper_that_was_blocked_and_then_ran() -> None:
     record = make_blocked(make_record(priority=9), seconds=1.5)
     record = queue_steps.dispatch(record, "hub", at(2)).after
     record = creation_steps.created(record, (), at(3)).after
@@ -137,7 +137,7 @@ def entry(type_: str, second: str, *, status: str = "True", **said: str) -> dict
 DIFFERS = "spec.resources.GenericItems[0].custompodresources: cpu: 1 declared, 4 by the template"
 
 
-def test_differing_demand_is_one_condition_more_beside_those_of_mcad() -> None:
+def test_differing_demand_adds_one_condition_to_those_of_mcad() -> None:
     submission = make_submission(priority=9, demand_differs=DIFFERS)
     record = make_blocked(first_steps.submit(submission, make_gang(), NOW).after)
     status = project(record)
@@ -157,7 +157,7 @@ def test_differing_demand_changes_nothing_else_of_the_status(phase: Phase) -> No
     assert status == project(record, EVERYTHING)
 
 
-def test_unknown_priority_class_is_one_condition_more_beside_those_of_mcad() -> None:
+def test_unknown_priority_class_adds_one_condition_to_those_of_mcad() -> None:
     said = "there is no PriorityClass train"
     submission = make_submission(priority=9, unknown_class=said, demand_differs=DIFFERS)
     status = project(make_blocked(first_steps.submit(submission, make_gang(), NOW).after))
@@ -167,7 +167,7 @@ def test_unknown_priority_class_is_one_condition_more_beside_those_of_mcad() -> 
     assert status == project(make_blocked(make_record(priority=9)))
 
 
-def test_unknown_fields_are_one_condition_more_beside_those_of_mcad_and_not_the_last() -> None:
+def test_unknown_fields_add_one_condition_to_those_of_mcad_that_is_not_the_last() -> None:
     waiting = make_blocked(make_record(priority=9))
     change = queue_steps.warn(waiting, ["Job a: unknown field"], NOW)
     assert change is not None
@@ -500,12 +500,12 @@ COLUMNS = ("reason", "gpus", "queue", "user")
         ),
     ],
 )
-def test_status_has_what_the_columns_show(record: Record, shown: dict[str, Any]) -> None:
+def test_status_has_every_field_of_the_printer_columns(record: Record, shown: dict[str, Any]) -> None:
     status = project(record)
     assert {word: status[word] for word in COLUMNS if word in status} == shown
 
 
-def test_gang_that_grew_shows_what_it_holds_until_it_is_gone() -> None:
+def test_status_of_a_grown_gang_shows_the_resources_it_holds_until_it_is_gone() -> None:
     record = make_record(Phase.RUNNING, gang=make_gang(1, cpu=1000, gpu=1))
     assert "held" not in project(record)
     grown = run_steps.note_growth(record, record.gang.demand * 3 + {"memory": 2**30}, at(10)).after
@@ -536,7 +536,7 @@ def test_growth_on_trust_shows_the_nodes_that_it_trusts_until_its_pods_have_node
     assert "trusts" not in project(run_steps.note_growth(grown, record.gang.demand * 2, at(30)).after)
 
 
-def test_gang_whose_growth_waits_shows_what_it_asks_for_and_why() -> None:
+def test_status_of_a_gang_with_pending_growth_shows_the_request_and_the_reason() -> None:
     record = make_record(Phase.RUNNING, gang=make_gang(1, cpu=1000, gpu=1))
     assert "growth" not in project(record)
     request = GrowthRequest(2, Resources({"cpu": 2500}), at(20), "InsufficientQuota", "2 more pods wait")
@@ -665,7 +665,7 @@ def condition(type_: object, status: object = "True") -> dict[str, object]:
         ),
     ],
 )
-def test_conditions_of_others_are_those_of_other_types(
+def test_conditions_of_other_controllers_are_conditions_of_other_types(
     written: object, kept: list[dict[str, object]]
 ) -> None:
     assert conditions_of_others({"conditions": written}) == tuple(kept)

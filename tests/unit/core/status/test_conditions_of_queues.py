@@ -25,7 +25,7 @@ def condition(record: Record, type_: str) -> tuple[str, str, str]:
     return found["status"], found.get("reason", ""), found.get("message", "")
 
 
-def test_reasons_about_quota_are_those_of_the_cycle() -> None:
+def test_pending_reasons_about_quota_equal_the_reasons_of_the_cycle() -> None:
     assert {
         refusals.INSUFFICIENT_QUOTA,
         refusals.LARGER_THAN_QUOTA,
@@ -34,7 +34,7 @@ def test_reasons_about_quota_are_those_of_the_cycle() -> None:
 
 
 @pytest.mark.parametrize("reason", sorted(LACKS_QUOTA))
-def test_gang_whose_queue_lacks_quota_has_the_words_of_mcad(reason: str) -> None:
+def test_condition_of_a_gang_whose_queue_lacks_quota_has_the_message_of_mcad(reason: str) -> None:
     rejections = (Rejection("east", "InsufficientResources", "it is full"),)
     for clusters in ((), rejections):
         record = make_blocked(pending=Pending(reason, "quota of a: cpu: needs 4", "cpu", clusters=clusters))
@@ -107,7 +107,7 @@ def test_a_change_of_amounts_alone_is_no_news_and_the_first_amounts_stay() -> No
         assert change.after.pending == news
 
 
-def test_a_gang_behind_the_head_of_another_queue_than_before_is_told_so() -> None:
+def test_a_gang_not_evaluated_for_another_queue_than_before_shows_the_new_queue() -> None:
     behind = Pending("AwaitingHeadOfLine", "behind default/head, which waits", queue="a")
     change = queue_steps.note_not_evaluated(make_record(), behind, at(3))
     assert change is not None

@@ -158,7 +158,7 @@ CAUSES_WITH_EVENT = {
 
 
 @pytest.mark.parametrize(("change", "notice"), WITH_EVENT)
-def test_steps_that_users_wait_for_are_told(change: Change, notice: UserEvent) -> None:
+def test_steps_that_users_wait_for_make_a_user_event(change: Change, notice: UserEvent) -> None:
     assert user_event_of(change) == notice
 
 
@@ -191,7 +191,7 @@ def test_steps_without_warnings_have_no_event_of_warnings(change: Change) -> Non
 
 
 @pytest.mark.parametrize("change", WITHOUT_EVENT)
-def test_other_steps_are_not_told(change: Change) -> None:
+def test_other_steps_make_no_user_event(change: Change) -> None:
     assert user_event_of(change) is None
 
 

@@ -294,7 +294,7 @@ def test_queue_that_is_not_valid_says_why_and_counts_what_runs_in_it(
     }
 
 
-def test_circle_of_many_queues_is_told_in_few_names() -> None:
+def test_message_about_a_circle_of_many_queues_names_only_a_few() -> None:
     circle = [queue(f"q{number}", parent=f"q{(number + 1) % 50}") for number in range(50)]
     found = status("q0", circle)["conditions"][0]["message"]
     assert (
@@ -362,7 +362,7 @@ def test_fields_without_effect_are_named(queues: list[DispatchQueue], message: s
     assert found == [*SOUND[:2], condition("Ignored", "True", reason="NoEffect", message=message)]
 
 
-def test_children_with_more_quota_than_their_parent_are_told_there() -> None:
+def test_status_of_a_parent_says_that_its_children_have_more_quota() -> None:
     queues = [
         queue("org", resources={**gpus(8), "cpu": {"nominalQuota": 4}}),
         queue("team", parent="org"),
@@ -407,13 +407,13 @@ def test_condition_has_the_time_of_its_last_change_of_status() -> None:
         },
     ],
 )
-def test_status_that_somebody_else_wrote_is_replaced(present: object) -> None:
+def test_queue_status_written_by_another_client_is_replaced(present: object) -> None:
     found = status("team", [queue("team")], present=present)
     since = LATER if present else SINCE
     assert [each["lastTransitionTime"] for each in found["conditions"]] == [since] * 3
 
 
-def test_tree_with_more_resources_than_a_status_can_have_shows_those_of_the_queue_itself() -> None:
+def test_status_in_a_tree_with_too_many_resources_shows_those_of_the_queue_itself() -> None:
     def of(first: str) -> Json:
         return {f"{first}.example/{number}": {"nominalQuota": 1} for number in range(64)}
 

@@ -133,7 +133,7 @@ def test_each_cluster_is_sampled_resource_by_resource() -> None:
     ]
 
 
-def test_gang_that_grew_is_sampled_with_what_it_holds() -> None:
+def test_sample_of_a_grown_gang_has_the_resources_it_holds() -> None:
     record = make_record(Phase.RUNNING)
     demand = record.gang.demand
     moment = counted([run_steps.note_growth(record, demand * 3, at(10)).after])
@@ -151,7 +151,7 @@ def test_gang_that_awaits_its_capacity_is_sampled_in_its_queue_and_holds_nothing
     assert queue.running == 1
 
 
-def test_cluster_that_is_away_has_what_it_had_but_what_is_held_is_known() -> None:
+def test_sample_of_an_unreachable_cluster_has_its_last_capacity_and_the_present_use() -> None:
     records = [dispatched("a", "west", 2000), dispatched("b", "west", 500), dispatched("c", "south", 1)]
     assert counted(records).capacities([AWAY]) == [replace(AWAY, held=2500, is_reachable=False)]
 
@@ -179,7 +179,7 @@ def test_queues_are_sampled_by_name_and_the_default_one_in_any_case() -> None:
     ]
 
 
-def test_moment_is_what_was_so_when_it_began_and_is_counted_in_parts() -> None:
+def test_sample_shows_the_moment_it_began_and_is_counted_in_parts() -> None:
     records = [make_record(name=str(number)) for number in range(AT_ONCE + 1)]
     pods = [pod(str(number), cpu=1) for number in range(2 * AT_ONCE)]
     stock = LedgerReading(Resources({"cpu": 1}), NOTHING, frozenset({"n1"}), pods)
