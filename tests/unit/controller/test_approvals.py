@@ -81,7 +81,9 @@ async def test_annotation_that_names_no_approvals_is_rejected_with_the_reason(
     )
 
 
-async def test_it_is_queued_once_it_has_all_and_waits_again_once_one_is_withdrawn(world: World) -> None:
+async def test_appwrapper_is_queued_with_all_approvals_and_waits_again_after_a_withdrawal(
+    world: World,
+) -> None:
     await world.admit(gated())
     assert await look(world, gated("budget")) == ("data-staged",)
     assert await look(world, gated("budget", "data-staged")) == ()

@@ -35,7 +35,7 @@ async def appwrappers(server: FakeApiServer, world: World) -> AsyncIterator[Watc
         yield appwrappers
 
 
-async def test_annotations_of_one_that_went_are_remembered_until_nothing_is_left_of_it(
+async def test_annotations_of_a_deleted_appwrapper_are_kept_until_its_record_is_deleted(
     world: World, appwrappers: Watched
 ) -> None:
     await world.running(ANNOTATED)
@@ -62,7 +62,7 @@ async def test_current_annotations_count_for_an_appwrapper_that_is_there_again(
     assert world.hub.tolerance(UID) == NO_ANNOTATIONS
 
 
-async def test_nothing_is_remembered_of_one_that_nobody_ever_saw(world: World) -> None:
+async def test_unseen_appwrapper_has_no_remembered_annotations(world: World) -> None:
     assert world.hub.tolerance("uid-of-nobody") == NO_ANNOTATIONS
 
 

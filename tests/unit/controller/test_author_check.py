@@ -113,7 +113,7 @@ async def test_rights_are_each_authors_own(world: World) -> None:
     assert phases == [Phase.QUEUED, Phase.FAILED]
 
 
-async def test_appwrapper_whose_author_nobody_knows_is_failed(world: World) -> None:
+async def test_appwrapper_with_an_unknown_author_fails(world: World) -> None:
     rights = Rights("pods")
     async with checking(world, rights):
         record = await taken_in(world, submitted("aw", user=""))
@@ -171,7 +171,7 @@ async def test_question_that_fails_is_asked_again_and_nothing_goes_meanwhile(wor
     assert [each["event"] for each in logs].count("author_check_failed") == 3
 
 
-async def test_nobody_waits_for_answers_about_another_namespace(world: World) -> None:
+async def test_author_check_does_not_wait_for_answers_about_another_namespace(world: World) -> None:
     rights = Rights("pods")
     hangs = asyncio.Event()
 
@@ -213,7 +213,7 @@ async def test_check_of_a_deleted_appwrapper_is_forgotten(world: World) -> None:
         pytest.param(errors.Unavailable("no"), 0, id="no-answer"),
     ],
 )
-async def test_question_that_fails_is_asked_again_and_counted_if_nobody_thought_of_that(
+async def test_failed_access_review_is_repeated_and_an_unexpected_failure_counted(
     world: World, counted: Callable[[str], int], failure: Exception, expected: int
 ) -> None:
     rights = Rights("pods")
@@ -286,7 +286,7 @@ async def test_kind_is_not_refused_before_every_cluster_was_asked(
     assert world.taken_in == []
 
 
-async def test_version_that_no_cluster_serves_is_no_answer_about_one_that_is_served(
+async def test_unserved_version_of_a_kind_does_not_affect_a_served_version(
     world: World, west: FakeApiServer
 ) -> None:
     resources = [{"name": "widgetry", "kind": "Widget", "namespaced": True}]
@@ -299,7 +299,7 @@ async def test_version_that_no_cluster_serves_is_no_answer_about_one_that_is_ser
 # --- the policy --------------------------------------------------------------------------------------
 
 
-async def test_policy_that_is_missing_is_told_once_until_it_is_there() -> None:
+async def test_missing_author_policy_is_logged_once_until_it_is_there() -> None:
     replies: list[object] = [False, errors.Unavailable("no"), False, True, False]
     noted: list[bool] = []
 

@@ -93,7 +93,7 @@ def test_attempt_on_a_cluster_that_is_not_known_is_charged_nowhere() -> None:
 
 
 @pytest.mark.parametrize("phase", Phase)
-def test_whose_objects_may_exist_is_its_clusters_and_all_others_are_the_hubs(phase: Phase) -> None:
+def test_appwrapper_belongs_to_the_cluster_of_its_objects_and_otherwise_to_the_hub(phase: Phase) -> None:
     cache, _ = hub()
     record = queue_steps.dispatch(make_record(), "east", at(1)).after
     cache.put(replace(record, phase=phase))
@@ -107,7 +107,7 @@ def test_kept_objects_of_an_ended_gang_still_belong_to_its_cluster() -> None:
     assert cache.cluster_of(record.uid) == "east"
 
 
-def test_appwrapper_that_nobody_knows_is_the_hubs() -> None:
+def test_unknown_appwrapper_belongs_to_the_hub() -> None:
     assert hub()[0].cluster_of("uid-of-nobody") == "hub"
 
 
@@ -115,7 +115,7 @@ def names(records: object) -> list[str]:
     return sorted(record.name for record in records)  # type: ignore[attr-defined]
 
 
-def test_only_what_is_queued_waits_and_what_is_deleted_is_forgotten() -> None:
+def test_only_queued_records_are_pending_and_deleted_records_leave_the_cache() -> None:
     cache, _ = hub()
     records = {phase: make_record(phase, name=phase.value.lower()) for phase in Phase}
     cache.load(records.values())

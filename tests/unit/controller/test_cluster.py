@@ -92,7 +92,7 @@ async def test_cluster_is_not_ready_before_nodes_and_pods_are_listed(
         assert it.cluster.is_ready
 
 
-async def test_wrapped_objects_are_listed_after_what_the_first_dispatch_waits_for(
+async def test_wrapped_objects_are_listed_after_the_lists_the_first_dispatch_needs(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     has(server, "nodes")

@@ -280,7 +280,7 @@ async def test_database_is_asked_once_per_connection_and_not_at_each_probe(bench
 
 
 @pytest.mark.parametrize("reply", [answer({"metadata": {"uid": "uid-of-east"}}), hang_up])
-async def test_database_error_ends_the_connection_because_memory_may_be_behind(
+async def test_database_error_ends_the_connection_because_the_cache_may_be_stale(
     bench: Bench, reply: Reply
 ) -> None:
     bench.members["east"].on("GET", KUBE_SYSTEM, reply)

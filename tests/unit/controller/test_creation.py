@@ -156,7 +156,7 @@ async def test_nothing_is_made_in_a_namespace_that_is_denied(east: East) -> None
     ("reply", "error"),
     [(refusal(500, "InternalError"), errors.Unavailable), (refusal(409, "Conflict"), errors.Conflict)],
 )
-async def test_nothing_is_made_of_one_that_could_not_be_held(
+async def test_no_object_is_created_if_the_finalizer_could_not_be_added(
     east: East, reply: Reply, error: type[Exception]
 ) -> None:
     await east.dispatched()
@@ -168,7 +168,7 @@ async def test_nothing_is_made_of_one_that_could_not_be_held(
 
 
 @pytest.mark.parametrize("case", ["going", "gone", "a-successor"])
-async def test_nothing_is_made_of_one_that_is_on_its_way_out(east: East, case: str) -> None:
+async def test_no_object_of_a_deleted_appwrapper_is_created(east: East, case: str) -> None:
     await east.dispatched()
     going = make_appwrapper("aw", TRAIN, deletionTimestamp="2026-11-20T09:00:00Z")
     replies = {"going": answer(going), "gone": MISSING, "a-successor": answer(make_appwrapper("aw", uid="b"))}
@@ -179,7 +179,7 @@ async def test_nothing_is_made_of_one_that_is_on_its_way_out(east: East, case: s
     assert await east.world.is_woken_within(1)
 
 
-async def test_nothing_more_is_made_of_one_that_is_deleted_meanwhile(east: East) -> None:
+async def test_no_further_object_of_an_appwrapper_deleted_meanwhile_is_created(east: East) -> None:
     await east.dispatched(TRAIN, TOKEN)
 
     async def is_deleted_meanwhile(request: web.Request) -> web.StreamResponse:
@@ -248,7 +248,7 @@ async def test_attempt_that_meets_silence_before_anything_was_sent_goes_elsewher
     assert (record.attempts, withdrawn.requeuings) == (1, 0)
 
 
-async def test_attempt_whose_cluster_went_before_anything_was_sent_goes_elsewhere(east: East) -> None:
+async def test_attempt_goes_elsewhere_if_its_cluster_is_lost_before_anything_was_sent(east: East) -> None:
     await east.dispatched()
     del east.world.clusters["east"]
     withdrawn = await east.creates()
@@ -323,7 +323,7 @@ async def test_creation_that_keeps_failing_gives_its_capacity_back_for_a_while(e
 NO_NAMESPACE = refusal(404, "NotFound", 'namespaces "default" not found')
 
 
-async def test_gang_whose_namespace_a_member_lacks_waits_if_it_may_not_be_made(east: East) -> None:
+async def test_gang_waits_if_its_namespace_may_not_be_created_in_the_member(east: East) -> None:
     await east.dispatched()
     east.on("POST", CONFIGMAPS, NO_NAMESPACE)
     record = await east.creates()
@@ -373,7 +373,7 @@ async def test_namespace_is_not_made_while_that_of_the_hub_cannot_be_read(east: 
         ),
     ],
 )
-async def test_gang_whose_anchor_is_refused_is_postponed(
+async def test_gang_with_a_refused_anchor_is_postponed(
     east: East, replies: tuple[Reply, ...], message: str
 ) -> None:
     await east.dispatched()
@@ -437,7 +437,7 @@ async def test_cluster_where_a_name_is_taken_is_ruled_out_if_another_is_left(eas
     assert east.errors_noted == []
 
 
-async def test_gang_whose_name_is_taken_everywhere_fails_with_a_word_on_each(east: East) -> None:
+async def test_gang_with_a_name_taken_in_every_cluster_fails_with_a_message_for_each(east: East) -> None:
     east.labels = {"east": {}, "west": {}}
     record = await east.dispatched()
     await east.world.commit(
@@ -487,7 +487,7 @@ def has_leftover(server: FakeApiServer, hub: str = "the-hub") -> None:
     )
 
 
-async def test_name_that_a_deleted_appwrapper_left_behind_is_waited_for(east: East) -> None:
+async def test_creation_waits_for_the_removal_of_an_object_of_a_deleted_appwrapper(east: East) -> None:
     east.labels = {"east": {}}
     east.over.add(("uid-of-predecessor", 3))
     await east.dispatched()

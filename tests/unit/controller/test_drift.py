@@ -63,7 +63,7 @@ def read(world: World, name: str = "train") -> int:
     return len(world.server.requests("GET", f"{JOBS}/{name}"))
 
 
-async def test_edit_is_told_and_forgotten_when_it_is_taken_back(world: World) -> None:
+async def test_edit_is_reported_until_it_is_reverted(world: World) -> None:
     await running(world, of_generation(1))
     await settle(world)
     assert (told(world), read(world)) == (None, 0)
@@ -100,7 +100,7 @@ async def test_heartbeats_of_an_object_that_was_compared_cost_nothing(world: Wor
     assert (told(world), read(world)) == (None, 1)
 
 
-async def test_each_object_of_a_gang_is_told_of_that_is_not_done(world: World) -> None:
+async def test_edits_are_reported_for_each_unfinished_object_of_a_gang(world: World) -> None:
     await running(world, of_generation(2, "other", true("Complete")), of_generation(2, "other", item=1))
     await settle(world)
     assert world.record(UID).phase is Phase.RUNNING_HOLD_COMPLETION
@@ -162,7 +162,9 @@ async def test_noted_drift_stands_after_a_restart_until_it_is_compared_again(wor
     assert told(world) is None
 
 
-async def test_gang_is_looked_after_while_the_api_server_does_not_say_what_was_edited(world: World) -> None:
+async def test_health_of_a_gang_is_checked_while_the_api_server_does_not_answer_about_edits(
+    world: World,
+) -> None:
     world.jobs.has(of_generation(2))
     world.server.on("GET", f"{JOBS}/train", never)
     record = await world.running(make_appwrapper("aw", TRAIN))

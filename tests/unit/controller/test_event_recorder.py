@@ -105,7 +105,7 @@ NOTICES: list[tuple[str, Callable[[], Change], tuple[str, str, bool] | None]] = 
 
 
 @pytest.mark.parametrize(("step", "notice"), [pytest.param(*row[1:], id=row[0]) for row in NOTICES])
-async def test_users_are_told_of_few_steps_by_an_event(
+async def test_few_steps_make_an_event_for_users(
     step: Callable[[], Change], notice: tuple[str, str, bool] | None
 ) -> None:
     recorder, change = ListRecorder(), step()
@@ -117,7 +117,7 @@ async def test_users_are_told_of_few_steps_by_an_event(
 WAITS_TO_GROW = GrowthRequest(2, Resources({"cpu": 2000}), at(20), "InsufficientQuota", "2 more pods wait")
 
 
-async def test_growth_is_told_at_the_appwrapper_and_at_the_objects_that_grow() -> None:
+async def test_growth_makes_events_of_the_appwrapper_and_of_the_growing_objects() -> None:
     recorder = ListRecorder()
     steps, record = make_steps(recorder), make_record(Phase.RUNNING)
     assert record.attempt is not None
@@ -143,7 +143,7 @@ async def test_growth_is_told_at_the_appwrapper_and_at_the_objects_that_grow() -
     assert {each.api_version for each in recorder.offered} == {"workload.codeflare.dev/v1beta1", "ray.io/v1"}
 
 
-async def test_growth_that_is_granted_in_part_is_told_to_wait_too_unless_it_waited_before() -> None:
+async def test_partly_granted_growth_makes_an_event_of_the_pending_rest_unless_it_was_pending() -> None:
     recorder = ListRecorder()
     steps, record = make_steps(recorder), make_record(Phase.RUNNING)
     granted = run_steps.grant(record, Resources({"cpu": 1000}), WAITS_TO_GROW, "1 pod may start", at(20))
@@ -159,7 +159,7 @@ async def test_growth_that_is_granted_in_part_is_told_to_wait_too_unless_it_wait
 
 
 @pytest.mark.parametrize("cluster", ["east", "west", "not-connected"])
-async def test_growth_is_told_at_the_object_in_its_member_and_at_the_appwrapper_on_the_hub(
+async def test_growth_makes_an_event_of_the_object_in_its_member_and_of_the_appwrapper_on_the_hub(
     cluster: str,
 ) -> None:
     hub, east, west = ListRecorder(), ListRecorder(), ListRecorder()

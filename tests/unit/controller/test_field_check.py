@@ -89,7 +89,7 @@ async def test_templates_with_the_same_fields_are_checked_by_one_dry_run(bench: 
     assert bench.dry_runs == 2
 
 
-async def test_gang_that_was_dispatched_meanwhile_is_not_told(bench: Bench) -> None:
+async def test_unknown_fields_of_a_gang_dispatched_meanwhile_are_not_reported(bench: Bench) -> None:
     record = await bench.waiting("aw", MISSPELT)
     await bench.world.commit(queue_steps.dispatch(record, "hub", bench.world.now()))
     await bench.check.check(record.uid)

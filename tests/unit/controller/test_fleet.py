@@ -624,7 +624,7 @@ async def test_hub_alone_leads_nowhere_as_soon_as_it_is_ruled_out(bench: Bench) 
     assert bench.fleet.has_no_cluster_left(replace(ANYWHERE, ruled_out=taken))
 
 
-async def test_clusters_for_a_gang_are_the_connected_ones_that_its_selector_allows(bench: Bench) -> None:
+async def test_clusters_for_a_gang_are_the_connected_clusters_that_its_selector_allows(bench: Bench) -> None:
     zone_a = ClusterRequirements(selector=parse_selector("zone=a", "selector"))
 
     def found(requirements: ClusterRequirements) -> list[str]:

@@ -41,7 +41,7 @@ def test_survivors_of_a_short_collection_are_not_frozen() -> None:
 
 
 @pytest.mark.parametrize(("slices", "generation"), [(1, 0), (9, 0), (10, 2), (11, 0), (20, 2)])
-def test_each_slice_ends_with_a_collection_of_what_is_new_and_every_tenth_of_all(
+def test_each_slice_ends_with_a_collection_of_new_objects_and_every_tenth_of_all_objects(
     slices: int, generation: int
 ) -> None:
     collected = list[int]()

@@ -45,7 +45,7 @@ async def test_batch_is_taken_in_by_creation_then_by_resource_version(world: Wor
     assert [name for batch in world.store.batches for name, _ in batch] == ["early", "ninth", "tenth", "late"]
 
 
-async def test_new_appwrapper_is_queued_with_what_it_asks_for(world: World) -> None:
+async def test_new_appwrapper_is_queued_with_its_demand(world: World) -> None:
     record = await world.admit(make_appwrapper(spec={"priority": 9, "priorityslope": 0.5}))
     assert (record.phase, record.priority, record.priority_slope) == (Phase.QUEUED, 9, 0.5)
     assert dict(record.gang.demand) == {"cpu": 1000}
@@ -109,7 +109,7 @@ async def test_secret_with_values_is_refused_and_kept_nowhere(world: World) -> N
     assert world.failed == []
 
 
-async def test_secret_is_refused_to_one_that_only_seems_to_run(world: World) -> None:
+async def test_secret_is_refused_to_an_appwrapper_that_only_seems_to_run(world: World) -> None:
     world.server.on("GET", "/api/v1/namespaces/default/secrets/s", MISSING)
     record = await world.admit(make_appwrapper("aw", SECRET, status={"canrun": True}))
     assert (record.phase, world.store.specs) == (Phase.FAILED, {})
@@ -138,7 +138,7 @@ ENDS = [
 
 @pytest.mark.parametrize("kept", [{}, {"keptUntil": "2026-11-20T08:58:10Z"}], ids=["gone", "kept"])
 @pytest.mark.parametrize("end", ENDS, ids=["completed", "failed"])
-async def test_of_one_that_has_ended_with_a_secret_the_end_is_kept_without_its_spec(
+async def test_ended_appwrapper_with_a_secret_is_recorded_without_its_spec(
     world: World, end: Json, kept: Json
 ) -> None:
     record = await world.admit(make_appwrapper("aw", SECRET, status=end | kept))
@@ -147,7 +147,7 @@ async def test_of_one_that_has_ended_with_a_secret_the_end_is_kept_without_its_s
     assert world.server.requests("DELETE") == []
 
 
-async def test_operator_may_say_that_secrets_of_what_has_ended_are_stored(world: World) -> None:
+async def test_setting_lets_secrets_of_ended_appwrappers_be_stored(world: World) -> None:
     world.intake = world.make_intake(takes_secrets=True)
     record = await world.admit(make_appwrapper("aw", SECRET, status=ENDS[0]))
     assert b"hunter2" in world.store.specs[record.spec_hash]
@@ -319,7 +319,7 @@ STAMPED = {USER_ANNOTATION: "alice", GROUPS_ANNOTATION: "vision\nllm"}
         ),
     ],
 )
-async def test_submitter_is_remembered_if_what_says_so_is_believed(
+async def test_submitter_is_recorded_if_its_annotations_are_trusted(
     world: World,
     template: Json,
     status: Json,
@@ -371,7 +371,7 @@ async def test_member_that_goes_while_it_is_asked_is_no_reason_to_fail(world: Wo
         pytest.param(errors.Unavailable("no"), 0, id="no-answer"),
     ],
 )
-async def test_member_whose_answer_fails_is_counted_if_nobody_thought_of_that(
+async def test_unexpected_failure_of_a_member_during_intake_is_counted(
     world: World,
     west: FakeApiServer,
     counted: Callable[[str], int],
@@ -592,7 +592,7 @@ async def test_new_appwrappers_that_have_to_be_looked_for_hold_up_no_others(
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_forged_finalizer_of_one_that_never_ran_is_taken_off_when_it_is_deleted(
+async def test_forged_finalizer_of_an_appwrapper_that_never_ran_is_removed_on_its_deletion(
     world: World, west: FakeApiServer
 ) -> None:
     uid = await comes(world, make_appwrapper(**FORGED))
@@ -634,7 +634,7 @@ async def test_batch_has_a_largest_size_in_bytes_too(world: World) -> None:
     assert [len(batch) for batch in world.store.batches] == [most, 1, most, 1, 50 - 2 * (most + 1)]
 
 
-async def test_small_new_appwrapper_waits_for_one_that_is_large_at_most(world: World) -> None:
+async def test_small_new_appwrapper_waits_for_at_most_one_large_appwrapper(world: World) -> None:
     """Large ones are read one after the other; who comes meanwhile is taken in before the next."""
     for number in range(3):
         template = make_template("ConfigMap", name=f"large-{number}") | {"data": {"a": "x" * 40_000}}

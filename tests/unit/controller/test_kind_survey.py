@@ -109,7 +109,7 @@ async def test_ten_appwrappers_of_256_unknown_kinds_each_cost_one_request(
 
 @pytest.mark.parametrize("kind", [RAY, JOB, WIDGET], ids=lambda kind: kind[1])
 @pytest.mark.parametrize("way", INVENTIONS)
-async def test_kind_is_found_within_a_round_while_unknown_ones_are_asked_about(
+async def test_kind_is_found_within_a_round_while_unknown_kinds_are_asked_about(
     server: FakeApiServer, client: ClusterClient, way: str, kind: Kind
 ) -> None:
     kinds = unknown(way)

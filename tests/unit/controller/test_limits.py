@@ -79,7 +79,7 @@ async def test_appwrapper_that_leaves_the_queue_lets_the_next_enter(world: World
     assert world.taken_in == ["aw-1", "aw-2"]
 
 
-async def test_new_appwrapper_does_not_pass_older_ones_outside(world: World) -> None:
+async def test_new_appwrapper_does_not_enter_before_older_deferred_appwrappers(world: World) -> None:
     world.bound.most = 1
     await submit(world, 1, 3)
     await dispatch(world, 1)
@@ -90,7 +90,7 @@ async def test_new_appwrapper_does_not_pass_older_ones_outside(world: World) -> 
     assert world.taken_in == ["aw-1", "aw-3", "aw-4"], "the older of the two, though it came later"
 
 
-async def test_bound_counts_each_namespace_by_itself_and_those_that_are_suspended(world: World) -> None:
+async def test_bound_counts_each_namespace_by_itself_and_includes_suspended_appwrappers(world: World) -> None:
     world.bound.most = 1
     await submit(world, 1, spec={"suspend": True})
     await submit(world, 2)
@@ -149,7 +149,7 @@ async def test_status_of_an_appwrapper_outside_says_so_once(world: World) -> Non
     assert len(world.statuses()) == 1
 
 
-async def test_leader_that_finds_it_told_already_writes_nothing(world: World) -> None:
+async def test_new_leader_does_not_write_a_deferred_status_again(world: World) -> None:
     world.bound.most = 1
     await submit(world, 1, 2)
     await world.reconcile("uid-2")
@@ -184,7 +184,7 @@ async def test_appwrapper_outside_that_vanishes_lets_the_next_enter(world: World
 # --- how urgent it may be ------------------------------------------------------------------------------
 
 
-async def test_priority_above_the_ceiling_counts_as_the_ceiling_and_is_told(world: World) -> None:
+async def test_priority_above_the_ceiling_counts_as_the_ceiling_and_gives_a_warning(world: World) -> None:
     world.ceilings["default"] = Ceiling(100, 0.5)
     record = await world.admit(make_appwrapper(spec={"priority": 900, "priorityslope": 2}))
     assert (record.priority, record.priority_slope) == (100, 0.5)
@@ -215,7 +215,7 @@ async def test_new_priority_counts_up_to_the_ceiling(world: World) -> None:
     assert len(world.store.changes) == before
 
 
-async def test_ceiling_that_changes_moves_what_waits(world: World) -> None:
+async def test_changed_ceiling_moves_pending_appwrappers(world: World) -> None:
     record = await world.admit(make_appwrapper(spec={"priority": 900}))
     world.ceilings["default"] = Ceiling(10)
     await world.reconcile(record.uid)
@@ -229,7 +229,9 @@ async def test_ceiling_that_changes_moves_what_waits(world: World) -> None:
 # --- what it declares ----------------------------------------------------------------------------------
 
 
-async def test_declaration_that_is_not_what_the_template_says_is_charged_and_told(world: World) -> None:
+async def test_declared_demand_that_differs_from_the_template_sets_a_condition_and_an_event(
+    world: World,
+) -> None:
     items = [{"generictemplate": job(), "custompodresources": []}]
     view = world.show(make_appwrapper(spec={"resources": {"GenericItems": items}}))
     world.intake.add(view.uid)
@@ -255,7 +257,7 @@ async def test_declaration_that_agrees_with_the_template_is_no_news(world: World
     assert world.record(view.uid).condition(ConditionType.DEMAND_DIFFERS) is None
 
 
-async def test_finalizers_of_a_template_are_told(world: World) -> None:
+async def test_finalizers_of_a_template_give_a_warning(world: World) -> None:
     await world.admit(make_appwrapper("aw", make_template(name="pod", finalizers=["a/b"])))
     said = "not created: spec.resources.GenericItems[0].generictemplate.metadata.finalizers"
     assert first_event(world) == (Cause.SUBMITTED, said)
@@ -299,7 +301,7 @@ async def test_priority_of_the_class_counts_up_to_the_ceiling(world: World) -> N
     )
 
 
-async def test_unknown_class_is_told_until_it_is_there(world: World) -> None:
+async def test_unknown_priority_class_gives_a_warning_until_it_exists(world: World) -> None:
     record = await world.admit(make_appwrapper(labels=TRAIN))
     assert (record.priority, warning(record)) == (0, (True, "PriorityClassNotFound", NO_TRAIN))
     assert first_event(world) == (Cause.SUBMITTED, NO_TRAIN)
@@ -321,7 +323,7 @@ async def test_unknown_class_is_told_until_it_is_there(world: World) -> None:
     assert len(world.store.changes) == before
 
 
-async def test_class_that_is_unknown_later_is_told_after_init(world: World) -> None:
+async def test_priority_class_that_becomes_unknown_adds_its_condition_after_init(world: World) -> None:
     await world.admit(make_appwrapper(labels=TRAIN, spec={"priority": 3}))
     record = await follow(world, {})
     assert (record.priority, warning(record)) == (0, (True, "PriorityClassNotFound", NO_TRAIN))

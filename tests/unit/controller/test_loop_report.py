@@ -102,7 +102,7 @@ async def test_preemption_that_closes_a_circle_is_an_event_a_log_line_and_a_coun
     assert bench.closed == 1
 
 
-async def test_circle_that_closes_again_is_counted_and_told_once_in_24_hours_to_each_gang() -> None:
+async def test_repeated_preemption_circle_is_counted_and_gives_each_gang_one_event_in_24_hours() -> None:
     bench = Bench()
     async with running(bench.report.run()):
         await bench.note(preemption("a", "b"))

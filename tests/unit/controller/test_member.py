@@ -247,7 +247,7 @@ def test_status_of_an_unreachable_member_has_a_time_and_no_capacity() -> None:
     )
 
 
-def test_required_kinds_are_those_of_all_requirements() -> None:
+def test_required_kinds_are_the_kinds_of_all_requirements() -> None:
     requirements = {
         ClusterRequirements(kinds=frozenset({JOB})),
         ClusterRequirements(kinds=frozenset({RAY, JOB})),

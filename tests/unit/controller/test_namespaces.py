@@ -78,7 +78,7 @@ async def test_ceilings_follow_the_annotations(server: FakeApiServer, client: Cl
 
 
 @pytest.mark.parametrize("status", [403, 404])
-async def test_nobody_waits_for_what_may_not_be_listed(
+async def test_namespaces_that_may_not_be_listed_delay_nothing(
     server: FakeApiServer, client: ClusterClient, status: int
 ) -> None:
     server.on("GET", PATH, refusal(status, "Forbidden" if status == 403 else "NotFound"))
@@ -89,7 +89,7 @@ async def test_nobody_waits_for_what_may_not_be_listed(
     assert ("ceilings_unknown" in [each["event"] for each in logs]) is (status == 403)
 
 
-async def test_labels_are_kept_and_their_changes_are_told(
+async def test_labels_of_namespaces_are_cached_and_their_changes_reported(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     tier, team = {"tier": "gold"}, {"tier": "gold", QUEUE_LABEL: "team"}

@@ -150,7 +150,7 @@ async def test_spec_that_is_too_large_fails_with_its_size_and_the_next_is_queued
     assert world.store.specs[failed.spec_hash] == b""
 
 
-async def test_status_of_one_that_is_too_large_is_written_once(world: World, appwrappers: Watched) -> None:
+async def test_status_of_a_too_large_appwrapper_is_written_once(world: World, appwrappers: Watched) -> None:
     """It is not parsed, but its status is: else it would be written again with every look at it."""
     appwrappers.has(make_appwrapper("first"))
     await until(lambda: world.hub.view("uid-of-first"))
@@ -159,7 +159,9 @@ async def test_status_of_one_that_is_too_large_is_written_once(world: World, app
     assert (view.excess is not None, view.status) == (True, {"state": "Failed"})
 
 
-async def test_spec_of_one_that_was_taken_in_is_not_kept(world: World, appwrappers: Watched) -> None:
+async def test_spec_of_an_appwrapper_is_not_kept_in_memory_after_its_intake(
+    world: World, appwrappers: Watched
+) -> None:
     appwrappers.has(make_appwrapper())
     await seen(world)
     world.intake.add(UID)

@@ -154,7 +154,7 @@ async def test_round_writes_a_bounded_number_of_statuses_of_late_gangs_in_turn(
     assert fourth == []
 
 
-async def test_status_that_falls_behind_keeps_its_outlook_until_its_turn(
+async def test_queue_that_falls_behind_keeps_its_outlook_until_its_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = Bench()

@@ -60,7 +60,7 @@ async def test_nothing_is_written_for_a_growth_request(world: World) -> None:
     assert world.record(UID).version == version
 
 
-async def test_refusal_is_told_once_and_tried_again(world: World) -> None:
+async def test_refused_pod_admission_makes_one_event_and_is_tried_again(world: World) -> None:
     await with_gated_pod(world, cpu=1000)
     world.server.on("PATCH", POD, FORBIDDEN, FORBIDDEN, FORBIDDEN, FORBIDDEN, answer({"metadata": {}}))
 

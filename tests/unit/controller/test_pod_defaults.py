@@ -111,7 +111,7 @@ async def test_own_defaults_of_a_cluster_are_known_only_if_it_shows_them(bench: 
     assert found.own == {"hub": PodDefaults({"cpu": "3"}), "east": PodDefaults({"cpu": "1", "memory": "1Gi"})}
 
 
-async def test_defaults_of_the_hub_stand_for_those_that_a_member_refuses_to_show(bench: Bench) -> None:
+async def test_defaults_of_the_hub_replace_defaults_that_a_member_refuses_to_show(bench: Bench) -> None:
     bench.servers["east"].on("GET", RANGES, refusal(403, "Forbidden"))
     assert await bench.requests() == {"cpu": "3"}
 

@@ -37,7 +37,7 @@ async def preempted(world: World) -> Record:
     return committed
 
 
-async def test_finished_items_are_those_that_the_watches_show(world: World) -> None:
+async def test_finished_items_are_the_finished_objects_in_the_watches(world: World) -> None:
     assert await observer_of(world).finished_items(await running(world)) == {0}
 
 
@@ -47,7 +47,7 @@ async def test_nothing_is_finished_in_a_cluster_that_is_not_there(world: World) 
     assert await observer_of(world).finished_items(record) == frozenset()
 
 
-async def test_victim_is_removed_but_for_what_it_finished_and_is_queued_again(world: World) -> None:
+async def test_victim_is_removed_except_its_finished_objects_and_is_queued_again(world: World) -> None:
     await preempted(world)
     await world.reconcile(UID)
     assert world.jobs.deletions() == ["serve"]

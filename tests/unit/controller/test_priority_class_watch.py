@@ -63,7 +63,7 @@ async def test_classes_of_both_kinds_are_known(
         assert watched.classes == PriorityClasses({"train": 9}, {"train": 5})
 
 
-async def test_changes_are_followed_and_told_by_name(
+async def test_changes_of_priority_classes_are_followed_and_reported_by_name(
     server: FakeApiServer, watched: PriorityClassWatch, told: list[set[str]]
 ) -> None:
     events = [
@@ -82,7 +82,7 @@ async def test_changes_are_followed_and_told_by_name(
 
 
 @pytest.mark.parametrize(("status", "warnings"), [(403, 1), (404, 0)])
-async def test_nobody_waits_for_classes_that_may_not_be_listed(
+async def test_priority_classes_that_may_not_be_listed_delay_nothing(
     server: FakeApiServer, watched: PriorityClassWatch, status: int, warnings: int
 ) -> None:
     server.on("GET", PATH, refusal(status, "Forbidden" if status == 403 else ""))

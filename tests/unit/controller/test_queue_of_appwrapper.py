@@ -57,7 +57,7 @@ async def test_label_names_the_queue_at_intake(world: World, key: str, spec: Jso
     assert moves(world) == []
 
 
-async def test_namespace_names_the_queue_of_those_without_a_label(world: World) -> None:
+async def test_namespace_names_the_queue_of_appwrappers_without_a_label(world: World) -> None:
     world.namespace_labels["default"] = {KAI_QUEUE_LABEL: "of-namespace"}
     world.namespace_labels["other"] = {QUEUE_LABEL: "of-another"}
     assert (await world.admit(labelled())).queue == "of-namespace"

@@ -162,7 +162,7 @@ async def test_status_that_the_watch_has_not_shown_yet_is_not_written_again(benc
     assert status["conditions"][0]["lastTransitionTime"] == CREATED
 
 
-async def test_status_that_somebody_else_changed_is_written_again(bench: Bench) -> None:
+async def test_queue_status_changed_by_another_client_is_written_again(bench: Bench) -> None:
     bench.declare("team", resources=CPU)
     await bench.writer.write()
     bench.written()
@@ -213,7 +213,7 @@ async def test_without_declared_queues_nothing_is_counted(bench: Bench) -> None:
         pytest.param(never, False, id="silent"),
     ],
 )
-async def test_status_that_cannot_be_written_is_told_once_and_written_later(
+async def test_queue_status_that_cannot_be_written_is_logged_once_and_written_later(
     bench: Bench, reply: Reply, others: bool
 ) -> None:
     bench.declare("a")
@@ -261,7 +261,7 @@ BEYOND = (
 )
 
 
-async def test_gang_that_grew_beyond_the_quota_of_its_queue_is_told_as_long_as_that_lasts(
+async def test_gang_that_grew_beyond_its_quota_shows_that_as_long_as_it_lasts(
     bench: Bench,
 ) -> None:
     bench.declare("team", resources=CPU)
@@ -285,7 +285,7 @@ async def test_gang_that_grew_beyond_the_quota_of_its_queue_is_told_as_long_as_t
     assert (bench.writer.beyond_quota_of("uid-of-ray"), bench.told[1:]) == ("", [("ray", "")])
 
 
-async def test_gang_that_grew_into_quota_that_its_queue_borrows_is_not_told(bench: Bench) -> None:
+async def test_gang_that_grew_into_borrowed_quota_shows_no_excess(bench: Bench) -> None:
     bench.declare("company")
     bench.declare("team", parent="company", resources=CPU)
     bench.declare("lender", parent="company", resources=CPU)
@@ -310,7 +310,7 @@ async def test_first_round_of_a_leader_renews_the_statuses_that_an_earlier_one_w
     assert bench.told == [("ray", "")]
 
 
-async def test_gang_beyond_its_quota_is_told_that_no_queue_is_declared_any_more(bench: Bench) -> None:
+async def test_excess_of_a_gang_ends_when_no_queue_is_declared_any_more(bench: Bench) -> None:
     bench.declare("team", resources=CPU)
     bench.runs("ray", "team", cpu=4000)
     record = bench.cache.get("uid-of-ray")

@@ -63,7 +63,7 @@ async def test_gang_is_created_in_order_and_reported_in_one_write(world: World) 
     assert [status["queuejobstate"] for status in world.statuses()] == ["Dispatched"]
 
 
-async def test_creation_is_repeated_after_a_crash_and_finds_what_it_had_made(world: World) -> None:
+async def test_creation_is_repeated_after_a_crash_and_finds_the_objects_it_created(world: World) -> None:
     objects(world, refusal(409, "AlreadyExists"), answer(made(SECOND, 1), 201))
     world.server.on("GET", f"{PODS}/first", answer(made(FIRST)))
     await world.dispatched(make_appwrapper("aw", FIRST, SECOND))
@@ -101,7 +101,7 @@ async def test_gang_that_meets_a_quota_is_rolled_back_whole_and_queued_again(wor
     assert world.dispatch_wakes == 1
 
 
-async def test_priority_that_is_set_back_to_what_was_submitted_is_a_change_like_any_other(
+async def test_priority_set_back_to_its_submitted_value_is_followed_like_any_change(
     world: World,
 ) -> None:
     await world.admit(make_appwrapper(spec={"priority": 5}))
@@ -150,7 +150,7 @@ async def test_gang_that_can_never_be_created_fails_once_all_of_it_is_gone(world
     assert world.statuses()[-1]["state"] == "Failed"
 
 
-async def test_capacity_is_held_while_a_pod_of_what_was_removed_still_lives(world: World) -> None:
+async def test_capacity_is_held_while_a_pod_of_a_removed_object_lives(world: World) -> None:
     objects(world, refusal(422, "Invalid"))
     await world.dispatched(make_appwrapper("aw", FIRST))
     lives = pods(make_pod(of=UID, controller={"uid": "a-job"}))
@@ -162,7 +162,9 @@ async def test_capacity_is_held_while_a_pod_of_what_was_removed_still_lives(worl
     assert world.record(UID).phase is Phase.FAILED
 
 
-async def test_creation_in_somebodys_way_is_tried_again_and_told_if_it_takes_long(world: World) -> None:
+async def test_creation_blocked_by_a_terminating_object_is_repeated_and_shown_if_it_takes_long(
+    world: World,
+) -> None:
     terminating = made(FIRST)
     terminating["metadata"]["deletionTimestamp"] = "2026-11-20T09:00:00Z"
     objects(world, refusal(409, "AlreadyExists"))
@@ -176,7 +178,7 @@ async def test_creation_in_somebodys_way_is_tried_again_and_told_if_it_takes_lon
     assert [status["queuejobstate"] for status in world.statuses()] == ["HeadOfLine"]
 
 
-async def test_creation_nobody_answers_is_told_if_it_takes_long(world: World) -> None:
+async def test_unanswered_creation_is_shown_in_the_status_if_it_takes_long(world: World) -> None:
     objects(world, never)
     world.server.on("GET", f"{PODS}/first", never)
     await world.dispatched(make_appwrapper("aw", FIRST))

@@ -192,7 +192,7 @@ async def test_gang_that_seems_short_of_pods_goes_back_if_a_fresh_count_agrees(
     assert await world.is_woken_within(1)
 
 
-async def test_gang_without_a_pod_goes_back_with_what_its_maker_says(world: World) -> None:
+async def test_gang_without_a_pod_is_requeued_with_the_message_of_its_controller(world: World) -> None:
     said = {"reason": "FailedCreate", "message": "exceeded quota", "lastTimestamp": "2026-11-20T09:00:00Z"}
     world.server.on("GET", EVENTS, answer({"items": [said]}))
     world.jobs.has(made(TRAIN))
@@ -208,7 +208,7 @@ async def test_gang_without_a_pod_goes_back_with_what_its_maker_says(world: Worl
     assert record.eligible_at == world.now() + timedelta(seconds=90)
 
 
-async def test_gang_with_a_pod_that_no_node_has_room_for_goes_back_with_what_the_scheduler_said(
+async def test_gang_with_an_unschedulable_pod_is_requeued_with_the_message_of_kube_scheduler(
     world: World,
 ) -> None:
     world.jobs.has(made(TRAIN))
@@ -349,7 +349,7 @@ async def test_object_that_says_it_failed_is_believed(world: World) -> None:
     )
 
 
-async def test_gang_that_ran_ill_is_noted_and_recovers(world: World) -> None:
+async def test_health_issue_of_a_running_gang_is_noted_and_ends(world: World) -> None:
     await running(world, {})
     watch_shows(world, PodPhase.PENDING)
     await world.reconcile(UID)
@@ -365,7 +365,9 @@ async def test_gang_that_ran_ill_is_noted_and_recovers(world: World) -> None:
     assert (world.record(UID).phase, world.record(UID).unhealthy) == (Phase.RUNNING, None)
 
 
-async def test_gang_that_stays_ill_is_looked_at_when_its_time_is_up(world: World) -> None:
+async def test_gang_with_a_lasting_health_issue_is_reconciled_when_its_grace_period_ends(
+    world: World,
+) -> None:
     await running(world, {})
     watch_shows(world, PodPhase.PENDING)
     world.server.on("GET", PODS, answer(pods(cannot_start())))

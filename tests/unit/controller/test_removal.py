@@ -176,7 +176,7 @@ async def test_kept_objects_are_removed_when_their_time_is_up(world: World, phas
     assert (world.record(UID).phase, world.record(UID).kept_until) == (phase, None)
 
 
-async def test_author_may_have_it_kept_for_a_shorter_time(world: World) -> None:
+async def test_author_may_shorten_how_long_a_completed_gang_is_kept(world: World) -> None:
     world.jobs.has(made(TRAIN, 0, true("Complete")))
     record = await world.running(make_appwrapper("aw", TRAIN, annotations={SUCCESS_TTL: "90s"}))
     await world.sees(record)

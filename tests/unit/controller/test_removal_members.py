@@ -109,7 +109,7 @@ async def test_deleted_one_goes_once_its_objects_its_pods_and_its_anchor_are_gon
     assert east.finalizer_removed
 
 
-async def test_deleted_one_that_runs_on_the_hub_goes_though_it_was_held_for_a_member_before(
+async def test_deleted_gang_on_the_hub_goes_despite_an_earlier_finalizer_for_a_member(
     hub: Place,
 ) -> None:
     await hub.holds()
@@ -121,7 +121,9 @@ async def test_deleted_one_that_runs_on_the_hub_goes_though_it_was_held_for_a_me
     assert hub.finalizer_removed
 
 
-async def test_deleted_one_that_nobody_holds_takes_what_it_has_on_the_hub_with_it(hub: Place) -> None:
+async def test_deleted_appwrapper_without_a_finalizer_takes_its_objects_on_the_hub_with_it(
+    hub: Place,
+) -> None:
     await hub.holds()
     hub.world.hide(UID)
     hub.world.server.on("GET", AW, MISSING)

@@ -261,9 +261,7 @@ async def test_deleted_appwrapper_is_not_searched_for(world: World, restored: Re
     assert await restored.begin() == before
 
 
-async def test_kinds_of_a_record_without_kinds_are_those_of_its_spec(
-    world: World, restored: Restored
-) -> None:
+async def test_kinds_of_a_record_without_kinds_come_from_its_spec(world: World, restored: Restored) -> None:
     record = await world.admit(make_appwrapper("aw", secret()))
     world.cache.put(replace(record, requirements=replace(record.requirements, kinds=frozenset())))
     built = build(make_wrapped(secret()), make_owner(attempt=2))

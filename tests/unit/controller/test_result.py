@@ -18,7 +18,7 @@ from tests.unit.virtual_time import monotonic
 RECORD = make_record(Phase.SUSPENDING)
 
 
-def test_pauses_grow_with_what_was_waited_already_up_to_a_limit() -> None:
+def test_poll_pauses_grow_with_the_time_waited_up_to_a_limit() -> None:
     backoff, now, pauses = PollBackoff(), 0.0, []
     for _ in range(14):
         pauses.append(backoff.pause(RECORD, at(now)))

@@ -96,7 +96,7 @@ async def test_cycle_admits_all_that_fit_and_tells_the_others_in_one_commit(worl
     assert world.ledger.free()["cpu"] == 0
 
 
-async def test_gang_whose_user_suspended_it_before_any_reconcile_saw_that_is_not_dispatched(
+async def test_gang_suspended_by_its_user_before_any_reconcile_is_not_dispatched(
     world: World,
 ) -> None:
     submit(world, 4, 4)
@@ -131,14 +131,14 @@ async def test_decision_that_is_not_accepted_takes_nothing(world: World) -> None
     assert world.ledger.free()["cpu"] == 8000
 
 
-async def test_strict_queue_lets_nobody_pass_and_says_so(world: World) -> None:
+async def test_strict_queue_notes_the_gangs_after_its_head_as_not_evaluated(world: World) -> None:
     submit(world, 6, 4, 1)
     await dispatch_of(world, Rules(policy=QueueingStrategy.STRICT_FIFO)).cycle()
     assert phases(world) == {"aw-0": "Dispatching", "aw-1": "Queued", "aw-2": "Queued"}
     assert world.store.batches == [[("aw-0", "dispatched"), ("aw-1", "blocked"), ("aw-2", "not-evaluated")]]
 
 
-async def test_gang_blocked_for_too_long_is_served_before_those_that_pass_it(world: World) -> None:
+async def test_starved_gang_is_dispatched_before_gangs_ahead_of_it(world: World) -> None:
     submit(world, 1, 8)
     world.cache.put(make_record(name="aw-1", gang=make_gang(cpu=8000), enqueue_seq=9, blocked_since=at(-10)))
     await dispatch_of(world, Rules(starvation_bound=timedelta(seconds=10))).cycle()
@@ -187,7 +187,7 @@ async def test_dispatches_are_committed_before_the_pending_reasons_of_a_long_que
     assert world.store.batches[0][0] == (f"aw-{LARGEST_BATCH}", "dispatched")
 
 
-async def test_telling_a_long_queue_to_wait_gives_way_to_what_is_new_and_goes_on_in_the_next_cycle(
+async def test_noting_pending_reasons_of_a_long_queue_stops_for_news_and_goes_on_in_the_next_cycle(
     world: World,
 ) -> None:
     submit(world, *[9] * (2 * LARGEST_BATCH))

@@ -201,7 +201,9 @@ async def test_queue_says_whether_growth_goes_before_the_gangs_that_wait(
     assert world.record(record.uid).grown == CPU * granted
 
 
-async def test_growth_waits_behind_a_gang_of_its_queue_and_goes_once_that_is_dispatched(world: World) -> None:
+async def test_growth_waits_for_an_older_gang_of_its_queue_and_is_granted_after_its_dispatch(
+    world: World,
+) -> None:
     queues = (Queue("a", None, {"cpu": Quota(8000)}),)
     record = ray(world, 2, "a")
     waits = put(world, "waits", 6, "a", created_at=at(0))
@@ -261,7 +263,7 @@ async def test_surplus_pod_that_goes_while_a_cycle_is_planned_costs_the_gang_not
         pytest.param(True, ["ray-1"], id="without-a-node"),
     ],
 )
-async def test_granted_worker_that_does_not_run_yet_gives_way_and_its_gang_goes_on(
+async def test_granted_worker_that_does_not_run_yet_is_preempted_and_its_gang_runs_on(
     world: World, is_admitted: bool, deleted: list[str]
 ) -> None:
     record = ray(world, 3, "b")
@@ -319,7 +321,7 @@ async def test_growth_of_a_worker_that_ray_removed_is_released_for_a_gang_that_w
     assert world.cache.awaited_growth == set()
 
 
-async def test_growth_takes_no_room_of_surplus_that_gives_way_to_a_gang(world: World) -> None:
+async def test_growth_takes_no_room_of_surplus_preempted_for_a_gang(world: World) -> None:
     """Else the gang that they gave way to would lack room once they are gone, and preempt more."""
     queues = (*TEAMS, Queue("c", None, {"cpu": Quota(8000)}))
     record = ray(world, 2, "b")

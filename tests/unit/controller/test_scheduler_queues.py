@@ -122,7 +122,7 @@ async def test_gangs_go_as_far_as_their_queues_have_quota(world: World) -> None:
         pytest.param(Order.PRIORITY, "busy", id="whose priority is higher"),
     ],
 )
-async def test_the_order_of_a_queue_decides_whose_gang_goes_first(
+async def test_the_order_of_a_queue_decides_which_gang_goes_first(
     world: World, order: Order, first: str
 ) -> None:
     put(world, "busy", 2, "b", namespace="busy", priority=10)
@@ -185,7 +185,7 @@ async def test_a_gang_preempts_in_a_tree_of_a_thousand_queues_two_hundred_deep_w
     ]
 
 
-async def test_victim_of_a_gang_in_several_trees_is_told_all_queues_of_it(world: World) -> None:
+async def test_message_of_a_victim_names_all_queues_of_a_preemptor_in_several_trees(world: World) -> None:
     tree = Queue("t/gold", None, {"cpu": Quota(8000)}, preemption=Preemption(WithinQueue.LOWER_PRIORITY))
     low = put(world, "low", 6, "default", Phase.RUNNING, more_queues=("t/gold",))
     put(world, "high", 6, "default", more_queues=("t/gold",), priority=7)
@@ -216,7 +216,7 @@ async def test_preemptor_goes_first_when_its_victims_are_gone_and_they_come_back
     assert len(world.store.groups) == 1
 
 
-async def test_second_cycle_preempts_nobody_for_what_is_being_released(world: World) -> None:
+async def test_second_cycle_preempts_no_gang_for_capacity_that_is_being_released(world: World) -> None:
     borrowed(world)
     scheduler = scheduler_of(world)
     await scheduler.cycle()
@@ -227,7 +227,7 @@ async def test_second_cycle_preempts_nobody_for_what_is_being_released(world: Wo
     assert world.store.batches == []  # nothing more is news
 
 
-async def test_if_a_row_has_changed_meanwhile_nobody_leaves_and_the_next_cycle_decides_again(
+async def test_changed_row_of_a_victim_stops_the_preemption_and_the_next_cycle_decides_again(
     world: World,
 ) -> None:
     _, second, owner = borrowed(world)
@@ -274,7 +274,7 @@ async def test_group_with_a_record_that_changed_after_the_plan_is_not_committed(
     assert is_woken(scheduler)
 
 
-async def test_nobody_gives_way_to_a_gang_that_its_user_holds_back(world: World) -> None:
+async def test_no_gang_is_preempted_for_a_gang_that_its_user_suspends(world: World) -> None:
     borrowed(world)
     scheduler = scheduler_of(world, is_unchanged=lambda record: record.name != "owner")
     await scheduler.cycle()
@@ -311,7 +311,7 @@ async def test_group_that_raises_does_not_end_the_cycle_of_the_others(
     assert (counted("scheduler"), is_woken(scheduler)) == (2, False)
 
 
-async def test_lost_store_ends_the_cycle_because_memory_may_be_behind(world: World) -> None:
+async def test_lost_store_ends_the_cycle_because_the_cache_may_be_stale(world: World) -> None:
     borrowed(world)
 
     async def lost(_record: Record) -> Collection[int]:

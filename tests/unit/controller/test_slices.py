@@ -28,7 +28,7 @@ async def run_beside_another(slices: Slices, steps: int) -> tuple[int, list[str]
     return result, seen
 
 
-async def test_short_computation_is_over_before_anybody_else_has_a_turn() -> None:
+async def test_short_computation_ends_before_another_task_has_a_turn() -> None:
     slices = Slices(lambda: 0.0)
     assert await run_beside_another(slices, 2) == (2, ["step 0", "step 1", "other"])
     assert slices.pauses == 0
@@ -42,7 +42,7 @@ async def test_others_have_their_turn_once_a_slice_is_over() -> None:
     assert slices.pauses > 0
 
 
-async def test_giving_way_waits_for_nobody_before_the_slice_is_over() -> None:
+async def test_yielding_does_not_pause_before_the_slice_is_over() -> None:
     slices = Slices(lambda: 0.0)
     await slices.give_way()
     assert slices.pauses == 0

@@ -43,7 +43,7 @@ def stored(store: AskedStore, name: str, spec: dict[str, Any] | None = None) -> 
     return replace(make_record(Phase.RUNNING, name), spec_hash=view.spec_hash)
 
 
-async def test_terms_are_made_once_for_each_content_and_what_its_annotations_say(store: AskedStore) -> None:
+async def test_lifecycle_policy_is_built_once_for_each_spec_and_its_annotations(store: AskedStore) -> None:
     record, kept = stored(store, "aw"), Specs(store, timedelta(hours=1))
     terms = await kept.policy_of(record, NO_ANNOTATIONS)
     assert (terms.kept_completed, terms.kept_failed) == (timedelta(hours=1), timedelta(hours=1))

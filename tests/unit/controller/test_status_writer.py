@@ -89,7 +89,7 @@ async def test_restart_writes_nothing_where_the_api_server_shows_the_same(world:
     assert world.server.requests("PATCH") == []
 
 
-async def test_somebody_elses_status_is_put_right(world: World) -> None:
+async def test_status_written_by_another_client_is_corrected(world: World) -> None:
     record = make_record(Phase.RUNNING)
     world.show(make_appwrapper(status={**project(record), "state": "Failed"}))
     await report(world, record)
@@ -99,7 +99,9 @@ async def test_somebody_elses_status_is_put_right(world: World) -> None:
 APPROVED = {"type": "budget", "status": "True", "reason": "Granted", "message": "by finance"}
 
 
-async def test_conditions_of_others_stay_and_a_write_replaces_only_what_was_seen(world: World) -> None:
+async def test_conditions_of_other_controllers_stay_and_a_write_needs_the_version_it_read(
+    world: World,
+) -> None:
     queued = project(make_blocked())
     shown = {**queued, "conditions": [*queued["conditions"], APPROVED]}
     world.show(make_appwrapper(status=shown, resourceVersion="7"))
@@ -113,7 +115,9 @@ async def test_conditions_of_others_stay_and_a_write_replaces_only_what_was_seen
     }
 
 
-async def test_status_of_one_that_is_too_large_replaces_only_what_was_seen(world: World) -> None:
+async def test_status_of_a_too_large_appwrapper_is_written_over_the_version_it_read_only(
+    world: World,
+) -> None:
     """It may outlast the lease, so that another leader has written meanwhile; and a try costs the API server much."""
     world.show(make_appwrapper(spec={"a": "x" * 300_000}, resourceVersion="7"))
     world.server.on("PATCH", f"{APPWRAPPERS}/aw/status", refusal(409, "Conflict"))
@@ -193,7 +197,7 @@ async def test_creation_that_takes_long_is_reported_before_it_is_done(world: Wor
 
 @pytest.mark.parametrize("phase", [Phase.COMPLETED, Phase.FAILED])
 @pytest.mark.parametrize("kept", [True, False])
-async def test_pods_of_what_has_ended_are_told_while_they_are_kept(
+async def test_status_of_an_ended_gang_counts_its_pods_while_they_are_kept(
     world: World, phase: Phase, kept: bool
 ) -> None:
     world.show(make_appwrapper())
@@ -205,7 +209,7 @@ async def test_pods_of_what_has_ended_are_told_while_they_are_kept(
     )
 
 
-async def test_pods_that_cannot_be_scheduled_are_told_with_the_reason(world: World) -> None:
+async def test_status_lists_unschedulable_pods_with_the_reason(world: World) -> None:
     world.show(make_appwrapper())
     waits = Unscheduled("default/p", "0/1 nodes are available", "2026-11-20T09:00:00Z")
     unscheduled = Pod("p", NOTHING, owner=UID, reason=PodReason.UNSCHEDULABLE, unscheduled=waits)
@@ -263,7 +267,7 @@ async def test_status_is_not_written_once_no_object_of_the_deleted_appwrapper_is
         pytest.param(refusal(404, "NotFound"), [], id="deleted-meanwhile"),
     ],
 )
-async def test_write_that_met_another_object_is_let_go(
+async def test_status_write_that_met_another_object_is_dropped(
     world: World, reply: object, logged: list[str]
 ) -> None:
     world.show(make_appwrapper())

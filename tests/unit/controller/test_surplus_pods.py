@@ -90,7 +90,7 @@ async def test_leader_that_finds_the_pods_gone_only_notes_it(world: World) -> No
     assert (attempt(world).shrinking, world.record(UID).grown) == (None, NOTHING)
 
 
-async def test_refusal_is_told_once_and_tried_again(world: World) -> None:
+async def test_refused_deletion_of_a_surplus_pod_makes_one_event_and_is_tried_again(world: World) -> None:
     await giving_up(world)
     world.server.on("DELETE", POD, FORBIDDEN, FORBIDDEN, FORBIDDEN, FORBIDDEN, answer({"metadata": {}}))
 
@@ -179,7 +179,7 @@ async def test_granted_pod_for_which_no_node_came_is_deleted_and_its_pool_not_tr
     assert (trust.came, len(trust.failed)) == ([], 1)
 
 
-async def test_granted_pod_whose_node_came_ends_the_failures_of_its_pool(node_world: World) -> None:
+async def test_granted_pod_with_a_new_node_ends_the_failures_of_its_pool(node_world: World) -> None:
     world, trust = node_world, await granted_on_trust(node_world)
     world.ledger.set_node(Node("new", CPU, labels={"pool": "l4"}))
     world.ledger.set_pod(replace(worker(1), node="new"))

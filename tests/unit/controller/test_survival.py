@@ -138,7 +138,7 @@ async def test_new_appwrappers_of_a_batch_that_fails_come_back(
     assert (world.failed, counted("intake")) == (["uid-of-aw"], 1)
 
 
-async def test_spec_that_can_no_longer_be_read_keeps_nobody_from_leading(
+async def test_spec_that_can_no_longer_be_read_does_not_prevent_leading(
     world: World, counted: Callable[[str], int]
 ) -> None:
     """As after an upgrade that refuses what an earlier version took."""

@@ -80,7 +80,7 @@ async def test_wish_counts_as_followed_only_when_it_is_committed(world: World) -
     assert world.pacing.had_turn(UID, world.now())
 
 
-async def test_wish_whose_commit_is_refused_is_followed_at_the_next_look(world: World) -> None:
+async def test_user_request_with_a_refused_commit_is_followed_at_the_next_reconcile(world: World) -> None:
     """As where a cycle tells the gang, in the same moment, why it waits: the row has moved by then."""
     await world.admit(RELEASED)
     world.show(HELD_BACK)

@@ -106,7 +106,7 @@ async def test_waits_that_others_have_superseded_take_no_room(
     assert room < 300_000
 
 
-async def test_wait_outlives_the_clearing_away_of_those_it_superseded(queue: WorkQueue) -> None:
+async def test_delayed_key_stays_when_superseded_delays_are_cleared_away(queue: WorkQueue) -> None:
     queue.add_later("late", 4000)
     for turn in range(MOST_SUPERSEDED + 5):
         queue.add_later("early", 3000 - turn)
@@ -237,7 +237,7 @@ async def test_next_of_a_lane_comes_when_one_of_it_is_given_back(two_at_once: Wo
     assert await taken(two_at_once) == ["a3"]
 
 
-async def test_key_that_is_needed_again_lines_up_behind_those_that_wait(two_at_once: WorkQueue) -> None:
+async def test_key_that_is_needed_again_queues_after_the_waiting_keys(two_at_once: WorkQueue) -> None:
     for key in ("a1", "a2", "a3", "a1"):
         two_at_once.add(key)
     assert await taken(two_at_once) == ["a1", "a2"]

@@ -206,7 +206,7 @@ CLOSED = Closed(NOT_CONNECTED, "no kubeconfig")
         ),
     ],
 )
-def test_clusters_whose_defaults_are_not_known_are_named(
+def test_clusters_with_unknown_pod_defaults_are_named(
     clusters: list[Cluster],
     surveys: dict[str, DefaultsSurvey],
     of_hub: PodDefaults | None,

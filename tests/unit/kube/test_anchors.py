@@ -172,7 +172,7 @@ async def test_anchor_is_deleted_by_its_uid_and_gone_once_the_server_says_so(
         pytest.param({"labels": None, **GOING}, id="no-appwrappers-on-its-way-out"),
     ],
 )
-async def test_configmap_of_somebody_else_is_left_alone_and_not_waited_for(
+async def test_configmap_of_another_owner_is_left_alone_and_not_waited_for(
     server: FakeApiServer, anchors: Anchors, metadata: Json
 ) -> None:
     server.on("GET", PATH, answer(there(**metadata)))
@@ -218,7 +218,7 @@ async def test_no_clear_answer_is_no_absence(server: FakeApiServer, anchors: Anc
         pytest.param(refusal(409, "Conflict"), id="another-took-its-place"),
     ],
 )
-async def test_found_one_is_deleted_if_it_is_still_the_same(
+async def test_found_anchor_is_deleted_only_with_the_same_uid(
     server: FakeApiServer, anchors: Anchors, reply: Reply
 ) -> None:
     server.on("DELETE", PATH, reply)
@@ -237,7 +237,7 @@ async def everything(anchors: Anchors) -> list[Found]:
     return [found async for found in anchors.all()]
 
 
-async def test_all_anchors_are_found_page_by_page_whosever_they_are(
+async def test_anchors_of_all_appwrappers_are_found_page_by_page(
     server: FakeApiServer, anchors: Anchors
 ) -> None:
     second = there("appwrapper-uid-of-aw-12", namespace="other", **ANOTHERS, **GOING)
@@ -333,7 +333,7 @@ async def test_anchor_whose_marks_were_taken_off_is_still_ours(
     assert [await anchors.remove("default", NAME, "uid-of-aw") for _ in range(2)] == [False, True]
 
 
-async def test_uid_of_each_anchor_is_told_once(server: FakeApiServer, client: ClusterClient) -> None:
+async def test_uid_of_each_anchor_is_reported_once(server: FakeApiServer, client: ClusterClient) -> None:
     told: list[tuple[str, str]] = []
     anchors = Anchors(client, lambda uid, appwrapper: told.append((uid, appwrapper)))
     server.on("POST", COLLECTION, TAKEN)

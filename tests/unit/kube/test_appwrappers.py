@@ -31,7 +31,7 @@ def appwrappers(server: FakeApiServer, client: ClusterClient) -> AppWrappers:
     return AppWrappers(client, Discovery(client), "mcad.ibm.com")
 
 
-def test_view_keeps_what_we_need_of_an_appwrapper() -> None:
+def test_view_keeps_the_needed_fields_of_an_appwrapper() -> None:
     raw = make_appwrapper(
         spec={"priority": 9}, status={"state": "Pending"}, group="mcad.ibm.com", generation=3
     )
@@ -51,7 +51,7 @@ def test_view_keeps_what_we_need_of_an_appwrapper() -> None:
     )
 
 
-def test_view_reads_what_is_asked_of_us_as_it_is_now() -> None:
+def test_view_reads_the_present_mutable_spec_and_annotations() -> None:
     grace = {"workload.codeflare.dev.appwrapper/retryLimit": "5", "another": "note"}
     spec: dict[str, object] = {"resources": None, "components": [{"template": {}}], "suspend": True}
     view = decode(make_appwrapper(spec=spec, annotations=grace))
@@ -68,7 +68,7 @@ def test_view_keeps_the_labels_that_may_name_a_queue() -> None:
     assert decode(make_appwrapper(labels=labels)).labels == {"kai.scheduler/queue": "team", "context": "gold"}
 
 
-def test_view_says_who_is_written_to_have_submitted_it() -> None:
+def test_view_has_the_submitter_from_the_annotations() -> None:
     written = {"dispatcher.codeflare.dev/user": "alice", "dispatcher.codeflare.dev/groups": "vision\nllm"}
     view = decode(make_appwrapper(annotations={**written, "another": "note"}))
     assert view.submitter == Submitter("alice", ("vision", "llm"))
@@ -321,7 +321,7 @@ async def test_nothing_is_written_where_our_finalizer_is_not(
     assert not server.requests("PATCH")
 
 
-async def test_finalizers_that_somebody_else_changed_meanwhile_are_not_overwritten(
+async def test_finalizers_changed_meanwhile_by_another_client_are_not_overwritten(
     server: FakeApiServer, appwrappers: AppWrappers
 ) -> None:
     server.on("GET", OBJECT, there())

@@ -51,7 +51,7 @@ async def test_refusal_is_an_error_of_its_own_with_the_servers_words(
 
 
 @pytest.mark.parametrize("code", [500, 502, 503, 504, 507])
-async def test_failure_of_the_server_means_that_nobody_knows(
+async def test_failure_of_the_server_raises_unavailable(
     server: FakeApiServer, client: ClusterClient, code: int
 ) -> None:
     server.on("GET", "/x", refusal(code, "InternalError", "etcd is away"))
@@ -87,7 +87,7 @@ async def test_throttled_says_when_to_come_back(
         pytest.param("DELETE", "Conflict", errors.Conflict, id="delete-of-another-uid"),
     ],
 )
-async def test_conflict_is_told_from_an_object_that_exists(
+async def test_conflict_and_existing_object_raise_different_errors(
     server: FakeApiServer, client: ClusterClient, method: str, reason: str, kind: type[errors.Conflict]
 ) -> None:
     server.on(method, "/x", refusal(409, reason))
@@ -133,16 +133,14 @@ async def test_silence_is_given_up_after_the_timeout(
     assert monotonic() - asked_at == pytest.approx(seconds, abs=0.1)
 
 
-async def test_broken_connection_means_that_nobody_knows(
-    server: FakeApiServer, client: ClusterClient
-) -> None:
+async def test_broken_connection_raises_unavailable(server: FakeApiServer, client: ClusterClient) -> None:
     server.on("POST", "/x", hang_up)
     with pytest.raises(errors.Unavailable, match="POST /x: "):
         await client.create("/x", {})
     assert len(server.requests("POST")) == 1
 
 
-async def test_nobody_listening_means_that_nobody_knows() -> None:
+async def test_refused_connection_raises_unavailable() -> None:
     configuration = Configuration(host="http://127.0.0.1:1")
     async with ClusterClient(ApiClient(configuration=configuration)) as client:
         with pytest.raises(errors.Unavailable, match="ClientConnectorError"):
@@ -445,7 +443,7 @@ async def test_proxy_is_the_kubeconfigs_else_the_environments(
 # --- readiness and watches -----------------------------------------------------------------------------
 
 
-async def test_readiness_is_what_the_server_says(server: FakeApiServer, client: ClusterClient) -> None:
+async def test_readiness_is_the_answer_of_the_server(server: FakeApiServer, client: ClusterClient) -> None:
     await client.check_ready()
     server.on("GET", "/readyz", text("[-]etcd failed", 500))
     with pytest.raises(errors.Unavailable, match="not ready: 500"):
@@ -489,7 +487,7 @@ async def test_watch_that_falls_silent_is_given_up(server: FakeApiServer, client
     "number",
     [pytest.param(0, id="that-is-being-answered"), pytest.param(1, id="that-waits-for-a-connection")],
 )
-async def test_call_ends_with_an_error_of_ours_and_cancels_nobody_if_the_client_is_closed(
+async def test_call_ends_with_unavailable_and_cancels_no_task_if_the_client_is_closed(
     server: FakeApiServer, number: int
 ) -> None:
     server.on("GET", "/hangs", never)

@@ -109,14 +109,16 @@ async def test_answer_without_end_is_given_up_at_the_bound(
         await call(client)
 
 
-async def test_compressed_refusal_is_told_by_its_status(server: FakeApiServer, client: ClusterClient) -> None:
+async def test_error_of_a_compressed_refusal_has_its_status_only(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
     body = gzip.compress(bytes(MEBIBYTE))
     server.on("GET", "/x", sending(body, 1, status=403, headers={"Content-Encoding": "gzip"}))
     with pytest.raises(errors.Forbidden, match=r"^Forbidden$"):
         await client.get("/x")
 
 
-async def test_refusal_without_end_is_told_by_its_status_and_beginning(
+async def test_error_of_an_endless_refusal_has_its_status_and_beginning(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     server.on("GET", "/x", sending(b"no" * LARGEST_REFUSAL, status=403))
@@ -141,12 +143,14 @@ async def test_lines_are_bounded_one_by_one(server: FakeApiServer, client: Clust
     assert [len(each) async for each in client.watch("/x", {}, idle_timeout=100)] == [len(line)] * 5
 
 
-async def test_line_in_pieces_of_one_byte_is_one_line(server: FakeApiServer, client: ClusterClient) -> None:
+async def test_watch_joins_a_line_that_arrives_byte_by_byte(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
     server.on("GET", "/x", sending(b"y", 3000))
     assert [line async for line in client.watch("/x", {}, idle_timeout=100)] == [b"y" * 3000]
 
 
-async def test_line_that_is_begun_and_left_holds_what_it_has_only_while_it_is_waited_for(
+async def test_unfinished_line_is_held_only_while_a_reader_waits_for_it(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     async def begun(request: web.Request) -> web.StreamResponse:

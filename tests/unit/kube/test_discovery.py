@@ -62,7 +62,7 @@ async def test_group_version_is_asked_once_for_all_its_kinds(
         pytest.param(answer({"kind": "APIResourceList", "resources": None}), id="group-without-kinds"),
     ],
 )
-async def test_missing_kind_is_said_with_what_to_do(
+async def test_error_about_a_missing_kind_gives_the_remedy(
     server: FakeApiServer, client: ClusterClient, reply: object
 ) -> None:
     server.on("GET", RAY, reply)  # type: ignore[arg-type]
@@ -160,7 +160,7 @@ async def test_kind_found_to_be_gone_is_asked_for_anew(server: FakeApiServer, cl
         await discovery.find("ray.io/v1", "RayCluster")
 
 
-async def test_cluster_is_told_by_its_kube_system_namespace(
+async def test_cluster_is_identified_by_its_kube_system_namespace(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     server.on("GET", "/api/v1/namespaces/kube-system", answer({"metadata": {"uid": "the-cluster"}}))

@@ -62,7 +62,7 @@ async def running(**outcomes: Sequence[Outcome]) -> AsyncIterator[Cluster]:
     assert task.cancelled()
 
 
-async def test_nothing_is_known_until_it_was_asked_and_then_it_is_told() -> None:
+async def test_edits_are_unknown_until_the_check_has_an_answer_and_then_reported() -> None:
     async with running(a=[IMAGE]) as cluster:
         assert cluster.ask("a") is None
         await until(lambda: cluster.told)

@@ -72,7 +72,7 @@ async def created(wrapped: ObjectClient, server: FakeApiServer, raw: Json) -> No
         ),
     ],
 )
-async def test_edits_are_what_differs_now(
+async def test_edits_are_the_present_differences(
     wrapped: ObjectClient, server: FakeApiServer, now: Reply, edits: tuple[str, ...]
 ) -> None:
     await created(wrapped, server, raycluster())
@@ -89,7 +89,7 @@ async def test_change_by_a_webhook_at_creation_is_no_edit_until_the_field_change
     assert [await wrapped.edits(RAY, REF, OWNER) for _ in versions] == [(), (CPU,), (IMAGE, CPU)]
 
 
-async def test_of_an_object_that_was_not_made_by_this_process_what_is_missing_is_not_told(
+async def test_missing_fields_of_an_object_created_by_another_process_are_no_edits(
     wrapped: ObjectClient, server: FakeApiServer
 ) -> None:
     server.on("GET", OBJECT, answer(raycluster("other", cpu=None)))

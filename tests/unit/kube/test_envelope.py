@@ -106,7 +106,7 @@ def test_status_that_is_not_ours_is_left_out(spec: Json, forged: Json) -> None:
     assert read["metadata"]["name"] == "aw"
 
 
-def test_spec_nested_too_deep_is_none_that_ends_a_watch() -> None:
+def test_spec_nested_too_deep_does_not_end_a_watch() -> None:
     raw = line_of(object_of("SPEC")).replace(b'"SPEC"', b'{"a":' + b"[" * 300_000 + b"]" * 300_000 + b"}")
     read = loads(raw)
     assert read["object"]["spec"].size == SpecSize(600_006, 300_001)
@@ -146,7 +146,7 @@ JSON = st.recursive(
 @given(
     first=JSON, last=JSON, status=st.none() | st.dictionaries(st.sampled_from(["a", "spec", "status"]), JSON)
 )
-def test_no_spec_passes_for_what_is_beside_it(first: Any, last: Any, status: Json | None) -> None:  # noqa: ANN401
+def test_no_spec_can_pass_for_the_fields_beside_it(first: Any, last: Any, status: Json | None) -> None:  # noqa: ANN401
     raw = object_of({"aa": first, "lists": LISTS, "zz": last}, status)
     read = read_both_ways(raw)
     assert isinstance(read["spec"], Unread)
@@ -157,13 +157,13 @@ def test_no_spec_passes_for_what_is_beside_it(first: Any, last: Any, status: Jso
 # --- what becomes of it -------------------------------------------------------------------------------------
 
 
-def test_view_of_one_that_was_not_read_says_how_large_it_is() -> None:
+def test_view_of_an_unread_spec_has_its_size() -> None:
     view = decode(read_both_ways(object_of({"z": LISTS})))
     assert (view.spec, view.mutable_spec, view.is_ours) == (b"", None, True)
     assert view.excess == SpecSize(len(as_go_writes({"z": LISTS})) - 1, len(LISTS) + 2)
 
 
-def test_view_of_one_that_was_read_in_a_list_says_the_same() -> None:
+def test_view_of_an_unread_spec_in_a_list_has_the_same_size() -> None:
     raw = object_of({"z": LISTS})
     assert decode(raw).excess == decode(read_both_ways(raw)).excess
     assert decode(raw).spec == b""

@@ -65,7 +65,7 @@ async def test_event_is_about_the_appwrapper(server: FakeApiServer, client: Clus
     }
 
 
-async def test_event_fits_what_the_server_takes(server: FakeApiServer, client: ClusterClient) -> None:
+async def test_event_fits_the_bounds_of_the_server(server: FakeApiServer, client: ClusterClient) -> None:
     server.on("POST", EVENTS, answer({}, 201))
     async with recording(client) as recorder:
         recorder.offer(replace(EVENT, name="a" * 253, message="x" * 5000, warning=True))
@@ -124,7 +124,7 @@ def in_namespace(name: str, number: int = 0) -> EventAbout:
     return replace(EVENT, namespace=name, name=f"aw-{number}")
 
 
-async def test_namespaces_take_turns_so_one_that_floods_delays_nobody_else(
+async def test_namespaces_take_turns_so_a_flood_of_events_delays_no_other_namespace(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     for name in ("noisy", "quiet", "calm"):
@@ -150,7 +150,7 @@ async def test_namespaces_take_turns_so_one_that_floods_delays_nobody_else(
     ]
 
 
-async def test_where_there_is_no_room_the_namespace_with_the_most_gives_way(
+async def test_full_event_buffer_drops_an_event_of_the_namespace_with_the_most(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     for name in ("noisy", "quiet"):
@@ -175,7 +175,7 @@ async def test_of_as_many_namespaces_as_there_is_room_none_pushes_out_another(cl
     assert recorder.dropped == 4
 
 
-async def test_member_without_the_right_is_asked_once_in_ten_minutes_and_the_log_has_one_line(
+async def test_member_that_forbids_events_is_tried_once_in_ten_minutes_with_one_log_line(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     denied = refusal(403, "Forbidden")
@@ -198,7 +198,7 @@ async def test_member_without_the_right_is_asked_once_in_ten_minutes_and_the_log
     assert [(each["event"], each["cluster"]) for each in logs] == [("events_forbidden", "east")]
 
 
-async def test_namespace_in_which_a_member_refuses_events_holds_up_no_other(
+async def test_namespace_with_refused_events_delays_no_other_namespace(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     server.on("POST", "/api/v1/namespaces/closed/events", refusal(403, "Forbidden"))

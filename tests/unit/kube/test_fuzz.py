@@ -190,7 +190,7 @@ def test_number_of_an_attempt_or_an_item_is_small_or_none(written: Any) -> None:
 
 
 @given(anything)
-def test_member_cluster_is_read_or_a_mistake_of_one_line(spec: Any) -> None:  # noqa: ANN401
+def test_any_member_cluster_is_parsed_or_refused_in_one_line(spec: Any) -> None:  # noqa: ANN401
     try:
         parse_member_cluster({"metadata": {"name": "east", "uid": "u"}, "spec": spec})
     except SpecError as error:

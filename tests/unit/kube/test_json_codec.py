@@ -51,7 +51,7 @@ def test_text_that_is_no_json_is_refused(raw: bytes) -> None:
         ),
     ],
 )
-def test_junk_is_not_searched_for_what_lies_too_deep(
+def test_junk_is_not_searched_for_values_nested_too_deep(
     raw: bytes, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A search takes a microsecond for each quote, and a hostile API server may send sixteen million."""

@@ -290,7 +290,9 @@ def test_current_context_says_how_to_connect(document: Json, expected: Connectio
         pytest.param(TOKEN, f"kubeconfig: is missing or no map. {FLATTEN}", id="the-bare-token"),
     ],
 )
-def test_refusal_says_what_is_wrong_where_and_what_to_do(document: object, message: str) -> None:
+def test_refused_kubeconfig_names_the_field_the_problem_and_the_remedy(
+    document: object, message: str
+) -> None:
     assert refusal_of(json.dumps(document).encode()) == message
 
 
@@ -405,7 +407,7 @@ def test_minified_has_one_context_and_is_read_as_before(context: str) -> None:
     assert read(reduced(TWO_CONTEXTS, context)) == read(TWO_CONTEXTS) == EAST
 
 
-def test_minified_keeps_what_has_to_be_refused() -> None:
+def test_minified_kubeconfig_keeps_the_fields_that_must_be_refused() -> None:
     kept = reduced(TWO_CONTEXTS, "to-west")
 
     assert kept["users"] == TWO_CONTEXTS["users"][1:]

@@ -118,7 +118,7 @@ async def test_server_is_known_by_the_name_it_is_said_to_have(
         pytest.param(lambda to: replace(to, authorities=b""), id="of-no-authority-of-the-system"),
     ],
 )
-async def test_server_that_cannot_be_verified_is_told_nothing(
+async def test_unverified_server_gets_no_token(
     authority: Authority, port: int, changed: Callable[[Connection], Connection]
 ) -> None:
     to = Connection(f"https://127.0.0.1:{port}", authorities=authority.pem, token=TOKEN)

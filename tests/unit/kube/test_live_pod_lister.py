@@ -126,7 +126,9 @@ async def test_pod_that_does_not_tell_its_item_holds_on_to_all(
         assert await it.answered() == {UNKNOWN_ITEM}
 
 
-async def test_one_list_answers_all_who_asked_before_it(server: FakeApiServer, client: ClusterClient) -> None:
+async def test_one_list_answers_all_questions_asked_before_it(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
     server.on("GET", PODS, pods(pod(of="uid-7", item="3")))
     claims = [("default", f"uid-{number}") for number in range(1000)]
     async with running(client) as it:
@@ -208,7 +210,7 @@ async def test_question_stands_until_a_list_succeeds(server: FakeApiServer, clie
 
 
 @pytest.mark.parametrize("others_ask", [True, False])
-async def test_answer_that_nobody_fetched_in_time_is_forgotten(
+async def test_answer_not_fetched_in_time_is_forgotten(
     server: FakeApiServer, client: ClusterClient, others_ask: bool
 ) -> None:
     late = ("default", "late")

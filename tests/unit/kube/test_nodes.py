@@ -57,7 +57,7 @@ def test_amount_that_cannot_be_counted_counts_as_none() -> None:
 RAYCLUSTER = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "ray", "uid": "uid-of-ray"}
 
 
-def test_pod_is_what_it_asks_for_where_it_is_and_whose_it_says_it_is() -> None:
+def test_pod_has_its_requests_its_node_and_its_claimed_owner() -> None:
     assert decode_pod(make_pod("worker", cpu="1500m", of="the-appwrapper", controller=RAYCLUSTER)) == PodView(
         Pod(
             "uid-of-worker",
@@ -92,7 +92,7 @@ def test_foreign_pod_that_is_just_created_claims_nothing() -> None:
     assert decode_pod(raw) == PodView(Pod("p", Resources()), claimed_by=None, controller=None)
 
 
-def test_resized_pod_requests_what_its_node_still_grants_it() -> None:
+def test_resized_pod_requests_the_resources_its_node_still_grants() -> None:
     raw = make_pod("p", cpu="1", node="n1")
     name = raw["spec"]["containers"][0].setdefault("name", "main")
     raw["status"]["containerStatuses"] = [{"name": name, "resources": {"requests": {"cpu": "4"}}}]
@@ -230,7 +230,7 @@ def scheduled(status: str = "False", **fields: str) -> list[Any]:
     ]
 
 
-def test_pod_without_a_node_keeps_what_the_scheduler_said() -> None:
+def test_pod_without_a_node_keeps_the_message_of_kube_scheduler() -> None:
     since = "2026-11-20T08:58:06Z"
     message = "0/2 nodes are available: 2 Insufficient cpu."
     conditions = scheduled(reason="Unschedulable", message=message, lastTransitionTime=since)

@@ -245,7 +245,7 @@ async def test_refusal_by_a_server_that_is_not_ready_is_no_answer(
         await wrapped.create(RAY, OWNER)
 
 
-async def test_creation_whose_answer_was_lost_and_that_was_not_done_is_an_error_to_be_counted(
+async def test_creation_with_a_lost_answer_and_no_object_raises_unavailable(
     server: FakeApiServer, wrapped: ObjectClient
 ) -> None:
     server.on("POST", COLLECTION, hang_up)
@@ -271,7 +271,7 @@ async def test_created_object_is_sent_as_it_was_built_and_only_once(
 
 
 @pytest.mark.parametrize("validation", ["Strict", "Warn", "Ignore"])
-async def test_api_server_is_told_what_to_do_about_unknown_fields(
+async def test_creation_sends_the_field_validation_setting_to_the_api_server(
     server: FakeApiServer, client: ClusterClient, wrapped: ObjectClient, validation: str
 ) -> None:
     script(server, post=answer(existing(), 201))
@@ -299,7 +299,7 @@ async def test_api_server_is_told_what_to_do_about_unknown_fields(
         ),
     ],
 )
-async def test_warnings_of_a_creation_are_those_of_its_last_answer_or_found_again(
+async def test_warnings_of_a_creation_come_from_its_last_answer_or_are_found_again(
     server: FakeApiServer, wrapped: ObjectClient, post: list[Reply], dry_runs: int, warnings: tuple[str, ...]
 ) -> None:
     server.on("GET", OBJECT, answer(existing()))
@@ -383,7 +383,7 @@ async def test_object_that_is_not_ours_is_never_touched(
         pytest.param({"post": never, "get": refusal(403, "Forbidden")}, errors.Forbidden, id="may-not-look"),
     ],
 )
-async def test_creation_nobody_can_tell_about_is_to_be_repeated(
+async def test_creation_with_an_unknown_result_must_be_repeated(
     server: FakeApiServer,
     wrapped: ObjectClient,
     replies: dict[str, Reply],
@@ -394,7 +394,7 @@ async def test_creation_nobody_can_tell_about_is_to_be_repeated(
         await wrapped.create(RAY, OWNER)
 
 
-async def test_creation_is_to_be_repeated_while_nobody_can_say_where_the_kind_is_served(
+async def test_creation_must_be_repeated_while_discovery_of_the_kind_fails(
     server: FakeApiServer, wrapped: ObjectClient
 ) -> None:
     server.on("GET", "/apis/ray.io/v1", refusal(503, "ServiceUnavailable"))
@@ -403,7 +403,7 @@ async def test_creation_is_to_be_repeated_while_nobody_can_say_where_the_kind_is
     assert server.requests("POST") == []
 
 
-async def test_kind_that_is_not_installed_is_refused_with_what_to_do(
+async def test_kind_that_is_not_installed_is_refused_with_the_remedy(
     server: FakeApiServer, wrapped: ObjectClient
 ) -> None:
     widget = make_wrapped(make_template("Widget", "example.com/v1", name="w"))
@@ -412,7 +412,7 @@ async def test_kind_that_is_not_installed_is_refused_with_what_to_do(
     assert outcome.message.startswith('no matches for kind "Widget" in version "example.com/v1": install')
 
 
-async def test_kind_whose_objects_are_not_kept_is_refused_and_nothing_is_sent(
+async def test_kind_with_objects_that_are_not_stored_is_refused_and_nothing_is_sent(
     server: FakeApiServer, wrapped: ObjectClient
 ) -> None:
     resource = {"name": "bindings", "kind": "Binding", "namespaced": True, "verbs": ["create"]}
@@ -448,7 +448,7 @@ LOOKS = [
 
 
 @pytest.mark.parametrize(("uid", "found", "gone"), LOOKS)
-async def test_object_is_gone_when_the_server_has_none_that_is_ours(
+async def test_object_is_gone_when_the_server_has_no_object_of_the_appwrapper(
     server: FakeApiServer, wrapped: ObjectClient, uid: str, found: Json | None, gone: bool
 ) -> None:
     server.on("GET", OBJECT, answer(found) if found else MISSING)
@@ -583,7 +583,7 @@ async def test_nothing_but_an_object_of_ours_is_given_marks(
     assert server.requests("PATCH") == []
 
 
-async def test_object_that_cannot_be_given_its_marks_is_told_of_all_the_same(
+async def test_object_that_cannot_be_marked_still_has_a_state(
     server: FakeApiServer, wrapped: ObjectClient
 ) -> None:
     server.on("GET", OBJECT, answer(UNMARKED))
@@ -651,7 +651,7 @@ async def test_newest_warning_about_an_object_is_its_complaint(
 @pytest.mark.parametrize(
     "refused", [pytest.param(refusal(403, "Forbidden"), id="forbidden"), pytest.param(never, id="silence")]
 )
-async def test_complaint_that_nobody_can_read_is_none(
+async def test_warning_events_that_may_not_be_read_give_no_complaint(
     server: FakeApiServer, wrapped: ObjectClient, refused: Reply
 ) -> None:
     server.on("GET", EVENTS, refused)
@@ -678,7 +678,7 @@ async def marks(wrapped: ObjectClient, kind: str = "RayCluster") -> list[Mark]:
     return [mark async for mark in wrapped.marks("ray.io/v1", kind)]
 
 
-async def test_marks_are_those_of_every_object_that_an_appwrapper_owns_page_by_page(
+async def test_marks_of_every_object_that_an_appwrapper_owns_are_read_page_by_page(
     server: FakeApiServer, wrapped: ObjectClient
 ) -> None:
     of_another = existing(make_owner(uid="uid-of-b", attempt=7))

@@ -99,7 +99,7 @@ async def running(
     assert task.cancelled()
 
 
-async def test_nothing_is_watched_and_nothing_known_of_a_kind_that_nobody_wants(
+async def test_unwanted_kind_is_not_watched_and_its_objects_are_unknown(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     async with running(server, client) as it:
@@ -109,7 +109,9 @@ async def test_nothing_is_watched_and_nothing_known_of_a_kind_that_nobody_wants(
     assert it.watches.is_absent(ref()) is False
 
 
-async def test_each_change_of_a_state_is_known_and_told(server: FakeApiServer, client: ClusterClient) -> None:
+async def test_each_change_of_an_object_state_is_cached_and_reported(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
     done = made(version=11, status=COMPLETE)
     script(server, JOBS, page(made()), watch(event("MODIFIED", done), then=never))
     async with running(server, client) as it:
@@ -118,7 +120,7 @@ async def test_each_change_of_a_state_is_known_and_told(server: FakeApiServer, c
         assert it.told == ["uid-of-aw", "uid-of-aw"]
 
 
-async def test_change_of_nothing_that_is_kept_wakes_nobody(
+async def test_change_outside_the_cached_state_wakes_no_appwrapper(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     heartbeat = made(version=11, status={"active": 1})
@@ -139,7 +141,7 @@ def generation(number: int, version: int = 1, status: Json | None = None) -> Jso
     return raw
 
 
-async def test_each_generation_of_an_object_is_an_edition_that_is_known_and_told(
+async def test_each_generation_of_an_object_is_an_edition_that_is_reported(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     heartbeat, edit = generation(1, 11, {"active": 1}), generation(2, 12, {"active": 1})
@@ -159,7 +161,7 @@ async def test_each_generation_of_an_object_is_an_edition_that_is_known_and_told
         pytest.param("Secret", SECRETS, None, id="none-of-what-is-never-read"),
     ],
 )
-async def test_edition_of_what_has_no_generation(
+async def test_edition_of_an_object_without_a_generation(
     server: FakeApiServer, client: ClusterClient, kind: str, path: str, edition: Edition | None
 ) -> None:
     script(server, path, page(made(version=7)))
@@ -169,7 +171,7 @@ async def test_edition_of_what_has_no_generation(
         assert it.watches.edition(ref(kind)) == edition
 
 
-async def test_no_edition_is_known_of_a_secret_that_has_a_generation_or_of_what_was_not_seen(
+async def test_no_edition_is_known_of_a_secret_with_a_generation_or_of_an_unseen_object(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     script(server, SECRETS, page(generation(2)))
@@ -179,7 +181,7 @@ async def test_no_edition_is_known_of_a_secret_that_has_a_generation_or_of_what_
         assert [it.watches.edition(ref(kind)) for kind in ("Secret", "Job")] == [None, None]
 
 
-async def test_object_that_went_is_told_and_absent(server: FakeApiServer, client: ClusterClient) -> None:
+async def test_deleted_object_is_reported_and_absent(server: FakeApiServer, client: ClusterClient) -> None:
     script(server, JOBS, page(made()), watch(event("DELETED", made(version=11)), then=never))
     async with running(server, client) as it:
         it.watches.want("batch/v1", "Job")
@@ -188,7 +190,7 @@ async def test_object_that_went_is_told_and_absent(server: FakeApiServer, client
         assert it.told == ["uid-of-aw", "uid-of-aw"]
 
 
-async def test_how_an_object_ended_is_known_after_it_was_cleaned_up_as_long_as_somebody_expects_it(
+async def test_end_of_a_cleaned_up_object_is_known_as_long_as_an_appwrapper_expects_it(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     done = made(version=11, status=COMPLETE)
@@ -205,7 +207,7 @@ async def test_how_an_object_ended_is_known_after_it_was_cleaned_up_as_long_as_s
         assert it.watches.state(ref()) is None
 
 
-async def test_object_whose_label_changes_is_told_to_both_it_names(
+async def test_object_with_a_changed_owner_label_wakes_both_appwrappers(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     script(server, JOBS, page(made()), watch(event("MODIFIED", made(of="other", version=11)), then=never))
@@ -228,7 +230,7 @@ async def test_nothing_is_absent_before_a_complete_list(server: FakeApiServer, c
 GONE = ref(uid="uid-of-gone")
 
 
-async def test_appwrapper_is_told_of_the_first_list_that_lacks_what_it_expects(
+async def test_first_list_without_an_expected_object_wakes_its_appwrapper(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     """Its object went before anybody watched: no event will ever say so."""
@@ -244,7 +246,7 @@ async def test_appwrapper_is_told_of_the_first_list_that_lacks_what_it_expects(
         assert it.watches.is_absent(GONE)
 
 
-async def test_appwrapper_is_told_of_each_later_list_that_lacks_what_it_expects(
+async def test_each_later_list_without_an_expected_object_wakes_its_appwrapper(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     """Its object came and went while the watch was cut, so that no event says so."""
@@ -269,7 +271,7 @@ async def test_appwrapper_is_told_of_each_later_list_that_lacks_what_it_expects(
         assert it.told == ["uid-of-aw"]
 
 
-async def test_object_whose_uid_nobody_knows_is_never_absent(
+async def test_object_with_an_unknown_uid_is_never_absent(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     script(server, JOBS, page())
@@ -348,7 +350,7 @@ async def test_only_the_metadata_is_asked_for_of_kinds_that_make_no_pods(
     assert accepted == {SECRETS: [METADATA_LIST, METADATA], JOBS: [JSON, JSON]}
 
 
-async def test_contents_are_asked_for_once_somebody_waits_for_a_condition(
+async def test_contents_are_listed_once_a_completion_condition_needs_them(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     async def listed(request: Any) -> Any:  # noqa: ANN401
@@ -396,7 +398,7 @@ def raycluster(version: int, *unwanted: str) -> Json:
     return {**made(version=version), "spec": spec}
 
 
-async def test_each_change_of_the_workers_that_ray_wants_to_be_deleted_is_told(
+async def test_each_change_of_the_workers_that_ray_wants_deleted_is_reported(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     events = [
@@ -492,7 +494,7 @@ async def test_watch_is_given_back_when_no_appwrapper_uses_its_kind(
         assert "widget0.example.com" in it.watches.reconnects
 
 
-async def test_watch_that_nobody_came_to_use_makes_room_after_a_while(
+async def test_unused_watch_of_an_unknown_kind_makes_room_after_a_minute(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     watches = ObjectInformers(client, Discovery(client), lambda _: None)

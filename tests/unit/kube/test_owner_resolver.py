@@ -419,7 +419,7 @@ async def test_reference_by_a_wrong_name_does_not_take_an_object_from_its_appwra
 
 
 @pytest.mark.parametrize("claim", [AW, None])
-async def test_appwrapper_that_nobody_knows_has_no_pods_and_nobody_is_asked_about_them(
+async def test_claim_of_an_unknown_appwrapper_is_not_confirmed_and_makes_no_request(
     server: FakeApiServer, client: ClusterClient, claim: str | None
 ) -> None:
     serve(server)

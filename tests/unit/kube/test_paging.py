@@ -103,18 +103,14 @@ async def test_page_of_too_many_lists_and_objects_is_not_parsed_but_asked_for_in
     assert max(sum(len(each["content"]) for each in page.items) for page in listed) <= most
 
 
-async def test_page_a_little_over_what_it_is_to_have_is_taken(
-    server: FakeApiServer, client: ClusterClient
-) -> None:
+async def test_page_slightly_over_its_limit_is_taken(server: FakeApiServer, client: ClusterClient) -> None:
     things = [thing(f"t{number}", "x" * (AIM * 2 // 5)) for number in range(3)]
     server.on("GET", PATH, listing(*things))
     assert names_of([page async for page in pages(client, PATH, {})]) == ["t0", "t1", "t2"]
     assert limits(server) == [FIRST_PAGE]
 
 
-async def test_pages_grow_again_when_what_was_large_is_behind(
-    server: FakeApiServer, client: ClusterClient
-) -> None:
+async def test_pages_grow_again_after_the_large_objects(server: FakeApiServer, client: ClusterClient) -> None:
     large = [thing(f"large-{number}", "x" * 2**20) for number in range(20)]
     small = [thing(f"small-{number}") for number in range(2000)]
     server.on("GET", PATH, listing(*large, *small))
@@ -144,7 +140,7 @@ async def test_object_too_large_by_itself_is_read_in_another_way(
 
 
 @pytest.mark.parametrize("is_told", [True, False], ids=["there-is-no-other-way", "that-is-too-large-as-well"])
-async def test_object_that_cannot_be_read_in_any_way_is_left_out_and_told(
+async def test_object_too_large_to_read_is_left_out_of_the_list_and_logged(
     server: FakeApiServer, client: ClusterClient, is_told: bool
 ) -> None:
     async def too_large(_metadata: Json) -> Json:

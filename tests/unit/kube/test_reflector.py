@@ -129,7 +129,7 @@ async def test_list_then_watch_from_there(server: FakeApiServer, client: Cluster
     }
 
 
-async def test_long_list_is_read_page_by_page_before_anything_is_told(
+async def test_long_list_is_read_page_by_page_before_the_reflector_is_synced(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     pages = [page(10, thing("a"), token="t1"), page(10, thing("b"), token="t2"), page(10, thing("c"))]
@@ -181,7 +181,7 @@ async def test_page_that_has_expired_starts_the_list_anew(
         pytest.param(refusal(410, "Expired"), id="as-an-answer"),
     ],
 )
-async def test_watch_that_has_expired_is_replaced_by_a_list_whose_differences_are_told(
+async def test_expired_watch_is_replaced_by_a_list_and_its_differences_are_reported(
     server: FakeApiServer,
     client: ClusterClient,
     expired: Any,  # noqa: ANN401
@@ -317,7 +317,7 @@ async def test_watch_that_has_always_expired_is_not_tried_in_a_rush(
     assert len(lists_of(server)) < 15
 
 
-async def test_same_version_seen_again_is_not_told_again(
+async def test_same_resource_version_seen_again_is_not_reported_again(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     events = event("MODIFIED", thing("a", 10)), event("ADDED", thing("b", 11))
@@ -340,7 +340,7 @@ async def test_object_that_cannot_be_read_is_left_out_and_nothing_else_is(
     assert it.items == {"a": "A"}
 
 
-async def test_object_that_can_no_longer_be_read_is_told_as_gone(
+async def test_object_that_can_no_longer_be_read_is_reported_as_gone(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     spoilt = {"metadata": {"uid": "a", "name": "a", "resourceVersion": "11"}}
@@ -455,7 +455,7 @@ def words(entry: Any) -> tuple[str, str]:  # noqa: ANN401
         pytest.param([refusal(503, "Away")], [never], ("warning", "list_failed"), id="away"),
     ],
 )
-async def test_trouble_is_logged_when_it_begins_and_when_it_ends_but_not_at_every_try(
+async def test_watch_failure_is_logged_at_its_begin_and_end_but_not_at_every_try(
     server: FakeApiServer,
     client: ClusterClient,
     lists: list[Any],
@@ -475,7 +475,9 @@ async def test_trouble_is_logged_when_it_begins_and_when_it_ends_but_not_at_ever
     ]
 
 
-async def test_trouble_of_another_sort_is_logged_again(server: FakeApiServer, client: ClusterClient) -> None:
+async def test_watch_failure_of_another_sort_is_logged_again(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
     away, forbidden = refusal(503, "Away"), refusal(403, "Forbidden")
     script(server, lists=[away, away, forbidden, forbidden], watches=[never])
     with capture_logs() as logged:
@@ -577,7 +579,7 @@ async def test_object_that_grew_too_large_stays_as_it_was_last_seen(
         ),
     ],
 )
-async def test_watch_beyond_the_bounds_is_told_until_a_new_list_and_watch_keep_to_them(
+async def test_watch_beyond_its_bounds_is_reported_until_a_new_list_and_watch_keep_to_them(
     server: FakeApiServer, client: ClusterClient, line: bytes, said: str
 ) -> None:
     lists = [answer(page(10, thing("a"))), answer(page(20, thing("b")))]

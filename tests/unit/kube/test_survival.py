@@ -39,7 +39,7 @@ def raises_of(name: str, told: list[str], error: Exception) -> Callable[..., Any
 
 
 @pytest.mark.parametrize("error", [RuntimeError("odd"), RecursionError(), OverflowError(), AssertionError()])
-async def test_object_that_cannot_be_read_whatever_the_reason_is_left_out_told_and_counted(
+async def test_object_that_fails_to_decode_for_any_reason_is_left_out_logged_and_counted(
     server: FakeApiServer, client: ClusterClient, counted: Callable[[str], int], error: Exception
 ) -> None:
     server.on("GET", PATH, answer(page(1, thing("odd"), thing("fine"))))
@@ -54,7 +54,7 @@ async def test_object_that_cannot_be_read_whatever_the_reason_is_left_out_told_a
     assert counted("reflector") == 1
 
 
-async def test_handler_that_one_object_makes_fail_is_told_of_the_others(
+async def test_handler_that_fails_for_one_object_gets_the_other_objects(
     server: FakeApiServer, client: ClusterClient, counted: Callable[[str], int]
 ) -> None:
     told: list[str] = []
@@ -77,7 +77,7 @@ async def test_handler_to_which_the_store_says_no_ends_the_watch(
         await reflector.run()
 
 
-async def test_path_that_cannot_be_found_for_a_reason_nobody_thought_of_is_looked_for_again(
+async def test_unexpected_failure_to_locate_a_path_is_repeated_with_pauses(
     server: FakeApiServer, client: ClusterClient, counted: Callable[[str], int]
 ) -> None:
     tries: list[float] = []

@@ -70,7 +70,7 @@ def written(folder: Path, content: object, name: str = "config") -> str:
         pytest.param({}, {}, id="nobody"),
     ],
 )
-def test_credentials_are_those_of_the_user(tmp_path: Path, user: Json, headers: Json) -> None:
+def test_user_client_uses_the_credentials_of_the_user(tmp_path: Path, user: Json, headers: Json) -> None:
     written(tmp_path, "of-file\n", "token")
 
     found = access_of(written(tmp_path, kubeconfig(user)))
