@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from dispatcher.api.names import HUB_CLUSTER, MCAD_NAME_LABEL, NAME_LABEL, UID_LABEL
+from dispatcher.core.kinds.built_in import HEADS
 from dispatcher.kube import paths
 from dispatcher.kube.user_client import UserClient
 
 Json = dict[str, Any]
 
-_RAY_TYPE: Final = "ray.io/node-type"
 _DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 
 
@@ -52,7 +52,7 @@ def _by_name(name: str) -> list[str]:
 
 
 def _is_head(pod: Json) -> bool:
-    return (pod["metadata"].get("labels") or {}).get(_RAY_TYPE) == "head"
+    return not HEADS.isdisjoint((pod["metadata"].get("labels") or {}).items())
 
 
 def _container(pod: Json) -> str:

@@ -10,14 +10,14 @@ from sys import intern
 from typing import Any, Final
 
 from dispatcher.api import names
-from dispatcher.core.kinds.affinity import repelling_terms
+from dispatcher.core.kinds.affinity import repelling_terms, shared_labels
 from dispatcher.core.kinds.manifest import controller_of
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.kinds.pod_requests import live_pod_requests
 from dispatcher.core.kinds.podsets import constraint_of
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.nodes import Node, Taint
-from dispatcher.core.model.pod_terms import LABELS_OF_ONE_POD, PodSort
+from dispatcher.core.model.pod_terms import PodSort
 from dispatcher.core.model.pods import Gate, Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.quantity import QuantityError, amount
 from dispatcher.core.model.record import ObjectRef
@@ -115,9 +115,7 @@ def decode_pod(raw: Json) -> PodView:
 
 def _sort(raw: Json, metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> PodSort:
     """What terms about pods depend on; equal sorts are one object."""
-    labels = tuple(
-        each for each in (metadata.get("labels") or {}).items() if each[0] not in LABELS_OF_ONE_POD
-    )
+    labels = tuple(shared_labels(metadata.get("labels") or {}))
     namespace, is_ending = metadata["namespace"], metadata.get("deletionTimestamp") is not None
     if not (spec.get("affinity") or {}).get("podAntiAffinity"):
         try:

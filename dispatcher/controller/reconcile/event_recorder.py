@@ -12,7 +12,7 @@ from typing import Final
 
 from dispatcher import log
 from dispatcher.api import names
-from dispatcher.core.kinds.podsets import can_grow
+from dispatcher.core.kinds.pod_rules import can_grow
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import Change, ObjectRef, Record

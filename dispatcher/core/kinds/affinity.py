@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from dispatcher.api.spec_errors import quoted
 from dispatcher.api.syntax import LONGEST_SUBDOMAIN, is_qualified_name
+from dispatcher.core.kinds.built_in import LABELS_OF_ONE_OBJECT, LABELS_OF_ONE_POD
 from dispatcher.core.kinds.fields import Field, TemplateError
 from dispatcher.core.model.gang import PodSet, Spread
 from dispatcher.core.model.nodes import (
@@ -28,7 +29,7 @@ from dispatcher.core.model.nodes import (
     NodeTerm,
     whole_number,
 )
-from dispatcher.core.model.pod_terms import LABELS_OF_ONE_POD, OWN_NAMESPACE, PodSort, PodTerm
+from dispatcher.core.model.pod_terms import OWN_NAMESPACE, PodSort, PodTerm
 
 MOST_TERMS: Final = 64
 """Entries of one list of terms, and keys of one node selector.
@@ -60,21 +61,6 @@ _HONOR: Final = "Honor"
 _IGNORE: Final = "Ignore"
 _OF_ONE_TEMPLATE: Final = frozenset({"pod-template-hash", "controller-revision-hash"})
 """Labels that controllers add with one value for all pods of a template."""
-
-_LABELS_OF_ONE_OBJECT: Final = frozenset(
-    {
-        "batch.kubernetes.io/controller-uid",
-        "batch.kubernetes.io/job-name",
-        "controller-uid",
-        "job-name",
-        "jobset.sigs.k8s.io/jobset-name",
-        "leaderworkerset.sigs.k8s.io/name",
-        "ray.io/cluster",
-        "ray.io/identifier",
-        "training.kubeflow.org/job-name",
-    }
-)
-"""Labels by which controllers name the object that pods are of; its name is its own in its namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +105,7 @@ def constraints_of(
         spread=pods.spread(required),
         repels=repels,
         attracts=attracts,
-        sort=PodSort.of(pods.namespace, labels.items(), repels)
+        sort=PodSort.of(pods.namespace, shared_labels(labels), repels)
         if about_pods
         else _sort_of(template, wrapped, added_labels),
     )
@@ -129,6 +115,11 @@ def node_requirements_of(pod_spec: Field) -> NodeRequirements:
     """The requirements of a pod spec on the labels of nodes; raises `TemplateError` if a field is malformed."""
     required = pod_spec.at(f"affinity.nodeAffinity.{_REQUIRED}")
     return NodeRequirements(_selector(pod_spec.child("nodeSelector")), _node_terms(required))
+
+
+def shared_labels(labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The labels but for those that a controller adds with another value for each pod."""
+    return (each for each in labels.items() if each[0] not in LABELS_OF_ONE_POD)
 
 
 def repelling_terms(pod: Mapping[str, Any]) -> tuple[PodTerm, ...]:
@@ -150,7 +141,7 @@ def _sort_of(
         labels = {**_labels(template.at("metadata.labels")), **added_labels()}
     except TemplateError:
         return None
-    return PodSort.of(_Pods(labels, wrapped).namespace, labels.items())
+    return PodSort.of(_Pods(labels, wrapped).namespace, shared_labels(labels))
 
 
 def _terms(written: Iterable[Field], pods: _Pods) -> tuple[PodTerm, ...]:
@@ -166,7 +157,7 @@ def _about_others(terms: tuple[PodTerm, ...], pods: _Pods) -> tuple[PodTerm, ...
     """
 
     def is_of_own_object(condition: LabelRequirement) -> bool:
-        value = pods.labels.get(condition.key) if condition.key in _LABELS_OF_ONE_OBJECT else None
+        value = pods.labels.get(condition.key) if condition.key in LABELS_OF_ONE_OBJECT else None
         return condition.operator is LabelOperator.IN and condition.values == (value,)
 
     own = frozenset({pods.namespace})

@@ -1,19 +1,19 @@
 """The built-in kinds that can be wrapped: one row for each kind, with everything that depends on the kind.
 
-To add a kind, add its row, its API group to `VERSIONS` if that is new, and its cases to `test_demand.py` and
-`test_object_status.py` of the core's tests. `registry` finds rows.
+To add a kind, add its row, its API group to `VERSIONS` if that is new, and its cases to `test_demand.py`,
+`test_object_status.py` and, if it makes pods, `test_pod_labels.py` of the core's tests. `registry` finds rows.
 Source: https://kubernetes.io/docs/reference/kubernetes-api/, and the operators' own types for the kinds of CRDs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from dispatcher.core.kinds import object_status, podsets
+from dispatcher.core.kinds import object_status, pod_rules
 from dispatcher.core.kinds.object_status import Rule, condition_ends
-from dispatcher.core.kinds.podsets import Kind, kubeflow_job
+from dispatcher.core.kinds.pod_rules import Injection, Kind, kubeflow_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +22,37 @@ class KnownKind:
 
     `status` reads the status of an object. `ends` is true if objects of the kind end by themselves. `serves` is true
     for a kind without pods that other workloads use, such as a Service: its gang is meant to go on.
+
+    `labels_of_object` are the labels by which its controller names the object that pods are of; the name of the object
+    is its own in its namespace. `labels_of_pod` are the labels that the controller adds with another value for each pod
+    of a template. `head` is the label, with its value, of the pod that leads the others.
     """
 
     group: str
     kind: str
-    pods: Kind | None = podsets.NO_PODS
+    pods: Kind | None = pod_rules.NO_PODS
     why_underivable: str = ""
     status: Rule | None = None
     ends: bool = False
     serves: bool = False
+    labels_of_object: frozenset[str] = frozenset()
+    labels_of_pod: frozenset[str] = frozenset()
+    head: tuple[str, str] | None = None
 
     @property
     def may_make_pods(self) -> bool:
         """True unless the kind is known to make no pods."""
         return self.pods is None or bool(self.pods.rules)
+
+
+def _labelled(
+    row: KnownKind,
+    of_object: tuple[str, ...] = (),
+    of_pod: tuple[str, ...] = (),
+    head: tuple[str, str] | None = None,
+) -> KnownKind:
+    """The row of a kind whose controller adds these labels to pods."""
+    return replace(row, labels_of_object=frozenset(of_object), labels_of_pod=frozenset(of_pod), head=head)
 
 
 def _without_pods(group: str, *kinds: str, serves: bool = False) -> tuple[KnownKind, ...]:
@@ -58,6 +75,15 @@ def _underivable(group: str, kind: str, why: str, status: Rule | None = None) ->
 
 
 _TRAINED: Final = condition_ends("Succeeded")
+_RAY_LABELS: Final = ("ray.io/cluster", "ray.io/identifier")
+_RAY_HEAD: Final = ("ray.io/node-type", "head")
+
+
+def _training(kind: str, replica_specs: str, *injections: Injection) -> KnownKind:
+    """The row of a kind of the Kubeflow training operator."""
+    row = _ending("kubeflow.org", kind, kubeflow_job(replica_specs, *injections), _TRAINED)
+    return _labelled(row, ("training.kubeflow.org/job-name",), ("training.kubeflow.org/replica-index",))
+
 
 ROWS: Final[tuple[KnownKind, ...]] = (
     *_without_pods(
@@ -79,25 +105,53 @@ ROWS: Final[tuple[KnownKind, ...]] = (
     *_without_pods("scheduling.sigs.k8s.io", "PodGroup"),
     *_without_pods("scheduling.volcano.sh", "PodGroup"),
     *_without_pods("scheduling.x-k8s.io", "PodGroup"),
-    _ending("", "Pod", podsets.POD, object_status.pod_ends),
-    _with_pods("apps", "Deployment", podsets.REPLICATED, object_status.deployment_hangs),
-    _with_pods("apps", "ReplicaSet", podsets.REPLICATED, object_status.creates_no_pods),
-    _with_pods("apps", "StatefulSet", podsets.REPLICATED),
-    _ending("batch", "Job", podsets.JOB, condition_ends("Complete")),
-    _ending("batch.volcano.sh", "Job", podsets.VOLCANO_JOB, object_status.volcano_job_ends),
-    _ending("jobset.x-k8s.io", "JobSet", podsets.JOB_SET, condition_ends("Completed")),
-    _ending("kubeflow.org", "JAXJob", kubeflow_job("jaxReplicaSpecs"), _TRAINED),
-    _ending("kubeflow.org", "MPIJob", kubeflow_job("mpiReplicaSpecs"), _TRAINED),
-    _ending("kubeflow.org", "PaddleJob", kubeflow_job("paddleReplicaSpecs"), _TRAINED),
-    _ending(
-        "kubeflow.org", "PyTorchJob", kubeflow_job("pytorchReplicaSpecs", podsets.with_init_pytorch), _TRAINED
+    _ending("", "Pod", pod_rules.POD, object_status.pod_ends),
+    _with_pods("apps", "Deployment", pod_rules.REPLICATED, object_status.deployment_hangs),
+    _with_pods("apps", "ReplicaSet", pod_rules.REPLICATED, object_status.creates_no_pods),
+    _labelled(
+        _with_pods("apps", "StatefulSet", pod_rules.REPLICATED),
+        of_pod=("apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name"),
     ),
-    _ending("kubeflow.org", "TFJob", kubeflow_job("tfReplicaSpecs"), _TRAINED),
-    _ending("kubeflow.org", "XGBoostJob", kubeflow_job("xgbReplicaSpecs"), _TRAINED),
-    _with_pods("leaderworkerset.x-k8s.io", "LeaderWorkerSet", podsets.LEADER_WORKER_SET),
-    _with_pods("ray.io", "RayCluster", podsets.RAY_CLUSTER, object_status.creates_no_pods),
-    _ending("ray.io", "RayJob", podsets.RAY_JOB, object_status.ray_job_ends),
-    _with_pods("ray.io", "RayService", podsets.RAY_SERVICE, object_status.ray_service_gave_up),
+    _labelled(
+        _ending("batch", "Job", pod_rules.JOB, condition_ends("Complete")),
+        (
+            "batch.kubernetes.io/controller-uid",
+            "batch.kubernetes.io/job-name",
+            "controller-uid",
+            "job-name",
+        ),
+        ("batch.kubernetes.io/job-completion-index",),
+    ),
+    _ending("batch.volcano.sh", "Job", pod_rules.VOLCANO_JOB, object_status.volcano_job_ends),
+    _labelled(
+        _ending("jobset.x-k8s.io", "JobSet", pod_rules.JOB_SET, condition_ends("Completed")),
+        ("jobset.sigs.k8s.io/jobset-name",),
+    ),
+    _training("JAXJob", "jaxReplicaSpecs"),
+    _training("MPIJob", "mpiReplicaSpecs"),
+    _training("PaddleJob", "paddleReplicaSpecs"),
+    _training("PyTorchJob", "pytorchReplicaSpecs", pod_rules.with_init_pytorch),
+    _training("TFJob", "tfReplicaSpecs"),
+    _training("XGBoostJob", "xgbReplicaSpecs"),
+    _labelled(
+        _with_pods("leaderworkerset.x-k8s.io", "LeaderWorkerSet", pod_rules.LEADER_WORKER_SET),
+        ("leaderworkerset.sigs.k8s.io/name",),
+    ),
+    _labelled(
+        _with_pods("ray.io", "RayCluster", pod_rules.RAY_CLUSTER, object_status.creates_no_pods),
+        _RAY_LABELS,
+        head=_RAY_HEAD,
+    ),
+    _labelled(
+        _ending("ray.io", "RayJob", pod_rules.RAY_JOB, object_status.ray_job_ends),
+        _RAY_LABELS,
+        head=_RAY_HEAD,
+    ),
+    _labelled(
+        _with_pods("ray.io", "RayService", pod_rules.RAY_SERVICE, object_status.ray_service_gave_up),
+        _RAY_LABELS,
+        head=_RAY_HEAD,
+    ),
     _underivable("apps", "DaemonSet", "it makes one on every node there is"),
     _underivable("batch", "CronJob", "it makes them again and again, at its own times"),
     _underivable("ray.io", "RayCronJob", "it makes them again and again, at its own times"),
@@ -125,6 +179,16 @@ OWN_ROWS: Final[tuple[KnownKind, ...]] = (
     ),
 )
 """The kinds of objects that no author wraps: the dispatcher creates them for a gang and reads their status."""
+
+LABELS_OF_ONE_OBJECT: Final = frozenset(label for row in ROWS for label in row.labels_of_object)
+"""Labels by which controllers name the object that pods are of."""
+LABELS_OF_ONE_POD: Final = frozenset(label for row in ROWS for label in row.labels_of_pod)
+"""Labels that controllers add with another value for each pod; they are not kept, and no term reads them.
+
+With them every pod of a large Job would be a sort of its own.
+"""
+HEADS: Final = frozenset(row.head for row in ROWS if row.head)
+"""The labels of pods that lead the others of their object, each with its value."""
 
 VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "": ("v1",),

@@ -28,7 +28,7 @@ from dispatcher.api.syntax import is_subdomain
 from dispatcher.core.kinds.built_in import ROWS, KnownKind
 from dispatcher.core.kinds.fields import Field
 from dispatcher.core.kinds.object_status import Rule, conditions_end, phase_ends
-from dispatcher.core.kinds.podsets import Kind, PodRule
+from dispatcher.core.kinds.pod_rules import Kind, PodRule
 from dispatcher.core.model.document import Entry
 
 MOST_KINDS: Final = 20

@@ -23,7 +23,8 @@ from dispatcher.core.kinds.built_in import KnownKind
 from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.fields import ConstraintError, Field, TemplateError, template_at
 from dispatcher.core.kinds.manifest import with_infos
-from dispatcher.core.kinds.podsets import Kind, Pods, is_template_of, pod_set_at, pods_of, readable_pods_of
+from dispatcher.core.kinds.pod_rules import Kind
+from dispatcher.core.kinds.podsets import Pods, is_template_of, pod_set_at, pods_of, readable_pods_of
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.kinds.uncounted import device_claims, device_claims_anywhere
 from dispatcher.core.model.gang import Gang, PodSet

@@ -15,7 +15,7 @@ from dispatcher.core.kinds import object_status
 from dispatcher.core.kinds.built_in import OWN_ROWS, ROWS, KnownKind
 from dispatcher.core.kinds.declaration import KindDeclaration
 from dispatcher.core.kinds.object_status import ObjectState
-from dispatcher.core.kinds.podsets import Kind
+from dispatcher.core.kinds.pod_rules import Kind
 
 
 @dataclass(frozen=True)

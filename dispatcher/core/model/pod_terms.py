@@ -15,18 +15,6 @@ from dispatcher.core.model.nodes import LabelOperator, LabelRequirement
 Item = tuple[str, str]
 """A label: its key and its value."""
 
-LABELS_OF_ONE_POD: Final = frozenset(
-    {
-        "apps.kubernetes.io/pod-index",
-        "batch.kubernetes.io/job-completion-index",
-        "statefulset.kubernetes.io/pod-name",
-        "training.kubeflow.org/replica-index",
-    }
-)
-"""Labels that controllers add with another value for each pod of a template; they are not kept, and no term reads them.
-
-With them every pod of a large Job would be a sort of its own.
-"""
 OWN_NAMESPACE: Final = ""
 """Stands for the namespace of the pod that has a term, until that is known."""
 
@@ -90,9 +78,8 @@ class PodSort:
         *,
         is_ending: bool = False,
     ) -> PodSort:
-        """The sort of pods with these labels; those of one pod alone are left out."""
-        kept = tuple(sorted(each for each in labels if each[0] not in LABELS_OF_ONE_POD))
-        return cls(namespace, kept, repels, is_ending).shared()
+        """The sort of pods with these labels, of which none is of one pod alone."""
+        return cls(namespace, tuple(sorted(labels)), repels, is_ending).shared()
 
     def shared(self) -> PodSort:
         """The one object for this sort."""
