@@ -176,7 +176,7 @@ class QueueCycle:
         }
         facts.queued.follow(known_repelling(snapshots), facts.now)
         if failed is not None:
-            failed.begin(facts.forest, self._active)
+            failed.begin(facts.forest, self._active, self._shares, facts.now)
         self._search = VictimSearch(self._later, self._rooms, self._active, self._shares, facts.now, failed)
         self._turns = Turns(facts.queued, self._later, self._shares, facts.usage, facts.now)
         self._heads: dict[str, Record] = {}

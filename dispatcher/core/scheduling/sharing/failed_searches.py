@@ -2,8 +2,8 @@
 
 What such a search finds follows from the running gangs of its tree, from what is held back there and from the gang that
 it is for. So a failure holds until the tree changes: for the rest of the cycle, and in later cycles for as long as the
-same gangs run. It does not hold in later cycles where more than the running gangs decides: the fair shares of the
-sharing Division follow from the queued gangs, and a gang that is shielded for some time may be preempted after it.
+same gangs run. Under the sharing Division the fair shares must be the same, which follow from the queued gangs, too. A
+gang that its queue's `minRuntimeSeconds` protects may be a candidate after it: a failure holds until then.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from dispatcher.core.model.record import Record
 from dispatcher.core.queues.accounts import Asked
 from dispatcher.core.queues.forest import Forest, Tree
-from dispatcher.core.queues.queue import Sharing
+from dispatcher.core.scheduling.sharing.division import Shares
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.quota_ledger import Hold
 
@@ -39,16 +39,19 @@ class SearchKind(NamedTuple):
 
 @dataclass(slots=True)
 class _Failed:
-    """The failures in one tree with these running gangs."""
+    """The failures in one tree with these running gangs and shares; `until` then, if it is not None."""
 
     records: list[Record]
     fixed: list[bool]
+    shares: Shares | None
+    until: datetime | None
     kinds: set[SearchKind] = field(default_factory=set)
 
-    def is_for(self, other: _Failed) -> bool:
-        """True if the same gangs run in the other, unchanged."""
+    def is_for(self, other: _Failed, now: datetime) -> bool:
+        """True if the same gangs run in the other, unchanged, and none is protected no more."""
         is_as_long = len(self.records) == len(other.records)
-        return is_as_long and all(map(is_, self.records, other.records)) and self.fixed == other.fixed
+        is_same = is_as_long and all(map(is_, self.records, other.records)) and self.fixed == other.fixed
+        return is_same and self.shares == other.shares and (self.until is None or now < self.until)
 
 
 class FailedSearches:
@@ -59,19 +62,23 @@ class FailedSearches:
         self._kept: dict[str, _Failed] = {}
         self._current: dict[str, set[SearchKind]] = {}
 
-    def begin(self, forest: Forest, active: Mapping[str, Sequence[ActiveGang]]) -> None:
-        """A cycle begins with these gangs, by leaf, which hold capacity and do not leave."""
+    def begin(
+        self,
+        forest: Forest,
+        active: Mapping[str, Sequence[ActiveGang]],
+        shares: Mapping[str, Shares],
+        now: datetime,
+    ) -> None:
+        """A cycle begins with these gangs, by leaf, which hold capacity and do not leave.
+
+        `shares` are those of the trees with the sharing Division, by root.
+        """
         known = self._kept if forest is self._forest else {}
         self._forest, self._kept, self._current = forest, {}, {}
         for root, tree in forest.trees.items():
-            self._current[root] = set()
-            if tree.sharing is Sharing.DIVISION or any(
-                forest.places[name].min_runtime for name in tree.names
-            ):
-                continue
-            found = _running(tree, active)
+            found = _Failed(*_running(tree, active), shares.get(root), _until(forest, tree, active, now))
             before = known.get(root)
-            self._kept[root] = before if before is not None and before.is_for(found) else found
+            self._kept[root] = before if before is not None and before.is_for(found, now) else found
             self._current[root] = self._kept[root].kinds
 
     def has(self, kind: SearchKind) -> bool:
@@ -88,6 +95,20 @@ class FailedSearches:
             self._current[root] = set()
 
 
-def _running(tree: Tree, active: Mapping[str, Sequence[ActiveGang]]) -> _Failed:
+def _running(tree: Tree, active: Mapping[str, Sequence[ActiveGang]]) -> tuple[list[Record], list[bool]]:
     gangs = [gang for name in tree.names for gang in active.get(name, ())]
-    return _Failed([gang.record for gang in gangs], [gang.is_fixed for gang in gangs])
+    return [gang.record for gang in gangs], [gang.is_fixed for gang in gangs]
+
+
+def _until(
+    forest: Forest, tree: Tree, active: Mapping[str, Sequence[ActiveGang]], now: datetime
+) -> datetime | None:
+    """When the first gang of a tree is protected no more; None if none is protected."""
+    shields = {name: shield for name in tree.names if (shield := forest.places[name].min_runtime)}
+    ends = (
+        gang.dispatched_at + shield
+        for name, shield in shields.items()
+        for gang in active.get(name, ())
+        if gang.is_protected(shield, now)
+    )
+    return min(ends, default=None)

@@ -90,7 +90,24 @@ def test_a_search_is_made_again_once_it_may_succeed(
     assert leader.preempted(*after, seconds=seconds) == Leader(text).preempted(*after, seconds=seconds) != []
 
 
-def test_a_search_is_not_made_again_while_the_same_gangs_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_is_made_again_for_each_gang_that_is_shielded_no_more() -> None:
+    """Both gangs are needed; one may go after 20 s, the other after 51 s."""
+    leader = Leader(SHIELDED)
+    found = [sorted(leader.preempted(seconds=seconds)) for seconds in (0, 20, 50, 51)]
+    assert found == [[], [], [], ["high", "low"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "leaf"),
+    [
+        pytest.param(ONE_QUEUE, 0, "a", id="the-same-gangs-run"),
+        pytest.param(SHIELDED, 19, "a", id="the-same-gangs-are-shielded"),
+        pytest.param(DIVIDED, 0, "a", id="the-same-shares"),
+    ],
+)
+def test_a_search_is_not_made_again_while_nothing_changes(
+    monkeypatch: pytest.MonkeyPatch, text: str, seconds: float, leaf: str
+) -> None:
     made, search = list[str](), Search.may_be_enough
 
     def counted(self: Search, gangs: Iterable[ActiveGang]) -> bool:
@@ -98,6 +115,6 @@ def test_a_search_is_not_made_again_while_the_same_gangs_run(monkeypatch: pytest
         return search(self, gangs)
 
     monkeypatch.setattr(Search, "may_be_enough", counted)
-    leader = Leader(ONE_QUEUE)
-    assert [leader.preempted(), leader.preempted()] == [[], []]
-    assert made == ["a"]
+    leader = Leader(text)
+    assert [leader.preempted(), leader.preempted(seconds=seconds)] == [[], []]
+    assert made == [leaf]
