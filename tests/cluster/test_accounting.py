@@ -230,7 +230,7 @@ class Run:
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
-async def test_free_capacity_is_what_the_lists_come_to_at_every_quiet_step(world: World, seed: int) -> None:
+async def test_free_capacity_equals_the_sum_of_the_lists_at_every_quiet_step(world: World, seed: int) -> None:
     process = await world.start_dispatcher()
     accounts = Accounts(world)
     run = Run(world, accounts, random.Random(seed))  # noqa: S311  # the same run every time
@@ -298,7 +298,7 @@ async def test_gang_is_counted_exactly_once_while_its_pods_appear_and_go(world: 
     assert taken == {(), tuple(sorted(demand.items()))}
 
 
-async def test_demand_of_what_is_dispatched_never_exceeds_capacity(world: World) -> None:
+async def test_demand_of_dispatched_gangs_never_exceeds_capacity(world: World) -> None:
     """Gangs that compete, end slowly and are deleted at any moment; the capacity does not change meanwhile."""
     process = await world.start_dispatcher()
     listed = (await world.client.get("/api/v1/nodes"))["items"]

@@ -48,7 +48,7 @@ async def until_message(world: World, name: str, message: str) -> Json:
     return await world.until(look, f"{name}: {message}")
 
 
-async def test_gang_waits_for_the_approvals_that_a_user_grants_who_may_only_patch_the_status(
+async def test_gang_waits_for_approvals_that_a_user_with_rights_to_the_status_alone_grants(
     world: World, plane: Plane
 ) -> None:
     await world.start_dispatcher(queue_policy="StrictFIFO")

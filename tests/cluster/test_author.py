@@ -161,7 +161,7 @@ def test_expressions_are_well_typed(plane: Plane) -> None:
         assert found["status"]["typeChecking"] == {}
 
 
-async def test_plurals_are_those_that_the_api_server_has(admin: Api) -> None:
+async def test_plurals_equal_the_plurals_of_the_api_server(admin: Api) -> None:
     served = {}
     groups = (await admin.request("GET", "/apis"))["groups"]
     roots = [
@@ -180,7 +180,7 @@ async def test_plurals_are_those_that_the_api_server_has(admin: Api) -> None:
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-async def test_author_wraps_what_the_author_may_create(
+async def test_author_wraps_only_objects_that_the_author_may_create(
     capable: Api, tenant: Api, namespace: str, spelling: str
 ) -> None:
     of = SPELLINGS[spelling]
@@ -266,7 +266,7 @@ async def test_kind_with_a_typing_error_is_answered_with_the_similar_one(
 
 
 @pytest.mark.parametrize("kind", ["Namespace", f"ClusterRole{RBAC_GROUP}"])
-async def test_cluster_scoped_kind_is_told_as_such(admin: Api, namespace: str, kind: str) -> None:
+async def test_refusal_says_that_a_kind_is_cluster_scoped(admin: Api, namespace: str, kind: str) -> None:
     assert await said(admin, namespace, of_items(wrapped(kind))) == (
         f"spec: wraps a {kind}, which is cluster-scoped: an AppWrapper creates objects in its namespace only. Create "
         "it yourself"

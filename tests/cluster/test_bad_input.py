@@ -138,7 +138,7 @@ async def test_name_longer_than_names_may_be_is_refused_at_the_door(world: World
         await world.create(small_job("a" * 254))
 
 
-async def test_spec_that_can_never_be_dispatched_fails_and_says_where_why_and_what_instead(
+async def test_spec_that_can_never_be_dispatched_fails_with_the_field_the_reason_and_a_remedy(
     world: World,
 ) -> None:
     await world.start_dispatcher()

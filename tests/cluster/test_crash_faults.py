@@ -132,9 +132,7 @@ GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old 
         ),
     ],
 )
-async def test_watches_that_expire_lose_nothing_of_what_happened_meanwhile(
-    wires: Wires, expired: Reply
-) -> None:
+async def test_expired_watches_miss_no_change(wires: Wires, expired: Reply) -> None:
     world = wires.world
     for name in ("deleted-meanwhile", "stays"):
         await world.create(gang(name))

@@ -95,7 +95,7 @@ async def breath(mortal: Mortal) -> Breath:
 @HALVES
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("when", When)
-async def test_killed_at_every_commit_while_surplus_gives_way(
+async def test_killed_at_every_commit_of_a_preemption_of_surplus(
     mortal: Mortal, breath: Breath, when: When, first: int
 ) -> None:
     async def arm(nth: int) -> Strike:
@@ -109,7 +109,7 @@ async def test_killed_at_every_commit_while_surplus_gives_way(
 @HALVES
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("when", When)
-async def test_killed_at_every_write_while_surplus_gives_way(
+async def test_killed_at_every_write_of_a_preemption_of_surplus(
     mortal: Mortal, breath: Breath, when: When, first: int
 ) -> None:
     async def arm(nth: int) -> Strike:

@@ -238,7 +238,9 @@ async def test_writing_the_status_cannot_change_the_spec(api: Api, east: str) ->
     assert (stored["spec"]["cordoned"], stored["metadata"]["generation"]) == (False, 1)
 
 
-async def test_kubectl_get_shows_what_people_ask_for(api: Api, client: ClusterClient, east: str) -> None:
+async def test_kubectl_get_shows_the_main_fields_of_a_member_cluster(
+    api: Api, client: ClusterClient, east: str
+) -> None:
     await api.request("PATCH", f"{COLLECTION}/{east}/status", {"status": STATUS})
 
     table = await client.get(f"{COLLECTION}/{east}", accept="application/json;as=Table;g=meta.k8s.io;v=v1")

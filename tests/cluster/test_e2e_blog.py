@@ -25,7 +25,7 @@ async def busy(world: World) -> World:
     return world
 
 
-async def test_dispatched_gang_shows_what_mcad_showed(world: World) -> None:
+async def test_status_of_a_dispatched_gang_equals_that_of_mcad(world: World) -> None:
     await world.start_dispatcher()
     await world.create(never_starting(example("aw-raycluster-glue")))
 
@@ -35,7 +35,7 @@ async def test_dispatched_gang_shows_what_mcad_showed(world: World) -> None:
     assert status["cluster"] == "hub"
 
 
-async def test_waiting_gang_shows_what_mcad_showed_and_why_it_waits(busy: World) -> None:
+async def test_status_of_a_pending_gang_equals_that_of_mcad_and_has_the_pending_reason(busy: World) -> None:
     status = await busy.until_state("raycluster-glue-1", "Backoff")
 
     assert without_additions(status) == golden_status("raycluster-glue-1")
@@ -98,7 +98,7 @@ async def test_second_gang_goes_when_the_first_is_deleted(busy: World) -> None:
     assert await busy.get("RayCluster", "raycluster-glue") is None
 
 
-async def test_gang_of_higher_priority_overtakes_one_that_waits(busy: World) -> None:
+async def test_gang_of_higher_priority_overtakes_a_pending_gang(busy: World) -> None:
     urgent = renamed(example("aw-raycluster-glue"), "urgent")
     urgent["spec"]["priority"] = 10
     await busy.create(urgent)

@@ -40,7 +40,7 @@ async def test_service_alone_needs_nothing_and_runs(world: World) -> None:
     assert status["state"] == "Running"
 
 
-async def test_kind_without_declared_demand_fails_and_says_what_to_declare(world: World) -> None:
+async def test_kind_without_declared_demand_fails_and_names_the_field_to_declare(world: World) -> None:
     await world.start_dispatcher()
 
     await world.create(appwrapper("unknown", item(WIDGET)))
@@ -52,7 +52,7 @@ async def test_kind_without_declared_demand_fails_and_says_what_to_declare(world
     await world.until_gone("AppWrapper", "unknown")
 
 
-async def test_kind_that_is_not_installed_fails_and_rolls_back_what_was_created(world: World) -> None:
+async def test_kind_that_is_not_installed_fails_the_gang_and_rolls_back_created_objects(world: World) -> None:
     await world.start_dispatcher()
 
     await world.create(
@@ -87,7 +87,7 @@ async def test_object_the_api_server_refuses_fails_with_its_own_words(world: Wor
     )
 
 
-async def test_object_of_somebody_else_is_never_touched(world: World) -> None:
+async def test_object_of_another_owner_is_never_touched(world: World) -> None:
     await world.start_dispatcher()
     theirs = await world.create(config_map("taken", labels={"owner": "somebody"}))
 
@@ -210,7 +210,7 @@ async def test_marks_reach_objects_and_pods(world: World) -> None:
     assert cluster["metadata"]["annotations"]["dispatcher.codeflare.dev/item"] == "0"
 
 
-async def test_gang_too_large_for_the_cluster_is_told_so_and_blocks_nobody(world: World) -> None:
+async def test_gang_too_large_for_the_cluster_shows_that_and_blocks_no_other_gang(world: World) -> None:
     await world.start_dispatcher()
     huge = renamed(example("aw-raycluster-glue"), "huge")
     huge["spec"]["resources"]["GenericItems"][0]["custompodresources"][0]["replicas"] = 50

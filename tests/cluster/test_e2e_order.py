@@ -51,7 +51,7 @@ async def test_priorities_one_five_five_go_five_five_one(world: World) -> None:
     assert await order_of_dispatch(world, ["one", "older-five", "five"]) == ["older-five", "five", "one"]
 
 
-async def test_slope_lets_one_that_has_waited_overtake(world: World) -> None:
+async def test_priority_slope_lets_a_gang_that_has_waited_overtake(world: World) -> None:
     await world.start_dispatcher()
     await fill(world)
     # A priority of 1000 a second: ahead as soon as it has waited, by the API server's clock, a second.
@@ -70,7 +70,7 @@ async def test_slope_lets_one_that_has_waited_overtake(world: World) -> None:
     assert await order_of_dispatch(world, ["steady", "climbs"]) == ["climbs", "steady"]
 
 
-async def test_strict_queue_lets_nobody_past_and_says_so(world: World) -> None:
+async def test_strict_queue_lets_no_gang_past_its_head_and_shows_that(world: World) -> None:
     await world.start_dispatcher(queue_policy="StrictFIFO")
     await world.create(appwrapper("holder", item(job("holder", cpu="8"))))
     await world.until_state("holder", "Running")

@@ -23,7 +23,7 @@ def misspelt(name: str) -> Json:
     return changed(deployment(name), "spec.replica", 3)
 
 
-async def test_unknown_field_of_a_running_gang_is_told_once(world: World) -> None:
+async def test_unknown_field_of_a_running_gang_makes_one_event(world: World) -> None:
     await world.start_dispatcher()
     await world.create(appwrapper("typo", item(config_map("fine")), item(misspelt("web"))))
 
@@ -39,7 +39,7 @@ async def test_unknown_field_of_a_running_gang_is_told_once(world: World) -> Non
     assert (await world.messages("typo")).count(said) == 1
 
 
-async def test_unknown_field_of_a_gang_that_waits_is_told_before_its_dispatch(world: World) -> None:
+async def test_unknown_field_of_a_pending_gang_is_shown_before_its_dispatch(world: World) -> None:
     await world.start_dispatcher()
     waiting = changed(misspelt("web"), "spec.template.spec.containers.0.resources.requests.cpu", "500")
     await world.create(appwrapper("typo", item(config_map("fine")), item(waiting)))

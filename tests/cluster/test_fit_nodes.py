@@ -30,7 +30,7 @@ async def nodes_by_pod(world: World) -> dict[str, str]:
     }
 
 
-async def test_gang_whose_pods_no_node_takes_waits_with_the_reason_and_goes_when_a_node_joins(
+async def test_gang_with_pods_that_no_node_takes_waits_with_the_reason_until_a_node_joins(
     world: World,
 ) -> None:
     await world.start_dispatcher()

@@ -129,7 +129,7 @@ async def test_growth_waits_for_a_gang_of_its_queue_that_was_queued_before(
     assert await rows(world, told) == [{"of_it": 2}]
 
 
-async def test_surplus_gives_way_to_a_gang_and_comes_back_once_that_is_gone(
+async def test_surplus_is_preempted_for_a_gang_and_comes_back_once_the_gang_is_gone(
     world: World, declare: Declare
 ) -> None:
     """The guest's gang goes on without a worker; its owner's pods are made once that worker is gone."""
@@ -173,7 +173,7 @@ def stopped_kuberay(kuberay: Process) -> Iterator[Callable[[], None]]:
     kuberay.send(SIGCONT)
 
 
-async def test_worker_that_ray_found_idle_gives_way_before_a_newer_one(
+async def test_worker_that_ray_found_idle_is_preempted_before_a_newer_worker(
     world: World, declare: Declare, stopped_kuberay: Callable[[], None]
 ) -> None:
     """Ray names the oldest worker. Before KubeRay deletes it, the owner of the queue needs the room of one worker."""

@@ -57,7 +57,7 @@ async def until_used(world: World, amount: str) -> Json:
     return await world.until(look, f"the queue uses {amount} GPUs")
 
 
-async def test_gang_that_its_autoscaler_grows_is_charged_shown_and_counted_with_what_it_holds(
+async def test_gang_grown_by_its_autoscaler_is_charged_shown_and_counted_with_its_held_resources(
     world: World, declare: Declare, run: Run
 ) -> None:
     await declare("default", resources={GPU: {"nominalQuota": 2}})

@@ -52,7 +52,7 @@ async def test_pods_start_by_themselves_where_growth_is_charged_once_it_has_happ
 
 
 @pytest.mark.parametrize("when", When)
-async def test_granted_pod_is_admitted_by_the_dispatcher_after_the_one_that_was_killed_meanwhile(
+async def test_granted_pod_is_admitted_by_the_successor_of_a_killed_dispatcher(
     world: World, when: When
 ) -> None:
     async with wires_of(world) as wires:

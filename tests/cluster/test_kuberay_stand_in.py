@@ -245,7 +245,7 @@ async def test_it_goes_on_after_the_api_server_was_restarted(plane: Plane, ray: 
     assert uids(before) < uids(after)
 
 
-async def test_it_says_it_is_a_stand_in_and_ends_when_told(plane: Plane) -> None:
+async def test_stand_in_for_kuberay_names_itself_and_ends_at_a_signal(plane: Plane) -> None:
     arguments = ("-m", "testbed.kuberay", "--kubeconfig", str(plane.kubeconfig))
     process = await asyncio.create_subprocess_exec(
         sys.executable, *arguments, cwd=ROOT, stderr=asyncio.subprocess.PIPE

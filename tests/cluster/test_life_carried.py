@@ -50,7 +50,7 @@ async def test_job_that_is_done_stays_while_its_gang_is_suspended_and_is_not_run
     assert await uid_of(world, "Deployment", "serve") != served
 
 
-async def test_job_that_is_done_is_not_run_again_when_the_rest_is_evicted_and_nobody_leads(
+async def test_finished_job_is_not_run_again_when_the_rest_is_evicted_without_a_leader(
     world: World,
 ) -> None:
     process = await world.start_dispatcher()

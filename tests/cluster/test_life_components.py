@@ -65,7 +65,7 @@ async def until_phase(world: World, name: str, phase: str) -> Json:
     return await world.until(look, f"the phase of {name} is {phase}")
 
 
-async def test_pod_sets_say_what_components_of_known_and_unknown_kinds_need(world: World) -> None:
+async def test_pod_sets_declare_the_demand_of_components_of_known_and_unknown_kinds(world: World) -> None:
     process = await world.start_dispatcher()
     await world.create(small_job("canary"))
     await world.until_state("canary", "Running")
@@ -92,7 +92,7 @@ async def test_pod_sets_say_what_components_of_known_and_unknown_kinds_need(worl
     assert (await free_in(process))["cpu"] == free - 8000
 
 
-async def test_life_is_told_in_the_words_of_v1beta2(world: World) -> None:
+async def test_phases_and_conditions_use_the_words_of_v1beta2(world: World) -> None:
     await world.start_dispatcher()
     await world.create(example("aw-raycluster-glue"))
     await world.until_state("raycluster-glue", "Running")
@@ -139,7 +139,7 @@ def told_components(status: Json) -> list[tuple[str, str, str, str]]:
     ]
 
 
-async def test_phases_of_suspending_and_requeueing_are_those_of_v1beta2(world: World) -> None:
+async def test_phases_of_suspending_and_requeueing_equal_those_of_v1beta2(world: World) -> None:
     await world.start_dispatcher()
     slow = job("slow", terminate_after="3s")
     await world.create(components("goes", component(slow, template__spec__template=1)), V1BETA2)

@@ -95,7 +95,9 @@ async def test_scaled_deployment_and_job_have_not_drifted_and_an_image_and_a_con
     assert ((await world.get("ConfigMap", "input")) or {})["data"] == {"a": "1", "b": "3"}
 
 
-async def test_edit_made_while_nobody_looks_is_told_and_stays_told_over_a_restart(world: World) -> None:
+async def test_edit_without_a_running_dispatcher_is_reported_and_stays_so_over_a_restart(
+    world: World,
+) -> None:
     process = await world.start_dispatcher()
     await world.create(appwrapper("gang", item(deployment("serve"))))
     await world.until_state("gang", "Running")

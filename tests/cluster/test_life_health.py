@@ -66,7 +66,7 @@ async def only_what_makes_no_pods_is_kept(world: World) -> None:
     assert (await world.names("Service")) >= {"door"}
 
 
-async def test_object_deleted_by_somebody_fails_the_gang_and_keeps_what_makes_no_pods(world: World) -> None:
+async def test_deleted_object_fails_the_gang_and_objects_without_pods_are_kept(world: World) -> None:
     await world.start_dispatcher()
     await world.create(mixed("robbed"))
     await world.until_state("robbed", "Running")
@@ -179,7 +179,7 @@ async def nodes_of(plane: Plane) -> dict[str, Json]:
     return {each["metadata"]["name"]: each for each in plane.client.get(nodes.NODES)["items"]}
 
 
-async def test_gang_on_a_node_that_dies_is_moved_to_those_that_live(world: World, mended: Plane) -> None:
+async def test_gang_on_a_dead_node_is_moved_to_live_nodes(world: World, mended: Plane) -> None:
     await world.start_dispatcher()
     graces = {WARMUP_GRACE: "3s", FORCE_DELETION_GRACE: "1s", **AT_ONCE}
     await world.create(bent(appwrapper("moves", item(raycluster("ray", cpu="6"))), graces))

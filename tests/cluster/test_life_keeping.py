@@ -239,7 +239,7 @@ async def test_removal_is_carried_on_after_a_crash(
 # --- what was committed at submission --------------------------------------------------------------------
 
 
-async def test_second_attempt_creates_what_was_committed_at_submission(world: World) -> None:
+async def test_second_attempt_creates_the_objects_committed_at_submission(world: World) -> None:
     """A key that is renamed twice is what the definition's own rules cannot see."""
     await world.start_dispatcher()
     settings, edited = config_map("settings"), {"rate": "2"}

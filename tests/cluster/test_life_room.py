@@ -34,7 +34,7 @@ async def dispatches(world: World) -> list[str]:
     return [row["name"] for row in await rows(world, DISPATCHES)]
 
 
-async def test_requeued_gang_stands_before_a_younger_one_that_waits_as_well(world: World) -> None:
+async def test_requeued_gang_is_queued_before_a_younger_pending_gang(world: World) -> None:
     """It makes way once, for the next in line; behind that one its age counts again."""
     await world.start_dispatcher()
     requeuing = {"timeInSeconds": 2, "growthType": "none"}

@@ -97,7 +97,7 @@ async def test_suspended_while_it_runs_makes_room_and_runs_again_after_the_other
     ]
 
 
-async def test_room_of_one_that_is_suspended_is_not_given_before_its_pods_are_gone(world: World) -> None:
+async def test_room_of_a_suspended_gang_is_not_given_away_before_its_pods_are_gone(world: World) -> None:
     await world.start_dispatcher()
     await world.create(appwrapper("slow", item(job("slow", parallelism=3, cpu="8", terminate_after="3s"))))
     await world.until_state("slow", "Running")

@@ -67,7 +67,7 @@ async def test_appwrappers_beyond_the_bound_of_their_namespace_enter_by_age(
     assert last["metadata"]["resourceVersion"] == told[5]["metadata"]["resourceVersion"], "told once"
 
 
-async def test_priority_counts_up_to_what_the_namespace_says(world: World) -> None:
+async def test_priority_counts_up_to_the_ceiling_of_the_namespace(world: World) -> None:
     path = f"/api/v1/namespaces/{world.namespace}"
 
     async def allow(priority: str) -> None:

@@ -55,7 +55,7 @@ async def events_about(world: World, name: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("policy", ["BestEffortFIFO", "StrictFIFO"])
-async def test_gang_larger_than_the_cluster_is_told_once_blocks_nobody_and_goes_when_a_node_joins(
+async def test_gang_larger_than_the_cluster_is_noted_once_blocks_no_gang_and_goes_on_a_new_node(
     world: World, policy: str
 ) -> None:
     process = await world.start_dispatcher(
@@ -105,7 +105,7 @@ async def test_gang_larger_than_the_cluster_is_told_once_blocks_nobody_and_goes_
         assert (await world.causes("huge"))[1:4] == ["blocked", "dispatched", "created"]
 
 
-async def test_many_that_never_fit_are_each_told_once_and_a_canary_passes_them(world: World) -> None:
+async def test_many_gangs_that_never_fit_are_noted_once_each_and_a_canary_passes_them(world: World) -> None:
     process = await world.start_dispatcher(queue_policy="StrictFIFO", poll_seconds="0.1")
     names = [f"huge-{number}" for number in range(100)]
     await asyncio.gather(

@@ -8,7 +8,7 @@ from tests.cluster.world import World
 PREFIX = "workload.codeflare.dev.appwrapper"
 
 
-async def test_gang_that_needs_what_a_daemonset_takes_is_told_so_and_blocks_no_strict_queue(
+async def test_gang_that_needs_capacity_of_a_daemonset_shows_that_and_blocks_no_strict_queue(
     world: World,
 ) -> None:
     await world.create(daemonset("agent"))

@@ -68,7 +68,9 @@ async def test_gang_on_trust_runs_once_its_nodes_have_come(world: World) -> None
         assert [each["spec"]["nodeName"] for each in pods] == [node]
 
 
-async def test_gang_whose_nodes_do_not_come_is_taken_back_and_goes_once_they_are_there(world: World) -> None:
+async def test_gang_without_its_potential_nodes_is_requeued_and_dispatched_once_they_join(
+    world: World,
+) -> None:
     await world.start_dispatcher(potential=setting(bindWithinSeconds=10))
     await world.create(appwrapper("large", item(job("large", cpu="12"))))
     status = await until_waiting(

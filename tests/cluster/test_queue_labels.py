@@ -77,7 +77,7 @@ async def test_labels_of_the_appwrapper_or_else_of_its_namespace_name_the_queue(
     await until_in(world, "none", "of-namespace")
 
 
-async def test_changed_label_moves_what_is_queued_and_never_what_runs(world: World) -> None:
+async def test_changed_queue_label_moves_pending_gangs_and_never_running_gangs(world: World) -> None:
     await world.start_dispatcher()
     await world.create(labelled("runs", {QUEUE_LABEL: "first"}))
     await world.until_state("runs", "Running")
@@ -103,7 +103,7 @@ async def test_changed_label_moves_what_is_queued_and_never_what_runs(world: Wor
     assert (await queues(world, "runs"), "moved" in await world.causes("runs")) == (("first",), False)
 
 
-async def test_tree_of_mcad_moves_what_is_queued_in_and_out(world: World, optional_kinds: None) -> None:
+async def test_tree_of_mcad_moves_pending_gangs_in_and_out(world: World, optional_kinds: None) -> None:
     await world.start_dispatcher()
     await world.create(labelled("gold", {"context": "gold"}, suspend=True))
     await until_in(world, "gold", "default")
@@ -124,7 +124,7 @@ async def test_tree_of_mcad_moves_what_is_queued_in_and_out(world: World, option
         await until_in(world, name, "default")
 
 
-async def test_priority_is_that_of_the_class_and_an_unknown_one_is_told(
+async def test_priority_comes_from_the_class_and_an_unknown_class_sets_a_condition(
     world: World, optional_kinds: None
 ) -> None:
     train, later = f"train-{world.namespace}", f"later-{world.namespace}"

@@ -158,7 +158,7 @@ async def test_held_queue_dispatches_again_once_it_is_resumed(
     assert (await world.causes("first")).count("dispatched") == 1
 
 
-async def test_drained_queue_gives_up_what_runs(world: World, declare: Declare, run: Run) -> None:
+async def test_drained_queue_evicts_its_running_gangs(world: World, declare: Declare, run: Run) -> None:
     await declare("default", resources=CPU)
     await world.start_dispatcher(**OFTEN)
     await world.create(appwrapper("gang", item(job("gang", 2, cpu="1"))))

@@ -115,7 +115,7 @@ async def test_hub_that_went_on_after_the_backup_is_taken_over_as_it_is(world: W
     assert await is_told_in_order(world)
 
 
-async def test_after_a_restore_attempts_go_on_behind_those_that_were_found_and_nothing_is_noticed_twice(
+async def test_restore_is_noticed_once_and_attempts_continue_after_the_found_attempts(
     world: World, backup: Backup
 ) -> None:
     await world.start_dispatcher()

@@ -174,7 +174,9 @@ def denial(annotation: str) -> str:
 
 
 @pytest.mark.parametrize("written", [{}, FORGED], ids=["unwritten", "forged"])
-async def test_submitter_is_who_sent_it_whatever_is_written(alice: Person, api: Api, written: Json) -> None:
+async def test_submitter_is_the_user_of_the_request_whatever_its_annotations_say(
+    alice: Person, api: Api, written: Json
+) -> None:
     found = {}
     for number, door in enumerate(DOORS):
         body = named(f"t{number}", door, {**written, "example.com/note": "mine"})
@@ -184,7 +186,7 @@ async def test_submitter_is_who_sent_it_whatever_is_written(alice: Person, api: 
     assert found == {door: {**ALICES, "example.com/note": "mine"} for door in DOORS}
 
 
-async def test_service_account_is_the_submitter_of_what_it_creates(
+async def test_service_account_is_the_submitter_of_appwrappers_it_creates(
     plane: Plane, api: Api, namespace: str
 ) -> None:
     rules = [{"apiGroups": ["workload.codeflare.dev"], "resources": ["appwrappers"], "verbs": ["create"]}]
@@ -198,7 +200,7 @@ async def test_service_account_is_the_submitter_of_what_it_creates(
     }
 
 
-async def test_nobody_is_kept_from_submitting_by_being_in_many_groups(alice: Person, api: Api) -> None:
+async def test_user_in_many_groups_can_submit(alice: Person, api: Api) -> None:
     """As many as there is room for in the headers of a request; what is not a line, or too long, is left out."""
     groups = [f"group-{number}-{'x' * 490}" for number in range(200)]
     of_many = Person(alice.plane, alice.namespace, "alice", ("y" * 513, *groups))
@@ -237,7 +239,7 @@ async def test_forgery_that_is_applied_is_overwritten_once_and_then_refused(alic
 
 @pytest.mark.parametrize("annotation", [USER_ANNOTATION, GROUPS_ANNOTATION])
 @pytest.mark.parametrize("value", ["bob", "", None], ids=["changed", "emptied", "removed"])
-async def test_nobody_changes_who_submitted_it(
+async def test_submitter_annotations_cannot_be_changed(
     api: Api, namespace: str, annotation: str, value: str | None
 ) -> None:
     said = {}
@@ -252,7 +254,9 @@ async def test_nobody_changes_who_submitted_it(
 
 
 @pytest.mark.parametrize("annotation", [USER_ANNOTATION, GROUPS_ANNOTATION])
-async def test_nobody_adds_who_submitted_what_is_older_than_the_policies(api: Api, annotation: str) -> None:
+async def test_submitter_annotations_cannot_be_added_to_an_older_appwrapper(
+    api: Api, annotation: str
+) -> None:
     change = {"metadata": {"annotations": {annotation: "bob"}}}
 
     assert await answer(api, "PATCH", OLDER, change) == f"422: {refusal(annotation, 'older')}"
@@ -308,7 +312,7 @@ async def test_largest_appwrapper_is_stored_as_it_was_written(
         pytest.param({}, ("", []), id="unless-told-otherwise-not"),
     ],
 )
-async def test_dispatcher_records_who_submitted_what_it_takes_in(
+async def test_dispatcher_records_the_submitter_at_intake(
     world: World, alice: Person, settings: dict[str, str], believed: tuple[str, list[str]]
 ) -> None:
     await world.start_dispatcher(**settings)
@@ -335,7 +339,7 @@ async def bob(plane: Plane, api: Api, namespace: str) -> Person:
     return Person(plane, namespace, "bob", ("llm",))
 
 
-async def test_dispatcher_that_reviews_authors_refuses_what_the_author_may_not_create(
+async def test_dispatcher_that_reviews_authors_refuses_objects_the_author_may_not_create(
     world: World, alice: Person, bob: Person
 ) -> None:
     """What bob writes into the annotation, alice's name, is of no help to bob."""

@@ -111,7 +111,7 @@ def test_everything_ends_when_the_command_is_killed(up: Up) -> None:
     assert until(lambda: processes_of(up.state) == {})
 
 
-def test_down_ends_what_is_left_when_the_guardian_is_killed_too(up: Up, tmp_path: Path) -> None:
+def test_down_ends_the_remaining_processes_when_the_guardian_is_killed_too(up: Up, tmp_path: Path) -> None:
     up.wait_until_ready()
     guardians = [pid for pid, each in processes_of(up.state).items() if "processes.py" in each]
     for pid in (*guardians, up.popen.pid):

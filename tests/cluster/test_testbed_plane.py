@@ -219,7 +219,7 @@ async def test_deleted_pod_goes(plane: Plane) -> None:
 
 
 @pytest.mark.parametrize("life", [{}, {"never-start": "true"}], ids=["running", "pending"])
-async def test_deleted_pod_holds_what_it_held_until_it_has_terminated(plane: Plane, life: Life) -> None:
+async def test_deleted_pod_holds_its_resources_until_it_has_terminated(plane: Plane, life: Life) -> None:
     pod = await create(plane, PODS, make_pod(f"terminates-{len(life)}", {"terminate-after": "2s", **life}))
     await until_seen(plane, pod, CREATING if life else RUNNING)
     before = seen(await get(plane, pod))
@@ -333,7 +333,7 @@ def client_of(plane: Plane, kubeconfig: Path) -> Client:
     return Client(plane.url, user["user"]["token"], plane.certificate_authority)
 
 
-async def test_service_account_may_do_what_its_rules_say_and_no_more(plane: Plane) -> None:
+async def test_service_account_has_the_rights_of_its_rules_and_no_more(plane: Plane) -> None:
     await plane.create_namespace("system")
     rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
 
@@ -366,7 +366,7 @@ async def test_apiserver_that_is_killed_comes_back_with_all_it_knew(planes: tupl
     await until_seen(member, pod, RUNNING)
 
 
-def test_port_that_is_held_is_given_to_nobody_else_but_can_be_listened_on() -> None:
+def test_held_port_is_given_out_once_and_can_be_listened_on() -> None:
     ports = Ports("first", "second")
     others = [Ports("other") for _ in range(200)]
 

@@ -54,7 +54,7 @@ async def test_leader_paused_past_its_lease_neither_commits_nor_asks_for_anythin
 @pytest.mark.parametrize(
     "matches", [changes_records, lambda commit: renews(commit)], ids=["change", "renewal"]
 )
-async def test_leader_paused_in_mid_transaction_gives_way_within_twice_its_lease(
+async def test_leader_paused_in_mid_transaction_is_replaced_within_twice_its_lease(
     pair: Pair, matches: Callable[[Commit], bool]
 ) -> None:
     """Its connection lives on and holds the very rows that a takeover needs."""

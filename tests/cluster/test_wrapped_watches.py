@@ -161,7 +161,7 @@ async def test_contents_of_a_kind_that_makes_no_pods_never_arrive(
         assert CONTENT.encode() not in client.heard
 
 
-async def test_contents_arrive_once_somebody_waits_for_a_condition(
+async def test_contents_of_an_object_arrive_once_a_condition_needs_them(
     world: World, plane: Plane, wrapped: ObjectClient, owner: Owner
 ) -> None:
     ref = await create(wrapped, {**config_map("told"), "data": {"key": CONTENT}}, owner)
@@ -211,7 +211,7 @@ async def test_patch_that_names_another_uid_is_refused(world: World, client: Clu
     assert "labels" not in found["metadata"]
 
 
-async def test_complaint_is_what_a_controller_said_of_the_object(
+async def test_complaint_is_the_warning_event_of_the_controller_of_the_object(
     world: World, wrapped: ObjectClient, owner: Owner
 ) -> None:
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}

@@ -77,7 +77,9 @@ async def test_deleted_appwrapper_is_moved_and_history_says_the_same(
     assert [count_of(database_url, table) for table in left] == [1, 0, 0, 1]
 
 
-async def test_preemption_is_told_the_same_once_both_were_moved(queue: QueueStore, database_url: str) -> None:
+async def test_preemption_reads_the_same_once_victim_and_preemptor_are_archived(
+    queue: QueueStore, database_url: str
+) -> None:
     other = await committed(queue, make_submit("other", queue="owners"))
     record = await committed(queue, make_submit("victim", queue="lenders"))
     record = await committed(queue, make_dispatch(record))
@@ -132,7 +134,7 @@ async def test_an_attempt_of_an_earlier_release_gets_the_queues_of_its_appwrappe
     assert rows_of(database_url, "SELECT queues FROM attempt") == [(["first"],)]
 
 
-async def test_a_spec_stays_while_somebody_needs_it(queue: QueueStore, database_url: str) -> None:
+async def test_a_spec_stays_while_an_appwrapper_needs_it(queue: QueueStore, database_url: str) -> None:
     await lived(queue, "gone", b"the same")
     here = await committed(queue, make_submit("here", spec=b"the same"))
     await queue.move_deleted(TOMORROW, 500)

@@ -15,7 +15,7 @@ async def committed(queue: QueueStore, change: Change) -> Record:
     return record
 
 
-async def test_next_attempt_in_that_cluster_begins_with_what_is_done(queue: QueueStore) -> None:
+async def test_next_attempt_in_the_same_cluster_begins_with_its_finished_objects(queue: QueueStore) -> None:
     submitted = first_steps.submit(make_submission(), make_record(Phase.QUEUED).gang, at(0))
     record = await committed(queue, submitted)
     record = await committed(queue, queue_steps.dispatch(record, "hub", at(1)))

@@ -56,7 +56,7 @@ async def test_cluster_joins_once(east: ClusterStore, database_url: str, leaders
     assert found == [("", leadership.lease.epoch)]
 
 
-async def test_another_cluster_of_that_name_is_refused_and_not_told(
+async def test_another_cluster_of_a_known_name_is_refused_without_an_event(
     east: ClusterStore, database_url: str
 ) -> None:
     with pytest.raises(SettingsError, match="declare it under another name"):
@@ -64,7 +64,7 @@ async def test_another_cluster_of_that_name_is_refused_and_not_told(
     assert told(database_url) == [CONNECTED]
 
 
-async def test_silence_is_told_when_it_begins_and_ends_and_counts_from_its_begin(
+async def test_unreachable_cluster_makes_events_at_begin_and_end_and_counts_from_its_begin(
     east: ClusterStore, database_url: str
 ) -> None:
     later = LATER + timedelta(seconds=1)
@@ -133,7 +133,7 @@ async def test_hub_takes_gangs_before_it_is_declared(clusters: ClusterStore, dat
     assert [event for _, _, event, _, _ in told(database_url)] == ["connected", "declared"]
 
 
-async def test_rotation_is_told_each_time(east: ClusterStore, database_url: str) -> None:
+async def test_each_rotation_of_credentials_makes_an_event(east: ClusterStore, database_url: str) -> None:
     await east.note_rotation("east", NOW)
     await east.note_rotation("east", LATER)
     assert told(database_url)[1:] == [
@@ -142,7 +142,7 @@ async def test_rotation_is_told_each_time(east: ClusterStore, database_url: str)
     ]
 
 
-async def test_of_a_name_that_was_never_recognised_nothing_is_told(
+async def test_cluster_that_was_never_recognised_has_no_events(
     clusters: ClusterStore, database_url: str
 ) -> None:
     await clusters.note_unreachable("west", NOW, "no answer")

@@ -379,7 +379,7 @@ async def test_a_live_attempt_is_not_dropped_without_an_end(queue: QueueStore) -
     assert await queue.load_live() == [record]
 
 
-async def test_an_attempt_does_not_forget_what_it_may_have_created(queue: QueueStore) -> None:
+async def test_an_attempt_does_not_forget_objects_it_may_have_created(queue: QueueStore) -> None:
     (record,) = (await queue.commit([make_created(await dispatched(queue), count=2)])).accepted
     result = await queue.commit([make_change(record, attempt=make_attempt(cluster="hub"))])
     assert [refusal.uid for refusal in result.refused] == [record.uid]

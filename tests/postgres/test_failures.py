@@ -119,7 +119,7 @@ async def test_a_pool_that_is_used_up_is_an_unavailable_database(
     await database.close()
 
 
-async def test_a_database_without_tables_says_what_to_run(postgres_url: str) -> None:
+async def test_error_about_a_database_without_tables_names_the_command_to_run(postgres_url: str) -> None:
     database = Database(postgres_url)
     with pytest.raises(SchemaMismatch, match="run: dispatcher migrate"):
         await Leadership(database, "a").acquire()
@@ -205,7 +205,9 @@ async def test_no_error_text_holds_the_password(url: str) -> None:
     assert SECRET not in repr(caught.value)
 
 
-async def test_no_error_text_holds_what_was_to_be_written(queue: QueueStore, database: Database) -> None:
+async def test_no_error_text_contains_the_values_of_the_statement(
+    queue: QueueStore, database: Database
+) -> None:
     with pytest.raises(StoreError) as caught:
         async with database.reading() as connection:
             await connection.execute(
@@ -214,7 +216,7 @@ async def test_no_error_text_holds_what_was_to_be_written(queue: QueueStore, dat
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_url_keeps_what_it_says_and_gets_the_rest_from_us() -> None:
+def test_a_database_url_keeps_its_own_options_and_gets_our_defaults() -> None:
     given = connection_parameters(
         "postgres://me@db:6000/x?application_name=mine&options=-c%20work_mem%3D8MB", statement_timeout="9ms"
     )

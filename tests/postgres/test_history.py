@@ -65,7 +65,7 @@ async def test_the_timeline_tells_every_event_of_a_name_in_order(
     assert [(entry.cause, entry.seconds_since_previous) for entry in told[2:]] == [("one", 0.0), ("two", 0.0)]
 
 
-async def test_the_timeline_of_a_name_covers_its_successors_each_with_times_of_its_own(
+async def test_the_timeline_of_a_name_covers_successors_each_with_its_own_times(
     queue: QueueStore, database: Database
 ) -> None:
     await queue.commit([make_submit("again")])
@@ -95,7 +95,7 @@ async def test_pending_gangs_are_listed_in_the_order_of_the_planner(
     assert [entry.position for entry in listed] == list(range(1, 61))
 
 
-async def test_a_line_of_the_queue_says_what_is_asked_and_why_it_waits(
+async def test_a_row_of_the_queue_has_the_demand_and_the_pending_reason(
     queue: QueueStore, database: Database
 ) -> None:
     (record,) = (await queue.commit([make_submit(created_at=PAST, priority=7)])).accepted
@@ -120,7 +120,9 @@ async def test_a_line_of_the_queue_says_what_is_asked_and_why_it_waits(
     )
 
 
-async def test_only_what_is_queued_and_may_go_has_a_position(queue: QueueStore, database: Database) -> None:
+async def test_only_queued_appwrappers_that_may_start_have_a_position(
+    queue: QueueStore, database: Database
+) -> None:
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     changes = [
         make_submit("later", priority=9, eligible_at=tomorrow),

@@ -17,7 +17,7 @@ ORDER BY c.relname, a.attnum
 """
 
 
-def test_columns_of_the_views_are_those_that_were_promised(database_url: str) -> None:
+def test_columns_of_the_views_equal_the_published_interface(database_url: str) -> None:
     found = [" ".join(row) for row in rows_of(database_url, COLUMNS)]
     assert found == GOLDEN.read_text(encoding="utf-8").splitlines()
 

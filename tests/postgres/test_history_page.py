@@ -58,7 +58,7 @@ def test_every_question_has_its_sql_and_an_answer() -> None:
     assert questions == re.findall(r"\n### ([^\n]*\?)\n", PAGE)
 
 
-def test_every_view_is_told_and_no_other(database_url: str) -> None:
+def test_history_page_lists_every_view_and_no_other(database_url: str) -> None:
     views = "SELECT viewname::text FROM pg_views WHERE schemaname = 'history'"
     assert set(re.findall(r"\n\| `(\w+)` \|", PAGE)) == {name for (name,) in rows_of(database_url, views)}
 

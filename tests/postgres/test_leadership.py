@@ -68,7 +68,7 @@ async def test_takeover_after_the_lease_ran_out_starts_a_new_epoch_and_stops_the
     assert count_of(database_url, "appwrapper") == 0
 
 
-async def test_lease_that_a_clock_turned_back_has_left_is_taken_over_once_nobody_renews_it(
+async def test_lease_from_a_clock_turned_back_is_taken_over_once_it_is_not_renewed(
     database: Database, other_database: Database, database_url: str
 ) -> None:
     gone = Leadership(database, "gone", lease=LONG)
@@ -107,7 +107,7 @@ async def test_lease_that_runs_is_not_taken_however_long_one_waits(
         assert await candidate.acquire() is None
 
 
-async def test_a_lease_that_ran_out_commits_nothing_even_if_nobody_took_over(
+async def test_an_expired_lease_commits_nothing_even_without_a_takeover(
     database: Database, database_url: str
 ) -> None:
     leadership = Leadership(database, "a", lease=SHORT)
@@ -184,7 +184,7 @@ async def test_releasing_late_does_not_end_the_successors_lease(
     assert (await new.renew()).epoch == 2
 
 
-async def test_takeover_waits_for_a_transaction_in_flight_and_sees_what_it_wrote(
+async def test_takeover_waits_for_a_transaction_in_flight_and_sees_its_writes(
     database: Database, other_database: Database, database_url: str
 ) -> None:
     old = Leadership(database, "a", lease=SHORT)

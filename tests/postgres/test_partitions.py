@@ -46,7 +46,7 @@ async def test_events_go_to_the_partition_of_their_month(
     assert partitions_of(database_url) == {"event_2026_11": 2, "event_2026_12": 1, "event_default": 1}
 
 
-async def test_a_partition_made_late_takes_over_what_the_default_held(
+async def test_a_partition_made_late_takes_over_rows_of_the_default_partition(
     queue: QueueStore, database: Database, leadership: Leadership, database_url: str
 ) -> None:
     await queue.commit([at(NOW, 0), at(NOW + timedelta(days=30), 1), at(NOW + timedelta(days=300), 2)])
@@ -163,7 +163,7 @@ async def test_only_the_leader_drops_months(database: Database, leadership: Lead
         await drop_expired(database, stale, NOW, YEAR)
 
 
-async def test_a_partition_that_somebody_made_under_another_name_is_not_ours_to_drop(
+async def test_a_partition_under_a_foreign_name_is_never_dropped(
     database: Database, leadership: Leadership, database_url: str
 ) -> None:
     with psycopg.connect(database_url) as connection:

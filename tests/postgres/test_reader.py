@@ -101,7 +101,7 @@ def test_tenant_made_as_the_page_says_has_few_connections_and_little_room_for_so
     assert rows_of(with_user(own_url, tenant_of_the_page), "SHOW temp_file_limit") == [(reader.TEMP_FILES,)]
 
 
-def test_setting_up_again_changes_nothing_and_leaves_what_an_operator_has_set(own_url: str) -> None:
+def test_setting_up_the_reader_again_leaves_the_settings_of_an_operator(own_url: str) -> None:
     with psycopg.connect(own_url, autocommit=True) as connection:
         connection.execute("ALTER ROLE dispatcher_reader CONNECTION LIMIT 7")
         try:
@@ -112,7 +112,7 @@ def test_setting_up_again_changes_nothing_and_leaves_what_an_operator_has_set(ow
             connection.execute(f"ALTER ROLE dispatcher_reader CONNECTION LIMIT {reader.MOST_CONNECTIONS}")
 
 
-def test_an_owner_without_rights_over_roles_is_told_what_is_left_to_others(
+def test_set_up_by_an_owner_without_rights_over_roles_lists_the_remaining_statements(
     postgres_url: str, own_url: str
 ) -> None:
     owner = f"aw_owner_{uuid.uuid4().hex[:8]}"

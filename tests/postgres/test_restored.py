@@ -101,7 +101,7 @@ async def test_database_restored_once_more_is_noticed_once_more(database_url: st
     assert second.restored_at > first.restored_at
 
 
-async def test_backup_of_a_database_that_nobody_ever_led_has_missed_nothing(
+async def test_backup_of_a_database_without_any_leader_has_missed_nothing(
     database_url: str, restored: Restore
 ) -> None:
     assert await recognised(await asyncio.to_thread(restored, database_url, "by-another-name")) == FIRST
@@ -120,7 +120,7 @@ PART = {"server": 0, "timeline": 1, "database": 2, "table": 3}
 
 
 @pytest.mark.parametrize("part", PART)
-async def test_another_server_timeline_database_or_table_is_a_restored_one(
+async def test_another_server_timeline_database_or_table_counts_as_restored(
     database_url: str, part: str
 ) -> None:
     await recognised(database_url)
@@ -133,7 +133,7 @@ async def test_another_server_timeline_database_or_table_is_a_restored_one(
     assert (await recognised(database_url)).number == 2
 
 
-async def test_only_who_leads_may_say_that_it_was_restored(database_url: str) -> None:
+async def test_only_the_leader_may_record_a_restore(database_url: str) -> None:
     async with leading(database_url) as (database, leadership):
         lease = leadership.lease
         await leadership.release()
@@ -178,7 +178,7 @@ async def test_parts_that_the_role_may_not_read_are_not_compared_and_the_rest_is
     assert (await recognised(ordinary_url)).number == 2
 
 
-async def test_history_goes_on_behind_what_was_restored(database_url: str, restored: Restore) -> None:
+async def test_history_continues_after_the_restored_events(database_url: str, restored: Restore) -> None:
     async with leading(database_url) as (database, leadership):
         queue = QueueStore(database, lambda: leadership.lease)
         (known,) = (await queue.commit([make_submit("known")])).accepted

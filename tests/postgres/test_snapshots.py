@@ -197,7 +197,7 @@ async def test_a_cluster_that_is_gone_is_deleted(bench: Bench, database_url: str
     assert written(database_url) == [("east", AT)]
 
 
-async def test_the_next_leader_writes_all_and_deletes_what_it_does_not_know(
+async def test_the_next_leader_writes_all_snapshots_and_deletes_unknown_ones(
     bench: Bench, database: Database, database_url: str
 ) -> None:
     await bench.keeper.write()
@@ -319,7 +319,7 @@ async def test_a_record_is_read_with_all_that_decisions_depend_on(bench: Bench, 
     }
 
 
-async def test_a_gang_that_grew_is_planned_with_what_it_holds(bench: Bench, database_url: str) -> None:
+async def test_a_grown_gang_is_planned_with_the_resources_it_holds(bench: Bench, database_url: str) -> None:
     record = await bench.running("ray")
     change = run_steps.note_growth(record, record.gang.demand + {"nvidia.com/gpu": 2}, LATER)
     record = await bench.commit(change)
@@ -346,7 +346,7 @@ async def test_the_pods_of_a_gang_that_ended_since_are_left_out(bench: Bench, da
     assert found.records.keys() == {ended.uid, deleted.uid}
 
 
-async def test_the_pods_of_a_gang_that_ended_before_are_those_of_others(
+async def test_the_pods_of_a_gang_that_ended_before_count_as_foreign_pods(
     bench: Bench, database_url: str
 ) -> None:
     ended = await bench.running("ended")

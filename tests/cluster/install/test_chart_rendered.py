@@ -161,7 +161,7 @@ def test_wrapped_kind_becomes_a_right_and_may_be_submitted(helm: Helm) -> None:
         ),
     ],
 )
-def test_rights_for_special_cases_are_those_that_the_manifests_have_as_comments(
+def test_rights_for_special_cases_equal_the_commented_rights_of_the_manifests(
     helm: Helm, mode: str, manifest: Path, values: Json
 ) -> None:
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())["wrappedKinds"]

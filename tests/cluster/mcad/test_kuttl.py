@@ -48,7 +48,7 @@ async def test_job_without_quota_completes(suite: Suite) -> None:
 
 
 @TRUSTING
-async def test_job_that_is_done_beside_one_that_cannot_be_scheduled_holds_the_completion(
+async def test_finished_job_beside_an_unschedulable_job_holds_the_completion(
     suite: Suite,
 ) -> None:
     """deployment-01, 03: hold-completion-job-03, whose second Job asks for more than it declares."""

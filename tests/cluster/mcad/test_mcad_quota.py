@@ -278,7 +278,9 @@ async def test_node_with_a_hard_limit_does_not_borrow_what_others_may(trees: Tre
     await until_runs(suite, "borrows")
 
 
-async def test_bad_labels_wait_and_block_nobody_until_they_are_repaired(trees: Trees, suite: Suite) -> None:
+async def test_appwrappers_with_bad_quota_labels_wait_for_a_repair_and_block_no_other(
+    trees: Trees, suite: Suite
+) -> None:
     """A node that is in one tree only, a node with others below it, and an empty label."""
     labels = {
         "elsewhere": {"quota_context": "gold", "quota_service": "bronze"},

@@ -28,7 +28,7 @@ async def test_one_milli_too_many_has_no_pod_and_is_passed_by_what_fits(suite: S
     assert await suite.pods("aw-deployment-2-426cpu") == []
 
 
-async def test_one_milli_too_many_is_told_by_how_much(suite: Suite) -> None:
+async def test_pending_reason_of_a_gang_one_milli_too_large_gives_the_amounts(suite: Suite) -> None:
     """MCAD CPU Accounting Queuing Test."""
     await suite.fill()
 
@@ -43,7 +43,7 @@ async def test_one_milli_too_many_is_told_by_how_much(suite: Suite) -> None:
     )
 
 
-async def test_strict_queue_keeps_what_fits_behind_what_does_not(world: World) -> None:
+async def test_strict_queue_keeps_a_gang_that_fits_behind_a_gang_that_does_not(world: World) -> None:
     """MCAD CPU Preemption Test, under the policy that MCAD did not have."""
     suite = Suite(world, await world.start_dispatcher(**OFTEN, queue_policy="StrictFIFO"))
     await suite.fill()
@@ -79,7 +79,7 @@ async def test_declaring_too_little_lets_pods_be_made_that_no_node_has_room_for(
     assert phases == ["Pending", "Pending"]
 
 
-async def test_declaring_too_little_waits_for_what_its_pods_ask_for_and_is_told_both_numbers(
+async def test_gang_that_declares_too_little_waits_for_the_requests_of_its_pods_and_shows_both(
     suite: Suite,
 ) -> None:
     """The same case by default."""

@@ -78,7 +78,7 @@ async def test_gang_that_never_starts_fails_after_its_last_requeuing(suite: Suit
     assert await dispatches(suite.world, "aw-never") == 4
 
 
-async def test_gang_that_no_node_has_room_for_makes_way_for_one_that_fits(suite: Suite) -> None:
+async def test_gang_without_a_node_with_room_is_requeued_and_a_gang_that_fits_runs(suite: Suite) -> None:
     """MCAD Scheduling Fail Fast Preemption Test."""
     await suite.fill()
     requeuing = {"timeInSeconds": 1, "growthType": "none"}

@@ -78,7 +78,7 @@ async def test_tainted_node_takes_gangs_that_tolerate_its_taint(suite: Suite) ->
         assert await suite.pods("intolerant") == []
 
 
-async def test_full_cluster_stays_responsive_and_wakes_who_waits(suite: Suite) -> None:
+async def test_full_cluster_stays_responsive_and_wakes_pending_gangs(suite: Suite) -> None:
     await suite.apply(two_deployed("all-of-it", "975m"))
     await suite.until_ready("all-of-it", 2)
     await suite.apply(two_deployed("small", "5m"))

@@ -172,7 +172,7 @@ async def test_job_that_declares_one_of_its_three_pods_completes_where_there_is_
     assert (status["Succeeded"], status.get("numberOfRequeueings", 0)) == (3, 0)
 
 
-async def test_jobs_complete_whatever_quota_they_name_and_beside_one_that_is_too_large(
+async def test_jobs_complete_whatever_quota_they_name_and_beside_a_job_that_is_too_large(
     shelf: Shelf,
 ) -> None:
     """Four Jobs of 900m, and one of 3000m on a cluster of 1950m."""

@@ -36,7 +36,7 @@ async def test_gang_that_is_too_big_for_one_member_goes_to_the_other(fleet: Flee
     assert await fleet.hub.names("Job") == set()
 
 
-async def test_gang_that_is_too_big_for_all_waits_and_is_told_why_of_each(fleet: Fleet) -> None:
+async def test_gang_too_large_for_all_clusters_waits_with_a_rejection_for_each(fleet: Fleet) -> None:
     await fleet.declare("east")
     await fleet.declare("west")
     await fleet.start_dispatcher()

@@ -84,7 +84,7 @@ async def test_member_that_refuses_us_is_not_lost_and_goes_on_with_a_new_token(
         pytest.param(True, identities.another_token, id="after-it-was-revoked-to-one-of-a-secret"),
     ],
 )
-async def test_token_is_rotated_under_gangs_that_run_and_one_that_is_being_made(
+async def test_token_is_rotated_under_running_gangs_and_a_gang_that_is_being_created(
     guarded: Guarded, is_late: bool, renew: Callable[[World], Awaitable[str]]
 ) -> None:
     """A write that was begun with the old token arrives when the member is spoken to with the new one already."""

@@ -9,7 +9,7 @@ from tests.cluster.members.fleet import Fleet
 IMAGE = "spec__template__spec__containers__0__image"
 
 
-async def test_edit_in_a_member_is_told_on_the_hub_and_nothing_is_done_about_it(fleet: Fleet) -> None:
+async def test_edit_in_a_member_is_reported_on_the_hub_and_left_alone(fleet: Fleet) -> None:
     await fleet.declare("west")
     await fleet.start_dispatcher()
     await fleet.hub.create(appwrapper("gang", item(job("train")), item(deployment("serve"))))

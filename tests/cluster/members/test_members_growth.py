@@ -51,7 +51,7 @@ async def test_base_gang_starts_in_a_member_and_a_growth_beyond_the_quota_neithe
     assert "granted" in await fleet.hub.until_history("ray", "granted")
 
 
-async def test_surplus_of_a_gang_in_a_member_gives_way_there_and_comes_back(
+async def test_surplus_of_a_gang_in_a_member_is_preempted_there_and_comes_back(
     fleet: Fleet, declare: Declare
 ) -> None:
     """The dispatcher deletes the worker with its rights in the member."""

@@ -28,7 +28,7 @@ def asks_for_an_anchor(exchange: Exchange) -> bool:
     return exchange.method == "GET" and "/configmaps/" in exchange.path
 
 
-async def test_gangs_that_hang_in_one_member_take_nobody_elses_turn(fleet: Fleet) -> None:
+async def test_gangs_that_hang_in_one_member_delay_no_gang_of_other_members(fleet: Fleet) -> None:
     await fleet.declare("east", labels={"at": "east"})
     async with ApiProxy.of(fleet.members["west"].plane) as wire:
         kubeconfig = wire.kubeconfig(fleet.members["west"].plane).read_bytes()

@@ -30,7 +30,7 @@ async def until_healthy(fleet: Fleet, name: str, *, healthy: bool) -> Json:
     return await fleet.hub.until(look, f"{name} is {'healthy' if healthy else 'not healthy'}")
 
 
-async def test_member_shows_what_is_free_there_and_that_it_answers(fleet: Fleet) -> None:
+async def test_status_of_a_member_shows_its_free_capacity_and_that_it_is_reachable(fleet: Fleet) -> None:
     await fleet.declare("west", reserve={"cpu": "1"})
     await fleet.start_dispatcher()
     await fleet.hub.create(gang("two", 2))
@@ -49,7 +49,7 @@ async def test_member_shows_what_is_free_there_and_that_it_answers(fleet: Fleet)
     }
 
 
-async def test_member_that_is_away_holds_up_nobody_and_its_gangs_go_on(fleet: Fleet) -> None:
+async def test_unreachable_member_delays_no_other_gang_and_its_gangs_run_on(fleet: Fleet) -> None:
     await fleet.declare("east")
     await fleet.declare("west")
     await fleet.start_dispatcher()
@@ -92,7 +92,7 @@ async def test_gang_that_is_deleted_while_its_member_is_away_goes_when_it_is_bac
     assert await fleet.objects("Job") == {}
 
 
-async def test_kubeconfig_that_cannot_be_used_is_told_and_can_be_mended_without_a_restart(
+async def test_unusable_kubeconfig_is_reported_and_can_be_repaired_without_a_restart(
     fleet: Fleet,
 ) -> None:
     await fleet.declare("west")

@@ -114,7 +114,7 @@ def mixed(name: str) -> Json:
     )
 
 
-async def test_object_that_somebody_deletes_on_a_member_fails_its_gang_and_what_made_pods_is_removed(
+async def test_object_deleted_in_a_member_fails_its_gang_and_objects_with_pods_are_removed(
     fleet: Fleet,
 ) -> None:
     east = await in_east(fleet, mixed("robbed"))
@@ -135,7 +135,7 @@ async def test_object_that_somebody_deletes_on_a_member_fails_its_gang_and_what_
     assert (await east.names("Service"), await anchors(fleet)) == (set(), {})
 
 
-async def test_anchor_that_somebody_deletes_takes_its_gang_with_it(fleet: Fleet) -> None:
+async def test_anchor_deleted_by_a_user_takes_its_gang_with_it(fleet: Fleet) -> None:
     east = await in_east(fleet, mixed("robbed"))
     [anchor] = (await anchors(fleet))["east"]
 
@@ -152,7 +152,7 @@ async def test_anchor_that_somebody_deletes_takes_its_gang_with_it(fleet: Fleet)
     assert await anchors(fleet) == {}
 
 
-async def test_pod_that_somebody_deletes_on_a_member_is_left_to_who_made_it(fleet: Fleet) -> None:
+async def test_pod_deleted_in_a_member_is_replaced_by_its_controller_only(fleet: Fleet) -> None:
     east = await in_east(fleet, gang("heals", 2))
     before = {each["metadata"]["uid"] for each in await east.every("Pod")}
     victim = (await east.every("Pod"))[0]["metadata"]["name"]
@@ -186,7 +186,7 @@ async def test_pod_that_somebody_deletes_on_a_member_is_left_to_who_made_it(flee
         ),
     ],
 )
-async def test_end_of_what_ran_on_a_member_is_told_on_the_hub(
+async def test_end_of_a_gang_in_a_member_is_shown_on_the_hub(
     fleet: Fleet, work: Json, ending: str, state: str, said: str
 ) -> None:
     await fleet.declare("east")

@@ -19,7 +19,7 @@ from tests.cluster.provisioning import (
 PROVISIONING = {"className": CLASS, "managedResources": [GPU]}
 
 
-async def test_member_that_cannot_provide_gives_way_to_another_and_nothing_is_left_there(
+async def test_gang_leaves_nothing_in_a_member_that_cannot_provision_and_runs_in_another(
     fleet: Fleet,
 ) -> None:
     await fleet.declare("east", provisioning=PROVISIONING)

@@ -63,7 +63,7 @@ async def wires(fleet: Fleet) -> AsyncIterator[FleetWires]:
         yield wires
 
 
-async def test_gangs_of_a_silent_member_are_charged_and_nobody_waits_for_them(
+async def test_gangs_of_a_silent_member_are_charged_and_no_preemption_waits_for_them(
     wires: FleetWires, declare: Declare
 ) -> None:
     """`far` runs in east, and `leaving` is suspended there while east is silent: `small` needs the quota of one."""

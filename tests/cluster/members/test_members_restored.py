@@ -133,7 +133,7 @@ async def test_gang_that_may_run_in_a_member_that_is_away_goes_nowhere_until_tha
     await hub.until(settled, "all was asked")
 
 
-async def test_anchors_unknown_to_the_database_stay_and_those_of_ended_attempts_go(
+async def test_anchors_unknown_to_the_database_stay_and_anchors_of_ended_attempts_go(
     fleet: Fleet, backup: Backup
 ) -> None:
     hub = fleet.hub

@@ -209,7 +209,7 @@ async def live_through_everything(hub: World, there: World, where: str) -> None:
 
 
 @pytest.mark.timeout(240)
-async def test_manifests_give_what_is_needed_and_no_more(guarded: Guarded, optional_kinds: None) -> None:
+async def test_manifests_grant_the_needed_rights_and_no_more(guarded: Guarded, optional_kinds: None) -> None:
     hub, west = guarded.hub, guarded.fleet.members["west"]
     await guarded.fleet.declare_hub(labels={AT: "hub"})
     await guarded.declare("west")
@@ -316,7 +316,9 @@ async def test_authors_are_reviewed_with_the_right_that_the_manifest_has_ready(
     assert (guarded.refused(), complaints(process)) == ([], [])
 
 
-async def test_gang_is_told_that_its_namespace_may_not_be_made(guarded: Guarded, elsewhere: World) -> None:
+async def test_status_of_a_gang_says_that_its_namespace_may_not_be_created(
+    guarded: Guarded, elsewhere: World
+) -> None:
     await guarded.declare("west", namespacePolicy="Create")
     await guarded.start_dispatcher()
 

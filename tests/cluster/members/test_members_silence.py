@@ -133,7 +133,7 @@ async def test_gang_waits_for_its_member_if_that_falls_silent_between_two_creati
     assert set(wires.created().values()) == {1}
 
 
-async def test_member_that_is_frozen_holds_up_no_other_and_loses_nothing(wires: FleetWires) -> None:
+async def test_frozen_member_delays_no_other_member_and_loses_nothing(wires: FleetWires) -> None:
     """It accepts connections and never answers; a creation is on its way to it when that begins."""
     world, east = wires.world, wires.members["east"]
     caught = east.rules.on(creates("caught", "jobs"), Fault(before=lambda: freeze(wires)))

@@ -77,7 +77,7 @@ def steps_of_a_deletion(wires: FleetWires, name: str, uid: str) -> dict[str, Ste
     }
 
 
-async def test_creation_whose_answer_is_lost_at_any_step_is_done_once(wires: FleetWires) -> None:
+async def test_creation_with_an_answer_lost_at_any_step_is_done_once(wires: FleetWires) -> None:
     world, rules = wires.world, dict[str, Rule[Exchange]]()
     for kind, fault in lost().items():
         for step in ("finalizer", "anchor", "first-object", "second-object"):
@@ -94,7 +94,7 @@ async def test_creation_whose_answer_is_lost_at_any_step_is_done_once(wires: Fle
     assert set(wires.created().values()) == {1}
 
 
-async def test_deletion_whose_answer_is_lost_at_any_step_leaves_nothing(wires: FleetWires) -> None:
+async def test_deletion_with_an_answer_lost_at_any_step_leaves_nothing(wires: FleetWires) -> None:
     world, uids, rules = wires.world, dict[str, str](), dict[str, Rule[Exchange]]()
     for kind, fault in lost().items():
         for step in ("second-object", "first-object", "anchor", "finalizer"):

@@ -22,7 +22,7 @@ async def wishes(fleet: Fleet, name: str, **annotations: str | None) -> None:
     await fleet.hub.merge("AppWrapper", name, {"metadata": {"annotations": changed}})
 
 
-async def test_gang_goes_to_the_cluster_it_prefers_of_those_that_suit_it_alike(fleet: Fleet) -> None:
+async def test_gang_goes_to_its_preferred_cluster_among_clusters_that_suit_it_alike(fleet: Fleet) -> None:
     for name in ("east", "west"):
         await fleet.declare(name, labels={"zone": name})
     await fleet.start_dispatcher()
@@ -37,7 +37,7 @@ async def test_gang_goes_to_the_cluster_it_prefers_of_those_that_suit_it_alike(f
         assert (await fleet.hub.until_state(f"to-{name}", "Running"))["cluster"] == name
 
 
-async def test_user_who_changes_the_selector_of_a_gang_that_waits_is_followed(fleet: Fleet) -> None:
+async def test_changed_selector_of_a_pending_gang_is_followed(fleet: Fleet) -> None:
     for name in ("east", "west"):
         await fleet.declare(name, labels={"zone": name})
     await fleet.start_dispatcher()
@@ -55,7 +55,7 @@ async def test_user_who_changes_the_selector_of_a_gang_that_waits_is_followed(fl
     assert (await fleet.hub.causes("one")).count("dispatched") == 1
 
 
-async def test_deleted_gang_does_not_wait_for_a_member_that_nobody_declares_and_goes_when_it_is_declared_again(
+async def test_deleted_gang_does_not_wait_for_an_undeclared_member_and_is_removed_there_later(
     fleet: Fleet,
 ) -> None:
     await fleet.declare("west")
@@ -126,7 +126,7 @@ async def test_gangs_that_run_in_members_are_adopted_by_an_empty_database(
     assert await fleet.objects("Job") == {"east": {"three"}}
 
 
-async def test_gang_whose_member_is_away_waits_with_an_empty_database_rather_than_run_twice(
+async def test_gang_of_an_unreachable_member_waits_with_an_empty_database_and_never_runs_twice(
     fleet: Fleet, make_database: Callable[[], str]
 ) -> None:
     await fleet.declare("east")

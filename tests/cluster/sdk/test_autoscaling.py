@@ -113,7 +113,7 @@ async def until_nothing_is_held(world: World) -> None:
     await world.until(nothing, "nothing is held")
 
 
-async def test_cluster_that_kueue_would_refuse_grows_shrinks_and_goes_charged_for_what_it_holds(
+async def test_raycluster_that_kueue_would_refuse_grows_and_shrinks_charged_for_its_pods(
     world: World, declare: Declare, release: Release, notebook: Notebook, run: Run
 ) -> None:
     under_kueue = cell(DESCRIBE, world).replace("max_workers=3", "max_workers=3, local_queue='team-a'")

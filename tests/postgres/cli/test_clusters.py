@@ -74,7 +74,7 @@ async def clusters(database_url: str, queue: QueueStore) -> None:
     await queue.commit([make_dispatch(record, "east")])
 
 
-async def test_each_cluster_is_told_as_it_is(run: Run, clusters: None) -> None:
+async def test_clusters_lists_the_state_of_each_cluster(run: Run, clusters: None) -> None:
     assert await run("clusters") == Ran(
         0,
         """\
@@ -131,7 +131,7 @@ async def test_kubeconfig_of_the_home_folder_counts(
     assert (await free_now(run))["east"] == ["5.5/8", "16/32", "3/4", "live"]
 
 
-async def test_statuses_are_not_live_while_nobody_leads(
+async def test_clusters_reads_no_statuses_from_the_hub_without_a_leader(
     run: Run, leads: None, leadership: Leadership, hub: FakeApiServer
 ) -> None:
     await leadership.release()
@@ -172,7 +172,7 @@ async def test_the_wide_table_says_why(run: Run, clusters: None) -> None:
     ]
 
 
-async def test_the_reader_is_told_the_same(run: Run, clusters: None, reader_url: str) -> None:
+async def test_clusters_gives_the_reader_the_same_answer(run: Run, clusters: None, reader_url: str) -> None:
     told = await run("clusters", "-o", "json", "--database-url", reader_url)
     assert told == await run("clusters", "-o", "json")
     east: dict[str, Any] = json.loads(told.out)[0]

@@ -37,7 +37,7 @@ def lives(lived: Lived) -> Lives:
     return lived.lives
 
 
-async def test_the_queue_is_told_in_its_order(run: Run, lives: Lives) -> None:
+async def test_the_queue_is_listed_in_its_order(run: Run, lives: Lives) -> None:
     assert await run("queue") == Ran(
         0,
         "QUEUE  POSITION  NAME          USER   PRIORITY  AGE  GPU  REASON                 EST START\n"
@@ -45,7 +45,7 @@ async def test_the_queue_is_told_in_its_order(run: Run, lives: Lives) -> None:
     )
 
 
-async def test_the_wide_queue_says_what_to_do(run: Run, lives: Lives) -> None:
+async def test_the_wide_queue_shows_demand_message_and_advice(run: Run, lives: Lives) -> None:
     heading, line = (await run("queue", "-o", "wide")).out.splitlines()
     at = heading.index("CPU")
     assert [heading[at:], line[at:]] == [
@@ -97,7 +97,7 @@ async def test_json_and_csv_have_the_columns_of_the_view_and_the_start(
     assert (heading, told[columns.index("demand")]) == (columns, '{"cpu": 1500, "nvidia.com/gpu": 2}')
 
 
-async def test_history_tells_what_became_of_each(run: Run, lives: Lives) -> None:
+async def test_history_shows_the_outcome_of_each_appwrapper(run: Run, lives: Lives) -> None:
     def age(minutes: int) -> str:
         return relative(lives.at(minutes), datetime.now(UTC))
 
@@ -130,13 +130,13 @@ async def test_history_may_be_narrowed(run: Run, lives: Lives, asked: list[str],
     assert [each["uid"] for each in told] == uids
 
 
-async def test_the_window_of_history_touches_what_was_there(run: Run, lives: Lives) -> None:
+async def test_the_window_of_history_includes_appwrappers_that_overlap_it(run: Run, lives: Lives) -> None:
     window = ["--since", lives.at(100).isoformat(), "--until", lives.at(120).isoformat()]
     told = json.loads((await run("history", "-o", "json", *window)).out)
     assert [each["uid"] for each in told] == [GONE]
 
 
-async def test_more_of_history_than_is_shown_is_told(run: Run, lives: Lives) -> None:
+async def test_history_with_a_limit_says_that_appwrappers_are_left_out(run: Run, lives: Lives) -> None:
     more = "--limit 1 leaves AppWrappers out: raise it, or narrow the window.\n"
     ran = await run("history", "--since", "4w", "--limit", "1")
     assert (ran.code, len(ran.out.splitlines()), ran.err) == (0, 2, more)
@@ -151,7 +151,7 @@ async def test_no_history_is_an_answer(run: Run) -> None:
     )
 
 
-async def test_use_is_told_by_what_it_is_asked_for(run: Run, lives: Lives) -> None:
+async def test_usage_is_grouped_by_the_given_dimensions(run: Run, lives: Lives) -> None:
     assert await run("usage", "--since", "4w") == Ran(
         0,
         "NAMESPACE  CPU-H  GIB-H  GPU-H  GPU %\n"
@@ -166,7 +166,7 @@ async def test_use_is_told_by_what_it_is_asked_for(run: Run, lives: Lives) -> No
     )
 
 
-async def test_use_of_an_hour_is_what_was_held_in_it(run: Run, lives: Lives) -> None:
+async def test_usage_of_an_hour_is_the_capacity_held_in_it(run: Run, lives: Lives) -> None:
     window = ["--since", lives.at(30).isoformat(), "--until", lives.at(110).isoformat()]
     ran = await run("usage", "--by", "queue", "--per", "hour", "-o", "json", *window)
     hours = [lives.start, lives.start + timedelta(hours=1)]
@@ -188,7 +188,7 @@ async def test_no_use_is_an_answer(run: Run) -> None:
     assert ran == Ran(0, "", "Nothing was used from 2025-11-01T00:00:00Z to 2025-11-02T00:00:00Z.\n")
 
 
-async def test_waits_are_told_by_day_queue_and_number_of_gpus(run: Run, lives: Lives) -> None:
+async def test_waits_are_grouped_by_day_queue_and_number_of_gpus(run: Run, lives: Lives) -> None:
     assert await run("waits", "--since", "4w") == Ran(
         0,
         "DAY         QUEUE    NAMESPACE  GPUS  COUNT  P50  P90  P95  P99  MAX  STILL WAITING  OLDEST\n"
@@ -201,7 +201,7 @@ async def test_waits_are_told_by_day_queue_and_number_of_gpus(run: Run, lives: L
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: str(question[0]))
-async def test_the_reader_is_told_the_same(
+async def test_every_question_gives_the_reader_the_same_answer(
     run: Run, lives: Lives, reader_url: str, question: list[str]
 ) -> None:
     told = await run(*question, "--database-url", reader_url)

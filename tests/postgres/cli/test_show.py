@@ -27,7 +27,7 @@ def lives(lived: Lived) -> Lives:
     return lived.lives
 
 
-async def test_all_about_one_that_is_gone_is_told(run: Run, lives: Lives) -> None:
+async def test_show_gives_the_whole_life_of_a_deleted_appwrapper(run: Run, lives: Lives) -> None:
     ran = await run("show", GONE, "--uid", "-o", "wide")
     assert (ran.code, ran.err) == (0, "")
     assert (
@@ -69,12 +69,14 @@ AT                    STATE        FOR   CAUSE         CLUSTER  REASON          
     )
 
 
-async def test_the_newest_of_a_name_is_told_and_that_there_were_others(run: Run, lives: Lives) -> None:
+async def test_show_gives_the_newest_appwrapper_of_a_name_and_mentions_the_others(
+    run: Run, lives: Lives
+) -> None:
     ran = await run("show", "train", "-o", "json")
     assert ([story["uid"] for story in json.loads(ran.out)], ran.err) == ([WAITING], MORE)
 
 
-async def test_all_of_a_name_are_told_the_newest_first(run: Run, lives: Lives) -> None:
+async def test_show_all_gives_every_appwrapper_of_a_name_newest_first(run: Run, lives: Lives) -> None:
     ran = await run("show", "train", "--all", "-o", "json")
     assert ([story["uid"] for story in json.loads(ran.out)], ran.err) == ([WAITING, GONE], "")
 

@@ -89,7 +89,7 @@ async def test_json_has_numbers_as_numbers_and_times_as_iso_8601(run: Run) -> No
     )
 
 
-async def test_more_rows_than_asked_for_are_told(run: Run, reader_url: str) -> None:
+async def test_sql_with_a_limit_says_that_rows_are_left_out(run: Run, reader_url: str) -> None:
     few = ("sql", "SELECT * FROM (VALUES (1), (2), (3)) AS a(n)", "--limit")
     there = "--limit 2 leaves rows out: raise it.\n"
     for account in ((), ("--database-url", reader_url)):
@@ -140,7 +140,9 @@ async def test_an_account_that_may_not_be_the_reader_asks_with_its_own_rights(
     assert ran == Ran(1, "", "dispatcher: Postgres refuses it: permission denied for function lo_create.\n")
 
 
-async def test_an_account_that_cannot_be_confined_is_told_what_to_do(run: Run, database_url: str) -> None:
+async def test_sql_refuses_an_account_that_cannot_be_confined_with_a_remedy(
+    run: Run, database_url: str
+) -> None:
     with psycopg.connect(database_url) as connection:
         connection.execute("DROP FUNCTION history.answer")
     assert await run("sql", "SELECT 1") == Ran(
@@ -151,7 +153,7 @@ async def test_an_account_that_cannot_be_confined_is_told_what_to_do(run: Run, d
     )
 
 
-async def test_nobody_needs_temporary_tables_to_be_answered(run: Run, database_url: str) -> None:
+async def test_sql_works_without_the_right_to_temporary_tables(run: Run, database_url: str) -> None:
     name = urlsplit(database_url).path.removeprefix("/")
     with psycopg.connect(database_url) as connection:
         connection.execute(
@@ -160,7 +162,7 @@ async def test_nobody_needs_temporary_tables_to_be_answered(run: Run, database_u
     assert (await run("sql", "SELECT 1 AS one", "-o", "csv")).out == "one\n1\n"
 
 
-async def test_a_query_leaves_nothing_behind(run: Run, database_url: str) -> None:
+async def test_a_query_leaves_no_temporary_schema(run: Run, database_url: str) -> None:
     assert (await run("sql", "SELECT 1")).code == 0
     # Where a temporary function lived outlasts it, unless the transaction was taken back.
     assert rows_of(database_url, "SELECT nspname FROM pg_namespace WHERE nspname ~ '^pg_temp'") == []

@@ -19,7 +19,7 @@ def amounts(chance: random.Random) -> tuple[int, Decimal, Decimal, int]:
     return chance.randrange(99), Decimal(chance.randrange(99)) / 4, Decimal(chance.randrange(99)) / 8, 3
 
 
-def test_the_depth_of_a_queue_is_told_as_it_was_sampled(database_url: str) -> None:
+def test_the_depth_of_a_queue_equals_its_samples(database_url: str) -> None:
     chance = random.Random(8)  # noqa: S311 - repeatable
     samples = [
         (NOW + number * timedelta(minutes=5), queue, *amounts(chance), *amounts(chance))

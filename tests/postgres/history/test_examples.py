@@ -67,7 +67,7 @@ JOB = (
 
 
 @pytest.mark.parametrize("is_moved", [False, True])
-async def test_hours_are_those_for_which_capacity_was_held(
+async def test_hours_count_the_time_for_which_capacity_was_held(
     queue: QueueStore, database_url: str, is_moved: bool
 ) -> None:
     await requeued(queue)
@@ -111,7 +111,7 @@ async def test_gang_that_was_suspended_at_first_waits_from_the_day_of_its_releas
     assert rows_of(database_url, stats) == [("2020-02-29", 1, 3600.0)]
 
 
-async def test_a_failure_wastes_what_was_held_until_its_pods_were_gone(
+async def test_a_failure_wastes_the_capacity_held_until_its_pods_were_gone(
     queue: QueueStore, database_url: str
 ) -> None:
     told = Told(queue)

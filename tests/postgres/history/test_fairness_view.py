@@ -94,7 +94,7 @@ def amounts(row: Row) -> list[float]:
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-def test_use_and_quota_of_every_day_are_those_of_every_interval(past: Past, zone: str) -> None:
+def test_use_and_quota_of_every_day_sum_up_every_interval(past: Past, zone: str) -> None:
     with psycopg.connect(past.url, options=f"-c timezone={zone}") as connection:
         rows = connection.execute(
             "SELECT statement_timestamp(), day, queue, resource, weight, used_h, entitled_h FROM history.fairness_daily"

@@ -153,7 +153,7 @@ async def test_an_attempt_that_never_grew_has_no_growth(queue: QueueStore, datab
     assert rows_of(database_url, "SELECT growth FROM attempt") == [(None,)]
 
 
-async def test_show_says_what_a_gang_holds_that_grew(queue: QueueStore, database_url: str) -> None:
+async def test_show_gives_the_resources_that_a_grown_gang_holds(queue: QueueStore, database_url: str) -> None:
     record = await dispatched(queue, clock(9))
     assert "Holds:" not in await shown(database_url)
     record = await commit(queue, run_steps.note_growth(record, ONE * 3, clock(10)))

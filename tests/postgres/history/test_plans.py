@@ -95,7 +95,7 @@ async def test_history_of_some_days_reads_their_months_and_no_others(
 
 
 @pytest.mark.parametrize("name", ["usage --since 7d --per hour", "usage --since 30d", "usage --since 365d"])
-async def test_use_by_the_hour_finds_what_was_held_in_each_by_index(
+async def test_usage_by_the_hour_finds_the_attempts_of_each_hour_by_index(
     connection: psycopg.Connection, reports: Reports, subject: Subject, name: str
 ) -> None:
     (found,) = await plans_of(connection, command(name)(reports, subject))
@@ -109,7 +109,7 @@ def test_why_one_waited_is_found_by_its_uid(connection: psycopg.Connection, subj
     assert (set(plans.accesses(found)), read_whole(found)) == ({"event"}, set())
 
 
-async def test_the_queue_is_read_by_the_index_of_who_is_queued_and_nobody_else_is_sorted(
+async def test_the_queue_is_read_by_the_index_of_queued_appwrappers_and_sorts_no_others(
     connection: psycopg.Connection, reports: Reports, subject: Subject
 ) -> None:
     (found,) = await plans_of(connection, command("queue")(reports, subject))
@@ -158,7 +158,7 @@ async def test_old_months_are_dropped_whole_and_none_is_read_for_that(
 
 
 @pytest.mark.parametrize("question", [*FILTERED, *UNFILTERED, *LONG], ids=lambda each: each.name)
-def test_the_reader_may_ask_what_the_benchmark_asks(
+def test_the_reader_may_run_the_queries_of_the_benchmark(
     connection: psycopg.Connection, subject: Subject, question: Question
 ) -> None:
     connection.execute("SET ROLE dispatcher_reader")

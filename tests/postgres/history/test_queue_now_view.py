@@ -68,7 +68,7 @@ def test_there_is_advice_for_no_other_reason(database_url: str) -> None:
     assert set(re.findall(r"WHEN '(\w+)'", definition)) == waits_for()
 
 
-async def test_a_line_says_whose_it_is_since_when_it_waits_and_how_much_it_asks_for(
+async def test_a_queue_row_has_its_submitter_its_waiting_time_and_its_demand(
     queue: QueueStore, database_url: str
 ) -> None:
     chance = random.Random(2)  # noqa: S311 - repeatable
@@ -252,7 +252,7 @@ async def test_view_estimates_no_start(queue: QueueStore, database_url: str) -> 
     assert row["est_start"] is None
 
 
-async def test_recent_waits_stay_when_those_deleted_for_long_are_moved_away(
+async def test_recent_waits_stay_when_long_deleted_appwrappers_are_archived(
     queue: QueueStore, database_url: str
 ) -> None:
     chance = random.Random(10)  # noqa: S311 - repeatable

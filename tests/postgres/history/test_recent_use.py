@@ -77,7 +77,7 @@ async def test_use_is_the_sum_over_all_attempts_that_were_charged_in_a_queue(
     assert {queue for queue, _ in found} == {"q", "team", "tree/gold"}
 
 
-async def test_nothing_is_read_of_nobody(past: Past) -> None:
+async def test_unused_queue_has_no_recent_use(past: Past) -> None:
     assert await asked(past.url, datetime.now(UTC), {"unused": (GPU, "cpu")}) == {}
 
 

@@ -274,7 +274,7 @@ async def test_current_state_counts_up_to_now(queue: QueueStore, database_url: s
     assert sum(each.idle_h for each in rows.values()) == pytest.approx(hours)
 
 
-async def test_the_figures_stay_when_those_deleted_for_long_are_moved_away(
+async def test_utilisation_stays_when_long_deleted_appwrappers_are_archived(
     queue: QueueStore, database_url: str
 ) -> None:
     chance = random.Random(7)  # noqa: S311 - repeatable
