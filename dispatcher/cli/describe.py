@@ -49,8 +49,8 @@ _FACTS: Final = (
     plain("Ended", "ended_at"),
     plain("Deleted", "deleted_at"),
     how_long("Waited", "wait_s"),
-    how_long("Ran", "run_s"),
-    how_long("Lost", "lost_s"),
+    Column(Heading("Ran"), lambda job: span(float(str(job["run_s"]))) if job["run_s"] else ""),
+    Column(Heading("Lost"), lambda job: span(float(str(job["lost_s"]))) if job["lost_s"] else ""),
     Column(Heading("Used"), lambda job: _used(job)),
 )
 _FACTS_OF_WAITING: Final = (
@@ -169,4 +169,7 @@ def _start(waiting: Row) -> str:
 
 
 def _used(job: Row) -> str:
+    """What it used; nothing for an AppWrapper that held no capacity."""
+    if not any(job[name] for name in ("cpu_h", "memory_gib_h", "gpu_h")):
+        return ""
     return f"{text(job['cpu_h'])} cpu-h, {text(job['memory_gib_h'])} GiB-h, {text(job['gpu_h'])} gpu-h"

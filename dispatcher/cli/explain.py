@@ -250,7 +250,7 @@ def would(
     written = [(name, raw) for name, content in files for raw in objects_in(name, content)]
     hub = Hub(kubeconfig, context)
     snapshot = _read(database_url)
-    read = _proposals(snapshot, written, namespace or _namespace_of(hub))
+    read = _proposals(snapshot, written, namespace, _namespace_of(hub))
     proposed, facts = _with_facts(snapshot, read, hub, without or ())
     proposals = [each.record for each in proposed]
     queued = [each for each in proposals if each.phase is Phase.QUEUED]
@@ -339,16 +339,18 @@ def _ask_hub(proposals: list[Proposal], hub: Hub) -> dict[str, HubFacts]:
 
 
 def _proposals(
-    snapshot: Snapshot, written: list[tuple[str, dict[str, object]]], namespace: str
+    snapshot: Snapshot, written: list[tuple[str, dict[str, object]]], namespace: str, default: str
 ) -> list[Proposal]:
     from dispatcher.api.schema import unknown_fields
     from dispatcher.api.spec_errors import SpecError
+    from dispatcher.cli.submission import check_namespace
     from dispatcher.core.intake.proposal import propose
 
     found = []
     for number, (file, raw) in enumerate(written):
         try:
-            proposal = propose(raw, namespace, snapshot.rules, snapshot.world.now, number)
+            proposal = propose(raw, namespace or default, snapshot.rules, snapshot.world.now, number)
+            check_namespace(proposal.record.namespace, namespace)
             found.append(proposal)
             for sentence in unknown_fields(raw["spec"]):
                 note(f"{proposal.record.key}: {sentence}")

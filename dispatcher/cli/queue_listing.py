@@ -57,7 +57,7 @@ QUEUE_WIDE: Final = (
     known("PODS", "pods"),
     plain("MESSAGE", "message"),
     known("ADVICE", "advice"),
-    plain("BLOCKING CLUSTERS", "blocking_clusters"),
+    Column(Heading("BLOCKING CLUSTERS"), lambda row: _blocking(row)),
 )
 
 commands = click.Group()
@@ -149,6 +149,13 @@ def _pending_in_statuses(
     count = outside(found)
     said = f"AppWrappers that are not in the queue yet: {count}; kubectl aw show says why." if count else ""
     return _Pending(pending_report(found, of, datetime.now(UTC)), nothing, said)
+
+
+def _blocking(row: Row) -> str:
+    """How many clusters reject it, by reason, such as `2 InsufficientResources`."""
+    found = row["blocking_clusters"]
+    counts = found.items() if isinstance(found, dict) else ()
+    return ", ".join(f"{count} {reason}" for reason, count in counts)
 
 
 def _position(row: Row) -> str:

@@ -14,15 +14,19 @@ from dispatcher.text import name_of, one_line
 Json = dict[str, Any]
 
 
-def submissions(file: str, content: bytes, namespace: str) -> list[tuple[str, Json]]:
-    """Each AppWrapper with its namespace, which is `namespace` where it names none; raises `InvalidFile`."""
+def submissions(file: str, content: bytes, namespace: str, default: str) -> list[tuple[str, Json]]:
+    """Each AppWrapper with its namespace, which is `namespace`, or if that is empty its own, or else `default`.
+
+    Raises `InvalidFile`, also for an AppWrapper of another namespace than `namespace`.
+    """
     found = []
     for number, raw in enumerate(objects_in(file, content), start=1):
         title = f"{file}: object {number} ({name_of(raw.get('kind')) or 'without a kind'})"
         try:
             check_appwrapper(raw)
             metadata = object_of(raw, "metadata")
-            to = name_of(metadata.get("namespace")) or namespace
+            to = name_of(metadata.get("namespace")) or namespace or default
+            check_namespace(to, namespace)
             parse_spec(object_of(raw, "spec"), namespace=to)
         except SpecError as error:
             raise InvalidFile(one_line(f"{title}: {error}")) from error
@@ -32,3 +36,11 @@ def submissions(file: str, content: bytes, namespace: str) -> list[tuple[str, Js
     if not found:
         raise InvalidFile(f"{file} has no AppWrapper")
     return found
+
+
+def check_namespace(written: str, namespace: str) -> None:
+    """Raises `SpecError` for an AppWrapper of another namespace than that of -n, which is empty if it was left out."""
+    if namespace not in ("", written):
+        raise SpecError(
+            "metadata.namespace", f"is {written}, which contradicts -n {namespace}", "Leave one of them out"
+        )

@@ -305,7 +305,7 @@ def submit(
 
     with _hub(kubeconfig, context) as hub:
         written = submissions(
-            getattr(given, "name", "<stdin>"), given.read(LARGEST_FILE + 1), namespace or hub.namespace
+            getattr(given, "name", "<stdin>"), given.read(LARGEST_FILE + 1), namespace, hub.namespace
         )
         client, submitted = AppWrapperClient(hub.client, is_dry=dry_run), []
         for to, raw in written:

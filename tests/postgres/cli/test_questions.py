@@ -50,7 +50,7 @@ async def test_the_wide_queue_shows_demand_message_and_advice(run: Run, lives: L
     at = heading.index("CPU")
     assert [heading[at:], line[at:]] == [
         f"CPU  MEMORY GIB  PODS  MESSAGE      {'ADVICE':{len(ADVICE)}}  BLOCKING CLUSTERS",
-        f'1.5  0           2     lacks 1 cpu  {ADVICE}  {{"InsufficientResources": 1}}',
+        f"1.5  0           2     lacks 1 cpu  {ADVICE}  1 InsufficientResources",
     ]
 
 

@@ -48,7 +48,6 @@ team-a/train
   Deleted:    {lives.told(240)}
   Waited:     61m
   Ran:        119m
-  Lost:       0s
   Used:       3 cpu-h, 0 GiB-h, 4 gpu-h
   In states:  Queued 60m, Dispatching 30s, Dispatched 30s, Running 119m, Completed 60m
 
@@ -91,9 +90,6 @@ async def test_pending_appwrapper_is_shown_with_its_position_and_advice(run: Run
             "  Message:     lacks 1 cpu",
             f"  Submitted:   {shown(lives.waiting_since)}",
             "  Waited:      3d",
-            "  Ran:         0s",
-            "  Lost:        0s",
-            "  Used:        0 cpu-h, 0 GiB-h, 0 gpu-h",
             "  Position:    1",
             "  Est. start:  unknown: the database has no snapshot of clusters",
             "  Advice:      Wait: it goes when enough is free; asking for less brings that nearer.",

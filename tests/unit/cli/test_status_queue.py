@@ -170,7 +170,7 @@ async def test_amounts_that_a_status_lacks_are_unknown(ask: Run) -> None:
     assert line[at:].split() == [
         *("unknown", "unknown", "unknown"),
         *("cluster", "hub:", "cpu:", "needs", "1,", "0", "free"),
-        *("unknown", '{"NoRoom":', "2}"),
+        *("unknown", "2", "NoRoom"),
     ]
 
 

@@ -377,6 +377,10 @@ async def test_option_without_effect_is_refused(
     [
         ({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}}, "object 1 (Job): kind: is not"),
         ({**train(), "apiVersion": "workload.codeflare.dev/v1beta3"}, "Write workload.codeflare.dev/v1beta1, workload"),
+        (
+            {**train(), "metadata": {"name": "train", "namespace": "team-b"}},
+            "metadata.namespace: is team-b, which contradicts -n team-a. Leave one of them out.",
+        ),
         ({**train(), "metadata": {}}, "object 1 (AppWrapper): metadata.name: is missing. Give it a name."),
         ({**train(), "spec": {}}, "object 1 (AppWrapper): spec: names nothing to create"),
     ],
@@ -384,7 +388,7 @@ async def test_option_without_effect_is_refused(
 async def test_file_with_a_wrong_object_submits_nothing(
     ask: Run, hub: FakeApiServer, manifest: Json, problem: str
 ) -> None:
-    ran = await ask("submit", "-", stdin=yaml.safe_dump(manifest))
+    ran = await ask("submit", "-", "-n", "team-a", stdin=yaml.safe_dump(manifest))
 
     assert (ran.code, problem in ran.err) == (2, True)
     assert writes(hub) == []
