@@ -299,7 +299,7 @@ async def _clusters_and_leader(reports: Reports) -> tuple[Report, bool]:
 
 
 def _members(hub: Hub) -> Json:
-    """The MemberClusters of the hub; none without a kubeconfig, and with a note if the hub does not list them in time."""
+    """The MemberClusters of the hub; none without a kubeconfig, and none, with a note, without an answer in time."""
     from dispatcher.cli.hub_client import HubClient, on_hub
     from dispatcher.kube.user_kubeconfig import has_kubeconfig
 
