@@ -30,8 +30,11 @@ def has_use_for(gang: Gang, shape: Node) -> bool:
 
 
 def own_shapes(gang: Gang) -> list[Node]:
-    """Nodes of the size of the gang's pods: one that takes a pod of any set, then one for each set."""
-    pod_sets = [each for each in gang.pod_sets if each.count]
+    """Nodes of the size of the gang's pods: one that takes a pod of any set, then one for each set.
+
+    Without pods, sets that are empty still say which nodes count for the demand.
+    """
+    pod_sets = [each for each in gang.pod_sets if each.count] or gang.pod_sets
     requested = sum_of(each.total for each in pod_sets)
     beyond = {name: amount for name, amount in gang.demand.items() if name not in requested}
     labels: dict[str, str] = {}

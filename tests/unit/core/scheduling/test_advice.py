@@ -235,6 +235,17 @@ pending:
     }
 
 
+def test_nodes_for_a_demand_without_pods_are_those_that_its_empty_pod_sets_select() -> None:
+    text = """
+clusters: [{name: hub, nodes: [{name: n, allocatable: {cpu: 8}}]}]
+running: []
+pending: [{name: p, demand: {cpu: 2}, pods: [{count: 0, requests: {cpu: 1}, nodeSelector: {zone: b}}]}]
+"""
+    check(document(text))
+    (added,) = repairs_of(text)
+    assert (added["add_nodes"]["count"], added["add_nodes"]["labels"]) == (1, {"zone": "b"})
+
+
 def test_which_of_equal_nodes_the_gangs_ahead_take_does_not_depend_on_names() -> None:
     text = """
 clusters: [{name: hub, nodes: [{name: n, allocatable: {cpu: 2}}]}]
