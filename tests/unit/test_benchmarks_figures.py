@@ -22,7 +22,7 @@ def test_every_write_counts_refused_ones_too_and_neither_reads_nor_dry_runs_do()
     assert writes(METRICS) == Counter({"POST rayclusters": 8, "PATCH appwrappers/status": 1_000_000})
 
 
-def test_requests_are_told_apart_by_their_flow_schema() -> None:
+def test_requests_are_classed_by_their_flow_schema() -> None:
     assert (requests_of_flow(METRICS, "ours"), requests_of_flow(METRICS, "absent")) == (8, 0)
 
 

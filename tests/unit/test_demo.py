@@ -55,7 +55,7 @@ def make_event(name: str, to_phase: str, seconds: float) -> Event:
     return Event(name, NOON + timedelta(seconds=seconds), "cause", None, to_phase, "message", None)
 
 
-def test_scene_tells_who_runs_who_waits_and_why() -> None:
+def test_scene_shows_running_and_pending_gangs_with_their_reasons() -> None:
     lists = Lists(
         appwrappers=[
             make_appwrapper(

@@ -94,7 +94,7 @@ def test_gang_that_is_not_listed_is_deleted_and_one_without_status_is_there() ->
     assert scene.rows == (Row("train", 3, "deleted", route=("west", "east")), Row("tune", 2, "-"))
 
 
-def test_gang_that_no_cluster_was_asked_for_yet_says_what_it_was_told() -> None:
+def test_gang_without_rejections_shows_its_pending_reason() -> None:
     waiting = {"cluster": "west", "reason": "ClusterLost", "message": "it has not answered since noon"}
     appwrapper = make_appwrapper("train", lifecyclePhase="Queued", waiting=waiting)
 

@@ -108,7 +108,7 @@ def test_finished_head_is_made_anew_only_when_the_old_one_is_gone() -> None:
     assert plan_pods(cluster, []) == Plan(create=(HEAD,))
 
 
-def test_pod_that_somebody_deletes_keeps_its_place_until_it_is_gone() -> None:
+def test_deleted_pod_keeps_its_place_until_it_is_gone() -> None:
     cluster = make_cluster(make_group(replicas=1))
     head, lost = make_pods(cluster)
 
@@ -318,7 +318,7 @@ def test_ready_stays_when_pods_are_lost() -> None:
     assert (status["desiredWorkerReplicas"], status["readyWorkerReplicas"]) == (1, None)
 
 
-def test_suspension_is_told_in_two_steps() -> None:
+def test_stand_in_reports_a_suspension_in_two_steps() -> None:
     cluster = make_cluster(suspend=True)
 
     suspending = make_status(cluster, make_pods(make_cluster()), None, NOW)
@@ -334,7 +334,7 @@ def test_suspension_is_told_in_two_steps() -> None:
     }
 
 
-def test_refused_pod_is_told_and_forgotten() -> None:
+def test_stand_in_reports_a_refused_pod_and_forgets_it() -> None:
     cluster = make_cluster()
     refused = make_status(cluster, [], "403: exceeded quota", NOW)
     healed = make_status({**cluster, "status": refused}, [], None, LATER)

@@ -37,7 +37,7 @@ async def test_readiness_and_what_it_says(health: Health, ready: bool, line: str
     assert await get("readyz", health) == (200 if ready else 503, f"{line}\n")
 
 
-async def test_alive_as_long_as_it_answers_whatever_its_troubles() -> None:
+async def test_liveness_holds_whatever_problem_the_process_has() -> None:
     assert await get("healthz", leader(lists=False, problem="everything")) == (200, "ok\n")
 
 

@@ -119,7 +119,7 @@ def test_forks_end_with_their_supervisor(tmp_path: Path, server: ForkServer) -> 
     assert beginning_of(process.pid) is None
 
 
-def test_server_ends_when_nobody_can_ask_it_any_more() -> None:
+def test_forkserver_ends_when_no_client_is_left() -> None:
     server = ForkServer(ENTRY)
     pid = server._popen.pid  # noqa: SLF001  # nobody else is to know it
     server._socket.shutdown(2)  # noqa: SLF001  # as the kernel does for a process that was killed

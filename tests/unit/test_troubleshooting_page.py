@@ -84,31 +84,31 @@ def test_reasons_of_one_that_went_back_are_those_of_the_code() -> None:
     assert None not in waiting
 
 
-def test_every_condition_and_its_reason_is_told() -> None:
+def test_page_explains_every_condition_and_reason() -> None:
     reasons = {value for value in constants(words) if not value.startswith("before ") and "{" not in value}
     assert words.ITEM_CREATION_FAILURE in reasons
     types = {each.value for each in (*ConditionType, *ComponentsCondition)}
     assert missing(reasons | types) == []
 
 
-def test_every_reason_of_a_preemption_is_told() -> None:
+def test_page_explains_every_reason_of_a_preemption() -> None:
     assert missing({reason.value for reason in Reason}, "\n| `PreemptCandidate` | `{}` |") == []
 
 
-def test_every_message_with_figures_is_told_by_an_example() -> None:
+def test_page_explains_every_message_with_figures_by_an_example() -> None:
     templates = [value for value in constants(words) if "{" in value]
     assert words.DEADLINE_MESSAGE in templates
     examples = [re.sub(r"\\\{\w+\\\}", r"\\d+", re.escape(template)) for template in templates]
     assert [example for example in examples if not re.search(f"`{example}`", PAGE)] == []
 
 
-def test_every_event_users_get_is_told() -> None:
+def test_page_explains_every_event_for_users() -> None:
     told = first_words("UserEvent")
     assert {"Preempted", "Backoff", "SpecAdjusted"} <= told
     assert missing(told, "\n| `{}` |") == []
 
 
-def test_every_column_is_told() -> None:
+def test_page_explains_every_column() -> None:
     crd = load_yaml(CHECKOUT / "crds" / "workload.codeflare.dev_appwrappers.yaml")
     columns = {
         column["name"]
@@ -118,13 +118,13 @@ def test_every_column_is_told() -> None:
     assert missing(columns - {"Age"}) == []
 
 
-def test_every_log_event_is_told() -> None:
+def test_page_explains_every_log_event() -> None:
     logged = first_words("debug", "info", "warning", "error", "exception", "_troubled")
     assert {"started", "in_the_way", "store_unavailable"} <= logged
     assert missing(logged | {cause.value for cause in Cause}) == []
 
 
-def test_every_probe_and_role_is_told() -> None:
+def test_page_explains_every_probe_and_role() -> None:
     assert missing({"/healthz", "/readyz", "/metrics", Role.LEADER.value, Role.STANDBY.value}) == []
 
 

@@ -36,7 +36,7 @@ def test_binding_enforces_the_policy() -> None:
     assert BINDING["spec"] == {"policyName": POLICY["metadata"]["name"], "validationActions": ["Deny"]}
 
 
-def test_policy_says_what_the_rules_of_the_definitions_say() -> None:
+def test_admission_policy_agrees_with_the_rules_of_the_definitions() -> None:
     rules = CRDS[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     said = {f"spec{rule['fieldPath']}: {rule['message']}" for rule in rules["x-kubernetes-validations"][:2]}
 

@@ -187,7 +187,7 @@ def test_retry_limit_is_a_count(text: str, expected: int | None) -> None:
         ("4294967296", set()),
     ],
 )
-def test_exit_codes_are_those_that_are_numbers(text: str, expected: set[int]) -> None:
+def test_exit_codes_are_the_numbers_in_the_annotation(text: str, expected: set[int]) -> None:
     both = dict.fromkeys((annotations.TERMINAL_EXIT_CODES, annotations.RETRYABLE_EXIT_CODES), text)
 
     assert fault_tolerance(both) == FaultTolerance(

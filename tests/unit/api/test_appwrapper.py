@@ -306,5 +306,5 @@ def test_generated_names_do_not_clash() -> None:
         (None, []),
     ],
 )  # fmt: skip
-def test_unknown_fields_are_told(spec: object, told: list[str]) -> None:
+def test_unknown_fields_of_a_spec_are_listed(spec: object, told: list[str]) -> None:
     assert unknown_fields(spec) == told

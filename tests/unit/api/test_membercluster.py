@@ -210,7 +210,7 @@ def test_labels_are_those_of_the_object() -> None:
         ),
     ],
 )
-def test_mistake_is_told_with_its_place_and_its_remedy(spec: object, message: str) -> None:
+def test_error_in_a_member_cluster_names_the_field_and_the_remedy(spec: object, message: str) -> None:
     with pytest.raises(SpecError) as caught:
         parsed(spec)
     assert str(caught.value) == message

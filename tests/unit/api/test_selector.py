@@ -134,7 +134,7 @@ def test_selectors_that_mean_the_same_are_the_same() -> None:
         ),
     ],
 )
-def test_mistake_is_told_with_its_place_and_its_remedy(text: str, problem: str) -> None:
+def test_error_in_a_selector_names_the_annotation_and_the_remedy(text: str, problem: str) -> None:
     with pytest.raises(SpecError) as caught:
         selector_of({ANNOTATION: text}, ANNOTATION)
     assert (
@@ -175,7 +175,7 @@ def test_selector_that_is_too_long_is_refused_unread() -> None:
 
 @settings(max_examples=500, derandomize=True, deadline=None)
 @given(st.text(st.sampled_from("ab=!(), inot/.-_\t\0é"), max_size=40))
-def test_any_text_is_a_selector_or_a_mistake_told_in_one_line(text: str) -> None:
+def test_any_text_is_a_selector_or_an_error_in_one_line(text: str) -> None:
     try:
         parse_selector(text, "p").matches({"a": "b"})
     except SpecError as error:

@@ -39,5 +39,7 @@ def test_size_is_counted_without_reading() -> None:
         ),
     ],
 )
-def test_author_is_told_the_size_the_bound_and_what_to_do(size: SpecSize, message: str) -> None:
+def test_refusal_of_a_large_spec_gives_the_size_the_bound_and_the_remedy(
+    size: SpecSize, message: str
+) -> None:
     assert str(refusal(size)) == message

@@ -80,7 +80,7 @@ def with_pod_set(**fields: object) -> dict[str, Any]:
         ),
     ],
 )
-def test_mistake_in_the_spec_itself_is_told(raw: object, message: str) -> None:
+def test_error_in_the_spec_itself_has_a_message(raw: object, message: str) -> None:
     assert message_for(raw) == message
 
 
@@ -168,7 +168,7 @@ def test_mistake_in_the_spec_itself_is_told(raw: object, message: str) -> None:
         ),
     ],
 )
-def test_mistake_in_a_wrapped_object_is_told(raw: object, message: str) -> None:
+def test_error_in_a_wrapped_object_has_a_message(raw: object, message: str) -> None:
     assert message_for(raw) == message
 
 
@@ -227,7 +227,7 @@ def test_appwrapper_in_an_appwrapper_is_refused(group: str) -> None:
         ),
     ],
 )
-def test_mistake_in_declared_pods_is_told(fields: dict[str, Any], message: str) -> None:
+def test_error_in_declared_pods_has_a_message(fields: dict[str, Any], message: str) -> None:
     assert message_for(with_pod_set(**fields)) == f"{POD_SET}.{message}"
 
 

@@ -66,5 +66,5 @@ def test_policies_speak_of_the_annotations_that_are_read_and_write_no_more_than_
     assert (f"size(group) <= {LONGEST_NAME} " in groups, f"slice(0, {MOST_GROUPS})" in kept) == (True, True)
 
 
-def test_submitter_is_written_once_more_over_what_others_wrote_meanwhile() -> None:
+def test_submitter_is_written_again_over_annotations_of_other_webhooks() -> None:
     assert WRITER["spec"]["reinvocationPolicy"] == "IfNeeded"

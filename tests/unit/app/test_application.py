@@ -182,7 +182,7 @@ async def test_metrics_say_whether_the_process_is_ready_and_the_database_answers
         pytest.param(-HOUR, "the database's clock is behind by 3600 s and is not followed back", id="behind"),
     ],
 )
-async def test_leap_of_the_clock_is_told_while_it_is_not_followed(
+async def test_leap_of_the_clock_is_reported_while_it_is_not_followed(
     process: Process, off: timedelta, words: str
 ) -> None:
     with capture_logs() as logs:
@@ -205,7 +205,7 @@ async def test_leap_of_the_clock_is_told_while_it_is_not_followed(
     assert (told["log_level"], told["error"].startswith(words)) == ("warning", True)
 
 
-async def test_clock_that_is_wrong_from_the_start_is_told_by_a_new_leader(process: Process) -> None:
+async def test_clock_that_is_wrong_from_the_start_is_reported_by_a_new_leader(process: Process) -> None:
     process.clock_off = HOUR
     process.may_renew.clear()
     with capture_logs() as logs:

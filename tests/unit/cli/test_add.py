@@ -269,7 +269,7 @@ async def test_cluster_that_does_not_answer_is_not_added(
     assert ran.err.endswith(". Nothing was written; --yes does it all the same\n")
 
 
-async def test_cluster_that_only_the_hub_reaches_is_added_on_ones_word(
+async def test_cluster_that_only_the_hub_reaches_is_added_with_the_option_yes(
     run: Run, new: FakeApiServer, east: FakeApiServer, file: str
 ) -> None:
     east.on("GET", "/version", hang_up)
@@ -447,7 +447,9 @@ async def test_namespace_that_is_not_there_is_said(run: Run, new: FakeApiServer,
     )
 
 
-async def test_no_secret_is_ever_told(run: Run, new: FakeApiServer, east: FakeApiServer, file: str) -> None:
+async def test_no_output_of_add_contains_a_secret(
+    run: Run, new: FakeApiServer, east: FakeApiServer, file: str
+) -> None:
     """Whatever goes wrong on the way, at whichever of the servers."""
     failures = [
         (east, "GET", "/version"),
@@ -466,7 +468,7 @@ async def test_no_secret_is_ever_told(run: Run, new: FakeApiServer, east: FakeAp
     assert not [ran for ran in said if TOKEN in ran.out + ran.err or stored(TOKEN) in ran.out + ran.err]
 
 
-async def test_stored_kubeconfig_is_one_that_the_hub_reads(
+async def test_stored_kubeconfig_can_be_read_by_the_hub(
     run: Run, new: FakeApiServer, east: FakeApiServer, file: str
 ) -> None:
     await run("add", "east", "--member-kubeconfig", file)

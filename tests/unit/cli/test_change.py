@@ -116,7 +116,7 @@ async def test_cluster_that_is_not_there(
 
 
 @pytest.mark.parametrize("command", ["cordon", "uncordon", "drain", "remove", "add"])
-async def test_hub_without_the_definition_is_told_what_to_apply(
+async def test_change_on_a_hub_without_memberclusters_names_the_file_to_apply(
     run: Run, hub: FakeApiServer, command: str
 ) -> None:
     hub.on("GET", EAST, text("404 page not found\n", 404))

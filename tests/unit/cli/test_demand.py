@@ -402,7 +402,7 @@ def test_kubectl_plugin_has_the_command_with_examples() -> None:
         ),
     ],
 )  # fmt: skip
-async def test_typing_error_in_the_appwrapper_itself_is_told(
+async def test_demand_reports_a_typing_error_in_the_appwrapper_itself(
     demand: Run, manifest: Json, code: int, said: str
 ) -> None:
     ran = await demand("-f", "-", stdin=yaml.safe_dump(manifest))

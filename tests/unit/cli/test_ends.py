@@ -23,7 +23,7 @@ def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(("to", "code", "err"), [("> /dev/full", 1, FULL), (">&-", 0, "")])
-def test_output_that_nobody_takes_is_told_in_one_line(to: str, code: int, err: str) -> None:
+def test_unwritable_output_gives_at_most_one_line_of_error(to: str, code: int, err: str) -> None:
     done = subprocess.run(  # noqa: S603  # our own
         ["/bin/sh", "-c", f"{PROGRAM} {to}"],
         input=MANIFEST,

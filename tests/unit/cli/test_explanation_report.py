@@ -57,7 +57,7 @@ def test_cordoned_nodes_that_would_let_it_go_are_named(
     assert [line for line in found.as_text(None).splitlines() if "uncordoned" in line] == lines
 
 
-def test_gang_that_needs_all_cordoned_nodes_is_told_all_of_them() -> None:
+def test_explanation_of_a_gang_that_needs_all_cordoned_nodes_lists_them_all() -> None:
     gang = make_record(name="q", uid="q", gang=make_gang(2, cpu=6000))
     world = World((Cluster("east", (cordoned("b", 6000), cordoned("c", 6000))),), pending=(gang,))
 
@@ -81,7 +81,7 @@ def test_least_priority_that_would_let_it_go_is_named(
     assert [line for line in found.as_text(None).splitlines() if "priority" in line] == lines
 
 
-def test_gang_whose_capacity_is_requested_is_told_from_which_class() -> None:
+def test_explanation_of_a_gang_with_requested_capacity_names_the_class() -> None:
     gang = make_record(name="q", uid="q", gang=make_gang(cpu=6000))
     asked = ProvisioningClass("queued-provisioning.gke.io")
     world = World((Cluster("east", (), provisioning=asked),), pending=(gang,))
@@ -98,7 +98,7 @@ def test_gang_whose_capacity_is_requested_is_told_from_which_class() -> None:
     )
 
 
-def test_gang_that_lacks_approvals_is_told_which() -> None:
+def test_explanation_of_a_gang_without_approvals_names_them() -> None:
     gang = make_record(name="q", uid="q", pending=pending_without(["data-staged", "budget"]))
     world = World((Cluster("east", (make_core_node("n", cpu=4000),)),), pending=(gang,))
     found = Report(explain(world, "q"), world, {"q": gang})

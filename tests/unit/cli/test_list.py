@@ -49,7 +49,7 @@ def test_wide_table_has_all_that_people_write_and_read() -> None:
     assert east.split("  3d   ")[1] == "false     area=eu,gpu=a100  it takes nothing new: rack 3 moves"
 
 
-async def test_list_shows_what_the_hub_has(run: Run, hub: FakeApiServer) -> None:
+async def test_list_shows_the_member_clusters_of_the_hub(run: Run, hub: FakeApiServer) -> None:
     hub.on("GET", MEMBERS, members(EAST, member("hub")))
 
     ran = await run("list")
@@ -62,7 +62,7 @@ async def test_list_shows_what_the_hub_has(run: Run, hub: FakeApiServer) -> None
     assert writes(hub) == []
 
 
-async def test_list_as_json_is_what_the_hub_gave(run: Run, hub: FakeApiServer) -> None:
+async def test_list_as_json_equals_the_objects_of_the_hub(run: Run, hub: FakeApiServer) -> None:
     hub.on("GET", MEMBERS, members({**EAST, "metadata": {**EAST["metadata"], "managedFields": [{}]}}))
 
     ran = await run("list", "-o", "json")
@@ -87,7 +87,9 @@ async def test_no_members_means_that_the_hub_runs_everything(run: Run) -> None:
     )
 
 
-async def test_hub_without_the_definition_is_told_what_to_apply(run: Run, hub: FakeApiServer) -> None:
+async def test_list_on_a_hub_without_memberclusters_names_the_file_to_apply(
+    run: Run, hub: FakeApiServer
+) -> None:
     hub.on("GET", MEMBERS, text("404 page not found\n", 404))
 
     assert await run("list") == Ran(

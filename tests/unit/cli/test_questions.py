@@ -64,7 +64,7 @@ async def test_every_verb_shows_examples_and_exit_codes(ask: Run, command: str) 
     ],
     ids=lambda asked: asked[0],
 )
-async def test_without_a_database_it_is_told_what_to_set(ask: Run, asked: list[str]) -> None:
+async def test_error_without_a_database_names_the_setting(ask: Run, asked: list[str]) -> None:
     ran = await ask(*asked)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.endswith(f": {NO_DATABASE}\n")
@@ -124,7 +124,7 @@ async def test_a_url_is_never_repeated(ask: Run) -> None:
     assert ran == Ran(1, "", "dispatcher: the database URL must begin with postgresql://\n")
 
 
-async def test_clusters_without_a_database_are_those_of_the_hub(run: Run, hub: FakeApiServer) -> None:
+async def test_clusters_without_a_database_shows_the_list_of_the_hub(run: Run, hub: FakeApiServer) -> None:
     hub.on("GET", MEMBERS, members(member("east")))
     bare, listed = await run(), await run("list")
     assert (bare.code, bare.out) == (0, listed.out)
@@ -175,7 +175,7 @@ def test_the_plugin_of_kubectl_speaks_in_its_own_name(
         (["show", ""], []),
     ],
 )
-def test_kubectl_is_told_what_may_come_next(
+def test_completion_for_kubectl_offers_the_next_words(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], offered: list[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["kubectl_complete-aw", *words])

@@ -103,7 +103,7 @@ def test_tree_is_a_line_for_each_queue_below_its_parent() -> None:
     ]
 
 
-def test_wide_tree_has_the_other_resources_and_what_is_wrong() -> None:
+def test_wide_tree_has_the_other_resources_and_the_problem_of_each_queue() -> None:
     lines = as_wide_tree(QueueList.of(ALL)).splitlines()
     at = lines[0].index("SHARING")
     found = {line.split()[0]: line[at:].split("  ") for line in lines[1:]}
@@ -122,7 +122,7 @@ def test_wide_tree_has_the_other_resources_and_what_is_wrong() -> None:
         (["pods"], "pods"),
     ],
 )
-def test_line_is_about_the_dearest_resource_of_its_tree(resources: list[str], dearest: str) -> None:
+def test_row_of_a_queue_is_about_the_dearest_resource_of_its_tree(resources: list[str], dearest: str) -> None:
     found = listing(
         queue("root"),
         *(
@@ -161,7 +161,7 @@ async def test_no_queues_means_one_without_limits(ask: Run, hub: FakeApiServer) 
 
 
 @pytest.mark.parametrize("asked", [[], ["team"], ["hold", "team"]], ids=["all", "one", "hold"])
-async def test_hub_without_the_definition_is_told_what_to_apply(
+async def test_queues_on_a_hub_without_dispatchqueues_names_the_file_to_apply(
     ask: Run, hub: FakeApiServer, asked: list[str]
 ) -> None:
     hub.on("GET", QUEUES, text("404 page not found\n", 404))
@@ -390,7 +390,7 @@ async def test_stopping_and_resuming(
     assert writes(hub) == ([] if sent is ... else [("PATCH", f"{QUEUES}/team", patch)])
 
 
-async def test_queue_above_that_is_still_stopped_is_told(ask: Run, hub: FakeApiServer) -> None:
+async def test_resume_names_a_queue_above_that_is_still_stopped(ask: Run, hub: FakeApiServer) -> None:
     found = queue("team", parent="company", stopPolicy="Hold")
     hub.on("GET", QUEUES, answer(listing(queue("company", stopPolicy="HoldAndDrain"), found)))
     hub.on("PATCH", f"{QUEUES}/team", merged(found))

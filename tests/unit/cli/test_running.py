@@ -154,7 +154,7 @@ def test_gang_that_awaits_the_capacity_that_it_requested_runs_nowhere_yet() -> N
     assert [each.name for each in held_gangs([awaiting], {})] == ["ray"]
 
 
-def test_gang_whose_growth_waits_says_why() -> None:
+def test_running_shows_the_reason_of_pending_growth() -> None:
     ray = gang("ray", "hub", job(1, 1))
     ray["status"]["growth"] = {"pods": 2, "reason": "InsufficientQuota", "message": "2 more pods wait"}
     shown = RunningReport.of(held_gangs([ray], {}), {}, NOW)
@@ -163,7 +163,7 @@ def test_gang_whose_growth_waits_says_why() -> None:
     assert report().as_value()[0]["growth"] is None
 
 
-def test_gang_that_grew_is_shown_with_what_it_holds() -> None:
+def test_running_shows_the_resources_a_grown_gang_holds() -> None:
     ray = gang("ray", "hub", job(1, 1))
     ray["status"]["held"] = {"cpu": "12", "nvidia.com/gpu": "3", "memory": "1Gi"}
     odd = gang("odd", "hub", job(1, 2))
@@ -212,7 +212,7 @@ def ask(
     return runner(monkeypatch, capsys)
 
 
-async def test_running_says_what_the_kubeconfig_does_not_lead_to(ask: Run) -> None:
+async def test_running_names_the_clusters_without_a_context_in_the_kubeconfig(ask: Run) -> None:
     ran = await ask("running", "-n", "team-a")
 
     assert ran.code == 0
@@ -262,7 +262,7 @@ async def test_running_that_is_forbidden_quotes_the_hub(ask: Run, hub: FakeApiSe
     )
 
 
-async def test_nodes_without_rights_to_all_pods_do_not_say_what_is_free(ask: Run, hub: FakeApiServer) -> None:
+async def test_nodes_without_rights_to_all_pods_shows_no_free_capacity(ask: Run, hub: FakeApiServer) -> None:
     hub.on("GET", "/api/v1/pods", refusal(403, "Forbidden", "pods is forbidden"))
     hub.on("GET", MEMBERS_PATH, refusal(403, "Forbidden", "memberclusters is forbidden"))
 
@@ -277,7 +277,7 @@ async def test_nodes_without_rights_to_all_pods_do_not_say_what_is_free(ask: Run
     ]
 
 
-async def test_nodes_of_members_are_those_of_the_context_of_that_name(
+async def test_nodes_reads_a_member_through_the_context_of_its_name(
     ask: Run, hub: FakeApiServer, tmp_path: Path
 ) -> None:
     hub.on("GET", MEMBERS_PATH, listed({"metadata": {"name": "east"}}, {"metadata": {"name": "west"}}))

@@ -310,7 +310,9 @@ async def test_show_of_a_name_that_no_appwrapper_can_have_is_wrong_usage(ask: Ru
     ],
     ids=str,
 )
-async def test_show_refuses_what_its_source_does_not_have(ask: Run, asked: list[str], why: str) -> None:
+async def test_show_refuses_options_that_its_source_does_not_support(
+    ask: Run, asked: list[str], why: str
+) -> None:
     ran = await ask(*asked)
     assert (ran.code, ran.out) == (2, "")
     assert why in ran.err

@@ -415,7 +415,7 @@ def pod(name: str, **labels: str) -> Json:
     }
 
 
-async def test_logs_are_those_of_the_head(ask: Run, hub: FakeApiServer) -> None:
+async def test_logs_of_a_raycluster_come_from_its_head(ask: Run, hub: FakeApiServer) -> None:
     hub.on("GET", TRAIN, answer(train("Running", "hub")))
     hub.on(
         "GET", PODS, answer({"metadata": {}, "items": [pod("a"), pod("b", **{"ray.io/node-type": "head"})]})

@@ -64,7 +64,7 @@ def test_a_database_that_never_was_there_ends_it_at_once() -> None:
         (0, "1\n… and 3 more lines"),
     ],
 )
-def test_a_terminal_shows_what_it_has_room_for(room: int, shown: str) -> None:
+def test_a_terminal_shows_the_lines_it_has_room_for(room: int, shown: str) -> None:
     assert cropped("1\n2\n3\n4", room, 80) == shown
 
 
