@@ -83,7 +83,7 @@ WIRE_TESTS := $(addprefix tests/cluster/, test_handover.py test_e2e_blog.py test
 	test_two_dispatchers.py test_pod_defaults.py test_wrapped_watches.py test_growth_gates.py members/test_members_wires.py \
 	members/test_members_rights.py) $(addprefix tests/postgres/, test_embedded_postgres.py test_migrations_expand.py \
 	test_migrations.py test_leadership.py test_commit.py test_partitions.py test_reader.py test_archive.py)
-NEWER := test_what_was_stored_before_the_rules or test_state_and_deletion_of_a_job_are_seen
+NEWER := test_appwrapper_stored_before_the_rules or test_state_and_deletion_of_a_job_are_seen
 
 .PHONY: test-versions
 test-versions: $(READY) ## The tests of the wire on Kubernetes 1.30 and Postgres 15, and on 1.37 and 18 (compiles each once)
