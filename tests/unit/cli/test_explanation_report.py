@@ -7,17 +7,18 @@ from datetime import timedelta
 
 import pytest
 
+from dispatcher.api.conditions import ConditionType
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.cli.explanation_report import Report
 from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.record import Condition, Phase
 from dispatcher.core.queues.queue import Queue, Quota, StopPolicy
 from dispatcher.core.scheduling.explanation import CordonedNodes, explain
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules, world_of
 from dispatcher.core.scheduling.world import World
 from dispatcher.core.scheduling.world_facts import Cluster
-from tests.builders import make_core_node, make_gang, make_record
+from tests.builders import NOW, make_core_node, make_gang, make_record
 
 QUEUES = (
     Queue("small", None, {"cpu": Quota(1000)}),
@@ -96,6 +97,15 @@ def test_explanation_of_a_gang_with_requested_capacity_names_the_class() -> None
         [],
         "queued-provisioning.gke.io",
     )
+
+
+def test_unknown_fields_of_wrapped_objects_are_a_warning() -> None:
+    warned = Condition(ConditionType.UNKNOWN_FIELDS, True, NOW, NOW, message='unknown field "spec.replica"')
+    gang = make_record(name="q", uid="q", gang=make_gang(cpu=6000), conditions=(warned,))
+    world = World((Cluster("east", (make_core_node("n", cpu=4000),)),), pending=(gang,))
+    found = Report(explain(world, "q"), world, {"q": gang})
+
+    assert '  warning: unknown field "spec.replica"' in found.as_text(None).splitlines()
 
 
 def test_explanation_of_a_gang_without_approvals_names_them() -> None:
