@@ -88,19 +88,26 @@ def cluster_shortfall(
 
     `capacity` is the free capacity, including the part that is kept for `keeper`.
     """
-    traits = None if capacity.nodes is None else capacity.nodes.traits
     in_empty = shortfall_in_empty(gang, capacity)
     if in_empty is not None:
-        permanent = capacity.permanent_for(gang)
-        return ClusterShortfall(
-            cluster, LARGER_THAN_CLUSTER, in_empty, permanent, capacity.reserve, traits=traits
-        )
+        return short_when_empty(cluster, gang, capacity, in_empty)
     if keeper is not None:
         without_keeper = fit(gang, capacity)
         if not isinstance(without_keeper, Shortfall):
             return ClusterShortfall(cluster, RESERVED, shortfall, keeper=keeper.key)
         shortfall = without_keeper
     return short_of_room(cluster, gang, capacity, shortfall)
+
+
+def short_when_empty(
+    cluster: str, gang: Gang, capacity: CapacitySnapshot, in_empty: Shortfall
+) -> ClusterShortfall:
+    """The shortfall of a gang that does not even fit the empty cluster."""
+    traits = None if capacity.nodes is None else capacity.nodes.traits
+    permanent = capacity.permanent_for(gang)
+    return ClusterShortfall(
+        cluster, LARGER_THAN_CLUSTER, in_empty, permanent, capacity.reserve, traits=traits
+    )
 
 
 def short_of_room(

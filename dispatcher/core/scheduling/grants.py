@@ -46,11 +46,11 @@ from dispatcher.core.scheduling.cluster_filters import (
 from dispatcher.core.scheduling.cluster_room import ClusterRoom
 from dispatcher.core.scheduling.explain import (
     INSUFFICIENT,
-    LARGER_THAN_CLUSTER,
     RESERVED,
     ClusterShortfall,
     rejection_of,
     short_of_room,
+    short_when_empty,
 )
 from dispatcher.core.scheduling.fit import Shortfall, fits_in_empty, shortfall_in_empty
 from dispatcher.core.scheduling.ordering import effective_priority
@@ -532,12 +532,9 @@ def _gives_way(record: Record) -> _Refusal | None:
 def _cluster_shortfall(gang: Gang, room: ClusterRoom, short: Shortfall) -> ClusterShortfall:
     """Why a pod does not fit a cluster: its size, its free capacity, or that what is free is not for it."""
     capacity = room.snapshot.capacity
-    traits = None if capacity.nodes is None else capacity.nodes.traits
     in_empty = shortfall_in_empty(gang, capacity)
     if in_empty is not None:
-        return ClusterShortfall(
-            room.name, LARGER_THAN_CLUSTER, in_empty, capacity.permanent_for(gang), traits=traits
-        )
+        return short_when_empty(room.name, gang, capacity, in_empty)
     free = room.fit_but_for_others(gang)
     if not isinstance(free, Shortfall):
         return ClusterShortfall(room.name, RESERVED, short, keeper=room.keeper.key if room.keeper else "")

@@ -53,11 +53,11 @@ from dispatcher.core.scheduling.cycle import (
 from dispatcher.core.scheduling.equivalence_classes import known_repelling
 from dispatcher.core.scheduling.explain import (
     INSUFFICIENT,
-    LARGER_THAN_CLUSTER,
     NO_CLUSTER,
     RESERVED,
     ClusterShortfall,
     Refused,
+    short_when_empty,
     uncounted_claims,
     why_no_other,
     why_no_request,
@@ -355,11 +355,7 @@ class QueueCycle:
             if short is None:
                 rooms.append(room)
             else:
-                permanent = capacity.permanent_for(gang.record.gang)
-                traits = None if capacity.nodes is None else capacity.nodes.traits
-                shortfalls.append(
-                    ClusterShortfall(room.name, LARGER_THAN_CLUSTER, short, permanent, traits=traits)
-                )
+                shortfalls.append(short_when_empty(room.name, gang.record.gang, capacity, short))
         return rooms, rejections, shortfalls
 
     def _with_class(self, gang: PendingGang) -> PendingGang:
