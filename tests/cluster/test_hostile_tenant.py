@@ -43,8 +43,9 @@ BOUND_SECONDS: Final = 1.0
 CANARY: Final = re.compile(rb'"name":"(canary-\d+)"')
 AT_ONCE: Final = 16
 """Objects that a tenant creates, changes and deletes at the same time."""
-PAGE: Final = 20
-"""Objects whose metadata is listed at once, of at most a megabyte each: an answer may have 16 MiB."""
+PAGE: Final = 4
+"""Objects whose metadata is listed at once. The API server decodes each, which takes it seconds for a megabyte beside
+other tests, and ends a request after a minute."""
 KINDS: Final = ("AppWrapper", "Job", "Pod", "ConfigMap")
 """What an act may leave behind, each before what it makes."""
 ALWAYS_THERE: Final = "kube-root-ca.crt"
