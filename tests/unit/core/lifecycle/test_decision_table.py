@@ -192,6 +192,7 @@ class World:
     request: ObjectState | None = None
     request_is_absent: bool = False
     awaits: Pending | None = None
+    draining: str = ""
 
     def show(self, record: Record, now: datetime) -> ObservedState:
         objects = record.attempt.objects if record.attempt else ()
@@ -221,6 +222,7 @@ class World:
             request=self.request,
             request_is_absent=self.request_is_absent,
             awaits=self.awaits,
+            draining=self.draining,
             growth_bind_within=timedelta(seconds=5),
             awaited_pools=frozenset({"l4"}),
         )
@@ -315,6 +317,8 @@ def inactive_worlds() -> Iterator[World]:
         yield World(asked=asked, pods=PODS["none"], queues=queues, awaits=pending_without(["budget"]))
     for asked, request in product(ASKED, REQUESTS):
         yield World(asked=asked, pods=PODS["none"], request=request)
+    for asked in ASKED:
+        yield World(asked=asked, pods=PODS["none"], draining="new switches")
 
 
 def lost_worlds() -> Iterator[World]:
