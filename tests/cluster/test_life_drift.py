@@ -179,4 +179,4 @@ async def test_change_by_a_webhook_at_creation_is_no_drift_until_the_field_chang
 
     await edit(world, "Deployment", "serve", **{CPU: "0.1", IMAGE: "mirror/other"})
     await until_drift(world, "gang", f"{template}.image was")
-    assert await told(world, "gang") == ["unhealthy", "unhealthy"]
+    assert await told(world, "gang") == ["unhealthy", "unhealthy"], await world.messages("gang")
