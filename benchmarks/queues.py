@@ -4,7 +4,7 @@ The queued gangs are Kueue's baseline: 30 queues of 5 trees, 500 gangs each, of 
 own, so 90 classes; or with 30 different memory requests of each size, so 2,700. 1,000 gangs run, and each tree is full.
 A leader that knows its queue plans again after nothing, and after one gang ended.
 The search is for one gang among 4,000 running gangs on 4 clusters of 500 nodes. The deep trees have 1,000 queues, 2 to
-200 deep, of which 300 leaves have a running gang and 100 a queued one that may reclaim its quota.
+200 deep: 300 leaves have a running gang, and 100 leaves a queued gang that may reclaim its quota.
 
 Source: https://github.com/kubernetes-sigs/kueue/tree/main/test/performance/scheduler
 """

@@ -81,7 +81,7 @@ class BoundedMerges(yaml.constructor.SafeConstructor):
         """Merges keys into an object; PyYAML calls this for each object, and for each that is merged into it."""
         if self._flattened is None:
             self._flattened = WeakSet()
-        if node not in self._flattened:  # else it has merged keys, of which its own are the later ones
+        if node not in self._flattened:  # else merged keys were added, which its own keys may repeat
             self._flattened.add(node)
             _check_keys(node)
         super().flatten_mapping(node)

@@ -50,7 +50,7 @@ def _documents(content: bytes) -> list[object]:
         try:
             return [json.loads(content, object_pairs_hook=_object)]
         except ValueError:
-            pass  # YAML in flow style, or a key twice, of which that loader knows the place
+            pass  # YAML in flow style, or a key twice: the loader of YAML names its place
     return list(yaml.load_all(content, Loader=_Loader))  # a safe loader
 
 

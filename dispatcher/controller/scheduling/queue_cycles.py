@@ -174,8 +174,8 @@ def changes_of(
     """The changes of a group.
 
     The gangs of a drained queue are evicted. The victims of a preemption leave and, first of all, the preemptor is
-    marked; a gang of which only surplus pods are victims gives up these. `finished` are the items of each gang, by the
-    uid of its AppWrapper, that its next attempt does not create again.
+    marked; a gang gives up its surplus pods alone if only they are victims. `finished` are the items of each gang, by
+    the uid of its AppWrapper, that its next attempt does not create again.
     """
     if isinstance(group, Drained):
         return [_evict(gang.record, group.queue, now, _items(finished, gang)) for gang in group.gangs]
@@ -206,7 +206,7 @@ def changes_of(
 
 
 def _evict(record: Record, queue: str, now: datetime, finished: Collection[int]) -> Change:
-    """The change of a gang whose queue is drained. It may go on at once, and be short of pods for as long as before."""
+    """The eviction of a gang from a drained queue: it may be dispatched again at once, with the same grace for pods."""
     reason = EvictionReason(words.QUEUE_STOPPED, f"its queue {queue} is stopped and drained")
     return run_steps.evict(record, reason, now, record.requeuing_seconds, now, finished)
 

@@ -72,9 +72,9 @@ async def _nothing_is_finished(_record: Record) -> Collection[int]:
 class Scheduler:
     """Runs scheduling cycles.
 
-    `on_decided` is called with the uid of each record that a cycle committed. `is_unchanged` is false of a gang whose
-    user has suspended, redirected or deleted it since its last commit. `queues` returns the declared queues, or None if
-    none is declared. `finished_items` returns the items of a gang that is preempted now which its next attempt does not
+    `on_decided` is called with the uid of each record that a cycle committed. `is_unchanged` is false if the user
+    has suspended, redirected or deleted the gang since its last commit. `queues` returns the declared queues, or
+    None if none is declared. `finished_items` returns the items that the next attempt of a preempted gang does not
     create again.
     """
 

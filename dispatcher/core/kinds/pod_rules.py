@@ -44,9 +44,9 @@ class PodRule:
     Every object at `groups` (`*` for every element) has a pod template at `template` below it, or else the template
     that `otherwise` returns; `count` returns the number of its pods. At least one group is required unless the rule is
     `optional` or does not apply (`applies`). Pods that are no `members` need room, but start too late for the gang to
-    wait for them. By the `labels` that the operator adds, pods may repel or attract each other. `grows` is true of a
-    group, given the whole object, whose operator makes more pods than `count` by itself; it makes as many at a time as
-    `hosts` returns, of which none works without the others.
+    wait for them. By the `labels` that the operator adds, pods may repel or attract each other. `grows` gets a
+    group and the whole object, and is true if the operator adds pods beyond `count` by itself. The operator adds them
+    in slices of as many pods as `hosts` returns, and no pod of a slice works without the others.
     """
 
     groups: str
