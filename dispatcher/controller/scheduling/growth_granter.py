@@ -27,6 +27,7 @@ from dispatcher.core.scheduling.grants import (
     goes_first,
 )
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
+from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.core.scheduling.waiting_gangs import WaitingGangs
 from dispatcher.probes import Metrics
 
@@ -65,22 +66,24 @@ class GrowthGranter:
     async def decide(
         self,
         growing: Sequence[Growing],
-        forest: Forest | None,
+        queues: QueueRules | None,
         snapshots: Mapping[str, ClusterSnapshot],
         now: datetime,
         slices: Slices,
     ) -> bool:
         """Decide about these gangs, and commit what is new. Grants are taken from the snapshots.
 
-        Returns false if a grant is to be decided again, because its record changed meanwhile.
+        `queues` is None if none is declared. Returns false if a grant is to be decided again, because its record
+        changed meanwhile.
         """
         pending = self._cache.pending_queue
+        forest, usage = (None, {}) if queues is None else (queues.forest, queues.usage)
         active: Sequence[ActiveGang] = ()
         reservations = dict(pending.reservations) if forest is None else {}
         if forest is not None:
             active = await slices.run(self._active.active_in_steps(snapshots))
         waiting = await slices.run(WaitingGangs.of(list(pending), forest, now, reservations))
-        facts = GrantFacts(forest, active, waiting, now, reservations)
+        facts = GrantFacts(forest, active, waiting, now, reservations, usage)
         grants = await slices.run(decide_in_steps(growing, facts, snapshots))
         changes = {each.record.uid: change for each in grants if (change := _change_safely(each, now))}
         committed = {record.uid for record in await self._committer.commit_all(list(changes.values()))}

@@ -169,7 +169,7 @@ class Scheduler:
         if growing:
             snapshots = self._snapshots()
             slices = Slices(self._monotonic)
-            if not await self._growth.decide(growing, forest, snapshots, self._now(), slices):
+            if not await self._growth.decide(growing, queues, snapshots, self._now(), slices):
                 self.wake()
 
     async def _decide_on_queue(self) -> None:

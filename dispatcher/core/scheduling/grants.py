@@ -1,8 +1,9 @@
 """Grants: decisions that a running gang may hold more than it does, before its additional pods start.
 
 A growth request is the gated pods of a gang beyond what the gang holds. Each pod is decided by itself, and the hosts of
-a slice together, in the order of the gangs' effective priority, then by the age of the pods. It is granted if its queue
-has quota for it and the cluster of its gang has room, as for a gang of these pods that preempts no gang. It waits
+a slice together, in the order in which a cycle would decide on gangs of these pods (`growth_turns`). It is granted if
+its queue has quota for it and the cluster of its gang has room, as for a gang of these pods that preempts no gang. It
+waits
 
 - while surplus pods of its gang give way to another gang,
 - while its cluster or its queue takes nothing new,
@@ -53,14 +54,16 @@ from dispatcher.core.scheduling.explain import (
     short_when_empty,
 )
 from dispatcher.core.scheduling.fit import Shortfall, fits_in_empty, shortfall_in_empty
-from dispatcher.core.scheduling.ordering import effective_priority
+from dispatcher.core.scheduling.growth_turns import Hosts, growth_turns
+from dispatcher.core.scheduling.sharing.division import Shares, divide_all_in_steps
 from dispatcher.core.scheduling.sharing.gangs import (
     ActiveGang,
+    RecentUse,
     count_preemptions,
     count_taken,
     leaving_by_cluster,
 )
-from dispatcher.core.scheduling.sharing.quota_ledger import Hold, now_and_later
+from dispatcher.core.scheduling.sharing.quota_ledger import Hold, QuotaLedger, now_and_later
 from dispatcher.core.scheduling.sharing.refusals import (
     INSUFFICIENT_QUOTA,
     PREEMPTED_TOO_OFTEN,
@@ -69,6 +72,7 @@ from dispatcher.core.scheduling.sharing.refusals import (
     QUEUE_STOPPED,
     Refusals,
 )
+from dispatcher.core.scheduling.sharing.turns import Turns
 from dispatcher.core.scheduling.waiting_gangs import ONE_QUEUE, WaitingGangs
 
 GROWTH_BEHIND_GANG: Final = "GrowthBehindGang"
@@ -113,7 +117,7 @@ class GrantFacts:
     """The facts of a pass besides the clusters.
 
     `forest` is None without declared queues. `active` are all gangs that hold capacity. `reservations` are the backfill
-    reservations by uid of a hub without declared queues.
+    reservations by uid of a hub without declared queues. `usage` is the recent use of each namespace.
     """
 
     forest: Forest | None
@@ -121,6 +125,7 @@ class GrantFacts:
     waiting: WaitingGangs
     now: datetime
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
+    usage: RecentUse = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +208,15 @@ def decide_in_steps(
     A request of a gang without gated pods is over, but not in a cluster whose pods are not listed yet.
     """
     gangs = [_Growth(each) for each in growing if _is_known(each, snapshots)]
-    turns = [(each, hosts) for each in gangs for hosts in slices_of(each.waiting)]
-    if turns:
+    asking = {hosts[0].uid: (each, hosts) for each in gangs for hosts in slices_of(each.waiting)}
+    if asking:
         grants = _GrantCycle(facts, snapshots)
         yield from grants.find_first(each.record for each in gangs)
-        turns.sort(key=lambda turn: _turn(turn[0], turn[1], facts.now))
-        for growth, hosts in turns:
-            grants.decide(growth, hosts)
+        turns = yield from grants.turns_in_steps([(each.record, hosts) for each, hosts in asking.values()])
+        while (turn := (yield from turns.next_in_steps())) is not None:
+            if grants.decide(*asking[turn.uid]):
+                turns.changed(turn.leaves)
+            turns.take(turn)
             yield
     return [each.decision(facts.now) for each in gangs]
 
@@ -219,15 +226,6 @@ def _is_known(growing: Growing, snapshots: Mapping[str, ClusterSnapshot]) -> boo
     attempt = growing.record.attempt
     snapshot = snapshots.get(attempt.cluster) if attempt and growing.record.phase in ACTIVE else None
     return snapshot is not None and (bool(growing.gated) or not is_unreachable(snapshot.closed))
-
-
-_Hosts = tuple[GatedPod, ...]
-"""The hosts of one slice, or one pod."""
-
-
-def _turn(growth: _Growth, hosts: _Hosts, now: datetime) -> tuple[float, str, str, str]:
-    pod = hosts[0]
-    return -effective_priority(growth.record, now), pod.created_at, pod.namespace, pod.name
 
 
 class _Growth:
@@ -246,18 +244,18 @@ class _Growth:
         self._taken = growing.admitted + sum_of(each.requests for each in within)
         self._beyond = with_pods(growing.beyond, within)
 
-    def grant(self, hosts: _Hosts, assignment: Assignment) -> None:
+    def grant(self, hosts: Hosts, assignment: Assignment) -> None:
         """Note that one more pod, or slice, is granted, and its place."""
         self.granted += hosts
         self._more += _requests_of(hosts)
         self._trusted |= {node for node in assignment.nodes if potential.is_potential(node)}
 
-    def held_with(self, hosts: _Hosts = ()) -> Resources:
+    def held_with(self, hosts: Hosts = ()) -> Resources:
         """The amounts that the gang holds with what is granted, and with one more pod or slice."""
         more = self._more + _requests_of(hosts)
         return self.record.held.highest(self._taken + more) if self.granted or hosts else self.record.held
 
-    def increase(self, hosts: _Hosts) -> Resources:
+    def increase(self, hosts: Hosts) -> Resources:
         """The amounts that its queues are charged with beyond the present charge, with one more pod or slice."""
         demand = self.record.gang.demand
         return demand.highest(self.held_with(hosts)) - demand.highest(self.held_with())
@@ -316,11 +314,21 @@ class _GrantCycle:
                     self._first[name] = record
                     break
 
-    def decide(self, growth: _Growth, hosts: _Hosts) -> None:
-        """Grant one pod, or one slice, or note why it waits."""
+    def turns_in_steps(self, asking: Sequence[tuple[Record, Hosts]]) -> Steps[Turns]:
+        """The turns of what these gangs ask for."""
+        facts = self._facts
+        if self._quota is None:
+            return growth_turns(asking, QuotaLedger(Forest(), {}), {}, {}, facts.now)
+        wanted = facts.waiting.demands.copy()
+        wanted.update((record.leaves, _requests_of(hosts)) for record, hosts in asking)
+        shares = yield from self._quota.shares_in_steps(wanted, self._snapshots)
+        return growth_turns(asking, self._quota.later, shares, facts.usage, facts.now)
+
+    def decide(self, growth: _Growth, hosts: Hosts) -> bool:
+        """Grant one pod, or one slice, or note why it waits; True if it is granted."""
         shapes = _shapes_of(hosts)
         if shapes in growth.refused:
-            return
+            return False
         attempt = growth.record.attempt
         if attempt is None:
             raise AssertionError(f"{growth.record.uid} grows without an attempt")
@@ -332,12 +340,13 @@ class _GrantCycle:
         placed = self._place(growth.record, hosts, room) if refusal is None else refusal
         if isinstance(placed, _Refusal):
             growth.refused[shapes] = placed
-            return
+            return False
         gang, assignment = placed
         room.dispatch(gang, assignment)
         if self._quota is not None:
             self._quota.charge(growth.record, growth.increase(hosts))
         growth.grant(hosts, assignment)
+        return True
 
     def _keep(self) -> None:
         """Keep one cluster for each starved gang, as the cycle does."""
@@ -415,7 +424,7 @@ class _GrantCycle:
         where = f" in queue {first.queue}" if forest is not None else ""
         return _Refusal(GROWTH_BEHIND_GANG, f"{first.key} was queued before{where}, and waits")
 
-    def _place(self, record: Record, hosts: _Hosts, room: ClusterRoom) -> tuple[Gang, Assignment] | _Refusal:
+    def _place(self, record: Record, hosts: Hosts, room: ClusterRoom) -> tuple[Gang, Assignment] | _Refusal:
         """The place of a pod or slice in the cluster: one that takes it whichever template it may be made from."""
         placed: tuple[Gang, Assignment] | None = None
         for gang in gangs_of(record, hosts):
@@ -430,16 +439,26 @@ class _GrantCycle:
 
 
 class _Quota:
-    """The accounts of all queues now, and later, once those that leave are gone and promises are kept."""
+    """The accounts of all queues now, and `later`, once those that leave are gone and promises are kept."""
 
     def __init__(self, forest: Forest, facts: GrantFacts) -> None:
         self._forest = forest
         self._at = facts.now
-        self._now, self._later = incremental.run(now_and_later(forest, facts.active))
+        self._now, self.later = incremental.run(now_and_later(forest, facts.active))
         for record in facts.waiting.promised:
-            self._later.charge(record.leaves, record.gang.demand, record.priority)
+            self.later.charge(record.leaves, record.gang.demand, record.priority)
         self._hold(facts)
         self._answers = Refusals(forest, self._now, {}, {}, has_members=False)
+
+    def shares_in_steps(
+        self, wanted: Counter[tuple[tuple[str, ...], Resources]], snapshots: Mapping[str, ClusterSnapshot]
+    ) -> Steps[dict[str, Shares]]:
+        """The fair shares of the trees with the sharing Division, by root, where gangs want so much by leaves."""
+        pending: dict[str, list[Resources]] = {}
+        for (leaves, demand), count in wanted.items():
+            for leaf in leaves:
+                pending.setdefault(leaf, []).append(demand * count)
+        return divide_all_in_steps(self.later.accounts, self._forest, snapshots, pending)
 
     def refusal(self, record: Record, increase: Resources) -> _Refusal | None:
         """Why the queues of a gang have no quota for that much more."""
@@ -448,7 +467,7 @@ class _Quota:
             return _Refusal(lacking.reason, lacking.message)
         if exhausted := self._exhausted(record, increase):
             return exhausted
-        for ledger in (self._now, self._later):
+        for ledger in (self._now, self.later):
             if not ledger.has_quota(record.leaves, increase, record.priority):
                 queues = ", ".join(record.leaves)
                 return _Refusal(RESERVED, f"quota of {queues}: what is left is kept for gangs that go first")
@@ -460,14 +479,14 @@ class _Quota:
         for place in self._forest.places_of(record.leaves):
             if not place.max_preemptions or times < place.max_preemptions:
                 continue
-            if self._later.accounts[place.root].would_borrow(place.name, increase):
+            if self.later.accounts[place.root].would_borrow(place.name, increase):
                 message = f"it was preempted or gave up surplus {times} times within 24 hours, and would have to borrow"
                 return _Refusal(PREEMPTED_TOO_OFTEN, message)
         return None
 
     def charge(self, record: Record, increase: Resources) -> None:
         """Charge a grant."""
-        for ledger in (self._now, self._later):
+        for ledger in (self._now, self.later):
             ledger.charge(record.leaves, increase, record.priority)
 
     def _hold(self, facts: GrantFacts) -> None:
@@ -483,10 +502,10 @@ class _Quota:
             if uid in starved or place.queue.preemption.reclaim is not Reclaim.ANY:
                 hold = Hold(name, record.gang.demand, uid in starved)
                 self._now.hold(hold)
-                self._later.hold(hold)
+                self.later.hold(hold)
 
 
-def gangs_of(record: Record, hosts: _Hosts) -> list[Gang]:
+def gangs_of(record: Record, hosts: Hosts) -> list[Gang]:
     """A gang of one pod or slice for each template that it may be made from, which differ in the nodes they may use.
 
     A pod names its template; if the base gang has no pods of that, its own conditions count. A pod that names none is

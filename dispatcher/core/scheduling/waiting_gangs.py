@@ -6,6 +6,7 @@ heads for which quota is held back, the gangs to which capacity is promised, and
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,6 +18,7 @@ from dispatcher.core.lifecycle.queue_steps import AWAITING_RELEASE
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.record import Record, Shape
 from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill import Reservation
@@ -78,7 +80,8 @@ class WaitingGangs:
     `oldest` has, by queue, the oldest gang of each kind: of those that wait for quota and those that wait for room,
     for each requirements on clusters. `heads` are the first waiting gangs of each queue. `promised` are the gangs that
     wait for the capacity of gangs that leave, `starved` those past the starvation bound; both in queue order.
-    `for_room` has, with declared queues, the oldest gang of each shape and queue that waits for room alone.
+    With declared queues, `for_room` has the oldest gang of each shape and queue that waits for room alone, and
+    `demands` how many gangs have the same leaves and demand, without those that are `promised` theirs.
     """
 
     oldest: dict[str, dict[_Kind, Record]] = field(default_factory=dict)
@@ -86,6 +89,7 @@ class WaitingGangs:
     promised: list[Record] = field(default_factory=list)
     starved: list[Record] = field(default_factory=list)
     for_room: dict[tuple[tuple[str, ...], Shape], Record] = field(default_factory=dict)
+    demands: Counter[tuple[tuple[str, ...], Resources]] = field(default_factory=Counter)
 
     @classmethod
     def of(
@@ -125,6 +129,8 @@ class WaitingGangs:
                     self.heads[place.name] = record
         if reason == AWAITING_RELEASE:
             self.promised.append(record)
+        else:
+            self.demands[record.leaves, record.gang.demand] += 1
         first = forest.places.get(record.queue)
         if first is None or record.blocked_since is None or first.strategy is QueueingStrategy.STRICT_FIFO:
             return

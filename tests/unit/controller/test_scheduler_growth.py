@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from fractions import Fraction
 
 import pytest
 
@@ -14,7 +15,7 @@ from dispatcher.core.model.pods import Gate, Pod, PodPhase
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.forest import Forest
-from dispatcher.core.queues.queue import Elastic, Queue, Quota
+from dispatcher.core.queues.queue import Elastic, Order, Queue, Quota
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.probes import Metrics
 from tests.builders import at
@@ -25,10 +26,10 @@ from tests.unit.controller.world import World
 CPU = Resources({"cpu": 1000})
 
 
-def ray(world: World, cpu: int = 2, queue: str = "default", **fields: object) -> Record:
+def ray(world: World, cpu: int = 2, queue: str = "default", *, name: str = "ray", **fields: object) -> Record:
     """A running gang with its pod on the hub's node of 8 cpus."""
-    record = put(world, "ray", cpu, queue, Phase.RUNNING, **fields)
-    pod = Pod("ray-0", record.gang.demand, "n1", PodPhase.RUNNING, owner=record.uid, can_be_gated=True)
+    record = put(world, name, cpu, queue, Phase.RUNNING, **fields)
+    pod = Pod(f"{name}-0", record.gang.demand, "n1", PodPhase.RUNNING, owner=record.uid, can_be_gated=True)
     world.ledger.set_pod(pod)
     return record
 
@@ -36,8 +37,8 @@ def ray(world: World, cpu: int = 2, queue: str = "default", **fields: object) ->
 def ask(world: World, record: Record, pods: int, seconds: float = START) -> None:
     """The gang gets more pods of one cpu each, which the dispatcher's gate stops."""
     for number in range(pods):
-        gate = Gate("default", f"ray-{number + 1}", f"{at(seconds):%Y-%m-%dT%H:%M:%SZ}")
-        name = f"ray-{number + 1}"
+        name = f"{record.name}-{number + 1}"
+        gate = Gate("default", name, f"{at(seconds):%Y-%m-%dT%H:%M:%SZ}")
         world.ledger.set_pod(Pod(name, CPU, owner=record.uid, gate=gate, can_be_gated=True))
 
 
@@ -180,6 +181,32 @@ async def test_grant_of_a_record_that_changed_meanwhile_is_decided_again_at_once
     world.store.verdict = lambda _change: ""
     await scheduler.cycle()
     assert world.record(record.uid).held == CPU * 3
+
+
+@pytest.mark.parametrize(
+    ("order", "first"),
+    [
+        pytest.param(Order.USAGE, "idle", id="who-used-less"),
+        pytest.param(Order.PRIORITY, "busy", id="whose-priority-is-higher"),
+    ],
+)
+async def test_the_order_of_a_queue_decides_which_growth_goes_first(
+    world: World, order: Order, first: str
+) -> None:
+    for record in (
+        ray(world, name="busy", queue="b", namespace="busy", priority=10),
+        ray(world, queue="b", name="idle", namespace="idle"),
+    ):
+        ask(world, record, 2)
+    usage = {("b", "busy"): Fraction(3, 2), ("b", "idle"): Fraction(1), ("a", "idle"): Fraction(9)}
+    queue = Queue("b", None, {"cpu": Quota(6000)}, order=order)
+    await scheduler_of(world, (queue,), usage=usage).cycle()
+
+    assert {each.name: each.held for each in world.cache.records()} == {
+        "busy": CPU * 2,
+        "idle": CPU * 2,
+        first: CPU * 4,
+    }
 
 
 @pytest.mark.parametrize(

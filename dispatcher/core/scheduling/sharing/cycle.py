@@ -26,7 +26,7 @@ from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import Rejection
-from dispatcher.core.model.resources import Resources, sum_of
+from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import QueueingStrategy, Reclaim, Sharing, StopPolicy
 from dispatcher.core.scheduling.backfill import LONG_AGO, Reservation, noted
@@ -540,27 +540,19 @@ def _begin(facts: QueueFacts, snapshots: Mapping[str, ClusterSnapshot]) -> Steps
     ledger, later = yield from now_and_later(facts.forest, facts.active)
     parts = by_gang(facts.active)
     split(parts, snapshots)
-    shares = yield from _divided(facts, later, snapshots)
+    shares = yield from division.divide_all_in_steps(
+        later.accounts, facts.forest, snapshots, _pending(facts.queued)
+    )
     return _Beginning(ledger, later, parts, shares)
 
 
-def _divided(
-    facts: QueueFacts, later: QuotaLedger, snapshots: Mapping[str, ClusterSnapshot]
-) -> Steps[dict[str, Shares]]:
-    """The fair shares of the trees with the sharing Division, by root."""
-    forest = facts.forest
-    pending: dict[str, list[Resources]] = {}
-    for class_ in facts.queued.classes():
+def _pending(queued: QueuedGangs) -> dict[str, list[Resources]]:
+    """The demands of the queued gangs by leaf."""
+    found: dict[str, list[Resources]] = {}
+    for class_ in queued.classes():
         for leaf in class_.key.leaves:
             gang, _ = class_.key.shape
-            pending.setdefault(leaf, []).append(gang.demand * len(class_))
-    found = {}
-    for root, tree in forest.trees.items():
-        if tree.sharing is Sharing.DIVISION:
-            capacity = division.capacity_of(forest.places[root], snapshots)
-            wanted = {leaf: sum_of(pending[leaf]) for leaf in tree.names if leaf in pending}
-            account = later.accounts[root]
-            found[root] = yield from division.divide_in_steps(account, forest, capacity, wanted)
+            found.setdefault(leaf, []).append(gang.demand * len(class_))
     return found
 
 

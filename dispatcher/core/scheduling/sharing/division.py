@@ -22,6 +22,7 @@ from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.accounts import Account, Amounts, below_common_ancestor, common_length
 from dispatcher.core.queues.forest import Forest, Place
+from dispatcher.core.queues.queue import Sharing
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, has_members
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.search import Enough, Search, children_with
@@ -101,6 +102,22 @@ def divide_in_steps(
         for name, queue in quota.queues.items()
     }
     return Shares(fair, allocated)
+
+
+def divide_all_in_steps(
+    accounts: Mapping[str, Account],
+    forest: Forest,
+    snapshots: Mapping[str, ClusterSnapshot],
+    pending: Mapping[str, Sequence[Resources]],
+) -> Steps[dict[str, Shares]]:
+    """The fair shares of the trees with the sharing Division, by root; `pending` are the demands in each leaf."""
+    found = {}
+    for root, tree in forest.trees.items():
+        if tree.sharing is Sharing.DIVISION:
+            capacity = capacity_of(forest.places[root], snapshots)
+            wanted = {leaf: sum_of(pending[leaf]) for leaf in tree.names if leaf in pending}
+            found[root] = yield from divide_in_steps(accounts[root], forest, capacity, wanted)
+    return found
 
 
 @dataclass(slots=True)

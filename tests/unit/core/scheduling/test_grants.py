@@ -35,7 +35,7 @@ from dispatcher.core.scheduling.grants import (
     decide_in_steps,
     goes_first,
 )
-from dispatcher.core.scheduling.sharing.gangs import active_gang
+from dispatcher.core.scheduling.sharing.gangs import RecentUse, active_gang
 from dispatcher.core.scheduling.waiting_gangs import WaitingGangs
 from tests.builders import at, make_gang, make_record
 
@@ -71,6 +71,20 @@ class Hub:
     has_member: bool = False
     pools: tuple[PotentialPool, ...] = ()
     trust: Trust = FULL_TRUST
+    usage: RecentUse = field(default_factory=dict)
+
+    def ledger(self, holders: Iterable[Record]) -> CapacityLedger:
+        """The ledger with these gangs, whose pods run."""
+        ledger = CapacityLedger(self.mode, "hub")
+        for number in range(self.nodes):
+            ledger.set_node(Node(f"n{number}", Resources({"cpu": 4000, "gpu": 1}), labels=self.labels))
+        ledger.set_pools(self.pools)
+        for record in holders:
+            assert record.attempt is not None
+            ledger.reserve(record.uid, record.gang, record.attempt.assignment, record.grown)
+            base = Pod(f"{record.name}-0", record.gang.demand, owner=record.uid, can_be_gated=True)
+            ledger.set_pod(base)
+        return ledger
 
     def decide(
         self,
@@ -79,17 +93,8 @@ class Hub:
         others: Iterable[Record] = (),
     ) -> list[Grant]:
         """The decisions; each gang asks for so many pods of one cpu, or for pods by age and cpus."""
-        ledger = CapacityLedger(self.mode, "hub")
-        for number in range(self.nodes):
-            ledger.set_node(Node(f"n{number}", Resources({"cpu": 4000, "gpu": 1}), labels=self.labels))
-        ledger.set_pools(self.pools)
         holders = [*asks, *others]
-        growing = []
-        for record in holders:
-            assert record.attempt is not None
-            ledger.reserve(record.uid, record.gang, record.attempt.assignment, record.grown)
-            base = Pod(f"{record.name}-0", record.gang.demand, owner=record.uid, can_be_gated=True)
-            ledger.set_pod(base)
+        ledger, growing = self.ledger(holders), []
         for record, asked in asks.items():
             pods = [(ASKED_AT, 1)] * asked if isinstance(asked, int) else asked
             for number, (seconds, cpu) in enumerate(pods):
@@ -100,7 +105,7 @@ class Hub:
         forest = None if self.queues is None else Forest.of(self.queues)
         active = [found for each in holders if (found := active_gang(each, is_unreachable=False)) is not None]
         known = incremental.run(WaitingGangs.of(list(queued), forest, at(self.seconds), self.reservations))
-        facts = GrantFacts(forest, active, known, at(self.seconds), self.reservations)
+        facts = GrantFacts(forest, active, known, at(self.seconds), self.reservations, self.usage)
         capacity = ledger.snapshot().provided_by(self.provides).trusting(self.trust)
         snapshots = {"hub": ClusterSnapshot("hub", capacity, closed=self.closed)}
         if self.has_member:
