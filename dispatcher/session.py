@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -68,6 +68,7 @@ from dispatcher.core.intake.queue_bound import QueueBound
 from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.clock import Clock
+from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.queue import QueueingStrategy
@@ -176,7 +177,9 @@ class Session:
         self._informer = AppWrapperInformer(
             process.client, self._cluster.discovery, self._appwrapper_changed, self._is_taken_in
         )
-        self._attempts = Attempts(self._informer, self._clusters, self._specs, identity.hub_id, now)
+        self._attempts = Attempts(
+            self._informer, self._clusters, self._specs, identity.hub_id, now, self._class_of
+        )
         self._fields = self._make_field_check()
         self._concerned = ConcernedAppWrappers(self._cache, self._informer, self._queue.add)
         self._namespaces = Namespaces(
@@ -598,6 +601,11 @@ class Session:
         """The outlook in the status of an AppWrapper, as the watch shows it."""
         view = self._informer.view(uid)
         return {} if view is None else outlook_in(view.status)
+
+    def _class_of(self, gang: Gang, queues: Iterable[str], cluster: str) -> ProvisioningClass | None:
+        own = self._fleet.class_of(cluster)
+        of_queue = self._queues.declared.forest.class_of(queues, gang)
+        return of_queue or (own if own is not None and gang.is_managed_by(own) else None)
 
     def _provides_elsewhere(self, record: Record, requirements: ClusterRequirements) -> bool:
         forest, gang, leaves = self._queues.declared.forest, record.gang, record.leaves

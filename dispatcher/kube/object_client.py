@@ -30,6 +30,14 @@ from dispatcher.core.kinds.manifest import (
     reference,
 )
 from dispatcher.core.kinds.object_status import ObjectState
+from dispatcher.core.kinds.provisioning_request import API_VERSION as REQUEST_API_VERSION
+from dispatcher.core.kinds.provisioning_request import KIND as REQUEST_KIND
+from dispatcher.core.kinds.provisioning_request import (
+    REQUEST_ITEM,
+    FoundRequest,
+    read_request,
+    request_name,
+)
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.record import ObjectRef
@@ -228,6 +236,16 @@ class ObjectClient:
         if found is None or owned_by(found["metadata"]) != owner.uid:
             return None
         return _attempt_in(found["metadata"])
+
+    async def request_of(self, owner: Owner) -> FoundRequest | None:
+        """The ProvisioningRequest of the owner's attempt; None if it has none, or if reading any is forbidden.
+
+        Without the right to read requests, the dispatcher cannot have made one.
+        """
+        name = request_name(owner.name, owner.attempt)
+        ref = ObjectRef(REQUEST_ITEM, REQUEST_API_VERSION, REQUEST_KIND, owner.namespace, name)
+        _, found = await self._look_for_ours(ref, owner.uid)
+        return None if found is None else read_request(found)
 
     async def marks(self, api_version: str, kind: str) -> AsyncIterator[Mark]:
         """The mark of every object of a kind that an AppWrapper owns: a complete list, or an error.

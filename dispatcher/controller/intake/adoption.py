@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from dispatcher import errors
 from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.controller.intake.anchor_search import FoundAttempt, FoundAttempts, search
+from dispatcher.controller.intake.attempts import Attempts
+from dispatcher.controller.intake.request_search import UnknownAttempt, find_request
 from dispatcher.controller.intake.specs import owner_of_new
-from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.intake.status_end import end_in_status
+from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.kube.appwrappers import AppWrapperView
 
 
 class Adoption:
     """Asks the clusters; `is_complete` is true if every cluster is known for certain and can be searched."""
 
-    def __init__(self, clusters: Mapping[str, Cluster], hub_id: str, is_complete: Callable[[], bool]) -> None:
-        self._clusters = clusters
-        self._hub_id = hub_id
+    def __init__(self, attempts: Attempts, is_complete: Callable[[], bool]) -> None:
+        self._clusters = attempts.clusters
+        self._hub_id = attempts.hub_id
+        self._class_of = attempts.class_of
+        self._now = attempts.now
         self._is_complete = is_complete
 
     def may_run(self, view: AppWrapperView) -> bool:
@@ -30,19 +36,26 @@ class Adoption:
         runs = any(cluster.pod_counts(view.uid).live for cluster in self._clusters.values())
         return view.has_finalizer or bool(view.status.get("canrun")) or runs
 
-    async def search(self, uids: Collection[str]) -> FoundAttempts:
-        """Ask every member for attempts of these AppWrappers."""
+    async def search(self, views: Sequence[AppWrapperView]) -> FoundAttempts:
+        """Ask every member for attempts of these AppWrappers, and the hub for their requests for capacity.
+
+        The hub is not asked for AppWrappers without a status: they were never dispatched there.
+        """
         are_all_asked = self._is_complete()
-        found = await search(self._clusters, uids)
+        on_hub = {view.uid for view in views if view.status}
+        found = await search(self._clusters, {view.uid for view in views}, on_hub)
         found.are_complete &= are_all_asked
         return found
 
     async def find(
         self, view: AppWrapperView, spec: AppWrapperSpec, found_attempts: FoundAttempts
-    ) -> tuple[str, int] | None:
-        """The cluster that has objects of a new AppWrapper, and the number of their last attempt; None if none has."""
+    ) -> FoundAttempt | None:
+        """The latest attempt of a new AppWrapper that has objects, and its cluster; None if none has."""
         found = [found_attempts.latest[view.uid]] if view.uid in found_attempts.latest else []
-        attempt = await self._attempt_on_hub(view, spec)
+        if found_attempts.requested is None:
+            raise errors.Unavailable("the hub may have a request for its capacity, and did not answer")
+        requested = found_attempts.requested.get((view.namespace, view.uid))
+        attempt = max(filter(None, (await self._attempt_on_hub(view, spec), requested)), default=None)
         if attempt is not None:
             found.append(FoundAttempt(attempt, HUB_CLUSTER))
         latest = max(found, default=None)
@@ -56,7 +69,23 @@ class Adoption:
             raise errors.Unavailable(
                 "a member cluster may have objects of it, and not every member is known and can be asked now"
             )
-        return (latest.cluster, latest.attempt) if latest else None
+        return latest
+
+    async def request_of(
+        self,
+        view: AppWrapperView,
+        spec: AppWrapperSpec,
+        queues: Sequence[str],
+        gang: Gang,
+        found: FoundAttempt,
+    ) -> Provisioning | None:
+        """The request for capacity of the attempt that was found; None if it needs none."""
+        cluster = self._clusters.get(found.cluster)
+        if cluster is None:
+            raise errors.Unavailable(f"cluster {found.cluster} was lost after it was searched")
+        owner = replace(owner_of_new(view, self._hub_id), attempt=found.attempt)
+        attempt = UnknownAttempt(owner, gang, queues, spec.wrapped)
+        return await find_request(cluster, attempt, self._class_of, self._now())
 
     async def _attempt_on_hub(self, view: AppWrapperView, spec: AppWrapperSpec) -> int | None:
         """The number of the latest attempt that created an object on the hub; None if none did.

@@ -1,7 +1,7 @@
-"""Finds the members that have objects of AppWrappers without a record: one list of anchors for each member.
+"""Finds the clusters that have objects of AppWrappers without a record: one list for each cluster.
 
-One list answers for all new AppWrappers of a round, whatever they wrap. All members are asked at once, each with its
-timeout.
+A member lists its anchors, the hub the requests for capacity, which an attempt has before any wrapped object. One list
+answers for all new AppWrappers of a round, whatever they wrap. All clusters are asked at once, each with its timeout.
 An AppWrapper with a forged finalizer costs its share of that list, and delays no AppWrapper without a finalizer.
 """
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from dispatcher import errors, log
+from dispatcher.controller.intake.request_search import REQUEST_KIND
 from dispatcher.controller.members.cluster import Cluster
 
 SEARCH_SECONDS: Final = 10.0
@@ -28,17 +29,28 @@ class FoundAttempt(NamedTuple):
 
 @dataclass
 class FoundAttempts:
-    """The latest attempt seen of each AppWrapper by uid; `are_complete` is false if a member did not answer."""
+    """The latest attempt seen of each AppWrapper by uid; `are_complete` is false if a member did not answer.
+
+    `requested` has the latest attempt with a request for capacity on the hub, by namespace and uid: any user can write
+    our labels in another namespace. It is None if the hub did not answer.
+    """
 
     latest: dict[str, FoundAttempt] = field(default_factory=dict)
     are_complete: bool = True
+    requested: dict[tuple[str, str], int] | None = field(default_factory=dict)
 
 
-async def search(clusters: Mapping[str, Cluster], uids: Collection[str]) -> FoundAttempts:
-    """Ask every connected member for anchors of the AppWrappers."""
+async def search(
+    clusters: Mapping[str, Cluster], uids: Collection[str], on_hub: Collection[str]
+) -> FoundAttempts:
+    """Ask every connected member for anchors of the AppWrappers, and the hub for the requests of those in `on_hub`."""
     found = FoundAttempts()
     members = [each for each in clusters.values() if each.is_member]
-    await asyncio.gather(*(_ask(each, clusters, frozenset(uids), found) for each in members))
+    searches = [_ask(each, clusters, frozenset(uids), found) for each in members]
+    if on_hub:
+        hubs = [each for each in clusters.values() if not each.is_member]
+        searches += [_ask_hub(each, frozenset(on_hub), found) for each in hubs]
+    await asyncio.gather(*searches)
     return found
 
 
@@ -54,6 +66,23 @@ async def _ask(
         note_unanswered("anchor_search", error, cluster=cluster.name)
         if clusters.get(cluster.name) is cluster:
             found.are_complete = False  # a member that was lost meanwhile is known not to be connected
+
+
+async def _ask_hub(hub: Cluster, uids: frozenset[str], found: FoundAttempts) -> None:
+    requested: dict[tuple[str, str], int] = {}
+    try:
+        async with asyncio.timeout(SEARCH_SECONDS):
+            async for mark in hub.object_client.marks(*REQUEST_KIND):
+                if mark.appwrapper in uids:
+                    key = mark.namespace, mark.appwrapper
+                    requested[key] = max(mark.attempt, requested.get(key, 0))
+    except errors.Forbidden:
+        return  # without the right to read requests, the dispatcher has made none
+    except Exception as error:  # noqa: BLE001  # the loop's edge: the hub must not end the search of the members
+        note_unanswered("anchor_search", error, cluster=hub.name)
+        found.requested = None
+    else:
+        found.requested = requested
 
 
 def note_found(latest: dict[str, FoundAttempt], appwrapper: str, found: FoundAttempt) -> None:

@@ -102,7 +102,7 @@ class Intake:
         self._on_taken_in = on_taken_in
         self._on_failed = on_failed
         self._now = attempts.now
-        self._adoption = Adoption(attempts.clusters, attempts.hub_id, is_complete)
+        self._adoption = Adoption(attempts, is_complete)
         self._believes_stamps = rules.believes_stamps
         self._denied_namespaces = rules.denied_namespaces
         self._authors = rules.authors
@@ -262,7 +262,7 @@ class Intake:
         views = [view for uid in self._searched if self._is_wanted(view := self._informer.view(uid))]
         gone = self._searched.keys() - {view.uid for view in views}
         try:
-            found_attempts = await self._adoption.search({view.uid for view in views})
+            found_attempts = await self._adoption.search(views)
             limit = asyncio.Semaphore(AT_ONCE)
             views.sort(key=_creation_order)
             for start in range(0, len(views), FOUND_AT_ONCE):
@@ -317,7 +317,8 @@ class Intake:
             return None if view.deleting else self._reject(view, error)  # it never had objects
         running = await self._adoption.find(view, spec, found_attempts)
         if running is not None:
-            return first_steps.adopt(submission, gang, *running, self._now())
+            request = await self._adoption.request_of(view, spec, submission.queues, gang, running)
+            return first_steps.adopt(submission, gang, running.cluster, running.attempt, self._now(), request)
         if view.deleting or not self._limits.admits(view):
             return None
         return self._submit(view, spec, submission, gang)

@@ -214,6 +214,11 @@ class Fleet:
         declared = NO_POTENTIAL if member is None else member.declared.potential
         return self._potential if cluster == HUB_CLUSTER and not declared.pools else declared
 
+    def class_of(self, cluster: str) -> ProvisioningClass | None:
+        """The class that provides capacity on request in a cluster; None if gangs need room there."""
+        member = self._members.get(cluster)
+        return (None if member is None else member.declared.provisioning) or self._provisioning
+
     def _trust_in(self, cluster: str) -> Trust:
         return Trust(self.potential_of(cluster).on_potential, self._distrusted_in(cluster))
 

@@ -1,8 +1,9 @@
 """Restore recovery: finds in the clusters the steps that a restored database has missed, before any decision.
 
-It searches the members for anchors, and the hub for objects of each wrapped kind. An attempt that is later than the
-recorded one is taken over in its cluster. An AppWrapper that has ended by its status has ended. An AppWrapper that was
-running and has no objects any more is queued again. The reconciler observes everything else as always.
+It searches the members for anchors, and the hub for objects of each wrapped kind and for requests for capacity. An
+attempt that is later than the recorded one is taken over in its cluster, with its request. An AppWrapper that has ended
+by its status has ended. An AppWrapper that was running and has no objects any more is queued again. The reconciler
+observes everything else as always.
 
 The work on all AppWrappers is done in slices. Each decision is made on the current record, and the change of a record
 that has changed since is not committed. Unanswered searches are repeated. Until then an AppWrapper that may have
@@ -15,8 +16,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Protocol, TypeVar
 
@@ -25,15 +26,17 @@ from dispatcher.api.conditions import State
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.controller.intake.anchor_search import FoundAttempt, note_found, note_unanswered
 from dispatcher.controller.intake.attempts import Attempts
+from dispatcher.controller.intake.request_search import REQUEST_KIND, UnknownAttempt, find_request
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.takeover import for_each
 from dispatcher.core.intake.status_end import StatusEnd, end_in_status
-from dispatcher.core.lifecycle import restore_steps
+from dispatcher.core.lifecycle import provisioning_steps, restore_steps
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
 from dispatcher.core.model.incremental import in_parts
+from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
 from dispatcher.core.model.requirements import Kind
 
@@ -51,12 +54,14 @@ class Search:
     """The latest attempt found of each AppWrapper, and the searches without an answer.
 
     `unanswered_kinds` are those of the hub. If the members are not certain, there may be members without a search.
+    `unread` are the uids of AppWrappers whose attempt was found, and whose request for capacity could not be read.
     """
 
     latest: dict[str, FoundAttempt] = field(default_factory=dict)
     unanswered_kinds: set[Kind] = field(default_factory=set)
     are_members_missing: bool = False
     are_members_certain: bool = True
+    unread: set[str] = field(default_factory=set)
 
     @property
     def is_complete(self) -> bool:
@@ -90,6 +95,7 @@ class RestoreRecovery:
         wake: Callable[[str], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._attempts = attempts
         self._informer = attempts.informer
         self._hub_id = attempts.hub_id
         self._cache = cache
@@ -118,6 +124,7 @@ class RestoreRecovery:
         """Make the first search, before any decision or act."""
         search = await self._search()
         await self._take_over(search)
+        await self._take_provisioned(search)
         await self._take_over_ends()
         await self._end_vanished(search)
         await self._conclude(search)
@@ -136,6 +143,7 @@ class RestoreRecovery:
         try:
             search = await self._search()
             await self._take_over(search)
+            await self._take_provisioned(search)
             await self._conclude(search)
         except errors.StoreError:
             raise
@@ -169,11 +177,12 @@ class RestoreRecovery:
             return frozenset()
 
     async def _kinds_of(self, record: Record) -> frozenset[Kind]:
-        """The kinds that an AppWrapper wraps; records of an earlier version do not name them."""
-        if record.requirements.kinds:
-            return record.requirements.kinds
-        spec = await self._specs.of(record)
-        return frozenset((wrapped.api_version, wrapped.kind) for wrapped in spec.wrapped)
+        """The kinds that an AppWrapper wraps, and its request; records of an earlier version name no kinds."""
+        kinds = record.requirements.kinds
+        if not kinds:
+            spec = await self._specs.of(record)
+            kinds = frozenset((wrapped.api_version, wrapped.kind) for wrapped in spec.wrapped)
+        return kinds | {REQUEST_KIND}
 
     async def _search_member(self, cluster: Cluster, search: Search) -> None:
         try:
@@ -225,10 +234,63 @@ class RestoreRecovery:
             async for record in self._unended()
             if record.uid in search.latest and search.latest[record.uid].attempt > record.attempts
         }
-        await self._change(later, lambda record: self._overtaken(record, later[record.uid]))
-        for record in await self._change(later, lambda record: self._continued(record, later[record.uid])):
+        requests = await self._requests(later, search)
+        await self._change(requests, lambda record: self._overtaken(record, later[record.uid]))
+        for record in await self._change(
+            requests, lambda record: self._continued(record, later[record.uid], requests[record.uid])
+        ):
             self._cache.note_sent(record.uid)  # an earlier leader sent its requests
             self._wake_appwrapper(record.uid)
+
+    async def _take_provisioned(self, search: Search) -> None:
+        """Note for each attempt that waits by the restored database whether its capacity came since the backup.
+
+        Its objects may exist, and the reconciler would take them away if the booking has expired meanwhile.
+        """
+        waiting = {
+            record.uid: FoundAttempt(record.attempts, record.attempt.cluster)
+            async for record in self._unended()
+            if record.attempt is not None
+            and record.attempt.awaits_capacity
+            and record.phase is Phase.DISPATCHING
+            and record.attempt.cluster in self._clusters
+        }
+        requests = await self._requests(waiting, search)
+        await self._change(requests, lambda record: self._provisioned(record, requests[record.uid]))
+
+    async def _requests(
+        self, found: Mapping[str, FoundAttempt], search: Search
+    ) -> dict[str, Provisioning | None]:
+        """The request for capacity of each attempt, by the uid of its AppWrapper; `unread` ones are left out."""
+        requests: dict[str, Provisioning | None] = {}
+        limit = asyncio.Semaphore(AT_ONCE)
+        for part in in_parts(found):
+            reads = (self._read_request(uid, found[uid], requests, search) for uid in part)
+            await asyncio.gather(*(_within(limit, each) for each in reads))
+        return requests
+
+    async def _read_request(
+        self, uid: str, found: FoundAttempt, requests: dict[str, Provisioning | None], search: Search
+    ) -> None:
+        record, cluster = self._cache.get(uid), self._clusters.get(found.cluster)
+        if record is None:
+            return
+        if cluster is None:
+            search.unread.add(uid)
+            return
+        try:
+            owner = replace(self._attempts.owner_of(record), attempt=found.attempt)
+            wrapped = (await self._specs.of(record)).wrapped
+            attempt = UnknownAttempt(owner, record.gang, record.leaves, wrapped)
+            requests[uid] = await find_request(cluster, attempt, self._attempts.class_of, self._now())
+        except errors.StoreError:
+            raise
+        except errors.ClusterError as error:
+            note_unanswered("restore_recovery", error, cluster=cluster.name, appwrapper=record.key)
+            search.unread.add(uid)
+        except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the search for the others
+            log.internal_error("restore_recovery", error, appwrapper=record.key)
+            requests[uid] = None
 
     def _overtaken(self, record: Record, later: FoundAttempt) -> Change | None:
         if not record.holds_capacity:
@@ -237,10 +299,16 @@ class RestoreRecovery:
             record, f"attempt {later.attempt} exists, which came after it", self._now()
         )
 
-    def _continued(self, record: Record, later: FoundAttempt) -> Change | None:
+    def _continued(self, record: Record, later: FoundAttempt, request: Provisioning | None) -> Change | None:
         if record.phase not in {Phase.QUEUED, Phase.SUSPENDED}:
             return None
-        return restore_steps.take_over(record, later.cluster, later.attempt, self._now())
+        return restore_steps.take_over(record, later.cluster, later.attempt, self._now(), request)
+
+    def _provisioned(self, record: Record, request: Provisioning | None) -> Change | None:
+        is_waiting = record.attempt is not None and record.attempt.awaits_capacity
+        if not is_waiting or request is None or request.provisioned_at is None:
+            return None
+        return provisioning_steps.provisioned(record, request.message, self._now(), request.request_uid)
 
     async def _change(self, uids: Iterable[str], decide: Callable[[Record], Change | None]) -> list[Record]:
         """Commit the decisions about AppWrappers, in parts, each on current records; return the committed records."""
@@ -298,7 +366,7 @@ class RestoreRecovery:
         async for record in self._unended():
             if await self._is_unsearched(record, search):
                 unsearched.add(record.uid)
-                if not _is_found(record, search):
+                if record.uid in search.unread or not _is_found(record, search):
                     in_doubt.add(record.uid)
         slices = Slices(self._monotonic)
         released = self._withheld.union(self._in_doubt)
@@ -313,6 +381,8 @@ class RestoreRecovery:
 
     async def _is_unsearched(self, record: Record, search: Search) -> bool:
         """True if the AppWrapper may have objects where a search is unanswered."""
+        if record.uid in search.unread:
+            return True
         view = self._informer.view(record.uid)
         may_be_elsewhere = search.are_members_missing or not search.are_members_certain
         if may_be_elsewhere and (view is None or view.has_finalizer):

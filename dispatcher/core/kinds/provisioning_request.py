@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.provisioning import LONGEST_PARAMETER, MOST_PARAMETERS, ProvisioningClass
 from dispatcher.core.kinds.fields import TemplateError, template_at
 from dispatcher.core.kinds.manifest import template_path, with_infos
+from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.kinds.pod_requests import PodSpecError, pod_requests
+from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.quantity import quantity
 from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.resources import Resources
+from dispatcher.text import name_of
 
 Json = dict[str, Any]
 
@@ -45,6 +48,21 @@ _LONGEST_NAME: Final = 240
 
 class ProvisioningError(ValueError):
     """No request for the capacity of this gang can be made; the message says why, and what to change."""
+
+
+class FoundRequest(NamedTuple):
+    """A ProvisioningRequest that a cluster has: its uid, the class that it names, and the state that it reports."""
+
+    uid: str
+    class_name: str
+    state: ObjectState = ObjectState()
+
+
+def read_request(found: Mapping[str, Any]) -> FoundRequest:
+    """A ProvisioningRequest as the API server has it; the name of its class is empty if it has no readable one."""
+    spec = found.get("spec")
+    named = spec.get("provisioningClassName") if isinstance(spec, Mapping) else None
+    return FoundRequest(found["metadata"]["uid"], name_of(named), BUILT_IN.state_of(GROUP, KIND, found))
 
 
 def request_name(name: str, attempt: int) -> str:

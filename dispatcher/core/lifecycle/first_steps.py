@@ -15,6 +15,7 @@ from dispatcher.api.submitter import UNKNOWN, Submitter
 from dispatcher.core.lifecycle.condition_updates import new_condition, unknown_class
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
 from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import Attempt, Change, Condition, Event, ObjectRef, Pending, Record
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 
@@ -152,17 +153,25 @@ def without_spec(change: Change, objects: Iterable[ObjectRef]) -> Change:
     return replace(change, after=replace(change.after, spec_hash="", attempt=attempt), spec=None)
 
 
-def adopt(submission: Submission, gang: Gang, cluster: str, number: int, now: datetime) -> Change:
+def adopt(
+    submission: Submission,
+    gang: Gang,
+    cluster: str,
+    number: int,
+    now: datetime,
+    provisioning: Provisioning | None = None,
+) -> Change:
     """Adopts an AppWrapper that has objects of ours in `cluster`: they must not compete with a second attempt.
 
-    It continues as attempt `number` in Dispatching: missing objects are created, others are kept.
+    It continues as attempt `number` in Dispatching: missing objects are created, others are kept. `provisioning` is its
+    request for capacity, if it has one.
     """
     conditions = (
         *_first_conditions(submission, now),
         new_condition(ConditionType.QUEUEING, now, words.AWAITING_HEAD_OF_LINE),
         new_condition(ConditionType.HEAD_OF_LINE, now, words.FRONT_OF_QUEUE),
     )
-    attempt = Attempt(number=number, cluster=cluster, decided_at=now)
+    attempt = Attempt(number=number, cluster=cluster, decided_at=now, provisioning=provisioning)
     return _first(
         submission, Cause.ADOPTED, now, gang=gang, conditions=conditions, attempt=attempt, attempts=number
     )

@@ -13,6 +13,8 @@ from dispatcher.api import conditions as words
 from dispatcher.api.provisioning import ProvisioningClass, RetryRule
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.kinds.object_status import ObjectState
+from dispatcher.core.kinds.provisioning_request import FoundRequest
+from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import Record
 from dispatcher.errors import IllegalTransition
 
@@ -83,6 +85,28 @@ def failures_before(record: Record) -> int:
     earlier = record.attempt
     came = earlier is not None and earlier.provisioning is not None and not earlier.awaits_capacity
     return 0 if came and record.reason != words.CAPACITY_REVOKED else record.provisioning_failures
+
+
+def recovered(
+    found: FoundRequest | None,
+    declared: ProvisioningClass | None,
+    has_objects: bool,
+    cluster: str,
+    now: datetime,
+) -> Provisioning | None:
+    """The request for capacity of an attempt in `cluster` that the database lacks; None if it needs none.
+
+    `found` is its request there, `declared` the class from which its gang requests capacity now. Objects are created
+    only once a request is provisioned, so an attempt that `has_objects` waits for no answer: a booking that expired
+    since then must not end it. An attempt without objects goes on with its request, or makes it.
+    """
+    if found is None:
+        return None if has_objects or declared is None else Provisioning(declared)
+    is_declared = declared is not None and declared.name == found.class_name
+    asked = declared if declared is not None and is_declared else ProvisioningClass(found.class_name)
+    if not has_objects and Answer.PROVISIONED not in found.state.conditions:
+        return Provisioning(asked)
+    return Provisioning(asked, found.uid, sentence(found.state, cluster), provisioned_at=now)
 
 
 def retry_in_words(retry: RetryRule, failures: int) -> str:

@@ -37,10 +37,14 @@ def note(record: Record, message: str, now: datetime, request_uid: str = "") -> 
 
 
 @at_latest_time
-def provisioned(record: Record, message: str, now: datetime) -> Change:
-    """The capacity is there: the cluster is charged with the demand, and the objects are created next."""
+def provisioned(record: Record, message: str, now: datetime, request_uid: str = "") -> Change:
+    """The capacity is there: the cluster is charged with the demand, and the objects are created next.
+
+    `request_uid` is the uid of the request if the record may lack it.
+    """
     attempt, provisioning = _awaiting(record)
-    there = replace(provisioning, message=one_line(message), provisioned_at=now)
+    uid = request_uid or provisioning.request_uid
+    there = replace(provisioning, request_uid=uid, message=one_line(message), provisioned_at=now)
     return change_by(
         record,
         Cause.PROVISIONED,

@@ -249,7 +249,18 @@ def dispatch(
     number = record.attempts + 1
     if trusted := assignment.trusted:
         why = "; ".join(filter(None, (f"trusts {in_words(trusted)} in cluster {cluster} to come", why)))
-    return begin_attempt(record, Cause.DISPATCHED, cluster, number, record.conditions, now, why, assignment)
+    asked = assignment.provisioning
+    return begin_attempt(
+        record,
+        Cause.DISPATCHED,
+        cluster,
+        number,
+        record.conditions,
+        now,
+        why,
+        assignment=replace(assignment, provisioning=None) if asked else assignment,
+        provisioning=Provisioning(asked) if asked else None,
+    )
 
 
 def begin_attempt(
@@ -260,10 +271,11 @@ def begin_attempt(
     conditions: tuple[Condition, ...],
     now: datetime,
     why: str = "",
+    *,
     assignment: Assignment = ASSIGNED_NOWHERE,
+    provisioning: Provisioning | None = None,
 ) -> Change:
-    """Starts attempt `number` in `cluster`; it may have to request its capacity first."""
-    asked = assignment.provisioning
+    """Starts attempt `number` in `cluster`; `provisioning` is its request for capacity, if it needs one."""
     conditions = with_true(conditions, ConditionType.HEAD_OF_LINE, now, words.FRONT_OF_QUEUE)
     if record.condition(ConditionType.BACKOFF):
         conditions = with_false(conditions, ConditionType.BACKOFF, now)
@@ -285,8 +297,8 @@ def begin_attempt(
             cluster,
             now,
             objects=_carried(record.attempt, cluster),
-            assignment=replace(assignment, provisioning=None) if asked else assignment,
-            provisioning=Provisioning(asked) if asked else None,
+            assignment=assignment,
+            provisioning=provisioning,
         ),
     )
 

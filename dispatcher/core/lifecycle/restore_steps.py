@@ -12,6 +12,7 @@ from dispatcher.core.lifecycle.condition_updates import after_requeue, with_fals
 from dispatcher.core.lifecycle.queue_steps import begin_attempt
 from dispatcher.core.lifecycle.record_change import at_latest_time, change_by, live_attempt
 from dispatcher.core.lifecycle.transitions import Cause
+from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import Change, Condition, Phase, Record
 from dispatcher.errors import IllegalTransition
 
@@ -35,15 +36,22 @@ def end_missed_attempt(record: Record, message: str, now: datetime) -> Change:
 
 
 @at_latest_time
-def take_over(record: Record, cluster: str, number: int, now: datetime) -> Change:
-    """Continues attempt `number`, which the restored database lacks: missing objects are created, others are kept."""
+def take_over(
+    record: Record, cluster: str, number: int, now: datetime, provisioning: Provisioning | None = None
+) -> Change:
+    """Continues attempt `number`, which the restored database lacks: missing objects are created, others are kept.
+
+    `provisioning` is its request for capacity (`core.lifecycle.provisioning.recovered`), if it has one.
+    """
     if number <= record.attempts:
         raise IllegalTransition(f"{record.uid}: attempt {number} is not later than {record.attempts}")
     conditions = record.conditions
     if record.phase is Phase.SUSPENDED:
         conditions = with_false(conditions, ConditionType.SUSPENDED, now)
         conditions = with_true(conditions, ConditionType.QUEUEING, now, words.AWAITING_HEAD_OF_LINE)
-    return begin_attempt(record, Cause.FOUND_RUNNING, cluster, number, conditions, now)
+    return begin_attempt(
+        record, Cause.FOUND_RUNNING, cluster, number, conditions, now, provisioning=provisioning
+    )
 
 
 @at_latest_time

@@ -13,6 +13,7 @@ from tests.cluster.manifests import appwrapper, item, job
 from tests.cluster.members.fleet import Fleet
 from tests.cluster.members.test_members_choice import anchors, gang
 from tests.cluster.members.test_members_loss import until_told
+from tests.cluster.provisioning import CLASS, REQUEST, answer, until_requested
 from tests.cluster.restored import Backup, attempts, has_said, incarnation
 
 RAN = ["submitted", "dispatched", "created", "pods-running"]
@@ -172,3 +173,32 @@ async def test_anchors_unknown_to_the_database_stay_and_anchors_of_ended_attempt
         "east": {f"{ANCHOR_PREFIX}{missed}-1"},
         "west": {f"{ANCHOR_PREFIX}{over}-2"},
     }
+
+
+async def test_gang_that_waits_for_the_capacity_of_a_member_creates_nothing_before_after_a_restore(
+    fleet: Fleet, backup: Backup
+) -> None:
+    hub, east = fleet.hub, fleet.members["east"]
+    await fleet.declare("east", provisioning={"className": CLASS})
+    await fleet.start_dispatcher()
+    held = gang("held", 1)
+    await hub.create({**held, "spec": {**held["spec"], "suspend": True}})
+    await hub.until_state("held", "Suspended")
+    await backup.take()
+    await hub.create(gang("new", 1))
+    await hub.merge("AppWrapper", "held", {"spec": {"suspend": False}})
+    for name in ("held", "new"):
+        await until_requested(east, f"{name}-provisioning-1")
+
+    await backup.restore()
+    await fleet.start_dispatcher()
+    for name in ("held", "new"):
+        await hub.until_history(name, "provisioning")
+    assert await fleet.objects("Job") == {}
+    assert await fleet.objects(REQUEST) == {"east": {"held-provisioning-1", "new-provisioning-1"}}
+    for name in ("held", "new"):
+        await answer(east, f"{name}-provisioning-1", Provisioned="here it is")
+        await hub.until_history(name, "pods-running")
+    await hub.merge("AppWrapper", "held", {"spec": {"suspend": True}})
+    await hub.until_history("held", "removed")
+    assert await fleet.objects(REQUEST) == {"east": {"new-provisioning-1"}}

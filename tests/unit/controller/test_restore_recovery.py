@@ -449,13 +449,17 @@ def fails(*_: object) -> Any:  # noqa: ANN401  # in place of whatever is asked
     raise RuntimeError("nobody thought of this")
 
 
-@pytest.mark.parametrize("at_fault", ["member", "hub"])
+@pytest.mark.parametrize(
+    ("at_fault", "searches"),
+    [pytest.param("member", 1, id="member"), pytest.param("hub", 2, id="hub-pods-and-requests")],
+)
 async def test_internal_error_of_a_search_is_counted_and_the_search_repeated(
     world: World,
     restored: Restored,
     counted: Callable[[str], int],
     monkeypatch: pytest.MonkeyPatch,
     at_fault: str,
+    searches: int,
 ) -> None:
     await world.admit(make_appwrapper())
     restored.add_finalizer()
@@ -465,10 +469,10 @@ async def test_internal_error_of_a_search_is_counted_and_the_search_repeated(
         else:
             patch.setattr(world.cluster.object_client, "marks", fails)
         await restored.begin()
-        assert (restored.queued(), counted("restore_recovery")) == ([], 1)
+        assert (restored.queued(), counted("restore_recovery")) == ([], searches)
     async with running(restored.recovery.run()) as task:
         await task
-    assert (restored.queued(), restored.settled, counted("restore_recovery")) == ([UID], 1, 1)
+    assert (restored.queued(), restored.settled, counted("restore_recovery")) == ([UID], 1, searches)
 
 
 @pytest.mark.parametrize("at_fault", ["member", "hub"])

@@ -12,22 +12,36 @@ from dispatcher.api import conditions as words
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.provisioning import ProvisioningClass, RetryRule
 from dispatcher.core.kinds.object_status import End, ObjectState
+from dispatcher.core.kinds.provisioning_request import FoundRequest, refs_of
 from dispatcher.core.lifecycle import (
     creation_steps,
+    first_steps,
     provisioning_steps,
     queue_steps,
     removal_steps,
+    restore_steps,
     run_steps,
 )
 from dispatcher.core.lifecycle.confirmation import end_of_attempt
 from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.observed_state import ObservedState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
+from dispatcher.core.lifecycle.provisioning import recovered
 from dispatcher.core.lifecycle.step import Decision, Step
+from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.text import LONGEST_MESSAGE
-from tests.builders import QUEUED_CLASS, at, make_awaiting, make_record, make_ref, make_requested
+from tests.builders import (
+    QUEUED_CLASS,
+    at,
+    make_awaiting,
+    make_gang,
+    make_record,
+    make_ref,
+    make_requested,
+    make_submission,
+)
 
 
 def see(
@@ -275,3 +289,89 @@ def test_user_who_suspends_ends_the_request() -> None:
     )
     assert decide(suspended).step is Step.SUSPEND
     assert queue_steps.suspend(make_requested(), at(10)).after.pending is None
+
+
+# --- attempts that the database lacks --------------------------------------------------------------------------
+
+OTHER_CLASS = ProvisioningClass("another.example.com")
+
+
+def found_request(*conditions: str) -> FoundRequest:
+    """The request of the class of these tests that a cluster has, with these true conditions."""
+    return FoundRequest("uid-of-request", QUEUED_CLASS.name, ObjectState(conditions=frozenset(conditions)))
+
+
+@pytest.mark.parametrize(
+    ("found", "declared", "has_objects", "expected"),
+    [
+        pytest.param(None, None, False, None, id="needs-none"),
+        pytest.param(None, QUEUED_CLASS, True, None, id="created-before-the-class-was-declared"),
+        pytest.param(None, QUEUED_CLASS, False, Provisioning(QUEUED_CLASS), id="not-requested-yet"),
+        pytest.param(found_request(), QUEUED_CLASS, False, Provisioning(QUEUED_CLASS), id="not-looked-at"),
+        pytest.param(
+            found_request("Failed"), QUEUED_CLASS, False, Provisioning(QUEUED_CLASS), id="failed-meanwhile"
+        ),
+        pytest.param(
+            found_request(),
+            OTHER_CLASS,
+            False,
+            Provisioning(ProvisioningClass(QUEUED_CLASS.name)),
+            id="of-a-class-that-is-not-declared",
+        ),
+        pytest.param(
+            found_request("Accepted", "Provisioned"),
+            QUEUED_CLASS,
+            False,
+            Provisioning(
+                QUEUED_CLASS,
+                "uid-of-request",
+                "the capacity is provisioned in cluster hub",
+                provisioned_at=at(5),
+            ),
+            id="provisioned",
+        ),
+        pytest.param(
+            found_request("Provisioned", "BookingExpired"),
+            None,
+            True,
+            Provisioning(
+                ProvisioningClass(QUEUED_CLASS.name),
+                "uid-of-request",
+                "the capacity was provisioned and its booking expired in cluster hub",
+                provisioned_at=at(5),
+            ),
+            id="runs-and-its-booking-is-over",
+        ),
+    ],
+)
+def test_attempt_that_the_database_lacks_goes_on_with_its_request(
+    found: FoundRequest | None,
+    declared: ProvisioningClass | None,
+    has_objects: bool,
+    expected: Provisioning | None,
+) -> None:
+    assert recovered(found, declared, has_objects, "hub", at(5)) == expected
+
+
+@pytest.mark.parametrize(
+    ("provisioning", "step"),
+    [
+        pytest.param(Provisioning(QUEUED_CLASS), Step.REQUEST_CAPACITY, id="waits"),
+        pytest.param(
+            Provisioning(QUEUED_CLASS, "uid-of-request", provisioned_at=at(5)), Step.CREATE, id="provisioned"
+        ),
+        pytest.param(None, Step.CREATE, id="needs-none"),
+    ],
+)
+@pytest.mark.parametrize("is_known", [True, False], ids=["taken-over", "adopted"])
+def test_attempt_that_was_found_creates_nothing_before_its_capacity_is_there(
+    is_known: bool, provisioning: Provisioning | None, step: Step
+) -> None:
+    change = (
+        restore_steps.take_over(make_record(), "hub", 2, at(5), provisioning)
+        if is_known
+        else first_steps.adopt(make_submission(), make_gang(), "hub", 2, at(5), provisioning)
+    )
+    assert see(change.after, absent=True, seconds=20).step is step
+    (*_, request) = refs_of(change.after) or (None,)
+    assert (request.name if request else None) == ("aw-provisioning-2" if provisioning else None)
