@@ -53,10 +53,20 @@ def is_given(command: click.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def namespace_option(meaning: str, envvar: str | None = None) -> Option:
-    """The option -n, which commands spell alike although it means different things; `meaning` is its help."""
+def namespace_option(meaning: str, envvar: str | None = None, *, is_eager: bool = False) -> Option:
+    """The option -n, which commands spell alike although it means different things; `meaning` is its help.
+
+    With `is_eager` the checks of all other options know it, wherever it is written.
+    """
     return click.option(
-        "--namespace", "-n", default="", metavar="NAME", help=meaning, envvar=envvar, show_envvar=bool(envvar)
+        "--namespace",
+        "-n",
+        default="",
+        metavar="NAME",
+        help=meaning,
+        envvar=envvar,
+        show_envvar=bool(envvar),
+        is_eager=is_eager,
     )
 
 

@@ -103,7 +103,27 @@ optional_database_option = click.option(
 shape_option = click.option(
     "--output", "-o", type=Word(Shape), metavar="FORMAT", help="json, yaml, csv, or wide."
 )
-namespace_filter_option = namespace_option("Only AppWrappers of this namespace.")
+
+
+def namespace_filter_option(command: Callable[..., None]) -> Callable[..., None]:
+    """The options -n and -A; the function gets the namespace, which is empty for all."""
+    of_namespace = namespace_option("Only AppWrappers of this namespace.  [default: all]", is_eager=True)
+    return of_namespace(_all_namespaces_option(command))
+
+
+def _without_namespace(context: click.Context, _parameter: click.Parameter, everywhere: bool) -> None:
+    if everywhere and context.params.get("namespace"):
+        raise click.BadParameter("give -n or -A, not both")
+
+
+_all_namespaces_option = click.option(
+    "--all-namespaces",
+    "-A",
+    is_flag=True,
+    expose_value=False,
+    callback=_without_namespace,
+    help="AppWrappers of all namespaces, which is the default.",
+)
 user_option = click.option("--user", default="", metavar="NAME", help="Only AppWrappers of this user.")
 queue_option = click.option("--queue", default="", metavar="NAME", help="Only AppWrappers of this queue.")
 since_option = click.option(

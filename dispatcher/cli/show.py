@@ -105,7 +105,7 @@ def show(
             database_url, lambda reports: reports.descriptions(name, namespace, is_uid=uid, most=most)
         )
         if not found[0]:
-            raise CommandFailed(_unknown(name, namespace, is_uid=uid))
+            raise CommandFailed(_unknown(database_url, name, namespace, is_uid=uid))
         return [described_with_start(described(each), database_url) for each in found[0]], found[1]
 
     if is_watched(again, every):
@@ -160,7 +160,9 @@ def _told(found: Sequence[Description], output: Shape | None) -> str:
     return "\n\n".join(as_text(story, width) for story in found)
 
 
-def _unknown(name: str, namespace: str, *, is_uid: bool) -> str:
+def _unknown(database_url: str, name: str, namespace: str, *, is_uid: bool) -> str:
     if is_uid:
         return f"there is no AppWrapper of the uid {name}, and there was none"
-    return f"{unknown_name(name, namespace)}, and there was none"
+    known = ask(database_url, lambda reports: reports.names(namespace))
+    proposed, plain = unknown_name(name, namespace, known), unknown_name(name, namespace)
+    return proposed if proposed != plain else f"{plain}, and there was none"

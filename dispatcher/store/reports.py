@@ -144,6 +144,11 @@ class Reports:
             jobs = list(await self._ask(_OF_UID if is_uid else _OF_NAME, which))
             return [await self._story(job) for job in jobs[:most]], len(jobs)
 
+    async def names(self, namespace: str = "") -> list[str]:
+        """The names of the newest AppWrappers of a namespace ("" is any), ended ones included; at most 1,000."""
+        found = await self._report(_NAMES, {"namespace": namespace or None})
+        return [str(row["name"]) for row in found]
+
     async def usage(
         self, window: Window, by: Sequence[GroupBy], per: Period, of: Filter = NO_FILTER
     ) -> Report:
@@ -257,6 +262,10 @@ _JOBS: Final = (
 _OF_NAME: Final = (
     f"SELECT * FROM history.job_history WHERE name = %(name)s AND {_if_given('namespace', 'namespace')} "
     "ORDER BY submitted_at DESC, uid"
+)
+_NAMES: Final = (
+    f"SELECT name FROM history.job_history WHERE {_if_given('namespace', 'namespace')} "
+    "ORDER BY submitted_at DESC, uid LIMIT 1000"
 )
 _OF_UID: Final = "SELECT * FROM history.job_history WHERE uid = %(uid)s"
 _WAITING: Final = "SELECT * FROM history.queue_now WHERE uid = %(uid)s"

@@ -121,6 +121,7 @@ async def test_history_shows_the_outcome_of_each_appwrapper(run: Run, lives: Liv
         (["--state", "failed"], [FAILED]),
         (["--outcome", "completed"], [GONE]),
         (["--user", "alice", "-n", "team-a"], [WAITING, GONE]),
+        (["--user", "alice", "-A"], [WAITING, GONE]),
         (["--queue", "night"], [WAITING]),
         (["--until", "7d"], [FAILED, GONE]),
     ],
@@ -236,3 +237,13 @@ async def test_argument_that_is_not_utf_8_is_refused(run: Run, asked: list[str])
 async def test_the_queries_of_the_help_run(run: Run, query: str) -> None:
     assert query in (await run("sql", "--help")).out
     assert (await run("sql", query)).code == 0
+
+
+@pytest.mark.parametrize("options", [("-n", "team-a", "-A"), ("-A", "-n", "team-a")], ids=" ".join)
+@pytest.mark.parametrize("command", ["history", "usage", "waits"])
+async def test_one_namespace_and_all_of_them_contradict_each_other(
+    run: Run, command: str, options: tuple[str, ...]
+) -> None:
+    ran = await run(command, *options)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.endswith("give -n or -A, not both\n")

@@ -138,6 +138,7 @@ async def test_csv_is_the_timeline(run: Run, lives: Lives) -> None:
     [
         (["nobody"], "there is no AppWrapper nobody in any namespace, and there was none"),
         (["train", "-n", "team-b"], "there is no AppWrapper train in namespace team-b, and there was none"),
+        (["trian"], "there is no AppWrapper trian in any namespace; did you mean train?"),
         (["train", "--uid"], "there is no AppWrapper of the uid train, and there was none"),
     ],
 )
