@@ -2,10 +2,10 @@
 
 It turns RayClusters into the objects that the dispatcher and its users see with the real operator: one head pod, the
 worker pods of each group, the head's service and the status, with KubeRay's labels, owner references, injected
-containers and sticky "ready". A RayService becomes one RayCluster, two services and a status. `testbed.rayclusters` and
-`testbed.rayservices` decide, from values; this module watches and writes. Not included: parts that need a running Ray
-(autoscaling itself, dashboards, jobs, the health of a service), RayJobs, upgrades of RayServices, RBAC for the
-autoscaler, network policies, and the totals in `status.desiredCPU` and so on.
+containers and sticky "ready". A RayService becomes a RayCluster, two services and a status, and a second RayCluster
+while it is upgraded. `testbed.rayclusters` and `testbed.rayservices` decide, from values; this module watches and
+writes. Not included: parts that need a running Ray (autoscaling itself, dashboards, jobs, the health of a service),
+RayJobs, RBAC for the autoscaler, network policies, and the totals in `status.desiredCPU` and so on.
 
 One worker at a time serves a RayCluster. A created object enters the view of the pods at once, from the reply: a watch
 reports it later, and a decision in between would create it twice. The garbage collector deletes. An invalid spec gets
@@ -421,10 +421,13 @@ class RayClusterStandIn(StandIn):
 
     async def _reconcile_service(self, service: Json) -> None:
         clusters = self._clusters.controlled_by(uid_of(service))
-        if not clusters:
+        name = rayservices.cluster_name(service)
+        if not any(each["metadata"]["name"] == name for each in clusters):
             wanted = rayservices.make_cluster(service)
             created = await self._create("/apis/ray.io/v1", "rayclusters", wanted)
             self._clusters.expect(created, asyncio.get_running_loop().time())
+        for outdated in rayservices.clusters_of(service, clusters).outdated:
+            await self._delete(outdated, "/apis/ray.io/v1", "rayclusters")
         await self._make_services(service, rayservices.make_services(service))
         await self._report(service, "rayservices", rayservices.make_status(service, clusters, now_text()))
 
