@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher.api.names import QUEUES_PATH
 from tests.cluster.dispatch_queues import Declare
-from tests.cluster.manifests import appwrapper, changed, deployment, item, raycluster
+from tests.cluster.manifests import appwrapper, changed, deployment, item, job, raycluster
 from tests.cluster.outcomes import rows
 from tests.cluster.world import World
 from tests.commands import Run, runner
@@ -101,3 +101,37 @@ async def test_gang_grown_by_its_autoscaler_is_charged_shown_and_counted_with_it
     await world.until_history("ray", "released")
     (hours,) = await rows(world, HOURS)
     assert hours["gpu_h"] > hours["demand_h"]
+
+
+async def test_job_whose_parallelism_is_raised_is_charged_told_and_no_drift(
+    world: World, declare: Declare, run: Run
+) -> None:
+    await declare("default", resources={GPU: {"nominalQuota": 2}})
+    await world.start_dispatcher(queue_status_seconds="0.1")
+    one = {"limits": {GPU: "1"}, "requests": {GPU: "1", "cpu": "100m"}}
+    wrapped = changed(job("train", 1), "spec.template.spec.containers.0.resources", one)
+    wrapped["spec"]["completions"] = 4
+    await world.create(appwrapper("train", item(wrapped)))
+    await world.until_state("train", "Running")
+    await until_used(world, "1")
+
+    await world.merge("Job", "train", {"spec": {"parallelism": 3}})
+    status = await until_held(world, "train", **{GPU: "3", "cpu": "300m"})
+    assert (status["gpus"], status["queuejobstate"]) == (3, "Running")
+    await until_used(world, "3")
+    await world.event("train", "GrewBeyondQuota")
+    shown = (await run("show", "train", "-n", world.namespace)).out
+    assert "Holds:      0.3 cpu, 0 GiB, 3 gpu\n" in shown
+
+    await world.merge("Job", "train", {"spec": {"parallelism": 1}})
+    await until_held(world, "train")
+    await until_used(world, "1")
+    told = [each for each in await world.causes("train") if each not in {"blocked", "blocked-at-head"}]
+    assert list(dict.fromkeys(told)) == [
+        "submitted",
+        "dispatched",
+        "created",
+        "pods-running",
+        "grew",
+        "shrank",
+    ]
