@@ -107,7 +107,7 @@ class Cache:
         self._unsent.pop(uid, None)
 
     def growing(self) -> list[Growing]:
-        """The gangs with pods that wait for a grant, or with a growth request in the record; O(their number)."""
+        """The gangs with pods that wait behind the gate, or with a growth request in the record; O(their number)."""
         found = []
         with_gated = (uid for ledger in self._ledgers.values() for uid in ledger.with_gated())
         for uid in sorted({*self._requesting, *with_gated}):
@@ -116,7 +116,7 @@ class Cache:
             if record is None or ledger is None or record.phase not in ACTIVE:
                 continue
             growing = Growing.of(record, ledger)
-            if record.growth_request is not None or growing.requested:
+            if record.growth_request is not None or growing.has_waiting:
                 found.append(growing)
         return found
 

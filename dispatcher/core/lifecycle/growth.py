@@ -135,6 +135,21 @@ def whole_slices(gated: Iterable[GatedPod]) -> list[tuple[GatedPod, ...]]:
     return [hosts for hosts in slices_of(gated) if len(hosts) >= hosts[0].missing]
 
 
+def lacking_hosts(gated: Iterable[GatedPod], now: datetime) -> list[tuple[GatedPod, ...]]:
+    """The gated pods of slices beyond the base gang whose other hosts have not come within `HOSTS_COME_WITHIN`."""
+    found = slices_of(pod for pod in gated if not pod.is_base)
+    return [
+        hosts
+        for hosts in found
+        if len(hosts) < hosts[0].missing
+        and now - max(datetime.fromisoformat(pod.created_at) for pod in hosts) >= HOSTS_COME_WITHIN
+    ]
+
+
+HOSTS_COME_WITHIN: Final = timedelta(seconds=10)
+"""The time that an operator has for the next host of a slice: it makes the hosts one after another."""
+
+
 def _within(
     held: Resources,
     admitted: Resources,

@@ -35,8 +35,8 @@ class GatedPod:
     A pod `is_base` if it belongs to the gang as it was dispatched, and not to a growth. Of its `template`, `beyond`
     pods more than the base gang has are admitted.
 
-    With a `slice`, it is a host of that: the hosts of a slice are granted and admitted together, once all are there. To
-    be whole, the slice needs `missing` gated pods.
+    With a `slice`, it is one of the `hosts` of that: the hosts of a slice are granted and admitted together, once all
+    are there. To be whole, the slice needs `missing` gated pods.
     """
 
     namespace: str
@@ -50,6 +50,7 @@ class GatedPod:
     beyond: int = 0
     slice: str = ""
     missing: int = 1
+    hosts: int = 1
 
     @property
     def shape(self) -> PodShape:

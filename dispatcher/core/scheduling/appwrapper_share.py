@@ -233,6 +233,7 @@ class AppWrapperShare:
             self._beyond(pod.template),
             each.slice,
             each.missing,
+            pod.hosts,
         )
 
     def beyond(self) -> PodsByTemplate:

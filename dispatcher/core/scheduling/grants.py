@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.lifecycle import run_steps
-from dispatcher.core.lifecycle.growth import admissible, growth_of, requested, with_pods
+from dispatcher.core.lifecycle.growth import admissible, growth_of, lacking_hosts, requested, with_pods
 from dispatcher.core.model import incremental, potential
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.growth import GatedPod, GrowthRequest, PodsByTemplate, PodShape, slices_of
@@ -83,6 +83,10 @@ GIVES_WAY: Final = "GivesWay"
 """The gang gives up surplus pods for another gang: until they are gone, it gets no other pods in their place."""
 
 
+SLICE_INCOMPLETE: Final = "SliceIncomplete"
+"""Pods of a slice wait for its other hosts, which nobody has made: a slice asks once all its hosts are there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Growing:
     """A gang with gated pods, or with an earlier growth request. `admitted` are the requests of its admitted pods.
@@ -105,6 +109,11 @@ class Growing:
     def requested(self) -> list[GatedPod]:
         """The growth request: the gated pods beyond what the gang holds and keeps, the oldest first."""
         return requested(self.record.allowed, self.admitted, self.gated, self.record.granted)
+
+    @property
+    def has_waiting(self) -> bool:
+        """True if gated pods wait for a grant, or for the other hosts of their slices."""
+        return len(self.within) < len(self.gated)
 
     @property
     def within(self) -> list[GatedPod]:
@@ -232,6 +241,7 @@ class _Growth:
     """The growth of one gang while it is decided."""
 
     def __init__(self, growing: Growing) -> None:
+        self._gated = growing.gated
         self.record = growing.record
         self.waiting = growing.requested
         self.granted: list[GatedPod] = []
@@ -270,15 +280,24 @@ class _Growth:
     def _request(self, now: datetime) -> GrowthRequest | None:
         granted = {each.uid for each in self.granted}
         left = [each for each in self.waiting if each.uid not in granted]
-        if not left:
-            return None
-        amounts, refusal = (
-            sum_of(each.requests for each in left),
-            self.refused[_shapes_of(slices_of(left)[0])],
-        )
-        wait = f"{_count(len(left), 'more pod')} wait{'s' * (len(left) == 1)}"
-        message = f"{wait} ({_in_words(amounts)}): {refusal.message}"
-        return GrowthRequest(len(left), amounts, now, refusal.reason, message)
+        if left:
+            return _request_of(left, self.refused[_shapes_of(slices_of(left)[0])], now)
+        if lacking := lacking_hosts(self._gated, now):
+            return _request_of([pod for hosts in lacking for pod in hosts], _incomplete(lacking[0]), now)
+        return None
+
+
+def _request_of(waiting: Sequence[GatedPod], refusal: _Refusal, now: datetime) -> GrowthRequest:
+    amounts = _requests_of(waiting)
+    wait = f"{_count(len(waiting), 'more pod')} wait{'s' * (len(waiting) == 1)}"
+    message = f"{wait} ({_in_words(amounts)}): {refusal.message}"
+    return GrowthRequest(len(waiting), amounts, now, refusal.reason, message)
+
+
+def _incomplete(hosts: Hosts) -> _Refusal:
+    """Why pods of a slice wait that lacks hosts."""
+    there = hosts[0].hosts - hosts[0].missing + len(hosts)
+    return _Refusal(SLICE_INCOMPLETE, f"its slice has {there} of {hosts[0].hosts} hosts")
 
 
 class _GrantCycle:

@@ -105,6 +105,30 @@ async def test_growth_that_waits_is_noted_once_and_again_once_more_pods_wait(wor
     assert len(world.store.batches) == 3
 
 
+async def test_slice_whose_other_host_does_not_come_is_told_and_granted_once_it_has_come(
+    world: World,
+) -> None:
+    record, scheduler = ray(world), dispatch_of(world)
+
+    def make(number: int, age: int = 0) -> None:
+        created_at = world.now() - timedelta(seconds=age)
+        gate = Gate("default", f"ray-{number}", f"{created_at:%Y-%m-%dT%H:%M:%SZ}")
+        world.ledger.set_pod(
+            Pod(gate.name, CPU, owner=record.uid, gate=gate, can_be_gated=True, template="0.w", hosts=2)
+        )
+
+    make(1)
+    await scheduler.cycle()
+    assert world.store.batches == []
+    make(1, age=10)
+    await scheduler.cycle()
+    assert message_of(world, record) == "1 more pod waits (cpu 1): its slice has 1 of 2 hosts"
+    make(2)
+    await scheduler.cycle()
+    assert world.record(record.uid).held == CPU * 4
+    assert world.record(record.uid).growth_request is None
+
+
 @pytest.mark.parametrize(
     ("counts", "noted"),
     [

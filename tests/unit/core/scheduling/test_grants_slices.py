@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from dispatcher.core.lifecycle import run_steps
+from dispatcher.core.lifecycle.growth import lacking_hosts
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.growth import GrowthRequest
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pods import Gate, Pod
 from dispatcher.core.model.record import Phase, Record
@@ -137,9 +139,45 @@ def test_two_gangs_do_not_get_half_a_slice_each(replicas: Sequence[str]) -> None
 
 
 @REPLICAS
-def test_slice_asks_once_all_its_hosts_are_there(replicas: Sequence[str]) -> None:
-    grant = Slices(8).ask("one", "012", replicas[0]).decide()["one"]
-    assert (grant.pods, grant.request) == ((), None)
+@pytest.mark.parametrize(
+    ("since", "said"),
+    [
+        pytest.param(187, None, id="the-next-host-may-come"),
+        pytest.param(186, "3 more pods wait (cpu 3): its slice has 3 of 4 hosts", id="it-does-not-come"),
+    ],
+)
+def test_slice_asks_once_all_its_hosts_are_there_and_says_that_some_do_not_come(
+    replicas: Sequence[str], since: int, said: str | None
+) -> None:
+    grant = Slices(8).ask("one", "012", replicas[0], since).decide()["one"]
+    expected = None if said is None else GrowthRequest(3, CPU * 3, at(200), "SliceIncomplete", said)
+    assert (grant.pods, grant.request) == ((), expected)
+
+
+@REPLICAS
+def test_reason_of_a_whole_slice_is_told_before_that_of_one_without_all_hosts(
+    replicas: Sequence[str],
+) -> None:
+    first, second = replicas
+    slices = Slices(3).ask("one", replica=first).ask("one", "45", second, since=110)
+    request = slices.decide()["one"].request
+    assert request is not None
+    assert request.message.startswith("4 more pods wait (cpu 4): cluster hub: cpu: needs 4, 3 free")
+
+
+def test_slice_that_lost_a_gated_host_counts_the_admitted_ones() -> None:
+    slices = Slices(4).ask("one", replica="a")
+    record = slices.granted()
+    slices.admitted = [replace(pod, gate=None, admitted_as=pod.gate) for pod in slices.gated[:2]]
+    slices.gated = slices.gated[2:3]
+    growing = Growing.of(record, slices.ledger([record]))
+    assert (growing.has_waiting, [hosts[0].missing for hosts in lacking_hosts(growing.gated, at(200))]) == (
+        True,
+        [2],
+    )
+    assert slices.decide()["one"].request == GrowthRequest(
+        1, CPU, at(200), "SliceIncomplete", "1 more pod waits (cpu 1): its slice has 3 of 4 hosts"
+    )
 
 
 def test_hosts_of_two_replicas_of_the_same_age_are_not_mixed() -> None:
