@@ -79,13 +79,17 @@ COMMANDS: Final[Sequence[Sequence[str]]] = (
 EXIT_CODES: Final[Mapping[Sequence[str], int]] = {("clusters", "remove", "nobody"): 1, _WAIT: 1}
 """Commands that exit with an error here: there is nothing to remove, and `wait` is about a gang that has failed."""
 INTERPRETER: Final = ("-c", "pass")
+LIBRARIES: Final = ("-c", "import click, numpy, psycopg, pydantic.dataclasses, yaml")
+"""Imports what `would` imports of others: it tells how fast the machine is, whatever this project does."""
+_FLOORS: Final[Mapping[str, Sequence[str]]] = {"python": INTERPRETER, "libraries": LIBRARIES}
 PLUGIN: Final = ("-c", "from dispatcher.__main__ import kubectl_plugin; kubectl_plugin()")
 
 ABOUT = """\
 Measures what users wait for before anything happens, on a real Postgres and a real control plane.
 
   commands  Each is run R times, in turns, while a dispatcher leads; medians of its processor time, in user and
-            kernel mode, and of its wall time from start to exit. `python` is the interpreter alone. The exit
+            kernel mode, and of its wall time from start to exit. `python` is the interpreter alone, `libraries`
+            imports what `would` imports of others: by it, runs of different days can be compared. The exit
             code is 1 if a command takes more than 0.5 s: of wall time, or of processor time if others used
             more than 0.15 cores meanwhile, because they take the processor from the commands.
   run       A dispatcher is started R times; what counts is the median of its processor time until it leads
@@ -219,10 +223,11 @@ class _Asked:
         """The times of the interpreter and of each command."""
         taken: dict[str, list[tuple[float, float]]] = {}
         for _ in range(repeat):
-            taken.setdefault("python", []).append(self._timed(INTERPRETER, 0))
+            for name, floor in _FLOORS.items():
+                taken.setdefault(name, []).append(self._timed(floor, 0))
             for each in COMMANDS:
                 taken.setdefault(f"kubectl aw {' '.join(each)}", []).append(self.once(*each))
-        return [_medians(name, each, is_command=name != "python") for name, each in taken.items()]
+        return [_medians(name, each, is_command=name not in _FLOORS) for name, each in taken.items()]
 
     def once(self, *words: str) -> tuple[float, float]:
         """The processor time and the wall time of one command."""
