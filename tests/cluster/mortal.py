@@ -91,8 +91,7 @@ class Mortal:
 
     def spare(self) -> None:
         """Plan no more killings."""
-        self.wires.api.rules.clear()
-        self.wires.postgres.rules.clear()
+        self.wires.spare()
 
 
 async def sweep(

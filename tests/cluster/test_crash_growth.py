@@ -27,23 +27,27 @@ async def mortal(world: World) -> AsyncIterator[Mortal]:
 
 
 class Growing:
-    """Gangs that start, grow by one pod, shrink and are deleted."""
+    """Gangs that start, grow by one pod, shrink and are deleted.
 
-    def __init__(self, mortal: Mortal) -> None:
+    They go to the cluster of `place`, the hub unless told otherwise.
+    """
+
+    def __init__(self, mortal: Mortal, place: World | None = None) -> None:
         self._mortal = mortal
         self._world = mortal.wires.world
+        self._place = place or self._world
         self._numbers = count()
 
     async def step(self) -> None:
         """Let one more live, and check that its growth was granted once and charged."""
-        name, world = f"ray-{next(self._numbers)}", self._world
+        name, world, place = f"ray-{next(self._numbers)}", self._world, self._place
         await world.create(appwrapper(name, item(autoscaling(name))))
         await world.until_state(name, "Running")
-        await scale(world, name, 2)
-        await until_gated(world, name, running=2, gated=0)
+        await scale(place, name, 2)
+        await until_gated(place, name, running=2, gated=0)
         assert "held" in await self._until_charged(name)
-        await scale(world, name, 1)
-        await until_gated(world, name, running=1, gated=0)
+        await scale(place, name, 1)
+        await until_gated(place, name, running=1, gated=0)
         await world.delete(name)
         await world.until_history(name, "released")
         self._mortal.spare()

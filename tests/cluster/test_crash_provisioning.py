@@ -30,11 +30,15 @@ async def mortal(world: World) -> AsyncIterator[Mortal]:
 
 
 class Requesting:
-    """Gangs whose first request fails, and whose second is provisioned; each is deleted once it runs."""
+    """Gangs whose first request fails, and whose second is provisioned; each is deleted once it runs.
 
-    def __init__(self, mortal: Mortal) -> None:
+    They go to the cluster of `place`, the hub unless told otherwise.
+    """
+
+    def __init__(self, mortal: Mortal, place: World | None = None) -> None:
         self._mortal = mortal
         self._world = mortal.wires.world
+        self._place = place or self._world
         self._numbers = count()
 
     async def step(self) -> None:
@@ -45,20 +49,20 @@ class Requesting:
         await self._answer_until_gone(f"{name}-provisioning-2", name, Provisioned="there")
         await self._world.until_history(name, "released")
         self._mortal.spare()
-        assert await self._world.every(REQUEST) == []
-        assert await self._world.every(TEMPLATE) == []
+        assert await self._place.every(REQUEST) == []
+        assert await self._place.every(TEMPLATE) == []
         known = (await lives(self._world.database_url))[name]
         assert known.phase is Phase.DELETED
         asked = [each for each in known.steps if each in {"provisioning-failed", "provisioned", "created"}]
         assert asked == ["provisioning-failed", "provisioned", "created"]
 
     async def _answer_until_gone(self, request: str, runs: str = "", **conditions: str) -> None:
-        await until_requested(self._world, request)
-        await answer(self._world, request, **conditions)
+        await until_requested(self._place, request)
+        await answer(self._place, request, **conditions)
         if runs:
             await self._world.until_state(runs, "Running")
             await self._world.delete(runs)
-        await self._world.until_gone(REQUEST, request)
+        await self._place.until_gone(REQUEST, request)
 
 
 @pytest.mark.parametrize("when", When)

@@ -85,7 +85,7 @@ class Story:
         await self._steps(name, Phase.RUNNING, RAN)
         await self._world.delete(name)
         await self._world.until_gone("AppWrapper", name)
-        self._spare()
+        self._mortal.spare()
         await self._until_counted(0)
         assert await found_of(self._wires.fleet, uid) == []
         assert set(self._wires.created().values()) == {1}
@@ -115,11 +115,6 @@ class Story:
             return bool((shown.get("status") or {}).get("running") == running)
 
         await self._world.until(counted, f"east shows that {running} run")
-
-    def _spare(self) -> None:
-        self._mortal.spare()
-        for member in self._wires.members.values():
-            member.rules.clear()
 
 
 @asynccontextmanager

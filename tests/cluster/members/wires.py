@@ -53,6 +53,12 @@ class FleetWires(Wires):
         for name in self.members:
             await until_told(self.fleet, name, None)
 
+    def spare(self) -> None:
+        """Let everything pass from now on, to each cluster."""
+        super().spare()
+        for member in self.members.values():
+            member.rules.clear()
+
     def created(self) -> Counter[str]:
         """How often each object was created in any cluster, as the API servers answered."""
         counts = super().created()

@@ -1,0 +1,87 @@
+"""Killed at every commit, and at every write to a member, of gangs that request capacity there, or grow there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.cluster.members.fleet import Fleet
+from tests.cluster.members.test_members_choice import anchors
+from tests.cluster.members.test_members_growth import operator
+from tests.cluster.members.wires import PATIENT, FleetWires, wires_of
+from tests.cluster.mortal import Mortal, Strike, When, sweep
+from tests.cluster.test_crash_growth import Growing
+from tests.cluster.test_crash_provisioning import SETTING, Requesting
+from tests.cluster.wires import is_write
+
+__all__ = ["operator"]
+
+pytestmark = [pytest.mark.sweep, pytest.mark.timeout(300)]
+
+MEMBER = "west"
+
+
+@asynccontextmanager
+async def mortal_over(fleet: Fleet, **settings: str) -> AsyncIterator[tuple[Mortal, FleetWires]]:
+    """A dispatcher to be killed, and its wires; it knows one member."""
+    async with wires_of(fleet, **PATIENT, probe_seconds="0.2") as wires:
+        await wires.declare(MEMBER)
+        mortal = Mortal(wires, **settings)
+        await mortal.start()
+        yield mortal, wires
+
+
+@pytest.mark.parametrize("when", When)
+async def test_killed_at_every_commit_of_a_gang_that_requests_its_capacity_in_a_member(
+    fleet: Fleet, when: When
+) -> None:
+    async with mortal_over(fleet, provisioning=SETTING) as (mortal, _):
+
+        async def arm(nth: int) -> Strike:
+            return mortal.at_change(nth, when)
+
+        # Submitted; two requests; a failure, its removal; provisioned, created, running, deleted, released.
+        assert await sweep(arm, Requesting(mortal, fleet.members[MEMBER]).step) >= 10
+    assert await anchors(fleet) == {}
+
+
+@pytest.mark.parametrize("when", When)
+async def test_killed_at_every_write_to_the_member_of_a_gang_that_requests_its_capacity_there(
+    fleet: Fleet, when: When
+) -> None:
+    async with mortal_over(fleet, provisioning=SETTING) as (mortal, wires):
+
+        async def arm(nth: int) -> Strike:
+            return mortal.at(wires.members[MEMBER].rules, is_write, when, nth)
+
+        # Anchor, template and request, and their removal, twice; the Job and its removal.
+        assert await sweep(arm, Requesting(mortal, fleet.members[MEMBER]).step) >= 12
+    assert await anchors(fleet) == {}
+
+
+@pytest.mark.parametrize("when", When)
+async def test_killed_at_every_commit_of_a_gang_that_grows_in_a_member(fleet: Fleet, when: When) -> None:
+    async with mortal_over(fleet) as (mortal, _):
+
+        async def arm(nth: int) -> Strike:
+            return mortal.at_change(nth, when)
+
+        # Submitted, dispatched, created, running, granted, deleted, released.
+        assert await sweep(arm, Growing(mortal, fleet.members[MEMBER]).step) >= 7
+    assert await anchors(fleet) == {}
+
+
+@pytest.mark.parametrize("when", When)
+async def test_killed_at_every_write_to_the_member_of_a_gang_that_grows_there(
+    fleet: Fleet, when: When
+) -> None:
+    async with mortal_over(fleet) as (mortal, wires):
+
+        async def arm(nth: int) -> Strike:
+            return mortal.at(wires.members[MEMBER].rules, is_write, when, nth)
+
+        # The anchor, the RayCluster, the gates of two pods, and the removal of the RayCluster and the anchor.
+        assert await sweep(arm, Growing(mortal, fleet.members[MEMBER]).step) >= 6
+    assert await anchors(fleet) == {}
