@@ -16,6 +16,7 @@ from testbed import build
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 100.0
+STORY_SECONDS = 300.0
 
 
 class Run:
@@ -98,6 +99,20 @@ def fresh_folder() -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder)
+
+
+def assert_tells(command: str, *texts: str) -> str:
+    """A demo ends well, says all of the texts one after the other, and leaves nothing behind. Returns what it said."""
+    build.ensure()
+    with fresh_folder() as folder:
+        run = Run(command, folder / command)
+        try:
+            assert run.end(patience=STORY_SECONDS) == 0, run.output
+            assert_in_order(run.output, *texts)
+            assert run.left_behind() == []
+            return run.output
+        finally:
+            run.kill()
 
 
 def assert_in_order(output: str, *texts: str) -> None:

@@ -1,33 +1,16 @@
 """`make demo-provisioning`, as somebody runs it: the story it tells, and that nothing is left of it."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from testbed import build
-from tests.cluster.demos import Run, assert_in_order, fresh_folder
+from tests.cluster.demos import STORY_SECONDS, assert_tells
 
 pytestmark = pytest.mark.exhaustive
 
-STORY_SECONDS = 200
-
-
-@pytest.fixture
-def run() -> Iterator[Run]:
-    """The demo, begun."""
-    build.ensure()
-    with fresh_folder() as folder:
-        run = Run("demo_provisioning", folder / "provisioning")
-        yield run
-        run.kill()
-
 
 @pytest.mark.timeout(STORY_SECONDS + 60)
-def test_demo_of_requested_capacity_tells_its_story(run: Run) -> None:
-    assert run.end(patience=STORY_SECONDS) == 0, run.output
-
-    assert_in_order(
-        run.output,
+def test_demo_of_requested_capacity_tells_its_story() -> None:
+    said = assert_tells(
+        "demo_provisioning",
         "$ kubectl apply -f examples/provisioning/queue.yaml",
         "gpu-pool: 0 nodes\n",
         "$ kubectl get provisioningrequests\n",
@@ -44,5 +27,4 @@ def test_demo_of_requested_capacity_tells_its_story(run: Run) -> None:
         "│ provisioned         │ Dispatching │ Dispatching │",
         "│ created             │ Dispatching │ Dispatched  │",
     )
-    assert "train  Completed " in run.output
-    assert run.left_behind() == []
+    assert "train  Completed " in said

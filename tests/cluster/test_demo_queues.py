@@ -1,33 +1,16 @@
 """`make demo-queues`, as somebody runs it: the story it tells, and that nothing is left of it."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from testbed import build
-from tests.cluster.demos import Run, assert_in_order, fresh_folder
+from tests.cluster.demos import STORY_SECONDS, assert_tells
 
 pytestmark = pytest.mark.exhaustive
 
-STORY_SECONDS = 200
-
-
-@pytest.fixture
-def run() -> Iterator[Run]:
-    """The demo, begun."""
-    build.ensure()
-    with fresh_folder() as folder:
-        run = Run("demo_queues", folder / "queues")
-        yield run
-        run.kill()
-
 
 @pytest.mark.timeout(STORY_SECONDS + 60)
-def test_demo_of_the_queues_tells_its_story(run: Run) -> None:
-    assert run.end(patience=STORY_SECONDS) == 0, run.output
-
-    assert_in_order(
-        run.output,
+def test_demo_of_the_queues_tells_its_story() -> None:
+    assert_tells(
+        "demo_queues",
         "6 to vision, 4 to speech, 6 to serving",
         "$ kubectl apply -f examples/queues/departments/queues.yaml",
         "vision   sweep      6  Running\n",
@@ -51,4 +34,3 @@ def test_demo_of_the_queues_tells_its_story(run: Run) -> None:
         "│ ablation  │ QuotaReclaimed  │ dictate   │\n",
         "│ pretrain  │ PriorityInQueue │ deadline  │\n",
     )
-    assert run.left_behind() == []

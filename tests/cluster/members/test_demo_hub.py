@@ -1,33 +1,16 @@
 """`make demo-hub`, as somebody runs it: the story it tells, and that nothing is left of it."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from testbed import build
-from tests.cluster.demos import Run, assert_in_order, fresh_folder
+from tests.cluster.demos import STORY_SECONDS, assert_tells
 
 pytestmark = pytest.mark.exhaustive
 
-STORY_SECONDS = 300
-
-
-@pytest.fixture
-def run() -> Iterator[Run]:
-    """The demo, begun."""
-    build.ensure()
-    with fresh_folder() as folder:
-        run = Run("demo_hub", folder / "hub")
-        yield run
-        run.kill()
-
 
 @pytest.mark.timeout(STORY_SECONDS + 60)
-def test_demo_of_the_hub_tells_its_story(run: Run) -> None:
-    assert run.end(patience=STORY_SECONDS) == 0, run.output
-
-    assert_in_order(
-        run.output,
+def test_demo_of_the_hub_tells_its_story() -> None:
+    assert_tells(
+        "demo_hub",
         "hub: no nodes",
         "$ dispatcher clusters add west",
         "member cluster west created",
@@ -47,4 +30,3 @@ def test_demo_of_the_hub_tells_its_story(run: Run) -> None:
         "│ pretrain  │ 6    │ west            │ 1          │ west        │\n",
         "Objects in each cluster: hub 9, east 37, west 14.",
     )
-    assert run.left_behind() == []
