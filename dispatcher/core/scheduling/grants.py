@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.lifecycle.growth import admissible, growth_of, lacking_hosts, requested, with_pods
-from dispatcher.core.model import incremental, potential
+from dispatcher.core.model import potential
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.growth import GatedPod, GrowthRequest, PodsByTemplate, PodShape, slices_of
 from dispatcher.core.model.incremental import Steps
@@ -219,7 +219,8 @@ def decide_in_steps(
     gangs = [_Growth(each) for each in growing if _is_known(each, snapshots)]
     asking = {hosts[0].uid: (each, hosts) for each in gangs for hosts in slices_of(each.waiting)}
     if asking:
-        grants = _GrantCycle(facts, snapshots)
+        quota = None if facts.forest is None else (yield from _quota_in_steps(facts.forest, facts))
+        grants = _GrantCycle(facts, snapshots, quota)
         yield from grants.find_first(each.record for each in gangs)
         turns = yield from grants.turns_in_steps([(each.record, hosts) for each, hosts in asking.values()])
         while (turn := (yield from turns.next_in_steps())) is not None:
@@ -303,7 +304,9 @@ def _incomplete(hosts: Hosts) -> _Refusal:
 class _GrantCycle:
     """One pass: the room of each cluster and the accounts of all queues, less what earlier grants take."""
 
-    def __init__(self, facts: GrantFacts, snapshots: Mapping[str, ClusterSnapshot]) -> None:
+    def __init__(
+        self, facts: GrantFacts, snapshots: Mapping[str, ClusterSnapshot], quota: _Quota | None
+    ) -> None:
         self._facts = facts
         self._snapshots = snapshots
         leaving = {} if facts.forest is None else leaving_by_cluster(facts.active)
@@ -315,7 +318,7 @@ class _GrantCycle:
             )
             for name, each in sorted(snapshots.items())
         }
-        self._quota = None if facts.forest is None else _Quota(facts.forest, facts)
+        self._quota = quota
         self._first: dict[str, Record | None] = {}
         """The oldest gang of any queue that waits for room alone, by the cluster that would have room for it."""
         self._keep()
@@ -460,10 +463,10 @@ class _GrantCycle:
 class _Quota:
     """The accounts of all queues now, and `later`, once those that leave are gone and promises are kept."""
 
-    def __init__(self, forest: Forest, facts: GrantFacts) -> None:
-        self._forest = forest
+    def __init__(self, facts: GrantFacts, now: QuotaLedger, later: QuotaLedger) -> None:
+        self._forest = forest = now.forest
         self._at = facts.now
-        self._now, self.later = incremental.run(now_and_later(forest, facts.active))
+        self._now, self.later = now, later
         for record in facts.waiting.promised:
             self.later.charge(record.leaves, record.gang.demand, record.priority)
         self._hold(facts)
@@ -522,6 +525,11 @@ class _Quota:
                 hold = Hold(name, record.gang.demand, uid in starved)
                 self._now.hold(hold)
                 self.later.hold(hold)
+
+
+def _quota_in_steps(forest: Forest, facts: GrantFacts) -> Steps[_Quota]:
+    now, later = yield from now_and_later(forest, facts.active)
+    return _Quota(facts, now, later)
 
 
 def gangs_of(record: Record, hosts: Hosts) -> list[Gang]:
