@@ -18,12 +18,12 @@ from dispatcher.cli.describe import asks_for, block, holds
 from dispatcher.cli.output import UNKNOWN, text, value
 from dispatcher.cli.status_queue import COLUMNS, MORE_COLUMNS, pending_row
 from dispatcher.cli.status_waiting import (
+    changes_of,
     clusters_table,
     estimate_of,
     holders_table,
     position_of,
     quota_of,
-    repair_of,
 )
 from dispatcher.cli.tables import Heading, age, table
 from dispatcher.core.kinds.demand import charge_of
@@ -177,7 +177,7 @@ class StatusDescription(AppWrapperStatus):
             yield "Est. start", estimate_of(self.waiting)
             yield "Quota", quota_of(self.waiting)
             yield "Preempting", ", ".join(map(name_of, self.waiting.get("preempting") or ()))
-            yield "Would go", repair_of(self.waiting)
+            yield "Would go", " or ".join(changes_of(self.waiting))
 
     def _trusts(self) -> str:
         """The nodes that a gang on trust waits for, in words."""

@@ -1,6 +1,6 @@
 """Why an AppWrapper waits, and what would dispatch it, from its status alone.
 
-The dispatcher writes the position, the holders, the least repair and the estimate into the statuses of the first
+The dispatcher writes the position, the holders, the least changes and the estimate into the statuses of the first
 AppWrappers of each queue. Nothing is planned here: changes that a person asks about need the leader's snapshot.
 """
 
@@ -15,12 +15,12 @@ from dispatcher.cli.appwrapper_status import OUTSIDE, AppWrapperStatus
 from dispatcher.cli.sentences import folded, state_in_words
 from dispatcher.cli.status_waiting import (
     NO_POSITION_YET,
+    changes_of,
     clusters_table,
     estimate_of,
     holders_table,
     position_of,
     quota_of,
-    repair_of,
 )
 from dispatcher.core.model.record import AWAITING_APPROVAL, LACKS_QUOTA, TOO_LARGE
 from dispatcher.core.model.timestamps import time_in
@@ -32,7 +32,6 @@ ONLY_IN_SNAPSHOT: Final = (
     "eligibleAt",
     "nodes",
     "uncordon",
-    "priority",
     "accounts",
     "spared",
     "takenAt",
@@ -68,6 +67,7 @@ class StatusExplanation(AppWrapperStatus):
             **{field: waiting.get(field) for field in _COPIED},
             "holders": waiting.get("holders") or [],
             "otherHolders": waiting.get("otherHolders") or 0,
+            "priority": waiting.get("leastPriority"),
             "repair": [waiting["repair"]] if waiting.get("repair") else [],
             "estimatedStart": start.isoformat() if start else None,
             "estimateUnknown": waiting.get("estimateUnknown"),
@@ -114,8 +114,8 @@ class StatusExplanation(AppWrapperStatus):
             yield f"  preempting {preempting}"
         for lines in (clusters, holders_table(waiting, now, width)):
             yield from ("", *lines) if lines else ()
-        if repair := repair_of(waiting):
-            yield from ("", "It would be dispatched", f"  {repair}")
+        if changes := changes_of(waiting):
+            yield from ("", "It would be dispatched", *(f"  {each}" for each in changes))
 
     def _place(self) -> str:
         if position := position_of(self.waiting):

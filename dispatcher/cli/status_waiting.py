@@ -38,9 +38,12 @@ def estimate_of(waiting: Json) -> str:
     return text(start) or (f"{UNKNOWN}: {why}" if why else UNKNOWN)
 
 
-def repair_of(waiting: Json) -> str:
-    """The least change that would dispatch it, such as `with 1 more node in hub (cpu 8)`; empty if none is known."""
-    return text_of((waiting.get("repair") or {}).get("message")).removeprefix(_REPAIR)
+def changes_of(waiting: Json) -> list[str]:
+    """The least changes that would dispatch it, such as `with priority 9` and `with 1 more node in hub (cpu 8)`."""
+    priority = waiting.get("leastPriority")
+    repair = text_of((waiting.get("repair") or {}).get("message")).removeprefix(_REPAIR)
+    changes = ("" if priority is None else f"with priority {priority}", repair)
+    return [each for each in changes if each]
 
 
 def quota_of(waiting: Json) -> str:

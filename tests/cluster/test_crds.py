@@ -286,6 +286,7 @@ async def test_status_keeps_all_we_and_mcad_write(api: Api, namespace: str) -> N
                 {"name": "a", "namespace": namespace, "user": "alice", "since": "2026-11-20T08:58:06Z"}
             ],
             "otherHolders": 1,
+            "leastPriority": 9,
             "repair": {
                 "message": "it would be dispatched with 1 more node in hub",
                 "add_nodes": {

@@ -1,9 +1,9 @@
-"""The outlook of a waiting gang, as fields of `status.waiting`: position, estimated start, holders, least repair.
+"""The outlook of a waiting gang, as fields of `status.waiting`: position, estimated start, holders, least changes.
 
 An outlook is no part of the record: it changes with other gangs, and no decision depends on it. Few statuses may change
 when one gang leaves the queue. So only the first `MOST_EXACT` gangs of a queue have their exact position, and the
-length of the queue; a later position is rounded down. Starts are estimated for these first gangs, and holders and
-repairs are searched for the first few. A status that shows a start keeps it while the estimate moves a little.
+length of the queue; a later position is rounded down. Starts are estimated for these first gangs, and holders, repairs
+and priorities are searched for the first few. A status that shows a start keeps it while the estimate moves a little.
 
 The reader of a status may be a user of one namespace. So holders and gangs to remove are named only if they are in the
 namespace of the gang, and nodes are not named. Of a node to add, the status has the labels that pods of the gang ask
@@ -25,12 +25,15 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.model.timestamps import time_in, timestamp
 from dispatcher.core.scheduling import ordering
 from dispatcher.core.scheduling.advice import Advice, advise_some
+from dispatcher.core.scheduling.cycle import Placed, Preempting
 from dispatcher.core.scheduling.estimate_words import NOT_AMONG_FIRST, NOT_SEARCHED, TOO_LARGE, why_unknown
 from dispatcher.core.scheduling.estimates import MOST_ESTIMATED, Estimate, estimated_starts
-from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, world_of
+from dispatcher.core.scheduling.explanation import is_too_large
+from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules, world_of
+from dispatcher.core.scheduling.least_priority import least_priority
 from dispatcher.core.scheduling.repair import AddNodes, AddQuota, RemoveGangs, RemoveTaints, Repair
 from dispatcher.core.scheduling.repair_words import in_words
-from dispatcher.core.scheduling.trials import is_too_large
+from dispatcher.core.scheduling.trials import is_too_large as is_world_too_large
 from dispatcher.core.scheduling.world import KnownSnapshots, World
 
 Outlook = Mapping[str, Any]
@@ -39,7 +42,11 @@ Outlook = Mapping[str, Any]
 START: Final = "estimatedStart"
 UNKNOWN: Final = "estimateUnknown"
 
-FIELDS: Final = frozenset({"position", "queueLength", START, UNKNOWN, "holders", "otherHolders", "repair"})
+LEAST_PRIORITY: Final = "leastPriority"
+
+FIELDS: Final = frozenset(
+    {"position", "queueLength", START, UNKNOWN, "holders", "otherHolders", "repair", LEAST_PRIORITY}
+)
 """The fields of `status.waiting` that are the outlook."""
 
 MOST_EXACT: Final = MOST_ESTIMATED
@@ -142,26 +149,41 @@ class Found:
 def search(
     facts: Sequence[ClusterFacts], records: Sequence[Record], sought: Positions, now: datetime
 ) -> Found:
-    """The estimated starts of the gangs with exact positions, and the holders and the least repair of the first ones.
+    """The estimated starts of the gangs with exact positions, and the advice for the first ones.
 
     There are none for a gang that is about to be dispatched. With queues, there are none in a world that is too
-    large for a plan (`is_too_large`). The time grows with the nodes and pods of all clusters: seconds for 20,000 nodes.
+    large for a plan (`trials.is_too_large`). The time grows with the nodes and pods of all clusters: seconds for 20,000
+    nodes.
     """
     world = world_of(facts, records, (), now)
-    if is_too_large(world):
+    if is_world_too_large(world):
         return Found({uid: {UNKNOWN: NOT_SEARCHED} for uid in sought.exact})
     by_uid = {each.uid: each for each in records}
     estimates = estimated_starts(world, by_uid, sought.exact)
     outlooks = {uid: shown_start(by_uid[uid], each, by_uid, now) for uid, each in estimates.starts.items()}
-    for uid, advice in _advice(world, by_uid, sought.first).items():
+    rules = facts[0].rules if facts else SchedulingRules()
+    for uid, advice in _advice(world, by_uid, sought.first, rules).items():
         outlooks[uid] = {**outlooks.get(uid, {}), **advice}
     return Found(outlooks, estimates.until)
 
 
-def _advice(world: World, records: Mapping[str, Record], uids: Collection[str]) -> dict[str, Outlook]:
+def _advice(
+    world: World, records: Mapping[str, Record], uids: Collection[str], rules: SchedulingRules
+) -> dict[str, Outlook]:
+    """The holders, the least repair and the least priority that suffices, of each of these gangs."""
     known = KnownSnapshots()
-    found = advise_some(world, world.plan(known), uids, MOST_WORK, known)
-    return {uid: shown_advice(records[uid], advice, records) for uid, advice in found.items()}
+    outcomes = world.plan(known)
+    found = advise_some(world, outcomes, uids, MOST_WORK, known)
+    shown = {uid: shown_advice(records[uid], advice, records) for uid, advice in found.items()}
+    for outcome in outcomes:
+        record = outcome.record
+        if record.uid not in shown or isinstance(outcome, Placed | Preempting) or is_too_large(outcome):
+            continue
+        ceiling = rules.ceiling_of(record.namespace)
+        priority = least_priority(world, record, ceiling, MOST_WORK // MOST_ADVISED, known)
+        if priority is not None:
+            shown[record.uid] = {**shown[record.uid], LEAST_PRIORITY: priority}
+    return shown
 
 
 def shown_start(record: Record, estimate: Estimate, records: Mapping[str, Record], now: datetime) -> Outlook:

@@ -63,6 +63,15 @@ team-a/train waits: InsufficientResources
   short
 
 Held by 1 AppWrapper that a status does not name"""
+PRIORITY = """\
+team-a/train waits: InsufficientResources
+  no position in the queue now
+  estimated start unknown
+  short
+
+It would be dispatched
+  with priority 8
+  without one"""
 HUGE = """\
 team-a/train does not fit any cluster: LargerThanCluster
   no position in the queue: it would not go if nothing else ran
@@ -109,6 +118,16 @@ def with_conditions(appwrapper: Json, conditions: list[Json]) -> Json:
         ),
         pytest.param(
             pending(reason="InsufficientResources", message="short", otherHolders=1), OTHERS, id="others"
+        ),
+        pytest.param(
+            pending(
+                reason="InsufficientResources",
+                message="short",
+                leastPriority=8,
+                repair={"message": "it would be dispatched without one", "remove": ["one"]},
+            ),
+            PRIORITY,
+            id="priority",
         ),
         pytest.param(
             with_conditions(pending(reason="InsufficientResources", message="short"), UNKNOWN_FIELDS),
@@ -172,6 +191,7 @@ def test_json_has_the_fields_of_the_status() -> None:
     for field in ("reason", "message", "clusters", "queue", "quota", "preempting", "holders", "otherHolders"):
         assert found[field] == {**WAITING, "queue": "vision"}[field]
     assert found["repair"] == [WAITING["repair"]]
+    assert StatusExplanation(pending(leastPriority=8), NOW).as_value()["priority"] == 8
     assert (found["estimatedStart"], found["estimateUnknown"]) == ("2026-11-20T14:00:00+00:00", None)
     assert [found[field] for field in ONLY_IN_SNAPSHOT] == [None] * len(ONLY_IN_SNAPSHOT)
     assert StatusExplanation(pending(reason="LargerThanCluster"), NOW).as_value()["verdict"] == "DoesNotFit"

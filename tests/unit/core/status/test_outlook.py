@@ -272,6 +272,21 @@ def test_advice_and_starts_are_found_from_the_facts_of_the_leader() -> None:
     assert (found.outlooks["second"], found.outlooks["third"]) == ({}, {"estimatedStart": written(69)})
 
 
+@pytest.mark.parametrize(
+    ("namespace", "shown"), [("team-a", {"leastPriority": 8}), ("capped", {})], ids=["free", "above-ceiling"]
+)
+def test_least_priority_that_suffices_is_shown_up_to_the_ceiling_of_the_namespace(
+    namespace: str, shown: Json
+) -> None:
+    """A node of 1 CPU; the first gang has priority 7, and the second one needs the same CPU."""
+    rules = SchedulingRules(ceilings={"capped": 7})
+    facts = ClusterFacts(Cluster("hub", (make_core_node("n", cpu=1000),)), rules=rules)
+    first = queued("first", 1, gang=make_gang(cpu=1000), priority=7)
+    second = queued("second", 2, gang=make_gang(cpu=1000), namespace=namespace)
+    outlooks = search([facts], [first, second], Positions({}, ("second",)), at(9)).outlooks
+    assert {field: each for field, each in outlooks["second"].items() if field == "leastPriority"} == shown
+
+
 def test_starts_are_sought_for_the_exact_positions_of_each_queue_and_for_no_later_ones() -> None:
     records = [queued(f"{queue}{n}", n, queue=queue) for queue in "ab" for n in range(30)]
     shown = found(*records, has_queues=True)
