@@ -10,7 +10,7 @@ Source: https://github.com/kai-scheduler/KAI-Scheduler/tree/main/docs/fairness
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -25,7 +25,7 @@ from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import Sharing
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, has_members
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
-from dispatcher.core.scheduling.sharing.search import Enough, Search, children_with
+from dispatcher.core.scheduling.sharing.search import Enough, Found, Search, children_with
 
 _NOTHING: Final = Resources()
 
@@ -238,11 +238,11 @@ def would_exceed(account: Account, shares: Shares, leaf: str, demand: Resources)
 # --- victims -------------------------------------------------------------------------------------------------
 
 
-def search(search: Search, shares: Shares) -> Steps[Enough | None]:
-    """Remove candidates until it is enough, and return that condition; if it never is, put all back and return None."""
+def search(search: Search, shares: Shares) -> Steps[Found | None]:
+    """Remove candidates until it is enough; if it never is, put all back and return None."""
     found = _DivisionSearch(search, shares)
     is_found = yield from found.run()
-    return found.is_enough if is_found else None
+    return Found(found.is_enough, found.take_surplus) if is_found else None
 
 
 class _DivisionSearch:
@@ -254,35 +254,64 @@ class _DivisionSearch:
         self._account = search.account
         self._asked = search.account.quota.asked(search.demand)
         self._before = {name: dict(search.account.plain[name]) for name in search.place.path}
-        self._left = {leaf: deque(gangs) for leaf, gangs in search.others.items() if gangs}
+        self._may_grow = all(
+            self._account.plain[search.leaf][name] + amount <= shares.fair[search.leaf][name]
+            for name, amount in self._asked
+        )
+        self._left: dict[str, deque[ActiveGang]] = {}
         self._removed: list[ActiveGang] = []
         self._first: dict[str, ActiveGang] = {}
         self._turns_to_give: dict[str, tuple[object, ...]] = {}
-        self._children = children_with(self._left, search.forest, search.account.quota.paths)
-        for name in reversed(self._children):
-            self._set_first(name)
+        self._children: dict[str, list[str]] = {}
 
     def run(self) -> Steps[bool]:
         """From other queues, and if that is not enough from the own leaf."""
-        if self._may_grow() and (yield from self._from_others()):
+        if (yield from self._from_others(self._search.others, self.is_enough)):
             return True
-        self._search.restore(self._removed)
-        self._removed = []
-        for gang in self._search.own:
-            self._search.remove(gang, Reason.PRIORITY_IN_QUEUE)
-            self._removed.append(gang)
-            if self.is_enough():
-                return True
-            yield
-        self._search.restore(self._removed)
+        self._restore()
+        if (yield from self._from_own(self._search.own, self.is_enough)):
+            return True
+        self._restore()
         return False
 
-    def _may_grow(self) -> bool:
-        leaf = self._search.leaf
-        used, fair = self._account.plain[leaf], self._shares.fair[leaf]
-        return all(used[name] + amount <= fair[name] for name, amount in self._asked)
+    def take_surplus(self, is_enough: Enough, among: Collection[str]) -> Steps[bool]:
+        """Remove surplus among the named parts until that is enough, of other queues first; True if it is."""
+        self._removed = []
+        others = {
+            leaf: [each for each in gangs if each.uid in among] for leaf, gangs in self._search.others.items()
+        }
+        if (yield from self._from_others(others, is_enough)):
+            return True
+        own = [each for each in self._search.own if each.uid in among]
+        if (yield from self._from_own(own, is_enough)):
+            return True
+        self._restore()
+        return False
 
-    def _from_others(self) -> Steps[bool]:
+    def _restore(self) -> None:
+        """Put back all that were removed."""
+        self._search.restore(self._removed)
+        self._removed = []
+
+    def _from_own(self, gangs: Iterable[ActiveGang], is_enough: Enough) -> Steps[bool]:
+        for gang in gangs:
+            self._search.remove(gang, Reason.PRIORITY_IN_QUEUE)
+            self._removed.append(gang)
+            if is_enough():
+                return True
+            yield
+        return False
+
+    def _from_others(self, others: Mapping[str, Sequence[ActiveGang]], is_enough: Enough) -> Steps[bool]:
+        """Remove those that the sharing lets go; none if the gang's leaf would exceed its fair share."""
+        if not self._may_grow:
+            return False
+        self._left = {leaf: deque(gangs) for leaf, gangs in others.items() if gangs}
+        self._children = children_with(self._left, self._search.forest, self._account.quota.paths)
+        self._first.clear()
+        self._turns_to_give.clear()
+        for name in reversed(self._children):
+            self._set_first(name)
         while self._left:
             yield
             leaf = self._next_leaf()
@@ -295,7 +324,7 @@ class _DivisionSearch:
                 continue
             self._search.remove(gang, reason)
             self._removed.append(gang)
-            if self.is_enough():
+            if is_enough():
                 return True
         return False
 

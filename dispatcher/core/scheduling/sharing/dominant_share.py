@@ -7,7 +7,7 @@ Source: https://kueue.sigs.k8s.io/docs/concepts/fair_sharing/
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil
@@ -19,7 +19,7 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.accounts import Account, Asked, below_common_ancestor
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
-from dispatcher.core.scheduling.sharing.search import Enough, Search, VictimOrder, children_with
+from dispatcher.core.scheduling.sharing.search import Enough, Found, Search, VictimOrder, children_with
 
 THOUSAND = 1000
 """The unit of shares: thousandths of what the parent could lend at most."""
@@ -98,10 +98,11 @@ def turn_key(account: Account, forest: Forest, name: str, arriving: Asked) -> Tu
     return TurnKey(would_borrow, share(account, forest, name, arriving))
 
 
-def search(search: Search) -> Steps[Enough | None]:
-    """Remove candidates until it is enough, and return that condition; if it never is, put all back and return None."""
-    is_found = yield from _FairSearch(search).run()
-    return search.is_enough if is_found else None
+def search(search: Search) -> Steps[Found | None]:
+    """Remove candidates until it is enough; if it never is, put all back and return None."""
+    found = _FairSearch(search)
+    is_found = yield from found.run()
+    return Found(search.is_enough, found.take_surplus) if is_found else None
 
 
 class _FairSearch:
@@ -112,13 +113,17 @@ class _FairSearch:
         self._account = search.account
         self._leaf = search.leaf
         self._own_path = frozenset(search.place.path)
-        self._left: dict[str, list[ActiveGang]] = {
-            leaf: list(gangs)
+        self._candidates: dict[str, list[ActiveGang]] = {
+            leaf: gangs
             for leaf, gangs in search.others.items()
             if not self._account.is_within(leaf, search.contested)
         }
         if search.own:
-            self._left[self._leaf] = list(search.own)
+            self._candidates[self._leaf] = search.own
+        self._is_within = False
+        """True if the gang's leaf, with the gang and before any removal, is within its own quota."""
+        self._is_enough: Enough = search.is_enough
+        self._left: dict[str, list[ActiveGang]] = {}
         self._aside: dict[str, list[ActiveGang]] = {}
         self._removed: list[ActiveGang] = []
         # Shares, and what borrows, hold until a gang below the queue is removed.
@@ -130,29 +135,45 @@ class _FairSearch:
         """The children of each inner queue that had gangs in these lists when the round began."""
 
     def run(self) -> Steps[bool]:
-        """Both rounds; True if it is enough."""
+        """Remove candidates until it is enough; True if it is."""
         search = self._search
         search.count_gang(is_counted=True)
-        is_within = self._account.is_within(self._leaf, search.contested)
+        self._is_within = self._account.is_within(self._leaf, search.contested)
+        return (yield from self._walk({leaf: list(gangs) for leaf, gangs in self._candidates.items()}))
+
+    def take_surplus(self, is_enough: Enough, among: Collection[str]) -> Steps[bool]:
+        """Remove surplus among the named parts until that is enough; True if it is."""
+        self._is_enough = is_enough
+        self._shares.clear()
+        self._borrows.clear()
+        found = {
+            leaf: [each for each in gangs if each.uid in among] for leaf, gangs in self._candidates.items()
+        }
+        return (yield from self._walk({leaf: gangs for leaf, gangs in found.items() if gangs}))
+
+    def _walk(self, lists: dict[str, list[ActiveGang]]) -> Steps[bool]:
+        """Both rounds with these candidates; True if it is enough, else what they removed is put back."""
+        self._left, self._aside, self._removed = lists, {}, []
+        self._search.count_gang(is_counted=True)
         self._find_all_first(self._left)
         try:
-            found = (yield from self._first_round(is_within)) or (yield from self._second_round())
+            found = (yield from self._first_round()) or (yield from self._second_round())
         finally:
-            search.count_gang(is_counted=False)
+            self._search.count_gang(is_counted=False)
         if not found:
-            search.restore(self._removed)
+            self._search.restore(self._removed)
         return found
 
-    def _first_round(self, is_within: bool) -> Steps[bool]:  # of the gang's leaf
+    def _first_round(self) -> Steps[bool]:
         while (leaf := self._next_leaf(self._left)) is not None:
             yield
             if leaf == self._leaf:
                 self._remove(self._left, leaf, Reason.PRIORITY_IN_QUEUE)
-            elif is_within:
+            elif self._is_within:
                 self._remove(self._left, leaf, Reason.QUOTA_RECLAIMED)
             elif not (yield from self._remove_fairly(leaf)):
                 continue
-            if self._search.is_enough():
+            if self._is_enough():
                 return True
         return False
 
@@ -163,7 +184,7 @@ class _FairSearch:
             mine, theirs = self._sides(leaf)
             if self._share(mine) < self._share(theirs):
                 self._remove(self._aside, leaf, Reason.FAIR_SHARE)
-                if self._search.is_enough():
+                if self._is_enough():
                     return True
             self._aside.pop(leaf, None)
             self._list_changed(self._aside, leaf)

@@ -9,7 +9,7 @@ Source: https://kueue.sigs.k8s.io/docs/concepts/preemption/#classic-preemption
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain, pairwise
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.accounts import Account, Asked, common_length
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
-from dispatcher.core.scheduling.sharing.search import Enough, Search
+from dispatcher.core.scheduling.sharing.search import Enough, Found, Search
 
 
 class Levels:
@@ -50,8 +50,8 @@ class Levels:
         return len(path) - 1 - above
 
 
-def search(search: Search) -> Steps[Enough | None]:
-    """Remove candidates until it is enough, and return that condition; if it never is, put all back and return None."""
+def search(search: Search) -> Steps[Found | None]:
+    """Remove candidates until it is enough, all surplus before the first gang; if it never is, put all back."""
     sources = _sources(search)
     while_borrowing = search.place.while_borrowing
     used, own = search.account.used[search.leaf], search.account.quota.queues[search.leaf].own
@@ -65,8 +65,14 @@ def search(search: Search) -> Steps[Enough | None]:
     for way in ways:
         found = yield from _try(search, _listed(search, sources, is_borrowing=way), is_borrowing=way)
         if found is not None:
-            return found
+            return Found(found, _take_no_more)
     return None
+
+
+def _take_no_more(_is_enough: Enough, _among: Collection[str]) -> Steps[bool]:
+    """False: the search took all surplus that it may take before the first gang."""
+    yield from ()
+    return False
 
 
 class _Source(NamedTuple):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.accounts import Account
@@ -140,6 +141,11 @@ class Search:
         self.others = {leaf: gangs for leaf, gangs in kept.items() if gangs}
 
     @property
+    def surplus(self) -> list[ActiveGang]:
+        """The candidates that are surplus and still there."""
+        return [each for each in self.candidates if each.is_surplus and each.uid not in self.trial.removed]
+
+    @property
     def has_surplus(self) -> bool:
         """True if some candidate is a surplus pod; in each list these come first."""
         return any(gangs and gangs[0].is_surplus for gangs in (self.own, *self.others.values()))
@@ -218,6 +224,18 @@ def _reaches(amounts: Iterable[int], wanted: int) -> bool:
 
 Enough = Callable[[], bool]
 """True if, without the gangs removed so far, the gang has quota and room, and its tree's sharing asks no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A search that removed enough, by the condition `is_enough`.
+
+    `take_surplus` removes more surplus among the named parts, as the sharing lets it go, until another condition holds.
+    If it never does, it puts that surplus back and returns False.
+    """
+
+    is_enough: Enough
+    take_surplus: Callable[[Enough, Collection[str]], Steps[bool]]
 
 
 def victim_order(gang: ActiveGang, leaf: str) -> VictimOrder:

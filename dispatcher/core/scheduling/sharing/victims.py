@@ -1,6 +1,8 @@
 """The search for victims: the gangs without which a pending gang has quota, and room on one cluster.
 
-A search takes surplus pods (`surplus`) before gangs: if they suffice on some cluster, no gang is preempted.
+A search takes surplus pods (`surplus`) before gangs: if they suffice on some cluster, no gang is preempted. If not,
+each queue gives its surplus before its gangs, and the sharing decides between the queues. Then each gang is put back in
+the place of which surplus suffices that the sharing lets go.
 
 It tries each cluster that accepts the gang. On a cluster it removes candidates one by one, as the sharing of the
 tree decides, until it is enough, and then puts back those that are not needed. A cluster is not used if a victim could
@@ -33,7 +35,8 @@ from dispatcher.core.scheduling.sharing.division import Shares
 from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches, SearchKind
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
-from dispatcher.core.scheduling.sharing.search import Enough, Search, Trial, uses_any, victim_order
+from dispatcher.core.scheduling.sharing.search import Enough, Found, Search, Trial, uses_any, victim_order
+from dispatcher.core.scheduling.sharing.spared import fill_back, spare_gangs
 
 Accepting = Callable[[PendingGang], Iterable[str]]
 """The names of the clusters that accept a gang and would have room for it if they were empty."""
@@ -47,10 +50,14 @@ class Victims:
     gangs: tuple[tuple[ActiveGang, Reason], ...]
 
     @property
-    def order(self) -> tuple[int, int, str]:
-        """The order of alternatives: the lowest of the highest priorities, then the fewest gangs, then by cluster."""
-        highest = max(gang.record.priority for gang, _ in self.gangs)
-        return highest, len(self.gangs), self.cluster
+    def order(self) -> tuple[int, int, int, str]:
+        """The order of alternatives: the lowest of the highest priorities, then the fewest gangs, then by cluster.
+
+        Surplus counts where no gang is preempted, and between as many gangs.
+        """
+        gangs = [gang for gang, _ in self.gangs if not gang.is_surplus]
+        highest = max(gang.record.priority for gang in gangs or (gang for gang, _ in self.gangs))
+        return highest, len(gangs), len(self.gangs), self.cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +187,7 @@ class VictimSearch:
         """
         places, demand = self._places(trial.gang.leaves), trial.gang.record.gang.demand
         missing = {place.name: self.later.missing(place.name, demand) for place in places}
-        conditions: dict[str, Enough] = {}
+        found: dict[str, tuple[Search, Found]] = {}
         asks_room = True
         for place in places:
             lacks_quota, lacks_room = not trial.has_quota(place.name), not trial.has_room()
@@ -196,13 +203,20 @@ class VictimSearch:
             if not search.may_be_enough(search.candidates):
                 continue
             yield
-            condition = yield from self._run(search)
-            if condition is not None:
-                conditions[place.name] = condition
+            found_there = yield from self._run(search)
+            if found_there is not None:
+                found[place.name] = search, found_there
                 asks_room = False
-        if not trial.removed or not self._is_enough(trial, conditions):
+        conditions = {leaf: each.is_enough for leaf, (_, each) in found.items()}
+
+        def is_enough() -> bool:
+            return self._is_enough(trial, conditions)
+
+        if not trial.removed or not is_enough():
             return False
-        yield from _fill_back(trial, lambda: self._is_enough(trial, conditions))
+        yield from fill_back(trial, is_enough)
+        if self._has_surplus:
+            yield from spare_gangs(trial, list(found.values()), is_enough)
         return True
 
     def _is_enough(self, trial: Trial, conditions: Mapping[str, Enough]) -> bool:
@@ -214,7 +228,7 @@ class VictimSearch:
         has_quota = all(trial.has_quota(leaf) for leaf in others)
         return has_quota and all(condition() for condition in conditions.values()) and trial.has_room()
 
-    def _run(self, search: Search) -> Steps[Enough | None]:
+    def _run(self, search: Search) -> Steps[Found | None]:
         match search.place.sharing:
             case Sharing.PRIORITY:
                 return priority.search(search)
@@ -411,16 +425,6 @@ def _allowed(gang: PendingGang, place: Place, gangs: list[ActiveGang], leaf: str
 
 def _priority(gang: ActiveGang) -> int:
     return gang.record.priority
-
-
-def _fill_back(trial: Trial, is_enough: Enough) -> Steps[None]:
-    """Put back each gang that is not needed, from the last but one to the first that was removed; then surplus pods."""
-    taken = list(trial.removed.values())[-2::-1]
-    for gang, reason in sorted(taken, key=lambda each: each[0].is_surplus):
-        trial.restore(gang)
-        if not is_enough():
-            trial.remove(gang, reason)
-        yield
 
 
 def _queued_again(gang: ActiveGang) -> PendingGang:

@@ -1,0 +1,96 @@
+"""The candidates that a search for victims puts back: those that are not needed, and gangs that surplus spares.
+
+The sharing decides between queues, so a search may remove a gang of one queue before the surplus of another one. Once
+it has removed enough, each gang is put back in the place of which surplus suffices that the sharing lets go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dispatcher.core.model.incremental import Steps
+from dispatcher.core.model.preemption import Reason
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang
+from dispatcher.core.scheduling.sharing.search import Enough, Found, Search, Trial, victim_order
+
+
+def fill_back(trial: Trial, is_enough: Enough) -> Steps[None]:
+    """Put back each gang that is not needed, from the last but one to the first that was removed; then surplus pods."""
+    taken = list(trial.removed.values())[-2::-1]
+    for gang, reason in sorted(taken, key=lambda each: each[0].is_surplus):
+        trial.restore(gang)
+        if not is_enough():
+            trial.remove(gang, reason)
+        yield
+
+
+def spare_gangs(trial: Trial, found: Sequence[tuple[Search, Found]], is_enough: Enough) -> Steps[None]:
+    """Put back each gang in the place of which surplus suffices; the last in the order of victims is tried first.
+
+    `found` are the searches that removed the gangs. Costs two comparisons with the cluster for each gang, and where
+    surplus may suffice one for each part of it.
+    """
+    gangs = _gangs_of(trial)
+    while gangs:
+        gang, reason = gangs.pop()
+        trial.restore(gang)
+        if (yield from _take_surplus(trial, found, is_enough)):
+            yield from fill_back(trial, is_enough)
+            gangs = _gangs_of(
+                trial
+            )  # in the place of one that was kept before, other surplus may be let go now
+        else:
+            trial.remove(gang, reason)
+
+
+def _take_surplus(trial: Trial, found: Sequence[tuple[Search, Found]], is_enough: Enough) -> Steps[bool]:
+    """Remove surplus, as the sharing lets it go, until it is enough; nothing, and False, if it never is.
+
+    The sharing may let only some of it go. So where all of it would suffice, a few parts that suffice are also tried
+    alone: others may be on nodes where they do not help.
+    """
+    surplus = list({each.uid: each for search, _ in found for each in search.surplus}.values())
+    for order in (None, surplus[::-1], surplus) if surplus else ():
+        among = yield from _sufficing(trial, surplus, order)
+        if not among:
+            return False
+        for _, each in found:
+            if (yield from each.take_surplus(is_enough, among)):
+                return True
+    return False
+
+
+def _sufficing(
+    trial: Trial, surplus: Sequence[ActiveGang], order: Iterable[ActiveGang] | None
+) -> Steps[frozenset[str]]:
+    """Surplus without which the gang has quota and room, whether the sharing lets it go or not, by uid.
+
+    That is all of it, or with an `order` what is left once each part in turn that is not needed was put back. It is
+    empty if all of it does not suffice. Nothing is removed for good.
+    """
+    removed = {each.uid: each for each in surplus}
+    for each in surplus:
+        trial.remove(each, Reason.PRIORITY_IN_QUEUE)
+    is_possible = _suffices(trial)
+    for each in order or () if is_possible else ():
+        yield
+        trial.restore(each)
+        del removed[each.uid]
+        if not _suffices(trial):
+            trial.remove(each, Reason.PRIORITY_IN_QUEUE)
+            removed[each.uid] = each
+    for each in removed.values():
+        trial.restore(each)
+    return frozenset(removed) if is_possible else frozenset()
+
+
+def _suffices(trial: Trial) -> bool:
+    """True if the gang has quota and room."""
+    places = trial.ledger.forest.places_of(trial.gang.leaves)
+    return all(trial.has_quota(place.name) for place in places) and trial.has_room()
+
+
+def _gangs_of(trial: Trial) -> list[tuple[ActiveGang, Reason]]:
+    """The gangs that were removed, without surplus, in the order of victims."""
+    found = [each for each in trial.removed.values() if not each[0].is_surplus]
+    return sorted(found, key=lambda each: victim_order(each[0], trial.gang.leaves[0]))
