@@ -17,6 +17,7 @@ from dispatcher.api import names
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.redaction import without_values
 from dispatcher.core.kinds.drift import Differences, differences, edited, is_compared
+from dispatcher.core.kinds.found_request import FoundRequest
 from dispatcher.core.kinds.manifest import (
     ObjectOwnership,
     Owner,
@@ -32,12 +33,7 @@ from dispatcher.core.kinds.manifest import (
 from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.kinds.provisioning_request import API_VERSION as REQUEST_API_VERSION
 from dispatcher.core.kinds.provisioning_request import KIND as REQUEST_KIND
-from dispatcher.core.kinds.provisioning_request import (
-    REQUEST_ITEM,
-    FoundRequest,
-    read_request,
-    request_name,
-)
+from dispatcher.core.kinds.provisioning_request import REQUEST_ITEM, read_request, request_name
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.record import ObjectRef

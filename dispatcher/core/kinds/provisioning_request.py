@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.provisioning import LONGEST_PARAMETER, MOST_PARAMETERS, ProvisioningClass
 from dispatcher.core.kinds.fields import TemplateError, template_at
+from dispatcher.core.kinds.found_request import FoundRequest
 from dispatcher.core.kinds.manifest import template_path, with_infos
-from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.kinds.pod_requests import PodSpecError, pod_requests
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.gang import PodSet
@@ -50,16 +50,8 @@ class ProvisioningError(ValueError):
     """No request for the capacity of this gang can be made; the message says why, and what to change."""
 
 
-class FoundRequest(NamedTuple):
-    """A ProvisioningRequest that a cluster has: its uid, the class that it names, and the state that it reports."""
-
-    uid: str
-    class_name: str
-    state: ObjectState = ObjectState()
-
-
 def read_request(found: Mapping[str, Any]) -> FoundRequest:
-    """A ProvisioningRequest as the API server has it; the name of its class is empty if it has no readable one."""
+    """A ProvisioningRequest as the API server has it."""
     spec = found.get("spec")
     named = spec.get("provisioningClassName") if isinstance(spec, Mapping) else None
     return FoundRequest(found["metadata"]["uid"], name_of(named), BUILT_IN.state_of(GROUP, KIND, found))
