@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 
-from dispatcher.core.model.gang import Constraint
+from dispatcher.core.model.gang import Constraint, PodSet
+from dispatcher.core.model.nodes import ANY_NODE
 from dispatcher.core.model.potential import Trusted, trusted_of
 from dispatcher.core.model.resources import Resources
 
@@ -25,6 +26,14 @@ class PodShape(NamedTuple):
     template: str
     requests: Resources
     constraint: Constraint | None = None
+
+    @property
+    def pod_set(self) -> PodSet:
+        """An empty pod set of such pods, which have no rules about each other."""
+        tolerations, nodes = self.constraint or ((), ANY_NODE)
+        item, _, path = self.template.partition(".")
+        number = int(item) if item.isdigit() else 0
+        return PodSet(0, self.requests, tolerations, nodes=nodes, path=path, item=number)
 
 
 @dataclass(frozen=True, slots=True)

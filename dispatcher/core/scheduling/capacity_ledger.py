@@ -324,6 +324,10 @@ class CapacityLedger:
         share = self._shares.get(appwrapper)
         return share.beyond() if share is not None and share.of_gated_templates else None
 
+    def nodes_with(self, appwrapper: str) -> dict[str, frozenset[str]]:
+        """The nodes with pods of an active AppWrapper (by uid), or with places for them, by template."""
+        return {} if self._by_node is None else self._by_node.nodes_with(appwrapper)
+
     def with_gated(self) -> frozenset[str]:
         """The uids of the AppWrappers with live pods that have the dispatcher's gate; claims count as in `bound`."""
         return frozenset(self._with_gated)

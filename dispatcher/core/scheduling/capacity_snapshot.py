@@ -197,6 +197,10 @@ class CapacitySnapshot:
         gang = self._here(gang)
         return gang if self.nodes is None else self.nodes.beside(gang)
 
+    def domains_of(self, topology: str, nodes: Iterable[str]) -> frozenset[str]:
+        """The values of a label of these nodes, of those that have it."""
+        return frozenset() if self.nodes is None else self.nodes.domains_of(topology, nodes)
+
     def beside_lasting(self, gang: Gang) -> Gang:
         """The gang as it is in this cluster, with the conditions on its nodes by the pods that never end."""
         gang = self._here(gang)

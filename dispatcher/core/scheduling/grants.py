@@ -37,6 +37,7 @@ from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Elastic, Reclaim, StopPolicy
 from dispatcher.core.scheduling.backfill import Reservation
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import (
     ClusterSnapshot,
     has_members,
@@ -54,6 +55,7 @@ from dispatcher.core.scheduling.explain import (
     short_when_empty,
 )
 from dispatcher.core.scheduling.fit import Shortfall, fits_in_empty, shortfall_in_empty
+from dispatcher.core.scheduling.growth_rules import Nodes, beside_own
 from dispatcher.core.scheduling.growth_turns import Hosts, growth_turns
 from dispatcher.core.scheduling.sharing.division import Shares, divide_all_in_steps
 from dispatcher.core.scheduling.sharing.gangs import (
@@ -91,19 +93,23 @@ SLICE_INCOMPLETE: Final = "SliceIncomplete"
 class Growing:
     """A gang with gated pods, or with an earlier growth request. `admitted` are the requests of its admitted pods.
 
-    `gated` are the gated pods, the oldest first, and `beyond` are its admitted pods beyond the base gang.
+    `gated` are the gated pods, the oldest first, and `beyond` are its admitted pods beyond the base gang. `there` are
+    the nodes with its pods, by template; only if its pods have rules about each other.
     """
 
     record: Record
     admitted: Resources
     gated: Sequence[GatedPod]
     beyond: PodsByTemplate = ()
+    there: Nodes = field(default_factory=dict)
 
     @classmethod
     def of(cls, record: Record, ledger: CapacityLedger) -> Growing:
         """A gang by the ledger of its cluster."""
         uid = record.uid
-        return cls(record, ledger.admitted(uid), ledger.gated(uid), ledger.beyond(uid) or ())
+        has_rules = any(each.has_rules for each in record.gang.pod_sets)
+        there = ledger.nodes_with(uid) if has_rules else {}
+        return cls(record, ledger.admitted(uid), ledger.gated(uid), ledger.beyond(uid) or (), there)
 
     @property
     def requested(self) -> list[GatedPod]:
@@ -251,6 +257,8 @@ class _Growth:
         self._trusted = set[str]()
         self.refused: dict[tuple[PodShape, ...], _Refusal] = {}
         """By the shapes of the hosts: a younger pod or slice of the same shapes fares no better in the same pass."""
+        self.there = {template: set(nodes) for template, nodes in growing.there.items()}
+        """The nodes with its pods, by template, with those of the granted ones."""
         within = growing.within
         self._taken = growing.admitted + sum_of(each.requests for each in within)
         self._beyond = with_pods(growing.beyond, within)
@@ -259,6 +267,7 @@ class _Growth:
         """Note that one more pod, or slice, is granted, and its place."""
         self.granted += hosts
         self._more += _requests_of(hosts)
+        self.there.setdefault(hosts[0].template, set()).update(assignment.nodes)
         self._trusted |= {node for node in assignment.nodes if potential.is_potential(node)}
 
     def held_with(self, hosts: Hosts = ()) -> Resources:
@@ -359,7 +368,7 @@ class _GrantCycle:
         refusal = refusal or self._behind(growth.record, hosts[0], room)
         if refusal is None and self._quota is not None:
             refusal = self._quota.refusal(growth.record, growth.increase(hosts))
-        placed = self._place(growth.record, hosts, room) if refusal is None else refusal
+        placed = self._place(growth, hosts, room) if refusal is None else refusal
         if isinstance(placed, _Refusal):
             growth.refused[shapes] = placed
             return False
@@ -446,13 +455,14 @@ class _GrantCycle:
         where = f" in queue {first.queue}" if forest is not None else ""
         return _Refusal(GROWTH_BEHIND_GANG, f"{first.key} was queued before{where}, and waits")
 
-    def _place(self, record: Record, hosts: Hosts, room: ClusterRoom) -> tuple[Gang, Assignment] | _Refusal:
+    def _place(self, growth: _Growth, hosts: Hosts, room: ClusterRoom) -> tuple[Gang, Assignment] | _Refusal:
         """The place of a pod or slice in the cluster: one that takes it whichever template it may be made from."""
         placed: tuple[Gang, Assignment] | None = None
-        for gang in gangs_of(record, hosts):
+        for alone in gangs_of(growth.record, hosts):
+            gang = _beside_own(alone, growth, room.snapshot.capacity)
             found = room.fit(gang)
             if isinstance(found, Shortfall):
-                why = rejection_of(gang, _cluster_shortfall(gang, room, found))
+                why = rejection_of(gang, _cluster_shortfall(alone, gang, room, found))
                 return _Refusal(why.reason, f"cluster {room.name}: {why.message}")
             placed = placed or (gang, found)
         if placed is None:
@@ -539,19 +549,34 @@ def gangs_of(record: Record, hosts: Hosts) -> list[Gang]:
     made from a template with its requests, and of several from the last, where the ledger of nodes holds its place; if
     none has these, as where a sidecar was injected, it may be any.
     """
-    pod, pod_sets, demand = hosts[0], record.placed_gang.pod_sets, _requests_of(hosts)
+    pod, pod_sets = hosts[0], record.placed_gang.pod_sets
     named = [each for each in pod_sets if each.template == pod.template][:1]
     if pod.constraint is not None and not named:
-        constraints = {pod.constraint: None}
+        alike = [pod.shape.pod_set]
     else:
         alike = named or [each for each in pod_sets if each.requests == pod.requests][-1:]
-        constraints = dict.fromkeys(each.constraint for each in alike or pod_sets)
-    alike_hosts = Counter(each.requests for each in hosts)
-    made = [
-        tuple(PodSet(count, requests, tolerations, nodes=nodes) for requests, count in alike_hosts.items())
-        for tolerations, nodes in constraints
-    ]
+    kinds = {(each.constraint, each.has_rules and each.template): each for each in alike or pod_sets}
+    counts = Counter(each.requests for each in hosts)
+    made = (
+        tuple(replace(each, count=count, requests=requests) for requests, count in counts.items())
+        for each in map(_without_rules, kinds.values())
+    )
+    demand = _requests_of(hosts)
     return [Gang(demand, len(hosts), each) for each in made] or [Gang(demand, len(hosts))]
+
+
+def _without_rules(pods: PodSet) -> PodSet:
+    """The pod set without the rules about others, but those among its own pods, which the hosts of a slice keep."""
+    return replace(pods, away=(), near=(), spread=())
+
+
+def _beside_own(gang: Gang, growth: _Growth, capacity: CapacitySnapshot) -> Gang:
+    """The gang of a pod or slice with the conditions on its nodes by the pods that its gang has."""
+    if not growth.there:
+        return gang
+    known = growth.record.placed_gang.pod_sets
+    made = (beside_own(each, known, growth.there, capacity.domains_of) for each in gang.pod_sets)
+    return replace(gang, pod_sets=tuple(made))
 
 
 def _requests_of(pods: Iterable[GatedPod]) -> Resources:
@@ -575,12 +600,15 @@ def _gives_way(record: Record) -> _Refusal | None:
     return _Refusal(GIVES_WAY, "its surplus pods give way to another gang")
 
 
-def _cluster_shortfall(gang: Gang, room: ClusterRoom, short: Shortfall) -> ClusterShortfall:
-    """Why a pod does not fit a cluster: its size, its free capacity, or that what is free is not for it."""
+def _cluster_shortfall(alone: Gang, gang: Gang, room: ClusterRoom, short: Shortfall) -> ClusterShortfall:
+    """Why a pod does not fit a cluster: its size, its free capacity, or that what is free is not for it.
+
+    `alone` is the same gang without the conditions by the pods that it has.
+    """
     capacity = room.snapshot.capacity
-    in_empty = shortfall_in_empty(gang, capacity)
+    in_empty = shortfall_in_empty(alone, capacity)
     if in_empty is not None:
-        return short_when_empty(room.name, gang, capacity, in_empty)
+        return short_when_empty(room.name, alone, capacity, in_empty)
     free = room.fit_but_for_others(gang)
     if not isinstance(free, Shortfall):
         return ClusterShortfall(room.name, RESERVED, short, keeper=room.keeper.key if room.keeper else "")

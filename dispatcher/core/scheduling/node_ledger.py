@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -28,10 +28,11 @@ import numpy as np
 from dispatcher.core.model import potential
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
 from dispatcher.core.model.growth import PodShape
-from dispatcher.core.model.nodes import ANY_NODE, UNLIMITED_PODS, Node
+from dispatcher.core.model.nodes import UNLIMITED_PODS, Node
 from dispatcher.core.model.pod_terms import PodSort
 from dispatcher.core.model.potential import PotentialPool, Trusted, is_potential
 from dispatcher.core.model.resources import NOTHING, PODS, Resources, sum_of
+from dispatcher.core.scheduling.growth_rules import apart_from
 from dispatcher.core.scheduling.node_room import LARGEST, Room
 from dispatcher.core.scheduling.node_snapshot import NodeCapacity, NodeSnapshot, Place, Use
 from dispatcher.core.scheduling.node_traits import Traits
@@ -68,12 +69,14 @@ class _Share:
     """One AppWrapper: its gang and assignment while it is active, its places, its bound pods.
 
     `growth` is charged beside the demand of the gang; `starting` are the unbound pods by shape, beyond it too.
+    `held_by` has the nodes of the places by template.
     """
 
     gang: Gang | None = None
     assignment: Assignment = ASSIGNED_NOWHERE
     bound: Counter[_Bound] = field(default_factory=Counter)
     held: list[Place] = field(default_factory=list)
+    held_by: dict[str, set[str]] = field(default_factory=dict)
     beyond: Resources = NOTHING
     growth: Resources = NOTHING
     starting: Counter[PodShape] = field(default_factory=Counter)
@@ -89,7 +92,7 @@ class _Share:
             for each in self.starting
             if each.template and each.constraint is not None and each.template not in known
         }
-        more = tuple(_pod_set_of(others[name]) for name in sorted(others))
+        more = tuple(others[name].pod_set for name in sorted(others))
         return replace(self.gang, pod_sets=(*self.gang.pod_sets, *more)) if more else self.gang
 
 
@@ -245,6 +248,28 @@ class NodeLedger:
         if not bound[key]:
             del bound[key]
         self._unsettle(appwrapper)
+
+    def nodes_with(self, appwrapper: str) -> dict[str, frozenset[str]]:
+        """The nodes with pods of an active AppWrapper, or with their places in the last snapshot, by template."""
+        share = self._shares.get(appwrapper)
+        if share is None or share.gang is None:
+            return {}
+        found = self._nodes_with(appwrapper)
+        for template, nodes in share.held_by.items():
+            found.setdefault(template, set()).update(nodes)
+        return {template: frozenset(nodes) for template, nodes in found.items() if nodes}
+
+    def _nodes_with(self, appwrapper: str) -> dict[str, set[str]]:
+        """The nodes with bound pods of an active AppWrapper, by template."""
+        share = self._shares[appwrapper]
+        if share.gang is None:
+            return {}
+        present = _unbound(share.gang, share).present
+        found = {each.template: set(+nodes) for each, nodes in zip(share.gang.pod_sets, present, strict=True)}
+        for each in share.bound:
+            if each.template:
+                found.setdefault(each.template, set()).add(each.node)
+        return found
 
     @property
     def counts_sorts(self) -> bool:
@@ -493,7 +518,7 @@ class NodeLedger:
             for node, pods in plan.items():
                 found = self._fitting(node, pod_set.requests, pods)
                 if found:
-                    self._hold(uid, Place(node, pod_set.requests, found, pod_set.sort))
+                    self._hold(uid, Place(node, pod_set.requests, found, pod_set.sort), pod_set.template)
                     rest.missing[index] -= found
                     rest.present[index][node] += found
         return rest
@@ -529,7 +554,7 @@ class NodeLedger:
             pod_set = gang.pod_sets[index]
             found = self._fitting(node, pod_set.requests, pods)
             if found:
-                self._hold(uid, Place(node, pod_set.requests, found, pod_set.sort))
+                self._hold(uid, Place(node, pod_set.requests, found, pod_set.sort), pod_set.template)
                 part[index] -= found
                 rest.missing[index] -= found
                 rest.present[index][node] += found
@@ -553,13 +578,14 @@ class NodeLedger:
 
     def _hold_elsewhere(self, uid: str, gang: Gang, rest: _Rest) -> None:
         """Hold places on any nodes, on trust also on potential ones, for the pods without a planned one, if all fit."""
-        others: list[Place] = []
+        others: list[tuple[Place, str]] = []
         if any(rest.missing):
-            others = self._anywhere(gang, rest, self._traits)
+            pod_sets = self._apart_from_others(uid, gang, rest)
+            others = self._anywhere(pod_sets, rest, self._traits)
             if not others and uid in self._on_trust:
-                others = self._anywhere(gang, rest, self._all_traits)
-        for each in others:
-            self._hold(uid, each)
+                others = self._anywhere(pod_sets, rest, self._all_traits)
+        for each, template in others:
+            self._hold(uid, each, template)
         if any(rest.missing) and not others:
             self._unplaced[uid] = None
         else:
@@ -574,24 +600,37 @@ class NodeLedger:
         most = [free[name] // amount for name, amount in requests.items() if amount > 0 and name != PODS]
         return max(0, min(pods, known.free_slots, *most))
 
-    def _anywhere(self, gang: Gang, rest: _Rest, traits: Traits) -> list[Place]:
-        """Places for the pods that are missing; none if they do not all fit."""
+    def _apart_from_others(self, uid: str, gang: Gang, rest: _Rest) -> list[PodSet]:
+        """The pod sets of a gang, which are not to be in domains that other pods of the same set close to them."""
+        nodes = self._nodes_with(uid) if any(each.apart for each in gang.pod_sets) else {}
+        return [
+            apart_from(each, {*+present, *nodes.get(each.template, ())}, self._domains_of)
+            for each, present in zip(gang.pod_sets, rest.present, strict=True)
+        ]
+
+    def _domains_of(self, topology: str, nodes: Iterable[str]) -> frozenset[str]:
+        known = (self._on_nodes[name].node.labels.get(topology) for name in nodes if name in self._on_nodes)
+        return frozenset(value for value in known if value is not None)
+
+    def _anywhere(self, pod_sets: Sequence[PodSet], rest: _Rest, traits: Traits) -> list[tuple[Place, str]]:
+        """Places for the pods that are missing, with their templates; none if they do not all fit."""
         self._write()
         room, rows = self._free.room(self._columns, len(self._traits.nodes)), self._rows
         present = [{rows[node]: pods for node, pods in each.items() if node in rows} for each in rest.present]
-        found = place(gang.pod_sets, room, traits, Rest(rest.missing, present))
+        found = place(pod_sets, room, traits, Rest(rest.missing, present))
         if isinstance(found, Unplaceable):
             return []
         return [
-            Place(node.name, pod_set.requests, int(pods[row]), pod_set.sort)
-            for pod_set, pods in zip(gang.pod_sets, found, strict=True)
+            (Place(node.name, pod_set.requests, int(pods[row]), pod_set.sort), pod_set.template)
+            for pod_set, pods in zip(pod_sets, found, strict=True)
             for row in np.flatnonzero(pods)
             if (node := traits.nodes[row]) is not None
         ]
 
-    def _hold(self, uid: str, each: Place) -> None:
-        """Hold one more place for an AppWrapper."""
+    def _hold(self, uid: str, each: Place, template: str) -> None:
+        """Hold one more place for an AppWrapper, for pods of that template."""
         self._shares[uid].held.append(each)
+        self._shares[uid].held_by.setdefault(template, set()).add(each.node)
         self._holders.setdefault(each.node, {})[uid] = None
         self._count_place(each, +1)
 
@@ -601,7 +640,7 @@ class NodeLedger:
         for each in share.held:
             self._holders.get(each.node, {}).pop(uid, None)
             self._count_place(each, -1)
-        share.held = []
+        share.held, share.held_by = [], {}
 
     def _count_place(self, each: Place, sign: int) -> None:
         known = self._on_nodes[each.node]  # the places on a node are dropped with it
@@ -700,15 +739,6 @@ def _unbound(gang: Gang, share: _Share) -> _Rest:
             plan[node] -= cut
             spare -= cut
     return _Rest(left, plans, present)
-
-
-def _pod_set_of(shape: PodShape) -> PodSet:
-    """An empty pod set for pods of this shape, which have a constraint."""
-    tolerations, nodes = shape.constraint or ((), ANY_NODE)
-    item, _, path = shape.template.partition(".")
-    return PodSet(
-        0, shape.requests, tolerations, nodes=nodes, path=path, item=int(item) if item.isdigit() else 0
-    )
 
 
 def _traits_of(node: Node) -> tuple[object, ...]:

@@ -322,6 +322,14 @@ class NodeSnapshot:
         there = self.there
         return gang if there is None else there.beside(gang, self.free.all_traits)
 
+    def domains_of(self, topology: str, nodes: Iterable[str]) -> frozenset[str]:
+        """The values of a label of these nodes, of those that have it."""
+        traits = self.free.all_traits
+        rows = (traits.rows.get(name) for name in nodes)
+        there = (traits.nodes[row] for row in rows if row is not None)
+        values = (node.labels.get(topology) for node in there if node is not None)
+        return frozenset(value for value in values if value is not None)
+
     def beside_lasting(self, gang: Gang) -> Gang:
         """The gang with the conditions on its nodes by the pods that never end; the same one if there are none."""
         lasting = self.lasting
