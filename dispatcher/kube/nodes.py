@@ -10,7 +10,7 @@ from sys import intern
 from typing import Any, Final
 
 from dispatcher.api import names
-from dispatcher.core.kinds.affinity import repelling_terms, shared_labels
+from dispatcher.core.kinds.affinity import apart_of, repelling_terms, shared_labels
 from dispatcher.core.kinds.manifest import controller_of
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.kinds.pod_requests import live_pod_requests
@@ -106,6 +106,7 @@ def decode_pod(raw: Json) -> PodView:
             admitted_as=None if is_gated else gate,
             is_ending=can_be_gated and metadata.get("deletionTimestamp") is not None,
             constraint=constraint_of(spec) if can_be_gated and not node else None,
+            apart=apart_of(raw) if can_be_gated and not node else (),
         ),
         claimed_by=claimed_by and intern(claimed_by),
         controller=_controller(metadata),

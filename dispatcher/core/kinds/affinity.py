@@ -133,6 +133,16 @@ def repelling_terms(pod: Mapping[str, Any]) -> tuple[PodTerm, ...]:
         return ()
 
 
+def apart_of(pod: Mapping[str, Any]) -> tuple[str, ...]:
+    """The labels of nodes by which a pod that exists repels pods with its labels; none if they cannot be read."""
+    try:
+        written = Field(pod)
+        labels = dict(shared_labels(_labels(written.at("metadata.labels"))))
+        return _Pods(labels, written).topologies(written.at(f"spec.affinity.podAntiAffinity.{_REQUIRED}"))
+    except TemplateError:
+        return ()
+
+
 def _sort_of(
     template: Field, wrapped: Field, added_labels: Callable[[], Mapping[str, str]]
 ) -> PodSort | None:

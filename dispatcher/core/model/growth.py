@@ -20,20 +20,21 @@ class PodShape(NamedTuple):
     """What decides where a pod may be: the name of its template, its requests, and its own conditions on nodes.
 
     `template` is empty where the pod does not name it. `constraint` is None where it is not known: a pod has it while
-    it has no node.
+    it has no node. `apart` are the labels of nodes by which the pod repels others of its template.
     """
 
     template: str
     requests: Resources
     constraint: Constraint | None = None
+    apart: tuple[str, ...] = ()
 
     @property
     def pod_set(self) -> PodSet:
-        """An empty pod set of such pods, which have no rules about each other."""
+        """An empty pod set of such pods."""
         tolerations, nodes = self.constraint or ((), ANY_NODE)
         item, _, path = self.template.partition(".")
         number = int(item) if item.isdigit() else 0
-        return PodSet(0, self.requests, tolerations, nodes=nodes, path=path, item=number)
+        return PodSet(0, self.requests, tolerations, nodes=nodes, apart=self.apart, path=path, item=number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +61,12 @@ class GatedPod:
     slice: str = ""
     missing: int = 1
     hosts: int = 1
+    apart: tuple[str, ...] = ()
 
     @property
     def shape(self) -> PodShape:
         """What decides where it may be."""
-        return PodShape(self.template, self.requests, self.constraint)
+        return PodShape(self.template, self.requests, self.constraint, self.apart)
 
 
 @dataclass(frozen=True, slots=True)

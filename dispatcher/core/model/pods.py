@@ -70,9 +70,10 @@ class Pod:
     gate; None once the pod is admitted, and for a pod that never had it. `can_be_gated` is true for a pod whose
     template has that gate, also once the pod is admitted; `template` names the template, and the base gang has
     `base_pods` of its pods. It has `hosts` pods for each replica, and `replica` is the name of the pod's one, empty if
-    the pod has none. Only such a pod has `admitted_as`, the gate that it had, once it is admitted; and only such
-    a pod `is_ending`, once its deletion was requested, and has a `constraint`, its conditions on nodes, while it has no
-    node. `sort` is what terms about pods depend on; None while the pod has no node.
+    the pod has none. Only such a pod has `admitted_as`, the gate that it had, once it is admitted; and only such a pod
+    `is_ending`, once its deletion was requested, and has a `constraint`, its conditions on nodes, and the labels by
+    which it is to be `apart` from pods like it, while it has no node. `sort` is what terms about pods depend on; None
+    while the pod has no node.
     """
 
     uid: str
@@ -94,12 +95,13 @@ class Pod:
     admitted_as: Gate | None = None
     is_ending: bool = False
     constraint: Constraint | None = None
+    apart: tuple[str, ...] = ()
     sort: PodSort | None = None
 
     @property
     def shape(self) -> PodShape:
         """What decides where it may be."""
-        return PodShape(self.template, self.requests, self.constraint)
+        return PodShape(self.template, self.requests, self.constraint, self.apart)
 
     @property
     def live(self) -> bool:

@@ -234,6 +234,7 @@ class AppWrapperShare:
             each.slice,
             each.missing,
             pod.hosts,
+            pod.apart,
         )
 
     def beyond(self) -> PodsByTemplate:

@@ -107,9 +107,10 @@ class Growing:
     def of(cls, record: Record, ledger: CapacityLedger) -> Growing:
         """A gang by the ledger of its cluster."""
         uid = record.uid
-        has_rules = any(each.has_rules for each in record.gang.pod_sets)
+        gated = ledger.gated(uid)
+        has_rules = any(each.has_rules for each in record.gang.pod_sets) or any(each.apart for each in gated)
         there = ledger.nodes_with(uid) if has_rules else {}
-        return cls(record, ledger.admitted(uid), ledger.gated(uid), ledger.beyond(uid) or (), there)
+        return cls(record, ledger.admitted(uid), gated, ledger.beyond(uid) or (), there)
 
     @property
     def requested(self) -> list[GatedPod]:

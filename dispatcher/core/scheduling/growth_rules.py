@@ -21,11 +21,11 @@ DomainsOf = Callable[[str, Iterable[str]], frozenset[str]]
 def beside_own(pods: PodSet, pod_sets: Sequence[PodSet], there: Nodes, domains_of: DomainsOf) -> PodSet:
     """More pods of a gang with these pod sets, with conditions on their nodes by its pods on the nodes `there`.
 
-    Pods of a template that none of these sets has are returned as they are.
+    Pods of a template that none of these sets has are only apart from each other, as they say themselves.
     """
     index = next((number for number, each in enumerate(pod_sets) if each.template == pods.template), None)
     if index is None:
-        return pods
+        return apart_from(pods, there.get(pods.template, ()), domains_of)
     rules = pod_sets[index]
 
     def beside(distances: Iterable[int]) -> set[str]:

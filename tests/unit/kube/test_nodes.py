@@ -355,6 +355,27 @@ ZONE_EAST: Constraint = ((), NodeRequirements((("zone", "east"),)))
 
 
 @pytest.mark.parametrize(
+    ("annotations", "node", "labels", "apart"),
+    [
+        pytest.param({GROWTH_ANNOTATION: "1 w"}, "", {"app": "w"}, ("zone",), id="selects-itself"),
+        pytest.param({GROWTH_ANNOTATION: "1 w"}, "", {"app": "other"}, (), id="selects-others"),
+        pytest.param({GROWTH_ANNOTATION: "1 w"}, "n1", {"app": "w"}, (), id="has-a-node"),
+        pytest.param({}, "", {"app": "w"}, (), id="cannot-be-gated"),
+        pytest.param({GROWTH_ANNOTATION: "1 w"}, "", {"app": 1}, (), id="no-server-sends-this"),
+    ],
+)
+def test_pod_that_can_be_gated_says_what_keeps_it_apart_from_pods_like_it(
+    annotations: dict[str, str], node: str, labels: dict[str, object], apart: tuple[str, ...]
+) -> None:
+    raw = make_pod("worker", node=node)
+    raw["metadata"] |= {"annotations": annotations, "labels": labels}
+    term = {"labelSelector": {"matchLabels": {"app": "w"}}, "topologyKey": "zone"}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    raw["spec"]["affinity"] = {"podAntiAffinity": required}
+    assert decode_pod(raw).pod.apart == apart
+
+
+@pytest.mark.parametrize(
     ("annotations", "node", "selector", "constraint"),
     [
         pytest.param({GROWTH_ANNOTATION: "1 w"}, "", {"zone": "east"}, ZONE_EAST, id="waits-for-a-node"),

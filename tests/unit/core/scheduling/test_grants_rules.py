@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.nodes import Node, NodeRequirements
 from dispatcher.core.model.pods import Gate, Pod
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources, sum_of
@@ -28,16 +28,21 @@ NODES = {"n1": "a", "n2": "a", "n3": "b", "n4": "b"}
 
 @dataclass
 class Ray:
-    """A gang of a head and one worker; some more workers wait for a grant, as slices of so many hosts."""
+    """A gang of a head and `base` workers; some more wait for a grant, as slices of so many hosts.
+
+    Without workers in the base gang, each worker says itself what keeps it apart.
+    """
 
     rules: dict[str, Any]
     asked: int
     hosts: int = 1
+    base: int = 1
 
     @property
     def record(self) -> Record:
-        sets = (PodSet(1, CPU, path=HEAD), PodSet(self.hosts, CPU, path=WORKER, **self.rules))
-        gang = Gang(sum_of(each.total for each in sets), 1 + self.hosts, sets)
+        workers = [PodSet(self.base * self.hosts, CPU, path=WORKER, **self.rules)] if self.base else []
+        sets = (PodSet(1, CPU, path=HEAD), *workers)
+        gang = Gang(sum_of(each.total for each in sets), sum(each.count for each in sets), sets)
         return make_record(Phase.RUNNING, "ray", gang=gang)
 
     def ledger(self, record: Record) -> CapacityLedger:
@@ -45,7 +50,7 @@ class Ray:
         for name, zone in NODES.items():
             found.set_node(Node(name, CPU * 8, labels={HOST: name, ZONE: zone}))
         found.set_pod(Pod("head", CPU, "n1", owner=record.uid))
-        for number in range(self.hosts):
+        for number in range(self.base * self.hosts):
             found.set_pod(self._worker(f"base-{number}", "base", "n2"))
         for number in range(self.asked):
             for host in range(self.hosts):
@@ -65,10 +70,12 @@ class Ray:
             owner="uid-of-ray",
             can_be_gated=True,
             template=f"0.{WORKER}",
-            base_pods=self.hosts,
+            base_pods=self.base * self.hosts,
             hosts=self.hosts,
             replica=replica if self.hosts > 1 else "",
             admitted_as=Gate("team-a", name, f"{at(0):%Y-%m-%dT%H:%M:%SZ}"),
+            constraint=None if node else ((), NodeRequirements()),
+            apart=() if node else self.rules.get("apart", ()),
         )
 
     def decide(self, record: Record | None = None) -> Grant:
@@ -93,7 +100,17 @@ class Ray:
     ],
 )
 def test_growth_goes_where_the_rules_of_its_template_let_it_be(rules: dict[str, Any], granted: int) -> None:
-    ray = Ray(rules, 7)
+    check_both_passes(Ray(rules, 7), granted)
+
+
+@pytest.mark.parametrize(("rules", "granted"), [({}, 7), ({"apart": (HOST,)}, 4), ({"apart": (ZONE,)}, 2)])
+def test_workers_of_a_group_without_any_in_the_base_gang_are_apart(
+    rules: dict[str, Any], granted: int
+) -> None:
+    check_both_passes(Ray(rules, 7, base=0), granted)
+
+
+def check_both_passes(ray: Ray, granted: int) -> None:
     grant = ray.decide()
     assert len(grant.pods) == granted
     change = change_of(grant, at(200))
