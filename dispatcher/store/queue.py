@@ -309,7 +309,7 @@ _ATTEMPTS: Final = text(
     "ON CONFLICT (uid, number) DO UPDATE SET "
     + _replaced(("created_at", "started_at", "ended_at", "outcome", "reason", "preempted_by"))
     + ", "
-    + _replaced(("provisioning", "growth_request", "shrinking"))
+    + _replaced(("assignment", "provisioning", "growth_request", "shrinking"))
     # Those of its dispatch stay; an attempt of an earlier release has none, and its AppWrapper is where it was charged.
     + ", queues = coalesce(attempt.queues, excluded.queues)"
     ", growth = CASE WHEN excluded.growth IS NULL THEN attempt.growth "

@@ -22,6 +22,7 @@ from dispatcher.core.kinds.provisioning_request import pod_annotations
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.lifecycle.policy import KEPT, LifecyclePolicy, policy_of
 from dispatcher.core.model.bounded_dict import BoundedDict
+from dispatcher.core.model.gang import Assignment, Gang
 from dispatcher.core.model.potential import is_potential
 from dispatcher.core.model.record import Record
 from dispatcher.kube.appwrappers import AppWrapperView
@@ -131,19 +132,16 @@ def owner_of(record: Record, hub_id: str) -> Owner:
         name=record.name,
         attempt=record.attempts,
         hub_id=hub_id,
-        hints=_hints(record),
+        hints=hints_of(record.gang, record.attempt.assignment) if record.attempt is not None else (),
         pod_annotations=pod_annotations(record),
     )
 
 
-def _hints(record: Record) -> tuple[NodeHint, ...]:
-    """The nodes on which the pods of the record's current attempt have places, for each template."""
-    if record.attempt is None:
-        return ()
-    places = zip(record.gang.pod_sets, record.attempt.assignment.places, strict=False)
+def hints_of(gang: Gang, assignment: Assignment) -> tuple[NodeHint, ...]:
+    """The nodes of an assignment on which the pods of a gang have places, for each template."""
     return tuple(
         NodeHint(pod_set.item, pod_set.path, tuple(node for node, _ in each if not is_potential(node)))
-        for pod_set, each in places
+        for pod_set, each in zip(gang.pod_sets, assignment.places, strict=False)
     )
 
 

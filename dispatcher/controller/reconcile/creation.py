@@ -11,6 +11,7 @@ from dispatcher import errors, log
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.controller.intake.attempts import Attempts, Members
+from dispatcher.controller.intake.specs import hints_of
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.reconcile.result import NOTHING, Result, poll
 from dispatcher.controller.scheduling.cache import Cache
@@ -29,6 +30,9 @@ from dispatcher.kube.object_client import Created, Creation, InTheWay, NameTaken
 
 LONGEST_IN_THE_WAY: Final = timedelta(seconds=30)
 """How long an attempt waits for an earlier object to go before its capacity is given back for a while."""
+
+LOOK_SECONDS: Final = 0.1
+"""Pause until the next look at a gang that follows others; most gangs follow none, the others less than a second."""
 
 MOST_FAILURES: Final = 9
 """Creations that fail in a row, over some 25 seconds, before capacity is given back and reserved again later."""
@@ -64,8 +68,21 @@ class Creator:
         self._gates_growth = gates_growth
 
     async def create(self, record: Record) -> Result:
-        """Creates every wrapped object that does not exist yet; the result commits the outcome."""
+        """Creates every wrapped object that does not exist yet; the result commits the outcome.
+
+        A gang that follows others is looked at again.
+        """
+        if self._follows(record):
+            return Result(after=LOOK_SECONDS)
         return await self._with_owner(record, self._create_all)
+
+    def _follows(self, record: Record) -> bool:
+        """True while pods of gangs that were dispatched just before are to be bound first."""
+        cluster, now = self._attempts.cluster_of(record), self._attempts.now()
+        if cluster is None:
+            return False
+        ahead = filter(None, map(self._cache.get, cluster.ledger.ahead_of(record.uid)))
+        return any(creation_steps.goes_first(each, now) for each in ahead)
 
     async def request_capacity(self, record: Record) -> Result:
         """Creates the objects that request the capacity of the gang; the result commits that they exist."""
@@ -128,6 +145,8 @@ class Creator:
         )
 
     async def _create_all(self, record: Record, cluster: Cluster, owner: Owner) -> Result:
+        places = cluster.ledger.current(record.uid)
+        hinted = owner if places is None else replace(owner, hints=hints_of(record.gang, places))
         spec = await self._attempts.specs.of(record)
         finished = {ref.item: ref for ref in record.attempt.objects} if record.attempt else {}
         made: list[ObjectRef] = []
@@ -138,14 +157,14 @@ class Creator:
                 continue
             if not self._attempts.is_wanted(record):
                 return Result(after=0)  # an object created after the deletion would outlive the AppWrapper
-            outcome = await cluster.object_client.create(self._gated(wrapped, cluster), owner)
+            outcome = await cluster.object_client.create(self._gated(wrapped, cluster), hinted)
             if not isinstance(outcome, Created):
                 return self._give_up(record, _with_finished(made, finished), outcome)
             # The watch may well show its pods before the commit.
             cluster.track_object(outcome.ref, record.uid, contents=bool(wrapped.completion))
             made.append(outcome.ref)
             warnings += (f"{outcome.ref.kind} {outcome.ref.name}: {each}" for each in outcome.warnings)
-        return Result(creation_steps.created(record, tuple(made), self._attempts.now(), warnings))
+        return Result(creation_steps.created(record, tuple(made), self._attempts.now(), warnings, places))
 
     def _gated(self, wrapped: WrappedObject, cluster: Cluster) -> WrappedObject:
         """The object to create. If it can grow, its templates have the gate that stops additional pods."""

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Final
 
 from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
 from dispatcher.core.model.growth import PodsByTemplate
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.record import ACTIVE, Phase, Record
@@ -46,7 +47,7 @@ class Cache:
         self.pending_queue = PendingQueue(Backfill(bounds or Bounds(), Running(self.holders)))
         self._ledgers = ledgers
         self._records: dict[str, Record] = {}
-        self._charged: dict[str, tuple[str, Resources, PodsByTemplate | None]] = {}
+        self._charged: dict[str, tuple[str, Resources, PodsByTemplate | None, Assignment]] = {}
         self._unsent: dict[str, int] = {}
         self._withheld: frozenset[str] = frozenset()
         self._holders: dict[str, dict[str, Record]] = {}
@@ -240,14 +241,15 @@ class Cache:
         charged = self._charged.get(record.uid)
         # The room of pods that are given up is free once they are gone.
         grown = attempt.shrinking.growth if attempt and attempt.shrinking else record.grown
-        charge = (cluster, grown, record.granted) if cluster is not None else None
+        assignment = attempt.assignment if attempt else ASSIGNED_NOWHERE
+        charge = (cluster, grown, record.granted, assignment) if cluster is not None else None
         if charged == charge:
             return
         if charged is not None:
             if charged[0] != cluster and charged[0] in self._ledgers:
                 self._ledgers[charged[0]].release(record.uid)
             del self._charged[record.uid]
-        if charge is not None and charge[0] in self._ledgers and record.attempt is not None:
-            ledger, assignment = self._ledgers[charge[0]], record.attempt.assignment
+        if charge is not None and charge[0] in self._ledgers:
+            ledger = self._ledgers[charge[0]]
             ledger.reserve(record.uid, record.gang, assignment, grown, record.granted)
             self._charged[record.uid] = charge

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from dispatcher.api import conditions as words
@@ -13,25 +13,42 @@ from dispatcher.api.spec_errors import one_line
 from dispatcher.core.lifecycle.condition_updates import after_creation, in_short, noted_warning, with_true
 from dispatcher.core.lifecycle.record_change import at_latest_time, change_by, live_attempt
 from dispatcher.core.lifecycle.transitions import Cause
+from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.record import Change, ObjectRef, Pending, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 
 CREATION_POSTPONED: Final = "CreationPostponed"
 """The pending reason of a gang that was dispatched and could not be created."""
 
+LONGEST_FIRST: Final = timedelta(seconds=10)
+"""How long after its dispatch a gang goes first: pods without a node by then may stay without one."""
+
+
+def goes_first(record: Record, now: datetime) -> bool:
+    """True while gangs that were dispatched later, and share nodes with this one, wait for the binding of its pods."""
+    attempt = record.attempt
+    return attempt is not None and now < attempt.decided_at + LONGEST_FIRST
+
 
 @at_latest_time
 def created(
-    record: Record, objects: tuple[ObjectRef, ...], now: datetime, warnings: Sequence[str] = ()
+    record: Record,
+    objects: tuple[ObjectRef, ...],
+    now: datetime,
+    warnings: Sequence[str] = (),
+    assignment: Assignment | None = None,
 ) -> Change:
     """Every wrapped object exists; `objects` have their uids, `warnings` are the API server's, each with its object.
 
+    `assignment` are the places that the pods prefer, if they are not the ones of the dispatch any more.
     Warnings that an earlier attempt had, too, are no news: its event says nothing of them. They also stand if an item
     that is done was not sent again, because the API server did not see all objects.
     """
     known = noted_warning(record, ConditionType.CREATED_WITH_WARNINGS)
     message = in_short(warnings) or (known if any(ref.done for ref in objects) else "")
     attempt = replace(live_attempt(record), objects=objects, created_at=now)
+    if assignment is not None:
+        attempt = replace(attempt, assignment=assignment)
     return change_by(
         record,
         Cause.CREATED,

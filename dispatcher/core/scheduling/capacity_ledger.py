@@ -233,6 +233,17 @@ class CapacityLedger:
         if self._by_node is not None:
             self._by_node.release(appwrapper)
 
+    def current(self, appwrapper: str) -> Assignment | None:
+        """The places of an AppWrapper (by uid) now, as `NodeLedger.current`; None where gangs fit by sums."""
+        return None if self._by_node is None else self._by_node.current(appwrapper)
+
+    def ahead_of(self, appwrapper: str) -> frozenset[str]:
+        """The AppWrappers (by uid) whose unbound pods should have their nodes before the pods of this one.
+
+        None where gangs fit by sums; `NodeLedger.ahead_of` says which.
+        """
+        return frozenset() if self._by_node is None else self._by_node.ahead_of(appwrapper)
+
     def free(self, gang: Gang | None = None) -> Resources:
         """The free capacity for `gang` (None: of every usable node)."""
         return self.snapshot().free_for(gang)

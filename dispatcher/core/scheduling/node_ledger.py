@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dispatcher.core.model import potential
-from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
+from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, Places, PodSet
 from dispatcher.core.model.growth import PodShape
 from dispatcher.core.model.nodes import UNLIMITED_PODS, Node
 from dispatcher.core.model.pod_terms import PodSort
@@ -69,17 +69,19 @@ class _Share:
     """One AppWrapper: its gang and assignment while it is active, its places, its bound pods.
 
     `growth` is charged beside the demand of the gang; `starting` are the unbound pods by shape, beyond it too.
-    `held_by` has the nodes of the places by template.
+    `held_by` has the places by template and node. `number` is greater than that of each active AppWrapper that was
+    reserved before.
     """
 
     gang: Gang | None = None
     assignment: Assignment = ASSIGNED_NOWHERE
     bound: Counter[_Bound] = field(default_factory=Counter)
     held: list[Place] = field(default_factory=list)
-    held_by: dict[str, set[str]] = field(default_factory=dict)
+    held_by: dict[str, Counter[str]] = field(default_factory=dict)
     beyond: Resources = NOTHING
     growth: Resources = NOTHING
     starting: Counter[PodShape] = field(default_factory=Counter)
+    number: int = 0
 
     @property
     def to_place(self) -> Gang | None:
@@ -151,6 +153,7 @@ class NodeLedger:
         self._vacant: list[int] = []
         self._free, self._allocatable, self._lasting = _Table(), _Table(), _Table()
         self._shares: dict[str, _Share] = {}
+        self._numbers = itertools.count(1)
         self._holders: dict[str, dict[str, None]] = {}
         self._uses: dict[str, Use] = {}
         self._beyond = NOTHING
@@ -311,6 +314,8 @@ class NodeLedger:
     def reserve(self, appwrapper: str, gang: Gang, assignment: Assignment) -> None:
         """Hold places for the unbound pods of an active AppWrapper: its assignment, where that fits, else any."""
         share = self._shares.setdefault(appwrapper, _Share())
+        if share.gang is None:
+            share.number = next(self._numbers)
         share.gang, share.assignment = gang, assignment
         self._unsettle(appwrapper)
         self._note_trust(appwrapper, share)
@@ -350,23 +355,70 @@ class NodeLedger:
             return frozenset(held)
         return frozenset(pool for pool, _ in (*share.assignment.trusted, *trusted))
 
+    def current(self, appwrapper: str) -> Assignment | None:
+        """The places of an AppWrapper now, if all pods of its assignment are unbound and have one; else None.
+
+        For each pod set, the nodes come first that take the fewest more of its pods while no place there is bound.
+        None also for an assignment that trusts in potential nodes or in requested capacity.
+        """
+        if self._unsettled:
+            self._place_pods()
+        share = self._shares.get(appwrapper)
+        if share is None or share.gang is None or share.assignment.trusted or share.assignment.provisioning:
+            return None
+        found = tuple(
+            self._ordered(each, share.held_by.get(each.template, {})) for each in share.gang.pod_sets
+        )
+        planned = [sum(pods for _, pods in places) for places in share.assignment.places]
+        placed = [sum(pods for _, pods in places) for places in found]
+        return Assignment(found) if placed == planned else None
+
+    def _ordered(self, pod_set: PodSet, places: Mapping[str, int]) -> Places:
+        """The places of a pod set; first the nodes that, by their bound pods, take the fewest more of its pods."""
+
+        def spare(node: str) -> int:
+            known = self._on_nodes[node]
+            most = _most(pod_set.requests, known.free + known.held, known.free_slots + known.held_pods)
+            return most - places[node]
+
+        return tuple((node, places[node]) for node in sorted(places, key=lambda node: (spare(node), node)))
+
+    def ahead_of(self, appwrapper: str) -> frozenset[str]:
+        """The AppWrappers, reserved before this one, whose unbound pods should have their nodes before its pods.
+
+        They hold places on a node of one of its templates that has places on several nodes. kube-scheduler does not see
+        places: it would put more pods of the template on that node than planned, and so take these places.
+        """
+        share = self._shares.get(appwrapper)
+        if share is None or all(len(places) < 2 for places in share.assignment.places):
+            return frozenset()
+        if self._unsettled:
+            self._place_pods()
+        nodes = {node for places in share.assignment.places if len(places) > 1 for node, _ in places}
+        holders = {uid for node in nodes for uid in self._holders.get(node, ())}
+        return frozenset(uid for uid in holders if self._shares[uid].number < share.number)
+
     # --- the snapshot ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> NodeSnapshot:
         """The capacity at this moment, of the generation of the last one if nothing differs."""
         if self._last is None or self._has_changed:
-            if self._pools_changed:
-                self._grow_pools()
-            self._retrait()
-            self._settle()
-            if self._pools_changed:
-                self._shrink_pools()
-                self._retrait()
-                self._settle()
+            self._place_pods()
             self._write()
             self._last = self._following(self._last)
             self._has_changed = False
         return self._last.copy()
+
+    def _place_pods(self) -> None:
+        """Give every unbound pod its place, after all events so far."""
+        if self._pools_changed:
+            self._grow_pools()
+        self._retrait()
+        self._settle()
+        if self._pools_changed:
+            self._shrink_pools()
+            self._retrait()
+            self._settle()
 
     def _following(self, last: NodeSnapshot | None) -> NodeSnapshot:
         size, tables = len(self._traits.nodes), (self._free, self._allocatable, self._lasting)
@@ -596,9 +648,7 @@ class NodeLedger:
         known = self._on_nodes.get(node)
         if known is None or not known.node.usable:
             return 0
-        free = known.free
-        most = [free[name] // amount for name, amount in requests.items() if amount > 0 and name != PODS]
-        return max(0, min(pods, known.free_slots, *most))
+        return max(0, min(pods, _most(requests, known.free, known.free_slots)))
 
     def _apart_from_others(self, uid: str, gang: Gang, rest: _Rest) -> list[PodSet]:
         """The pod sets of a gang, which are not to be in domains that other pods of the same set close to them."""
@@ -630,7 +680,7 @@ class NodeLedger:
     def _hold(self, uid: str, each: Place, template: str) -> None:
         """Hold one more place for an AppWrapper, for pods of that template."""
         self._shares[uid].held.append(each)
-        self._shares[uid].held_by.setdefault(template, set()).add(each.node)
+        self._shares[uid].held_by.setdefault(template, Counter())[each.node] += each.pods
         self._holders.setdefault(each.node, {})[uid] = None
         self._count_place(each, +1)
 
@@ -739,6 +789,12 @@ def _unbound(gang: Gang, share: _Share) -> _Rest:
             plan[node] -= cut
             spare -= cut
     return _Rest(left, plans, present)
+
+
+def _most(requests: Resources, free: Resources, slots: int) -> int:
+    """How many pods with these requests fit into free amounts and places for pods; negative if these are owed."""
+    asked = [free[name] // amount for name, amount in requests.items() if amount > 0 and name != PODS]
+    return min([slots, *asked])
 
 
 def _traits_of(node: Node) -> tuple[object, ...]:

@@ -19,9 +19,14 @@ from dispatcher.controller.reconcile.creation import LONGEST_IN_THE_WAY, MOST_FA
 from dispatcher.core.kinds.manifest import Anchor, anchor_name, build
 from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps
 from dispatcher.core.lifecycle.creation_steps import CREATION_POSTPONED
-from dispatcher.core.model.gang import Assignment
+from dispatcher.core.lifecycle.record_change import live_attempt
+from dispatcher.core.model.gang import Assignment, Gang, PodSet
+from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import has_no_cluster_left
 from tests.builders import QUEUED_CLASS, make_appwrapper, make_metadata, make_owner, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, client_of, hang_up, refusal, text
@@ -115,6 +120,35 @@ async def east(world: World) -> AsyncIterator[East]:
 # --- in which order ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("seconds", "is_bound", "waits"),
+    [
+        pytest.param(9, False, True, id="unbound"),
+        pytest.param(9, True, False, id="bound"),
+        pytest.param(11, False, False, id="unbound-for-too-long"),
+    ],
+)
+async def test_gang_on_several_nodes_is_made_once_pods_of_an_earlier_gang_there_are_bound(
+    east: East, seconds: int, is_bound: bool, waits: bool
+) -> None:
+    world, ledger = east.world, CapacityLedger(FitMode.NODE)
+    east.cluster.ledger = ledger
+    requests = Resources({"cpu": 1000})
+    for name in ("n1", "n2"):
+        ledger.set_node(Node(name, requests * 2))
+    record = await east.dispatched()
+    decided_at = world.now() - timedelta(seconds=seconds)
+    earlier = replace(record, uid="earlier", attempt=replace(live_attempt(record), decided_at=decided_at))
+    world.cache.put(earlier)
+    ledger.reserve("earlier", Gang(requests, 1, (PodSet(1, requests),)), Assignment(((("n1", 1),),)))
+    both = Assignment(((("n1", 1), ("n2", 2)),))
+    ledger.reserve(UID, Gang(requests * 3, 3, (PodSet(3, requests),)), both)
+    if is_bound:
+        ledger.set_pod(Pod("p", requests, "n1", PodPhase.RUNNING, owner="earlier"))
+    assert (await east.creates()).phase is (Phase.DISPATCHING if waits else Phase.DISPATCHED)
+    assert ("POST jobs" in east.order) is not waits
+
+
 async def test_finalizer_is_added_before_the_anchor_and_the_anchor_before_anything_else(east: East) -> None:
     await east.dispatched(TRAIN, TOKEN)
     record = await east.creates()
@@ -130,6 +164,22 @@ async def test_finalizer_is_added_before_the_anchor_and_the_anchor_before_anythi
         Phase.DISPATCHED,
         ["uid-of-train", "uid-of-token"],
     )
+
+
+async def test_pods_prefer_the_nodes_of_the_places_that_the_gang_has_when_they_are_made(east: East) -> None:
+    ledger = east.cluster.ledger = CapacityLedger(FitMode.NODE)
+    for name in ("n1", "n2"):
+        ledger.set_node(Node(name, Resources({"cpu": 64_000, "memory": 2**40, "nvidia.com/gpu": 8})))
+    record = await east.dispatched()
+    (pod_set,) = record.gang.pod_sets
+    ledger.reserve(UID, record.gang, Assignment(((("n1", pod_set.count),),)))
+    ledger.set_pod(Pod("p", Resources({"cpu": 64_000}), "n1", PodPhase.RUNNING))
+    record = await east.creates()
+    (made_job,) = east.server.requests("POST", JOBS)
+    by_node = made_job.body["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    (term,) = by_node["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert term["preference"]["matchFields"] == [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]
+    assert live_attempt(record).assignment == Assignment(((("n2", pod_set.count),),))
 
 
 async def test_warnings_of_a_member_are_committed_with_the_creation_each_with_its_object(east: East) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -201,3 +202,65 @@ def test_lowest_amounts_follow_a_change_of_either_capacity() -> None:
         least = one.lowest(other).sum_for(None, Resources())
         assert least["cpu"] == 4000 - 1000 * (1, 2, 4)[number - 1]
     assert one.lowest(one.copy()) is not one.lowest(other)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "bound", "expected"),
+    [
+        pytest.param({"n1": 1}, {"n1": 1, "n2": 1}, [], {"earlier"}, id="on-one-of-several-nodes"),
+        pytest.param({"n1": 1}, {"n1": 1}, [], set(), id="on-the-only-node"),
+        pytest.param({"n3": 1}, {"n1": 1, "n2": 1}, [], set(), id="on-another-node"),
+        pytest.param({"n1": 1}, {"n1": 1, "n2": 1}, ["n1"], set(), id="bound"),
+        pytest.param({"n1": 2}, {"n1": 1, "n2": 1}, ["n1"], {"earlier"}, id="bound-in-part"),
+        pytest.param({"n1": 1}, {"n1": 1, "n2": 1}, ["n3"], set(), id="bound-elsewhere"),
+    ],
+)
+def test_gang_on_several_nodes_comes_after_gangs_with_unbound_pods_there(
+    earlier: dict[str, int], later: dict[str, int], bound: list[str], expected: set[str]
+) -> None:
+    ledger = CapacityLedger(FitMode.NODE)
+    requests = Resources({"cpu": 1000})
+    for name in ("n1", "n2", "n3"):
+        ledger.set_node(Node(name, requests * 4))
+    for uid, places in (("earlier", earlier), ("later", later)):
+        pod_set = PodSet(sum(places.values()), requests)
+        ledger.reserve(uid, gang_of([pod_set]), Assignment((tuple(places.items()),)))
+    for number, name in enumerate(bound):
+        ledger.set_pod(Pod(f"p{number}", requests, name, PodPhase.RUNNING, owner="earlier"))
+    assert ledger.ahead_of("later") == expected
+    assert ledger.ahead_of("earlier") == set()
+
+
+@pytest.mark.parametrize(
+    ("plan", "taken", "expected"),
+    [
+        pytest.param({"n1": 1, "n2": 1}, {}, {"n1": 1, "n2": 1}, id="planned"),
+        pytest.param({"n1": 1, "n2": 1}, {"n1": 4}, {"n2": 2}, id="one-taken-meanwhile"),
+        pytest.param({"n1": 1, "n2": 1}, {"n2": 2}, {"n2": 1, "n1": 1}, id="fewest-more-first"),
+        pytest.param({"n1": 2, "n2": 2}, {"n1": 4, "n2": 1, "n3": 4}, None, id="not-all-there"),
+        pytest.param({"n1": 1, "potential/pool/0": 1}, {}, None, id="trusts-in-potential-nodes"),
+    ],
+)
+def test_current_places_are_those_that_are_held_when_the_pods_are_made(
+    plan: dict[str, int], taken: dict[str, int], expected: dict[str, int] | None
+) -> None:
+    ledger = CapacityLedger(FitMode.NODE)
+    requests = Resources({"cpu": 1000})
+    for name in ("n1", "n2", "n3"):
+        ledger.set_node(Node(name, requests * 4))
+    pod_set = PodSet(sum(plan.values()), requests)
+    ledger.reserve("a", gang_of([pod_set]), Assignment((tuple(plan.items()),)))
+    for name, pods in taken.items():
+        ledger.set_pod(Pod(f"on-{name}", requests * pods, name, PodPhase.RUNNING))
+    found = ledger.current("a")
+    assert (None if found is None else found.places) == (
+        None if expected is None else (tuple(expected.items()),)
+    )
+
+
+def test_pods_without_requests_have_current_places_too() -> None:
+    ledger = CapacityLedger(FitMode.NODE)
+    ledger.set_node(Node("n", Resources({"cpu": 1000}), most_pods=3))
+    places = Assignment(((("n", 2),),))
+    ledger.reserve("a", gang_of([PodSet(2, NOTHING)]), places)
+    assert ledger.current("a") == places
