@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from dispatcher.core.lifecycle.growth import admissible
 from dispatcher.core.model.growth import GatedPod, PodsByTemplate, PodShape, SurplusPod
@@ -135,15 +135,12 @@ class AppWrapperShare:
         without a node. Of several, the newest goes first.
         """
         found = []
-        beyond: Counter[str] = Counter()
-        base: Counter[str] = Counter()
-        for pod in self.growing.values():
-            beyond[pod.template] += 1
-            base[pod.template] = max(base[pod.template], pod.base_pods)
-        beyond.subtract(base)
+        beyond = Counter(pod.template for pod in self.growing.values())
+        beyond.subtract(self._base_of_growing())
         pods = [(pod.admitted_as, pod) for pod in self.growing.values() if pod.admitted_as is not None]
         pods += [(pod.gate, pod) for pod in self._granted() if pod.gate is not None]
-        slices = self._slices_of(pods)
+        pods.sort(key=lambda each: (each[1].gate is not None, _age_of(each)))
+        slices = list(_by_slice(pods, Counter()).values())
         slices.sort(
             key=lambda hosts: max(_surplus_order(at, pod, unwanted) for at, pod in hosts), reverse=True
         )
@@ -157,22 +154,12 @@ class AppWrapperShare:
                 found += [_surplus_pod(at, pod, name) for at, pod in hosts]
         return found
 
-    def _slices_of(self, pods: Iterable[tuple[Gate, Pod]]) -> list[list[tuple[Gate, Pod]]]:
-        """Surplus pods by slice, each pod with the place where it is; pods of other templates are by themselves.
-
-        A pod that does not name its replica is in one with the pods of its template that are next to it by age.
-        """
-        found: dict[str, list[tuple[Gate, Pod]]] = {}
-        before: Counter[str] = Counter()
-        for at, pod in sorted(
-            pods, key=lambda each: (each[1].gate is not None, each[0].created_at, each[0].name)
-        ):
-            name = pod.uid
-            if pod.hosts > 1:
-                name = pod.replica or _slice_name(pod, before[pod.template])
-                before[pod.template] += not pod.replica
-            found.setdefault(name, []).append((at, pod))
-        return list(found.values())
+    def _base_of_growing(self) -> dict[str, int]:
+        """The pods of each template in the base gang; where the confirmed pods differ, the most that one says."""
+        found: dict[str, int] = {}
+        for pod in self.growing.values():
+            found[pod.template] = max(found.get(pod.template, 0), pod.base_pods)
+        return found
 
     def _granted(self) -> list[Pod]:
         """The confirmed pods that are about to be admitted, without those of the base gang."""
@@ -191,36 +178,26 @@ class AppWrapperShare:
         A slice belongs to the base gang as a whole, also before all its hosts are there.
         """
         found, counted = [], self.admitted_of.copy()
-        for hosts in self._gated_slices():
-            pod, missing = hosts[0].pod, hosts[0].missing
+        gated = [(each.gate, each) for each in self.gated.values() if each.gate is not None]
+        for name, hosts in _by_slice(sorted(gated, key=_age_of), self.admitted_of.copy()).items():
+            _, pod = hosts[0]
+            missing = self._missing(name, pod)
             is_base = bool(pod.template) and counted[pod.template] + missing <= pod.base_pods
             counted[pod.template] += missing * is_base
-            found += [self._gated_pod(host, is_base=is_base) for host in hosts]
+            found += [self._gated_pod(gate, host, name, missing, is_base=is_base) for gate, host in hosts]
         return found
 
-    def _gated_slices(self) -> list[list[_Gated]]:
-        """The gated pods by slice, the oldest first; a pod of a template with one host is by itself.
+    def _missing(self, name: str, pod: Pod) -> int:
+        """The gated pods that a slice needs to be whole, by one of its pods."""
+        if pod.hosts == 1:
+            return 1
+        if pod.replica:
+            return max(1, pod.hosts - self.admitted_in[pod.replica])
+        admitted = self.admitted_of[pod.template]
+        is_begun = name == _slice_name(pod, admitted)
+        return pod.hosts - admitted % pod.hosts * is_begun
 
-        Pods that do not name their replica fill up the slices of their template by age.
-        """
-        gates = [(each.gate, each) for each in self.gated.values() if each.gate is not None]
-        found: dict[str, list[_Gated]] = {}
-        before = self.admitted_of.copy()
-        for gate, pod in sorted(gates, key=lambda each: (each[0].created_at, each[0].name)):
-            name, missing = pod.uid, 1
-            if pod.hosts > 1 and pod.replica:
-                name, missing = pod.replica, max(1, pod.hosts - self.admitted_in[pod.replica])
-            elif pod.hosts > 1:
-                name = _slice_name(pod, before[pod.template])
-                admitted = self.admitted_of[pod.template] % pod.hosts
-                is_begun = before[pod.template] < self.admitted_of[pod.template] - admitted + pod.hosts
-                missing = pod.hosts - admitted * is_begun
-                before[pod.template] += 1
-            found.setdefault(name, []).append(_Gated(gate, pod, name if pod.hosts > 1 else "", missing))
-        return list(found.values())
-
-    def _gated_pod(self, each: _Gated, *, is_base: bool) -> GatedPod:
-        gate, pod = each.gate, each.pod
+    def _gated_pod(self, gate: Gate, pod: Pod, name: str, missing: int, *, is_base: bool) -> GatedPod:
         return GatedPod(
             gate.namespace,
             gate.name,
@@ -231,8 +208,8 @@ class AppWrapperShare:
             pod.template,
             pod.constraint,
             self._beyond(pod.template),
-            each.slice,
-            each.missing,
+            name if pod.hosts > 1 else "",
+            missing,
             pod.hosts,
             pod.apart,
         )
@@ -278,13 +255,29 @@ def _surplus_pod(at: Gate, pod: Pod, slice_: str) -> SurplusPod:
     )
 
 
-class _Gated(NamedTuple):
-    """A gated pod with its gate, the name of its slice, and the gated pods that this needs to be whole."""
+_Placed = tuple[Gate, Pod]
+"""A pod, and where it is."""
 
-    gate: Gate
-    pod: Pod
-    slice: str
-    missing: int
+
+def _age_of(each: _Placed) -> tuple[str, str]:
+    return each[0].created_at, each[0].name
+
+
+def _by_slice(pods: Iterable[_Placed], before: Counter[str]) -> dict[str, list[_Placed]]:
+    """These pods by the name of their slice, in their order; a pod of a template with one host is by itself.
+
+    Pods that do not name their replica fill up the slices of their template one after the other. Of those, as many came
+    `before` as this has by template; it is changed.
+    """
+    found: dict[str, list[_Placed]] = {}
+    for each in pods:
+        _, pod = each
+        name = pod.uid
+        if pod.hosts > 1:
+            name = pod.replica or _slice_name(pod, before[pod.template])
+            before[pod.template] += not pod.replica
+        found.setdefault(name, []).append(each)
+    return found
 
 
 def _slice_name(pod: Pod, before: int) -> str:
