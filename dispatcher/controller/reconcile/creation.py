@@ -32,7 +32,10 @@ LONGEST_IN_THE_WAY: Final = timedelta(seconds=30)
 """How long an attempt waits for an earlier object to go before its capacity is given back for a while."""
 
 LOOK_SECONDS: Final = 0.1
-"""Pause until the next look at a gang that follows others; most gangs follow none, the others less than a second."""
+"""Pause until the next look at a gang that follows another one, times the number of gangs that it follows."""
+
+LONGEST_LOOK_SECONDS: Final = 1.0
+"""The longest pause: in a burst of a thousand gangs, each of the last ones is looked at ten times, not a hundred times."""
 
 MOST_FAILURES: Final = 9
 """Creations that fail in a row, over some 25 seconds, before capacity is given back and reserved again later."""
@@ -72,17 +75,17 @@ class Creator:
 
         A gang that follows others is looked at again.
         """
-        if self._follows(record):
-            return Result(after=LOOK_SECONDS)
+        if followed := self._count_followed(record):
+            return Result(after=min(LONGEST_LOOK_SECONDS, LOOK_SECONDS * followed))
         return await self._with_owner(record, self._create_all)
 
-    def _follows(self, record: Record) -> bool:
-        """True while pods of gangs that were dispatched just before are to be bound first."""
+    def _count_followed(self, record: Record) -> int:
+        """How many gangs, dispatched just before, have pods that are to be bound first."""
         cluster, now = self._attempts.cluster_of(record), self._attempts.now()
         if cluster is None:
-            return False
+            return 0
         ahead = filter(None, map(self._cache.get, cluster.ledger.ahead_of(record.uid)))
-        return any(creation_steps.goes_first(each, now) for each in ahead)
+        return sum(creation_steps.goes_first(each, now) for each in ahead)
 
     async def request_capacity(self, record: Record) -> Result:
         """Creates the objects that request the capacity of the gang; the result commits that they exist."""

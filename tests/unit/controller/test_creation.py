@@ -16,6 +16,7 @@ from dispatcher.api.conditions import ConditionType
 from dispatcher.api.names import FINALIZER
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.reconcile.creation import LONGEST_IN_THE_WAY, MOST_FAILURES, Creator
+from dispatcher.controller.reconcile.result import Result
 from dispatcher.core.kinds.manifest import Anchor, anchor_name, build
 from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps
 from dispatcher.core.lifecycle.creation_steps import CREATION_POSTPONED
@@ -95,7 +96,13 @@ class East:
 
     async def creates(self, denied_namespaces: frozenset[str] = frozenset()) -> Record:
         """What has become of it after one step."""
-        world, record = self.world, self.world.record(UID)
+        record = self.world.record(UID)
+        await self.world.results.apply(UID, await self.result(denied_namespaces), record)
+        return self.world.record(UID)
+
+    async def result(self, denied_namespaces: frozenset[str] = frozenset()) -> Result:
+        """The result of one step, which is not applied."""
+        world = self.world
         creator = Creator(
             world.attempts,
             world.cache,
@@ -105,8 +112,7 @@ class East:
             denied_namespaces,
             gates_growth=True,
         )
-        await world.results.apply(UID, await creator.create(record), record)
-        return world.record(UID)
+        return await creator.create(world.record(UID))
 
 
 @pytest.fixture
@@ -147,6 +153,24 @@ async def test_gang_on_several_nodes_is_made_once_pods_of_an_earlier_gang_there_
         ledger.set_pod(Pod("p", requests, "n1", PodPhase.RUNNING, owner="earlier"))
     assert (await east.creates()).phase is (Phase.DISPATCHING if waits else Phase.DISPATCHED)
     assert ("POST jobs" in east.order) is not waits
+
+
+@pytest.mark.parametrize(("earlier", "pause"), [(1, 0.1), (3, 0.3), (50, 1.0)])
+async def test_gang_that_follows_more_gangs_is_looked_at_less_often(
+    east: East, earlier: int, pause: float
+) -> None:
+    ledger = east.cluster.ledger = CapacityLedger(FitMode.NODE)
+    requests = Resources({"cpu": 1000})
+    for name in ("n1", "n2"):
+        ledger.set_node(Node(name, requests * 100))
+    record = await east.dispatched()
+    for number in range(earlier):
+        east.world.cache.put(replace(record, uid=f"earlier-{number}"))
+        ledger.reserve(
+            f"earlier-{number}", Gang(requests, 1, (PodSet(1, requests),)), Assignment(((("n1", 1),),))
+        )
+    ledger.reserve(UID, Gang(requests * 2, 2, (PodSet(2, requests),)), Assignment(((("n1", 1), ("n2", 1)),)))
+    assert (await east.result()).after == pytest.approx(pause)
 
 
 async def test_finalizer_is_added_before_the_anchor_and_the_anchor_before_anything_else(east: East) -> None:
