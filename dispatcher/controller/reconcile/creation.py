@@ -35,7 +35,7 @@ LOOK_SECONDS: Final = 0.1
 """Pause until the next look at a gang that follows another one, times the number of gangs that it follows."""
 
 LONGEST_LOOK_SECONDS: Final = 1.0
-"""The longest pause: in a burst of a thousand gangs, each of the last ones is looked at ten times, not a hundred times."""
+"""The longest pause: in a burst of a thousand gangs the last ones are looked at ten times, not a hundred times."""
 
 MOST_FAILURES: Final = 9
 """Creations that fail in a row, over some 25 seconds, before capacity is given back and reserved again later."""
