@@ -25,7 +25,7 @@ from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import Sharing
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, has_members
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
-from dispatcher.core.scheduling.sharing.search import Enough, Found, Search, children_with
+from dispatcher.core.scheduling.sharing.search import Enough, Found, Search, Taken, children_with
 
 _NOTHING: Final = Resources()
 
@@ -274,19 +274,20 @@ class _DivisionSearch:
         self._restore()
         return False
 
-    def take_surplus(self, is_enough: Enough, among: Collection[str]) -> Steps[bool]:
-        """Remove surplus among the named parts until that is enough, of other queues first; True if it is."""
+    def take_surplus(self, is_enough: Enough, among: Collection[str]) -> Steps[Taken]:
+        """Remove surplus among the named parts until that is enough, of other queues first; else put it back."""
         self._removed = []
         others = {
             leaf: [each for each in gangs if each.uid in among] for leaf, gangs in self._search.others.items()
         }
         if (yield from self._from_others(others, is_enough)):
-            return True
+            return Taken.ENOUGH
         own = [each for each in self._search.own if each.uid in among]
         if (yield from self._from_own(own, is_enough)):
-            return True
+            return Taken.ENOUGH
+        taken = Taken.of(self._removed, is_enough=False)
         self._restore()
-        return False
+        return taken
 
     def _restore(self) -> None:
         """Put back all that were removed."""

@@ -19,7 +19,14 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.accounts import Account, Asked, below_common_ancestor
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
-from dispatcher.core.scheduling.sharing.search import Enough, Found, Search, VictimOrder, children_with
+from dispatcher.core.scheduling.sharing.search import (
+    Enough,
+    Found,
+    Search,
+    Taken,
+    VictimOrder,
+    children_with,
+)
 
 THOUSAND = 1000
 """The unit of shares: thousandths of what the parent could lend at most."""
@@ -141,15 +148,16 @@ class _FairSearch:
         self._is_within = self._account.is_within(self._leaf, search.contested)
         return (yield from self._walk({leaf: list(gangs) for leaf, gangs in self._candidates.items()}))
 
-    def take_surplus(self, is_enough: Enough, among: Collection[str]) -> Steps[bool]:
-        """Remove surplus among the named parts until that is enough; True if it is."""
+    def take_surplus(self, is_enough: Enough, among: Collection[str]) -> Steps[Taken]:
+        """Remove surplus among the named parts until that is enough; if it never is, put it back."""
         self._is_enough = is_enough
         self._shares.clear()
         self._borrows.clear()
         found = {
             leaf: [each for each in gangs if each.uid in among] for leaf, gangs in self._candidates.items()
         }
-        return (yield from self._walk({leaf: gangs for leaf, gangs in found.items() if gangs}))
+        is_found = yield from self._walk({leaf: gangs for leaf, gangs in found.items() if gangs})
+        return Taken.of(self._removed, is_enough=is_found)
 
     def _walk(self, lists: dict[str, list[ActiveGang]]) -> Steps[bool]:
         """Both rounds with these candidates; True if it is enough, else what they removed is put back."""

@@ -9,7 +9,7 @@ Source: https://kueue.sigs.k8s.io/docs/concepts/preemption/#classic-preemption
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, pairwise
 from typing import NamedTuple
 
@@ -65,14 +65,8 @@ def search(search: Search) -> Steps[Found | None]:
     for way in ways:
         found = yield from _try(search, _listed(search, sources, is_borrowing=way), is_borrowing=way)
         if found is not None:
-            return Found(found, _take_no_more)
+            return Found(found)
     return None
-
-
-def _take_no_more(_is_enough: Enough, _among: Collection[str]) -> Steps[bool]:
-    """False: the search took all surplus that it may take before the first gang."""
-    yield from ()
-    return False
 
 
 class _Source(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from itertools import accumulate
 
 from dispatcher.core.model.incremental import Steps
@@ -226,16 +227,31 @@ Enough = Callable[[], bool]
 """True if, without the gangs removed so far, the gang has quota and room, and its tree's sharing asks no more."""
 
 
+class Taken(Enum):
+    """Whether the surplus that the sharing lets go is enough; `NOTHING` if it lets none go."""
+
+    ENOUGH = auto()
+    TOO_LITTLE = auto()
+    NOTHING = auto()
+
+    @classmethod
+    def of(cls, removed: Collection[ActiveGang], *, is_enough: bool) -> Taken:
+        """What a search that removed these parts has taken."""
+        if is_enough:
+            return cls.ENOUGH
+        return cls.TOO_LITTLE if removed else cls.NOTHING
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """A search that removed enough, by the condition `is_enough`.
 
     `take_surplus` removes more surplus among the named parts, as the sharing lets it go, until another condition holds.
-    If it never does, it puts that surplus back and returns False.
+    If it never does, it puts that surplus back. It is None if the search took all surplus before the first gang.
     """
 
     is_enough: Enough
-    take_surplus: Callable[[Enough, Collection[str]], Steps[bool]]
+    take_surplus: Callable[[Enough, Collection[str]], Steps[Taken]] | None = None
 
 
 def victim_order(gang: ActiveGang, leaf: str) -> VictimOrder:

@@ -6,12 +6,12 @@ it has removed enough, each gang is put back in the place of which surplus suffi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
-from dispatcher.core.scheduling.sharing.search import Enough, Found, Search, Trial, victim_order
+from dispatcher.core.scheduling.sharing.search import Enough, Found, Search, Taken, Trial, victim_order
 
 
 def fill_back(trial: Trial, is_enough: Enough) -> Steps[None]:
@@ -27,10 +27,11 @@ def fill_back(trial: Trial, is_enough: Enough) -> Steps[None]:
 def spare_gangs(trial: Trial, found: Sequence[tuple[Search, Found]], is_enough: Enough) -> Steps[None]:
     """Put back each gang in the place of which surplus suffices; the last in the order of victims is tried first.
 
-    `found` are the searches that removed the gangs. Costs two comparisons with the cluster for each gang, and where
-    surplus may suffice one for each part of it.
+    `found` are the searches that removed the gangs. Costs two comparisons with the cluster for each gang, and one for
+    each part of the surplus where the sharing lets some of it go, and all of it would suffice.
     """
-    gangs = _gangs_of(trial)
+    found = [each for each in found if each[1].take_surplus is not None]
+    gangs = _gangs_of(trial) if found else []
     while gangs:
         gang, reason = gangs.pop()
         trial.restore(gang)
@@ -41,6 +42,7 @@ def spare_gangs(trial: Trial, found: Sequence[tuple[Search, Found]], is_enough: 
             )  # in the place of one that was kept before, other surplus may be let go now
         else:
             trial.remove(gang, reason)
+        yield
 
 
 def _take_surplus(trial: Trial, found: Sequence[tuple[Search, Found]], is_enough: Enough) -> Steps[bool]:
@@ -54,10 +56,25 @@ def _take_surplus(trial: Trial, found: Sequence[tuple[Search, Found]], is_enough
         among = yield from _sufficing(trial, surplus, order)
         if not among:
             return False
-        for _, each in found:
-            if (yield from each.take_surplus(is_enough, among)):
-                return True
+        taken = yield from _take_among(found, is_enough, among)
+        if taken is not Taken.TOO_LITTLE:
+            return taken is Taken.ENOUGH
     return False
+
+
+def _take_among(
+    found: Sequence[tuple[Search, Found]], is_enough: Enough, among: Collection[str]
+) -> Steps[Taken]:
+    """Remove surplus among these parts by the first search that finds enough."""
+    most = Taken.NOTHING
+    for _, each in found:
+        if each.take_surplus is None:
+            continue
+        taken = yield from each.take_surplus(is_enough, among)
+        if taken is Taken.ENOUGH:
+            return taken
+        most = taken if taken is Taken.TOO_LITTLE else most
+    return most
 
 
 def _sufficing(

@@ -11,6 +11,7 @@ import yaml
 
 from dispatcher.core.scheduling.cycle import Preempting
 from dispatcher.core.scheduling.scenario import parse_scenario
+from dispatcher.core.scheduling.sharing.search import Trial
 from tests.unit.core.scheduling.queue_answers import answer_of
 from tests.unit.core.scheduling.queue_worlds import GPU, SHARINGS, bind, free_amounts
 from tests.unit.core.scheduling.surplus_oracle import MOST_TRIED, SurplusOracle
@@ -69,6 +70,51 @@ pending:
 """)
     (found,) = answer_of(parse_scenario(document))["decisions"]
     assert (found["cluster"], found["preempt"], found["surplus"]) == ("west", ["three"], {"ray": 2})
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_surplus_that_no_sharing_lets_go_costs_each_gang_few_comparisons(
+    sharing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without one of its surplus pods, queue c is within its quota. Any other would do in the place of a gang."""
+    gangs, surplus = 30, 20
+    running: list[Json] = [
+        {"name": f"g{number}", "queue": "b", "cluster": "hub", "pods": [_pod_on(number)]}
+        for number in range(gangs)
+    ]
+    others = [_pod_on(gangs + number) for number in range(surplus + 1)]
+    running.append({"name": "ray", "queue": "c", "cluster": "hub", "pods": others[:1], "surplus": others[1:]})
+    document = {
+        "clusters": [{"name": "hub", "nodes": [{"name": "n", "count": 51, "allocatable": {GPU: 1}}]}],
+        "queues": [
+            {"name": "org", "sharing": sharing},
+            {"name": "a", "parent": "org", **_quota(30), "preemption": {"reclaim": "Any"}},
+            {"name": "b", "parent": "org", **_quota(1)},
+            {"name": "c", "parent": "org", **_quota(20)},
+        ],
+        "running": running,
+        "pending": [{"name": "p", "queue": "a", "pods": [{"count": 28, "requests": {GPU: 1}}]}],
+    }
+    compared = 0
+    has_room = Trial.has_room
+
+    def counting(trial: Trial) -> bool:
+        nonlocal compared
+        compared += 1
+        return has_room(trial)
+
+    monkeypatch.setattr(Trial, "has_room", counting)
+    (found,) = answer_of(parse_scenario(document))["decisions"]
+    assert (len(found["preempt"]), found["surplus"]) == (27, {"ray": 1})
+    assert compared < 8 * gangs
+
+
+def _pod_on(number: int) -> Json:
+    return {"count": 1, "requests": {GPU: 1}, "nodes": [f"n-{number}"]}
+
+
+def _quota(gpus: int) -> Json:
+    return {"resources": {GPU: {"nominalQuota": gpus}}}
 
 
 def crowded(chance: Random, sharing: str) -> Json:
