@@ -223,8 +223,14 @@ def decide_in_steps(
 
     A request of a gang without gated pods is over, but not in a cluster whose pods are not listed yet.
     """
-    gangs = [_Growth(each) for each in growing if _is_known(each, snapshots)]
-    asking = {hosts[0].uid: (each, hosts) for each in gangs for hosts in slices_of(each.waiting)}
+    gangs: list[_Growth] = []
+    asking: dict[str, tuple[_Growth, Hosts]] = {}
+    for each in growing:
+        if _is_known(each, snapshots):
+            growth = _Growth(each)
+            gangs.append(growth)
+            asking.update((hosts[0].uid, (growth, hosts)) for hosts in slices_of(growth.waiting))
+            yield
     if asking:
         quota = None if facts.forest is None else (yield from _quota_in_steps(facts.forest, facts))
         grants = _GrantCycle(facts, snapshots, quota)
@@ -235,7 +241,11 @@ def decide_in_steps(
                 turns.changed(turn.leaves)
             turns.take(turn)
             yield
-    return [each.decision(facts.now) for each in gangs]
+    decisions = []
+    for growth in gangs:
+        decisions.append(growth.decision(facts.now))
+        yield
+    return decisions
 
 
 def _is_known(growing: Growing, snapshots: Mapping[str, ClusterSnapshot]) -> bool:
@@ -350,11 +360,11 @@ class _GrantCycle:
         """The turns of what these gangs ask for."""
         facts = self._facts
         if self._quota is None:
-            return growth_turns(asking, QuotaLedger(Forest(), {}), {}, {}, facts.now)
+            return (yield from growth_turns(asking, QuotaLedger(Forest(), {}), {}, {}, facts.now))
         wanted = facts.waiting.demands.copy()
         wanted.update((record.leaves, _requests_of(hosts)) for record, hosts in asking)
         shares = yield from self._quota.shares_in_steps(wanted, self._snapshots)
-        return growth_turns(asking, self._quota.later, shares, facts.usage, facts.now)
+        return (yield from growth_turns(asking, self._quota.later, shares, facts.usage, facts.now))
 
     def decide(self, growth: _Growth, hosts: Hosts) -> bool:
         """Grant one pod, or one slice, or note why it waits; True if it is granted."""

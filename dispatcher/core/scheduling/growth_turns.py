@@ -13,6 +13,7 @@ from datetime import datetime
 
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.growth import GatedPod
+from dispatcher.core.model.incremental import Steps, in_order
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import sum_of
 from dispatcher.core.scheduling.sharing.division import Shares
@@ -31,14 +32,17 @@ def growth_turns(
     shares: Mapping[str, Shares],
     usage: RecentUse,
     now: datetime,
-) -> Turns:
+) -> Steps[Turns]:
     """The turns of what each gang asks for; the uid of a turn is that of the first host.
 
     Without declared queues the ledger has an empty forest: then only priority and age count.
     """
-    by_age = sorted(asking, key=lambda each: _age_of(each[1][0]))
-    gangs = (_alone(record, hosts, number) for number, (record, hosts) in enumerate(by_age))
-    return Turns(QueuedGangs.of(gangs, now), later, shares, usage, now)
+    by_age = yield from in_order(asking, lambda each: _age_of(each[1][0]))
+    queued = QueuedGangs()
+    for number, (record, hosts) in enumerate(by_age):
+        queued.put(_alone(record, hosts, number), now)
+        yield
+    return Turns(queued, later, shares, usage, now)
 
 
 def _alone(record: Record, hosts: Hosts, number: int) -> Record:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from random import Random
@@ -9,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from dispatcher.core.model import incremental
+from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Order, Queue, Quota, Sharing
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Placed
+from dispatcher.core.scheduling.grants import _Growth
 from dispatcher.core.scheduling.sharing.cycle import QueueCycle, QueueFacts
 from dispatcher.core.scheduling.sharing.gangs import RecentUse, active_gang
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
@@ -118,6 +122,37 @@ def test_slope_counts_from_the_creation_of_the_pod() -> None:
     assert granted(Hub(1), asks) == {"flat-1"}
     later = Hub(1, (Queue("a"),), seconds=220)
     assert granted(later, asks) == dispatched(later, asks) == {"steep-1"}
+
+
+def test_each_step_of_a_pass_takes_few_gangs_and_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop runs between steps: 20 gangs ask for 10 pods each."""
+    touched = Counter[str]()
+
+    def counted(of: type, name: str) -> None:
+        counting = getattr(of, name)
+
+        def count(*arguments: Any) -> Any:  # noqa: ANN401
+            touched[name] += 1
+            return counting(*arguments)
+
+        monkeypatch.setattr(of, name, count)
+
+    def all_steps(steps: Steps[Any]) -> Any:  # noqa: ANN401
+        while True:
+            before = touched.copy()
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value
+            assert max((touched - before).values(), default=0) <= 2
+
+    counted(_Growth, "__init__")
+    counted(QueuedGangs, "put")
+    counted(_Growth, "decision")
+    monkeypatch.setattr(incremental, "run", all_steps)
+    asks: Asks = {ray(f"ray{number}"): [(100 + each, 1) for each in range(10)] for number in range(20)}
+    assert granted(Hub(12, (Queue("a"),)), asks)
+    assert touched == {"__init__": 20, "put": 200, "decision": 20}
 
 
 def random_case(chance: Random, sharing: Sharing) -> tuple[Hub, Asks]:
