@@ -107,18 +107,22 @@ class Cache:
         """Note that the cluster may have objects of the current attempt from now on."""
         self._unsent.pop(uid, None)
 
-    def growing(self) -> list[Growing]:
-        """The gangs with pods that wait behind the gate, or with a growth request in the record; O(their number)."""
-        found = []
+    def growing_in_steps(self, is_wanted: Callable[[Record], bool]) -> Steps[list[Growing]]:
+        """The gangs with pods that wait behind the gate, or with a growth request in the record; O(their number).
+
+        They may change between steps: a decision about what a gang was is not committed.
+        """
+        found: list[Growing] = []
         with_gated = (uid for ledger in self._ledgers.values() for uid in ledger.with_gated())
         for uid in sorted({*self._requesting, *with_gated}):
             record = self._records.get(uid)
             ledger = self._ledgers.get(record.attempt.cluster) if record and record.attempt else None
-            if record is None or ledger is None or record.phase not in ACTIVE:
+            if record is None or ledger is None or record.phase not in ACTIVE or not is_wanted(record):
                 continue
             growing = Growing.of(record, ledger)
             if record.growth_request is not None or growing.has_waiting:
                 found.append(growing)
+            yield
         return found
 
     def surplus(self) -> dict[str, Surplus]:

@@ -56,12 +56,9 @@ class GrowthGranter:
         self._on_decided = on_decided
         self._metrics = metrics
 
-    def growing(self, forest: Forest | None, *, before_the_cycle: bool) -> list[Growing]:
+    def growing_in_steps(self, forest: Forest | None, *, before_the_cycle: bool) -> Steps[list[Growing]]:
         """The gangs that grow: all of them, or `before_the_cycle` those of queues that grant growth first."""
-        found = self._cache.growing()
-        if not before_the_cycle:
-            return found
-        return [each for each in found if goes_first(each.record, forest)]
+        return self._cache.growing_in_steps(lambda record: not before_the_cycle or goes_first(record, forest))
 
     async def decide(
         self,

@@ -165,10 +165,10 @@ class Scheduler:
     async def _grant_growth(self, *, before_the_cycle: bool) -> None:
         queues = self._queues()
         forest = None if queues is None else queues.forest
-        growing = self._growth.growing(forest, before_the_cycle=before_the_cycle)
+        slices = Slices(self._monotonic)
+        growing = await slices.run(self._growth.growing_in_steps(forest, before_the_cycle=before_the_cycle))
         if growing:
             snapshots = self._snapshots()
-            slices = Slices(self._monotonic)
             if not await self._growth.decide(growing, queues, snapshots, self._now(), slices):
                 self.wake()
 

@@ -17,6 +17,7 @@ from dispatcher.core.lifecycle import (
     run_steps,
 )
 from dispatcher.core.model.incremental import run
+from dispatcher.core.model.pods import Gate, Pod
 from dispatcher.core.model.record import HOLDING, Change, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
@@ -339,3 +340,18 @@ def test_clusters_that_have_something_of_an_appwrapper_are_occupied() -> None:
     cache.put(make_record(Phase.QUEUED, uid="2"))
     cache.put(replace(queue_steps.dispatch(make_record(uid="3"), "west", at(1)).after, phase=Phase.FAILED))
     assert cache.occupied() == {"east", "hub"}
+
+
+def test_growing_gangs_are_read_one_in_a_step() -> None:
+    """The event loop runs between steps."""
+    cache, ledger = hub()
+    names = [f"ray-{number}" for number in range(5)]
+    for name in names:
+        cache.put(record := make_record(Phase.RUNNING, name))
+        ledger.set_pod(Pod(f"{name}-0", record.gang.demand, owner=record.uid, can_be_gated=True))
+        gate = Gate("team-a", f"{name}-1", "2026-01-01T00:00:00Z")
+        ledger.set_pod(Pod(f"{name}-1", record.gang.demand, owner=record.uid, gate=gate, can_be_gated=True))
+    steps = cache.growing_in_steps(lambda record: record.name != "ray-3")
+    for _ in range(4):
+        next(steps)
+    assert [each.record.name for each in run(steps)] == ["ray-0", "ray-1", "ray-2", "ray-4"]
