@@ -175,6 +175,8 @@ def _advice(
     outcomes = world.plan(known)
     found = advise_some(world, outcomes, uids, MOST_WORK, known)
     shown = {uid: shown_advice(records[uid], advice, records) for uid, advice in found.items()}
+    if len({each.priority_slope for each in world.pending}) > 1:
+        return shown  # a priority that suffices now would not a moment later, and each search would change statuses
     for outcome in outcomes:
         record = outcome.record
         if record.uid not in shown or isinstance(outcome, Placed | Preempting) or is_too_large(outcome):

@@ -287,6 +287,18 @@ def test_least_priority_that_suffices_is_shown_up_to_the_ceiling_of_the_namespac
     assert {field: each for field, each in outlooks["second"].items() if field == "leastPriority"} == shown
 
 
+@pytest.mark.parametrize(("slope", "shown"), [(0.0, {8}), (0.05, {None})], ids=["equal", "apart"])
+def test_least_priority_is_not_shown_while_effective_priorities_drift_apart(
+    slope: float, shown: set[int | None]
+) -> None:
+    """It would be another one with each search, and its status would be written for nothing."""
+    facts = ClusterFacts(Cluster("hub", (make_core_node("n", cpu=1000),)))
+    first = replace(queued("first", 1, gang=make_gang(cpu=1000), priority=7), priority_slope=slope)
+    records = [first, queued("second", 2, gang=make_gang(cpu=1000))]
+    searches = [search([facts], records, Positions({}, ("second",)), at(seconds)) for seconds in (9, 69, 129)]
+    assert {each.outlooks["second"].get("leastPriority") for each in searches} == shown
+
+
 def test_starts_are_sought_for_the_exact_positions_of_each_queue_and_for_no_later_ones() -> None:
     records = [queued(f"{queue}{n}", n, queue=queue) for queue in "ab" for n in range(30)]
     shown = found(*records, has_queues=True)
