@@ -11,6 +11,7 @@ import yaml
 
 from dispatcher.core.scheduling.cycle import Preempting
 from dispatcher.core.scheduling.scenario import parse_scenario
+from dispatcher.core.scheduling.sharing import spared
 from dispatcher.core.scheduling.sharing.search import Trial
 from tests.unit.core.scheduling.queue_answers import answer_of
 from tests.unit.core.scheduling.queue_worlds import GPU, SHARINGS, bind, free_amounts
@@ -47,6 +48,16 @@ def test_surplus_of_another_queue_spares_a_gang_of_the_queue_that_borrows_most(
     (found,) = answer_of(parse_scenario(document))["decisions"]
     assert found["preempt"] == preempt
     assert found["surplus"] == {"ray": count - 2 * len(preempt)}
+
+
+@pytest.mark.parametrize(("most", "preempt"), [(0, ["three", "two"]), (1, ["three"])])
+def test_tries_to_spare_gangs_are_bounded(
+    most: int, preempt: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spared, "MOST_COMPARISONS", most)
+    document = yaml.safe_load(THREE.format(sharing="Division", count=4))
+    (found,) = answer_of(parse_scenario(document))["decisions"]
+    assert found["preempt"] == preempt
 
 
 def test_the_cluster_is_chosen_where_fewer_gangs_are_preempted_whatever_surplus() -> None:
@@ -161,8 +172,8 @@ def crowded(chance: Random, sharing: str) -> Json:
 @pytest.mark.parametrize(
     "seeds",
     [
-        pytest.param(range(300), id="few"),
-        pytest.param(range(300, 4000), id="many", marks=[pytest.mark.exhaustive, pytest.mark.timeout(1200)]),
+        pytest.param(range(150), id="few"),
+        pytest.param(range(150, 4000), id="many", marks=[pytest.mark.exhaustive, pytest.mark.timeout(1200)]),
     ],
 )
 def test_no_set_of_surplus_would_spare_a_preempted_gang(sharing: str, seeds: range) -> None:
@@ -180,5 +191,5 @@ def test_no_set_of_surplus_would_spare_a_preempted_gang(sharing: str, seeds: ran
                 sparing = {gang.uid: oracle.spared_by(gang) for gang in gangs}
                 assert not any(sparing.values()), (seed, sparing)
             counts["with surplus taken"] += 0 < len(gangs) < len(outcome.victims)
-    assert counts["with surplus left"] > 30
-    assert counts["with surplus taken"] > 20
+    assert counts["with surplus left"] > len(seeds) / 10
+    assert counts["with surplus taken"] > len(seeds) / 15
