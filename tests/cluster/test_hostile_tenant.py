@@ -267,6 +267,7 @@ async def leads_on_beside(world: World, tenant: World, tried: list[Act]) -> list
 
 @LARGE_BODIES
 @pytest.mark.sweep
+@pytest.mark.alone
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("first", range(0, len(known()), KNOWN_SHARE))
 async def test_dispatcher_leads_on_through_the_attacks_that_have_worked_once(
@@ -277,6 +278,7 @@ async def test_dispatcher_leads_on_through_the_attacks_that_have_worked_once(
 
 @LARGE_BODIES
 @pytest.mark.sweep
+@pytest.mark.alone
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("first", range(SHARES))
 async def test_dispatcher_leads_on_whatever_a_tenant_tries(world: World, tenant: World, first: int) -> None:
