@@ -6,7 +6,7 @@ there: so the rules become conditions on the domains of nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dispatcher.core.model.gang import PodSet
@@ -26,20 +26,22 @@ def beside_own(pods: PodSet, pod_sets: Sequence[PodSet], there: Nodes, domains_o
     index = next((number for number, each in enumerate(pod_sets) if each.template == pods.template), None)
     if index is None:
         return apart_from(pods, there.get(pods.template, ()), domains_of)
-    rules = pod_sets[index]
-
-    def beside(distances: Iterable[int]) -> set[str]:
-        return {node for each in distances for node in there.get(pod_sets[index + each].template, ())}
-
-    for topology in rules.apart:
-        pods = _with(pods, topology, domains_of(topology, beside([0])), WhyBeside.REPELS)
-    for topology, distance in rules.away:
-        pods = _with(pods, topology, domains_of(topology, beside([distance])), WhyBeside.REPELS)
-    for topology in rules.together:
-        pods = _with(pods, topology, domains_of(topology, beside([0])), WhyBeside.ATTRACTS)
-    for topology, distances in rules.near:
-        pods = _with(pods, topology, domains_of(topology, beside(distances)), WhyBeside.ATTRACTS)
+    for topology, distances, why in _conditions_of(pod_sets[index]):
+        nodes = {node for each in distances for node in there.get(pod_sets[index + each].template, ())}
+        pods = _with(pods, topology, domains_of(topology, nodes), why)
     return pods
+
+
+def _conditions_of(rules: PodSet) -> Iterator[tuple[str, tuple[int, ...], WhyBeside]]:
+    """Each rule of a pod set: a label of nodes, the distances to the pod sets that count, and how they count."""
+    for topology in rules.apart:
+        yield topology, (0,), WhyBeside.REPELS
+    for topology, distance in rules.away:
+        yield topology, (distance,), WhyBeside.REPELS
+    for topology in rules.together:
+        yield topology, (0,), WhyBeside.ATTRACTS
+    for topology, distances in rules.near:
+        yield topology, distances, WhyBeside.ATTRACTS
 
 
 def apart_from(pods: PodSet, nodes: Collection[str], domains_of: DomainsOf) -> PodSet:
