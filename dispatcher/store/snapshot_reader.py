@@ -14,7 +14,7 @@ from psycopg.rows import dict_row
 
 from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
 from dispatcher.core.model.record import Phase, Record
-from dispatcher.core.scheduling.leader_snapshot import SchedulingRules, world_of
+from dispatcher.core.scheduling.leader_snapshot import SchedulingRules, rules_of, world_of
 from dispatcher.core.scheduling.world import World
 from dispatcher.errors import SchemaMismatch
 from dispatcher.store.connections import connected, only_read
@@ -72,7 +72,7 @@ def _snapshot(clusters: list[dict[str, Any]], rows: list[dict[str, Any]], now: d
     return Snapshot(
         world=world_of(facts, records.values(), released, now),
         records=records,
-        rules=facts[0].rules if facts else SchedulingRules(),
+        rules=rules_of(facts),
         taken_at=min((each.taken_at for each in facts if each.taken_at), default=None),
         has_leader=any(each["has_leader"] for each in clusters),
         surveys={each.cluster.name: each.defaults for each in facts},

@@ -112,11 +112,16 @@ def count_pods_by_place(
     return tuple(found)
 
 
+def rules_of(facts: Sequence[ClusterFacts]) -> SchedulingRules:
+    """The rules of a snapshot, which each cluster's facts have; the default ones without facts."""
+    return facts[0].rules if facts else SchedulingRules()
+
+
 def world_of(
     facts: Sequence[ClusterFacts], records: Iterable[Record], released: Collection[str], now: datetime
 ) -> World:
     """The world of these clusters and records; `released` are the uids of gangs that released capacity since then."""
-    rules = facts[0].rules if facts else SchedulingRules()
+    rules = rules_of(facts)
     names = {each.cluster.name for each in facts}
     known = list(records)
     holders = {

@@ -29,7 +29,7 @@ from dispatcher.core.scheduling.cycle import Placed, Preempting
 from dispatcher.core.scheduling.estimate_words import NOT_AMONG_FIRST, NOT_SEARCHED, TOO_LARGE, why_unknown
 from dispatcher.core.scheduling.estimates import MOST_ESTIMATED, Estimate, estimated_starts
 from dispatcher.core.scheduling.explanation import is_too_large
-from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules, world_of
+from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules, rules_of, world_of
 from dispatcher.core.scheduling.least_priority import least_priority
 from dispatcher.core.scheduling.repair import AddNodes, AddQuota, RemoveGangs, RemoveTaints, Repair
 from dispatcher.core.scheduling.repair_words import in_words
@@ -161,8 +161,7 @@ def search(
     by_uid = {each.uid: each for each in records}
     estimates = estimated_starts(world, by_uid, sought.exact)
     outlooks = {uid: shown_start(by_uid[uid], each, by_uid, now) for uid, each in estimates.starts.items()}
-    rules = facts[0].rules if facts else SchedulingRules()
-    for uid, advice in _advice(world, by_uid, sought.first, rules).items():
+    for uid, advice in _advice(world, by_uid, sought.first, rules_of(facts)).items():
         outlooks[uid] = {**outlooks.get(uid, {}), **advice}
     return Found(outlooks, estimates.until)
 
