@@ -603,9 +603,8 @@ class Session:
         return {} if view is None else outlook_in(view.status)
 
     def _class_of(self, gang: Gang, queues: Iterable[str], cluster: str) -> ProvisioningClass | None:
-        own = self._fleet.class_of(cluster)
         of_queue = self._queues.declared.forest.class_of(queues, gang)
-        return of_queue or (own if own is not None and gang.is_managed_by(own) else None)
+        return of_queue or gang.requested_from([self._fleet.class_of(cluster)])
 
     def _provides_elsewhere(self, record: Record, requirements: ClusterRequirements) -> bool:
         forest, gang, leaves = self._queues.declared.forest, record.gang, record.leaves

@@ -200,7 +200,7 @@ class Fleet:
         distinct, now = set(requirements), self._now()
         kinds, namespaces = required_kinds(distinct), frozenset(each.namespace for each in distinct)
         snapshots = {
-            name: member.snapshot(kinds, namespaces, now, self._provisioning, self._trust_in(name))
+            name: member.snapshot(kinds, namespaces, now, self.class_of(name), self._trust_in(name))
             for name, member in self._members.items()
         }
         for name, invalid in self._invalid.items():
@@ -271,7 +271,7 @@ class Fleet:
         def may_provide(own: ProvisioningClass | None) -> bool:
             if of_queue is not None:
                 return own is None or own.name == of_queue.name
-            return own is not None and gang.is_managed_by(own)
+            return gang.requested_from([own]) is not None
 
         return any(
             rejection(requirements, each) is None

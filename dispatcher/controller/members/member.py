@@ -104,14 +104,13 @@ class Member:
     ) -> ClusterSnapshot:
         """The cluster snapshot for a scheduling cycle over gangs that require `kinds` and `namespaces`.
 
-        `provisioning` is the class that provides capacity there if the MemberCluster declares none. `trust` is that in
-        its pools.
+        `provisioning` is the class that provides capacity there. `trust` is that in its pools.
         """
         declared, cluster = self.declared, self.cluster
         closed = self.closed or closed_by_operator(declared)
         if cluster is None or not cluster.is_ready:
             return ClusterSnapshot(self.name, CapacityLedger().snapshot(), declared.labels, closed or LISTING)
-        capacity = self._snapshot(cluster).provided_by(self.declared.provisioning or provisioning)
+        capacity = self._snapshot(cluster).provided_by(provisioning)
         capacity = capacity.backed_by(cluster.pod_defaults.device_resources)
         return ClusterSnapshot(
             name=self.name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -216,6 +216,10 @@ class Gang:
     def is_managed_by(self, asked: ProvisioningClass) -> bool:
         """True if the capacity of some of its pods is requested from that class before the dispatch."""
         return any(pod_set.count and asked.manages(pod_set.requests) for pod_set in self.pod_sets)
+
+    def requested_from(self, named: Iterable[ProvisioningClass | None]) -> ProvisioningClass | None:
+        """The class from which its capacity is requested: the first that manages it; None if none does."""
+        return next((each for each in named if each is not None and self.is_managed_by(each)), None)
 
 
 Places = tuple[tuple[str, int], ...]

@@ -146,8 +146,7 @@ class Forest:
 
     def class_of(self, leaves: Iterable[str], gang: Gang) -> ProvisioningClass | None:
         """The class from which the queues of a gang request its capacity; None without one that manages it."""
-        named = (place.provisioning for place in self.places_of(leaves))
-        return next((each for each in named if each is not None and gang.is_managed_by(each)), None)
+        return gang.requested_from(place.provisioning for place in self.places_of(leaves))
 
     def class_named_by(self, leaves: Iterable[str]) -> ProvisioningClass | None:
         """The class that the queues of a gang name first, whether it manages the gang or not; None without one."""

@@ -126,8 +126,7 @@ class CapacitySnapshot:
 
     def provisioning_of(self, gang: Gang) -> ProvisioningClass | None:
         """The class from which the capacity of `gang` is requested; None if it must be free here."""
-        asked = self.provisioning
-        return asked if asked is not None and gang.is_managed_by(asked) else None
+        return gang.requested_from([self.provisioning])
 
     def take(self, gang: Gang, assignment: Assignment = ASSIGNED_NOWHERE) -> None:
         """Charges the demand of `gang` from now on, as the ledger does once it is reserved.
