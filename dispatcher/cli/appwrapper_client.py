@@ -64,7 +64,7 @@ class AppWrapperClient:
             except errors.NotFound:
                 continue
         remedy = f"see those there are with kubectl get aw -n {namespace}, or name another namespace"
-        raise errors.CommandFailed(unknown_name(name, namespace, self._names(namespace), remedy))
+        raise errors.CommandFailed(unknown_name(name, namespace, self._names(namespace), f": {remedy}"))
 
     def _names(self, namespace: str) -> list[str]:
         """The names in a namespace, as far as they may be listed."""

@@ -62,16 +62,16 @@ def parts(name: str, namespace: str) -> tuple[str, str]:
     return written or namespace, last
 
 
-def unknown_name(name: str, namespace: str, known: Sequence[str] = (), remedy: str = "") -> str:
+def unknown_name(name: str, namespace: str, known: Sequence[str] = (), otherwise: str = "") -> str:
     """The sentence about a name that no AppWrapper of a namespace ("" is any) has.
 
-    It proposes the most similar of the `known` names, else it says the remedy.
+    It proposes the most similar of the `known` names; if there is none, it ends with what `otherwise` says.
     """
     from dispatcher.api.syntax import most_similar
 
     within = f"namespace {namespace}" if namespace else "any namespace"
     similar = most_similar(name, known)
-    hint = f"; did you mean {similar}?" if similar else remedy and f": {remedy}"
+    hint = f"; did you mean {similar}?" if similar else otherwise
     return f"there is no AppWrapper {name} in {within}{hint}"
 
 

@@ -384,7 +384,7 @@ def _record(snapshot: Snapshot, name: str, namespace: str, *, is_uid: bool) -> R
         remedy = f"if there was one, `kubectl aw {show}` has its history"
         if is_uid:
             raise CommandFailed(f"there is no AppWrapper of the uid {name}: {remedy}")
-        raise CommandFailed(unknown_name(name, namespace, _names(snapshot, namespace), remedy))
+        raise CommandFailed(unknown_name(name, namespace, _names(snapshot, namespace), f": {remedy}"))
     newest = max(found, key=lambda each: each.created_at)
     if len(found) > 1:
         other = "--uid" if namespace else "-n"

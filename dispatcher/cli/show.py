@@ -164,5 +164,4 @@ def _unknown(database_url: str, name: str, namespace: str, *, is_uid: bool) -> s
     if is_uid:
         return f"there is no AppWrapper of the uid {name}, and there was none"
     known = ask(database_url, lambda reports: reports.names(namespace))
-    proposed, plain = unknown_name(name, namespace, known), unknown_name(name, namespace)
-    return proposed if proposed != plain else f"{plain}, and there was none"
+    return unknown_name(name, namespace, known, ", and there was none")
