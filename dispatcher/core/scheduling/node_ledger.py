@@ -20,7 +20,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -28,14 +28,15 @@ import numpy as np
 from dispatcher.core.model import potential
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, Places, PodSet
 from dispatcher.core.model.growth import PodShape
-from dispatcher.core.model.nodes import UNLIMITED_PODS, Node
+from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pod_terms import PodSort
 from dispatcher.core.model.potential import PotentialPool, Trusted, is_potential
 from dispatcher.core.model.resources import NOTHING, PODS, Resources, sum_of
 from dispatcher.core.scheduling.growth_rules import apart_from
-from dispatcher.core.scheduling.node_room import LARGEST, Room
 from dispatcher.core.scheduling.node_snapshot import NodeCapacity, NodeSnapshot, Place, Use
-from dispatcher.core.scheduling.node_traits import Traits
+from dispatcher.core.scheduling.node_table import NodeTable
+from dispatcher.core.scheduling.node_traits import Traits, values_of
+from dispatcher.core.scheduling.place_share import BoundPods, Held, PlaceShare, Unbound, unbound
 from dispatcher.core.scheduling.placement import Rest, Unplaceable, place
 from dispatcher.core.scheduling.pods_there import FollowedTerms, PodSorts
 
@@ -62,49 +63,6 @@ class Load(NamedTuple):
 
 
 NO_LOAD: Final = Load()
-
-
-@dataclass(slots=True)
-class _Share:
-    """One AppWrapper: its gang and assignment while it is active, its places, its bound pods.
-
-    `growth` is charged beside the demand of the gang; `starting` are the unbound pods by shape, beyond it too.
-    `held_by` has the places by template and node. `number` is greater than that of each active AppWrapper that was
-    reserved before.
-    """
-
-    gang: Gang | None = None
-    assignment: Assignment = ASSIGNED_NOWHERE
-    bound: Counter[_Bound] = field(default_factory=Counter)
-    held: list[Place] = field(default_factory=list)
-    held_by: dict[str, Counter[str]] = field(default_factory=dict)
-    beyond: Resources = NOTHING
-    growth: Resources = NOTHING
-    starting: Counter[PodShape] = field(default_factory=Counter)
-    number: int = 0
-
-    @property
-    def to_place(self) -> Gang | None:
-        """Its gang, followed by an empty pod set for each other template of its starting pods; None if not active."""
-        if self.gang is None or not self.starting:
-            return self.gang
-        known = {each.template for each in self.gang.pod_sets}
-        others = {
-            each.template: each
-            for each in self.starting
-            if each.template and each.constraint is not None and each.template not in known
-        }
-        more = tuple(others[name].pod_set for name in sorted(others))
-        return replace(self.gang, pod_sets=(*self.gang.pod_sets, *more)) if more else self.gang
-
-
-class _Bound(NamedTuple):
-    """What bound pods that count as equal have in common; `template` is empty where the pods do not name it."""
-
-    requests: Resources
-    node: str
-    sort: PodSort | None
-    template: str
 
 
 @dataclass(slots=True)
@@ -151,8 +109,8 @@ class NodeLedger:
         self._on_nodes: dict[str, _OnNode] = {}
         self._rows: dict[str, int] = {}
         self._vacant: list[int] = []
-        self._free, self._allocatable, self._lasting = _Table(), _Table(), _Table()
-        self._shares: dict[str, _Share] = {}
+        self._free, self._allocatable, self._lasting = NodeTable(), NodeTable(), NodeTable()
+        self._shares: dict[str, PlaceShare] = {}
         self._numbers = itertools.count(1)
         self._holders: dict[str, dict[str, None]] = {}
         self._uses: dict[str, Use] = {}
@@ -221,10 +179,10 @@ class NodeLedger:
             table.write(row, self._columns, NOTHING, 0)
         for uid in self._holders.pop(name, {}):
             share = self._shares[uid]
-            for place_there in share.held:
-                if place_there.node == name:
-                    self._count_held_sort(place_there, -1)
-            share.held = [each for each in share.held if each.node != name]
+            for there, _ in share.held:
+                if there.node == name:
+                    self._count_held_sort(there, -1)
+            share.held = [held for held in share.held if held.place.node != name]
             self._unsettle(uid)
         self._has_changed = True
 
@@ -245,8 +203,8 @@ class NodeLedger:
         template: str = "",
     ) -> None:
         """Count one bound pod of an AppWrapper, or uncount it; `sort` counts while pods are counted by sort."""
-        bound = self._shares.setdefault(appwrapper, _Share()).bound
-        key = _Bound(requests, node, sort if self._sorts is not None else None, template)
+        bound = self._shares.setdefault(appwrapper, PlaceShare()).bound
+        key = BoundPods(requests, node, sort if self._sorts is not None else None, template)
         bound[key] += sign
         if not bound[key]:
             del bound[key]
@@ -257,22 +215,10 @@ class NodeLedger:
         share = self._shares.get(appwrapper)
         if share is None or share.gang is None:
             return {}
-        found = self._nodes_with(appwrapper)
-        for template, nodes in share.held_by.items():
+        found = share.nodes_with_bound()
+        for template, nodes in share.held_by_template().items():
             found.setdefault(template, set()).update(nodes)
         return {template: frozenset(nodes) for template, nodes in found.items() if nodes}
-
-    def _nodes_with(self, appwrapper: str) -> dict[str, set[str]]:
-        """The nodes with bound pods of an active AppWrapper, by template."""
-        share = self._shares[appwrapper]
-        if share.gang is None:
-            return {}
-        present = _unbound(share.gang, share).present
-        found = {each.template: set(+nodes) for each, nodes in zip(share.gang.pod_sets, present, strict=True)}
-        for each in share.bound:
-            if each.template:
-                found.setdefault(each.template, set()).add(each.node)
-        return found
 
     @property
     def counts_sorts(self) -> bool:
@@ -293,7 +239,7 @@ class NodeLedger:
         self._sorts = PodSorts()
         for uid, share in self._shares.items():
             share.bound.clear()
-            for each in share.held:
+            for each, _ in share.held:
                 self._count_held_sort(each, +1)
             self._unsettle(uid)
 
@@ -313,7 +259,7 @@ class NodeLedger:
 
     def reserve(self, appwrapper: str, gang: Gang, assignment: Assignment) -> None:
         """Hold places for the unbound pods of an active AppWrapper: its assignment, where that fits, else any."""
-        share = self._shares.setdefault(appwrapper, _Share())
+        share = self._shares.setdefault(appwrapper, PlaceShare())
         if share.gang is None:
             share.number = next(self._numbers)
         share.gang, share.assignment = gang, assignment
@@ -350,7 +296,7 @@ class NodeLedger:
         share = self._shares.get(appwrapper)
         if share is None:
             return frozenset()
-        held = {potential.pool_of(each.node) for each in share.held} - {""}
+        held = {potential.pool_of(each.node) for each, _ in share.held} - {""}
         if held or appwrapper not in self._unplaced:
             return frozenset(held)
         return frozenset(pool for pool, _ in (*share.assignment.trusted, *trusted))
@@ -366,9 +312,8 @@ class NodeLedger:
         share = self._shares.get(appwrapper)
         if share is None or share.gang is None or share.assignment.trusted or share.assignment.provisioning:
             return None
-        found = tuple(
-            self._ordered(each, share.held_by.get(each.template, {})) for each in share.gang.pod_sets
-        )
+        held = share.held_by_template()
+        found = tuple(self._ordered(each, held.get(each.template, {})) for each in share.gang.pod_sets)
         planned = [sum(pods for _, pods in places) for places in share.assignment.places]
         placed = [sum(pods for _, pods in places) for places in found]
         return Assignment(found) if placed == planned else None
@@ -459,7 +404,7 @@ class NodeLedger:
 
     # --- potential nodes ---------------------------------------------------------------------------------------
 
-    def _note_trust(self, appwrapper: str, share: _Share) -> None:
+    def _note_trust(self, appwrapper: str, share: PlaceShare) -> None:
         if share.assignment.trusted or share.growth:
             self._on_trust[appwrapper] = None
         else:
@@ -560,9 +505,9 @@ class NodeLedger:
         free = known.free
         return not known.node.usable or known.free_slots < 0 or any(free[each] < 0 for each in free)
 
-    def _hold_planned(self, uid: str, gang: Gang) -> _Rest:
+    def _hold_planned(self, uid: str, gang: Gang) -> Unbound:
         """Hold the planned places that are there; return the pods of each pod set that have none."""
-        rest = _unbound(gang, self._shares[uid])
+        rest = unbound(gang, self._shares[uid])
         if uid in self._on_trust:
             self._hold_on_trust(uid, gang, rest)
             return rest
@@ -570,12 +515,14 @@ class NodeLedger:
             for node, pods in plan.items():
                 found = self._fitting(node, pod_set.requests, pods)
                 if found:
-                    self._hold(uid, Place(node, pod_set.requests, found, pod_set.sort), pod_set.template)
+                    self._hold(
+                        uid, Held(Place(node, pod_set.requests, found, pod_set.sort), pod_set.template)
+                    )
                     rest.missing[index] -= found
                     rest.present[index][node] += found
         return rest
 
-    def _hold_on_trust(self, uid: str, gang: Gang, rest: _Rest) -> None:
+    def _hold_on_trust(self, uid: str, gang: Gang, rest: Unbound) -> None:
         """Hold the planned places of a gang on trust; those on a potential node may be on a node that came for it.
 
         Pods with rules about each other, planned on one potential node, move together, to a node without others of
@@ -600,13 +547,13 @@ class NodeLedger:
                 if not part.total():
                     break
 
-    def _hold_there(self, uid: str, gang: Gang, rest: _Rest, node: str, part: Counter[int]) -> None:
+    def _hold_there(self, uid: str, gang: Gang, rest: Unbound, node: str, part: Counter[int]) -> None:
         """Hold as many places of a part of a gang (pods by pod set) on one node as fit there."""
         for index, pods in part.items():
             pod_set = gang.pod_sets[index]
             found = self._fitting(node, pod_set.requests, pods)
             if found:
-                self._hold(uid, Place(node, pod_set.requests, found, pod_set.sort), pod_set.template)
+                self._hold(uid, Held(Place(node, pod_set.requests, found, pod_set.sort), pod_set.template))
                 part[index] -= found
                 rest.missing[index] -= found
                 rest.present[index][node] += found
@@ -628,16 +575,16 @@ class NodeLedger:
             and self._fitting(node, requests, 1) == 1
         )
 
-    def _hold_elsewhere(self, uid: str, gang: Gang, rest: _Rest) -> None:
+    def _hold_elsewhere(self, uid: str, gang: Gang, rest: Unbound) -> None:
         """Hold places on any nodes, on trust also on potential ones, for the pods without a planned one, if all fit."""
-        others: list[tuple[Place, str]] = []
+        others: list[Held] = []
         if any(rest.missing):
             pod_sets = self._apart_from_others(uid, gang, rest)
             others = self._anywhere(pod_sets, rest, self._traits)
             if not others and uid in self._on_trust:
                 others = self._anywhere(pod_sets, rest, self._all_traits)
-        for each, template in others:
-            self._hold(uid, each, template)
+        for each in others:
+            self._hold(uid, each)
         if any(rest.missing) and not others:
             self._unplaced[uid] = None
         else:
@@ -650,19 +597,18 @@ class NodeLedger:
             return 0
         return max(0, min(pods, _most(requests, known.free, known.free_slots)))
 
-    def _apart_from_others(self, uid: str, gang: Gang, rest: _Rest) -> list[PodSet]:
+    def _apart_from_others(self, uid: str, gang: Gang, rest: Unbound) -> list[PodSet]:
         """The pod sets of a gang, which are not to be in domains that other pods of the same set close to them."""
-        nodes = self._nodes_with(uid) if any(each.apart for each in gang.pod_sets) else {}
+        nodes = self._shares[uid].nodes_with_bound() if any(each.apart for each in gang.pod_sets) else {}
         return [
             apart_from(each, {*+present, *nodes.get(each.template, ())}, self._domains_of)
             for each, present in zip(gang.pod_sets, rest.present, strict=True)
         ]
 
     def _domains_of(self, topology: str, nodes: Iterable[str]) -> frozenset[str]:
-        known = (self._on_nodes[name].node.labels.get(topology) for name in nodes if name in self._on_nodes)
-        return frozenset(value for value in known if value is not None)
+        return values_of(topology, (self._on_nodes[name].node for name in nodes if name in self._on_nodes))
 
-    def _anywhere(self, pod_sets: Sequence[PodSet], rest: _Rest, traits: Traits) -> list[tuple[Place, str]]:
+    def _anywhere(self, pod_sets: Sequence[PodSet], rest: Unbound, traits: Traits) -> list[Held]:
         """Places for the pods that are missing, with their templates; none if they do not all fit."""
         self._write()
         room, rows = self._free.room(self._columns, len(self._traits.nodes)), self._rows
@@ -671,26 +617,25 @@ class NodeLedger:
         if isinstance(found, Unplaceable):
             return []
         return [
-            (Place(node.name, pod_set.requests, int(pods[row]), pod_set.sort), pod_set.template)
+            Held(Place(node.name, pod_set.requests, int(pods[row]), pod_set.sort), pod_set.template)
             for pod_set, pods in zip(pod_sets, found, strict=True)
             for row in np.flatnonzero(pods)
             if (node := traits.nodes[row]) is not None
         ]
 
-    def _hold(self, uid: str, each: Place, template: str) -> None:
-        """Hold one more place for an AppWrapper, for pods of that template."""
-        self._shares[uid].held.append(each)
-        self._shares[uid].held_by.setdefault(template, Counter())[each.node] += each.pods
-        self._holders.setdefault(each.node, {})[uid] = None
-        self._count_place(each, +1)
+    def _hold(self, uid: str, held: Held) -> None:
+        """Hold one more place for an AppWrapper."""
+        self._shares[uid].held.append(held)
+        self._holders.setdefault(held.place.node, {})[uid] = None
+        self._count_place(held.place, +1)
 
     def _release_places(self, uid: str) -> None:
         """Hold no places for an AppWrapper."""
         share = self._shares[uid]
-        for each in share.held:
+        for each, _ in share.held:
             self._holders.get(each.node, {}).pop(uid, None)
             self._count_place(each, -1)
-        share.held, share.held_by = [], {}
+        share.held = []
 
     def _count_place(self, each: Place, sign: int) -> None:
         known = self._on_nodes[each.node]  # the places on a node are dropped with it
@@ -703,20 +648,21 @@ class NodeLedger:
         if self._sorts is not None and each.sort is not None:
             self._sorts.count(each.sort, each.node, each.pods * sign)
 
-    def _note_use(self, uid: str, share: _Share) -> None:
+    def _note_use(self, uid: str, share: PlaceShare) -> None:
         """Keep the use of an AppWrapper for snapshots, and its demand that has no place."""
         self._beyond -= share.beyond
         share.beyond = NOTHING
         bound = tuple(Place(each.node, each.requests, pods, each.sort) for each, pods in share.bound.items())
+        held = tuple(each for each, _ in share.held)
         if share.gang is not None:
-            placed = sum_of(each.requests * each.pods for each in (*bound, *share.held))
+            placed = sum_of(each.requests * each.pods for each in (*bound, *held))
             share.beyond = (share.gang.demand + share.growth - placed).positive_part()
             self._beyond += share.beyond
         if share.gang is None and not bound:
             del self._shares[uid]
             self._uses.pop(uid, None)
         else:
-            self._uses[uid] = Use(bound, tuple(share.held), share.beyond)
+            self._uses[uid] = Use(bound, held, share.beyond)
 
     def _touch(self, name: str) -> None:
         self._touched[name] = self._unwritten[name] = None
@@ -736,61 +682,6 @@ class NodeLedger:
         self._unwritten.clear()
 
 
-class _Rest(NamedTuple):
-    """For each pod set: how many pods have no node, their planned places, and the other pods by their node."""
-
-    missing: list[int]
-    planned: list[dict[str, int]]
-    present: list[Counter[str]]
-
-
-def _unbound(gang: Gang, share: _Share) -> _Rest:
-    """The pods of each pod set that are not bound, and the planned places that are left to them.
-
-    A bound pod takes the place of a pod of its template, else of one with equal requests, planned for its node if there
-    is one, else for another node; a pod that equals none takes one of the first pod set with places left. Starting pods
-    beyond the demand are pods of their template, else of the last pod set with their requests; where no pod set has
-    these, they get no places and are charged.
-    """
-    left = [pod_set.count for pod_set in gang.pod_sets]
-    plans = [dict(places) for places in share.assignment.places]
-    plans += [{} for _ in left[len(plans) :]]
-    present = [Counter[str]() for _ in left]
-    by_requests: dict[Resources, list[int]] = {}
-    for index, pod_set in enumerate(gang.pod_sets):
-        by_requests.setdefault(pod_set.requests, []).append(index)
-    by_template = {pod_set.template: index for index, pod_set in enumerate(gang.pod_sets)}
-    # First the pods that belong to one pod set, so that no other pod takes their places.
-    for each, pods in sorted(
-        share.bound.items(), key=lambda item: (item[0].template not in by_template, item[0].node)
-    ):
-        known = by_template.get(each.template)
-        for index in (*by_requests.get(each.requests, ()), *range(len(left))) if known is None else (known,):
-            taken = min(pods, left[index])
-            left[index] -= taken
-            pods -= taken
-            present[index][each.node] += taken
-            here = min(taken, plans[index].get(each.node, 0))
-            if here:
-                plans[index][each.node] -= here
-    by_pod_set: Counter[tuple[int, ...]] = Counter()
-    for shape, pods in share.starting.items():
-        known = by_template.get(shape.template)
-        by_pod_set[tuple(by_requests.get(shape.requests, ())) if known is None else (known,)] += pods
-    for indices, pods in by_pod_set.items():
-        if indices:
-            left[indices[-1]] += max(0, pods - sum(left[index] for index in indices))
-    for count, plan in zip(left, plans, strict=True):
-        spare = sum(plan.values()) - count
-        for node in sorted(plan, reverse=True):
-            if spare <= 0:
-                break
-            cut = min(spare, plan[node])
-            plan[node] -= cut
-            spare -= cut
-    return _Rest(left, plans, present)
-
-
 def _most(requests: Resources, free: Resources, slots: int) -> int:
     """How many pods with these requests fit into free amounts and places for pods; negative if these are owed."""
     asked = [free[name] // amount for name, amount in requests.items() if amount > 0 and name != PODS]
@@ -799,36 +690,3 @@ def _most(requests: Resources, free: Resources, slots: int) -> int:
 
 def _traits_of(node: Node) -> tuple[object, ...]:
     return node.name, node.usable, node.taints, node.labels, node.allocatable
-
-
-class _Table:
-    """Amounts by resource and node, and pods by node; grows as nodes and resources come."""
-
-    def __init__(self) -> None:
-        self._amounts = np.zeros((8, 64), np.int64)
-        self._slots = np.zeros(64, np.int64)
-
-    def write(self, row: int, columns: Mapping[str, int], amounts: Resources, slots: int) -> None:
-        """Replace the amounts of one node; a resource that no node lists is left out."""
-        self._grow(len(columns), row + 1)
-        self._amounts[:, row] = 0
-        for name, amount in amounts.items():
-            column = columns.get(name)
-            if column is not None:
-                self._amounts[column, row] = max(-LARGEST, min(LARGEST, amount))
-        self._slots[row] = max(-UNLIMITED_PODS, min(UNLIMITED_PODS, slots))
-
-    def room(self, columns: Mapping[str, int], nodes: int) -> Room:
-        """A copy of the amounts of the first `nodes` nodes."""
-        self._grow(len(columns), nodes)
-        return Room(dict(columns), self._amounts[: len(columns), :nodes].copy(), self._slots[:nodes].copy())
-
-    def _grow(self, columns: int, nodes: int) -> None:
-        had = self._amounts.shape
-        if columns <= had[0] and nodes <= had[1]:
-            return
-        size = max(had[0], 2 * columns * (columns > had[0])), max(had[1], 2 * nodes * (nodes > had[1]))
-        amounts, slots = np.zeros(size, np.int64), np.zeros(size[1], np.int64)
-        amounts[: had[0], : had[1]] = self._amounts
-        slots[: had[1]] = self._slots
-        self._amounts, self._slots = amounts, slots

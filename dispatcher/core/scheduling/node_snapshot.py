@@ -23,7 +23,7 @@ from dispatcher.core.model.nodes import UNLIMITED_PODS
 from dispatcher.core.model.pod_terms import PodSort
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.scheduling.node_room import NodeGroups, Room
-from dispatcher.core.scheduling.node_traits import PLAIN, Amounts, Mask, Traits
+from dispatcher.core.scheduling.node_traits import PLAIN, Amounts, Mask, Traits, values_of
 from dispatcher.core.scheduling.placement import Unplaceable, place
 from dispatcher.core.scheduling.pods_there import PodsThere
 
@@ -327,8 +327,7 @@ class NodeSnapshot:
         traits = self.free.all_traits
         rows = (traits.rows.get(name) for name in nodes)
         there = (traits.nodes[row] for row in rows if row is not None)
-        values = (node.labels.get(topology) for node in there if node is not None)
-        return frozenset(value for value in values if value is not None)
+        return values_of(topology, (node for node in there if node is not None))
 
     def beside_lasting(self, gang: Gang) -> Gang:
         """The gang with the conditions on its nodes by the pods that never end; the same one if there are none."""

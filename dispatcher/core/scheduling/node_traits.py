@@ -349,6 +349,12 @@ def _key_of(node: Node | None) -> _Key:
     return _Key(constraints, shape + _size_and_taints(node.allocatable, taints), node.name)
 
 
+def values_of(label: str, nodes: Iterable[Node]) -> frozenset[str]:
+    """The values of a label of these nodes, of those that have it."""
+    values = (node.labels.get(label) for node in nodes)
+    return frozenset(value for value in values if value is not None)
+
+
 @lru_cache(_MOST_SIZES)
 def _size_and_taints(allocatable: Resources, taints: tuple[Taint, ...]) -> str:
     """The part of a key that most nodes share; kept, because it takes half of the time of a key."""
