@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -33,55 +33,55 @@ async def mortal_over(fleet: Fleet, **settings: str) -> AsyncIterator[tuple[Mort
         yield mortal, wires
 
 
+Arm = Callable[[Mortal, FleetWires, int], Strike]
+"""Prepares the death of the dispatcher at the point of that number."""
+
+
+def at_commit(when: When) -> Arm:
+    return lambda mortal, _, number: mortal.at_change(number, when)
+
+
+def at_write(when: When) -> Arm:
+    return lambda mortal, wires, number: mortal.at(wires.members[MEMBER].rules, is_write, when, number)
+
+
+async def swept(fleet: Fleet, life: type[Requesting] | type[Growing], prepare: Arm, **settings: str) -> int:
+    """Kill the dispatcher at each point of the life of a gang in the member; how many points there are."""
+    async with mortal_over(fleet, **settings) as (mortal, wires):
+
+        async def arm(number: int) -> Strike:
+            return prepare(mortal, wires, number)
+
+        points = await sweep(arm, life(mortal, fleet.members[MEMBER]).step)
+    assert await anchors(fleet) == {}
+    return points
+
+
 @pytest.mark.parametrize("when", When)
 async def test_killed_at_every_commit_of_a_gang_that_requests_its_capacity_in_a_member(
     fleet: Fleet, when: When
 ) -> None:
-    async with mortal_over(fleet, provisioning=SETTING) as (mortal, _):
-
-        async def arm(nth: int) -> Strike:
-            return mortal.at_change(nth, when)
-
-        # Submitted; two requests; a failure, its removal; provisioned, created, running, deleted, released.
-        assert await sweep(arm, Requesting(mortal, fleet.members[MEMBER]).step) >= 10
-    assert await anchors(fleet) == {}
+    # Submitted; two requests; a failure, its removal; provisioned, created, running, deleted, released.
+    assert await swept(fleet, Requesting, at_commit(when), provisioning=SETTING) >= 10
 
 
 @pytest.mark.parametrize("when", When)
 async def test_killed_at_every_write_to_the_member_of_a_gang_that_requests_its_capacity_there(
     fleet: Fleet, when: When
 ) -> None:
-    async with mortal_over(fleet, provisioning=SETTING) as (mortal, wires):
-
-        async def arm(nth: int) -> Strike:
-            return mortal.at(wires.members[MEMBER].rules, is_write, when, nth)
-
-        # Anchor, template and request, and their removal, twice; the Job and its removal.
-        assert await sweep(arm, Requesting(mortal, fleet.members[MEMBER]).step) >= 12
-    assert await anchors(fleet) == {}
+    # Anchor, template and request, and their removal, twice; the Job and its removal.
+    assert await swept(fleet, Requesting, at_write(when), provisioning=SETTING) >= 12
 
 
 @pytest.mark.parametrize("when", When)
 async def test_killed_at_every_commit_of_a_gang_that_grows_in_a_member(fleet: Fleet, when: When) -> None:
-    async with mortal_over(fleet) as (mortal, _):
-
-        async def arm(nth: int) -> Strike:
-            return mortal.at_change(nth, when)
-
-        # Submitted, dispatched, created, running, granted, deleted, released.
-        assert await sweep(arm, Growing(mortal, fleet.members[MEMBER]).step) >= 7
-    assert await anchors(fleet) == {}
+    # Submitted, dispatched, created, running, granted, deleted, released.
+    assert await swept(fleet, Growing, at_commit(when)) >= 7
 
 
 @pytest.mark.parametrize("when", When)
 async def test_killed_at_every_write_to_the_member_of_a_gang_that_grows_there(
     fleet: Fleet, when: When
 ) -> None:
-    async with mortal_over(fleet) as (mortal, wires):
-
-        async def arm(nth: int) -> Strike:
-            return mortal.at(wires.members[MEMBER].rules, is_write, when, nth)
-
-        # The anchor, the RayCluster, the gates of two pods, and the removal of the RayCluster and the anchor.
-        assert await sweep(arm, Growing(mortal, fleet.members[MEMBER]).step) >= 6
-    assert await anchors(fleet) == {}
+    # The anchor, the RayCluster, the gates of two pods, and the removal of the RayCluster and the anchor.
+    assert await swept(fleet, Growing, at_write(when)) >= 6
