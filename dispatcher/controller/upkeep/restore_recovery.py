@@ -54,7 +54,7 @@ class Search:
     """The latest attempt found of each AppWrapper, and the searches without an answer.
 
     `unanswered_kinds` are those of the hub. If the members are not certain, there may be members without a search.
-    `unread` are the uids of AppWrappers whose attempt was found, and whose request for capacity could not be read.
+    `unread` are uids of AppWrappers: their attempt was found, but the request for its capacity could not be read.
     """
 
     latest: dict[str, FoundAttempt] = field(default_factory=dict)

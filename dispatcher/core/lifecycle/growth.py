@@ -135,8 +135,15 @@ def whole_slices(gated: Iterable[GatedPod]) -> list[tuple[GatedPod, ...]]:
     return [hosts for hosts in slices_of(gated) if len(hosts) >= hosts[0].missing]
 
 
+HOSTS_COME_WITHIN: Final = timedelta(seconds=10)
+"""The time that an operator has for the next host of a slice: it makes the hosts one after another."""
+
+
 def lacking_hosts(gated: Iterable[GatedPod], now: datetime) -> list[tuple[GatedPod, ...]]:
-    """The gated pods of slices beyond the base gang whose other hosts have not come within `HOSTS_COME_WITHIN`."""
+    """The gated pods of each incomplete slice beyond the base gang.
+
+    A slice counts as incomplete once its newest pod is older than `HOSTS_COME_WITHIN`.
+    """
     found = slices_of(pod for pod in gated if not pod.is_base)
     return [
         hosts
@@ -144,10 +151,6 @@ def lacking_hosts(gated: Iterable[GatedPod], now: datetime) -> list[tuple[GatedP
         if len(hosts) < hosts[0].missing
         and now - max(datetime.fromisoformat(pod.created_at) for pod in hosts) >= HOSTS_COME_WITHIN
     ]
-
-
-HOSTS_COME_WITHIN: Final = timedelta(seconds=10)
-"""The time that an operator has for the next host of a slice: it makes the hosts one after another."""
 
 
 def _within(

@@ -238,9 +238,9 @@ class CapacityLedger:
         return None if self._by_node is None else self._by_node.current(appwrapper)
 
     def ahead_of(self, appwrapper: str) -> frozenset[str]:
-        """The AppWrappers (by uid) whose unbound pods should have their nodes before the pods of this one.
+        """The uids of the AppWrappers that go first: their pods are to be bound before those of this one are created.
 
-        None where gangs fit by sums; `NodeLedger.ahead_of` says which.
+        `NodeLedger.ahead_of` says which they are. There are none where gangs fit by sums.
         """
         return frozenset() if self._by_node is None else self._by_node.ahead_of(appwrapper)
 

@@ -329,10 +329,11 @@ class NodeLedger:
         return tuple((node, places[node]) for node in sorted(places, key=lambda node: (spare(node), node)))
 
     def ahead_of(self, appwrapper: str) -> frozenset[str]:
-        """The AppWrappers, reserved before this one, whose unbound pods should have their nodes before its pods.
+        """The uids of the AppWrappers that go first: their pods are to be bound before those of this one are created.
 
-        They hold places on a node of one of its templates that has places on several nodes. kube-scheduler does not see
-        places: it would put more pods of the template on that node than planned, and so take these places.
+        They were reserved before this one. They hold places on a node on which this one has places, too, for a template
+        with places on several nodes. kube-scheduler does not see places: it would put more pods of that template on the
+        node than planned, and the pods of the others would find no room.
         """
         share = self._shares.get(appwrapper)
         if share is None or all(len(places) < 2 for places in share.assignment.places):

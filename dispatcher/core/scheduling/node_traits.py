@@ -43,7 +43,7 @@ _MOST_EXCLUSIONS: Final = 2000
 """Sets of constraints for which the excluded nodes are kept."""
 
 _MOST_SIZES: Final = 1024
-"""Distinct sizes of nodes, with their taints, whose part of the order of nodes is kept."""
+"""How many keys of `_size_and_taints` are kept: one for each distinct size of a node with its taints."""
 
 PLAIN: Final = PodSet(1, NOTHING)
 """Pods without constraints: they stand for the pods of a gang without pod sets."""

@@ -236,7 +236,7 @@ class Taken(Enum):
 
     @classmethod
     def of(cls, removed: Collection[ActiveGang], *, is_enough: bool) -> Taken:
-        """What a search that removed these parts has taken."""
+        """The answer of a search that removed these parts of the surplus."""
         if is_enough:
             return cls.ENOUGH
         return cls.TOO_LITTLE if removed else cls.NOTHING

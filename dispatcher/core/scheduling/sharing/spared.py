@@ -1,7 +1,8 @@
 """The candidates that a search for victims puts back: those that are not needed, and gangs that surplus spares.
 
 The sharing decides between queues, so a search may remove a gang of one queue before the surplus of another one. Once
-it has removed enough, each gang is put back in the place of which surplus suffices that the sharing lets go.
+the search has removed enough, each removed gang is compared with the surplus that the sharing lets the preemptor take.
+If that surplus suffices instead of the gang, the surplus is removed and the gang is put back.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.search import Enough, Found, Search, Taken, Trial, victim_order
 
 MOST_COMPARISONS: Final = 5_000
-"""Comparisons with the cluster after which no further gang is tried to be spared: about a second of one search."""
+"""After so many comparisons with the cluster, no further gang is tried: they take about a second of one search."""
 
 
 def fill_back(trial: Trial, is_enough: Enough) -> Steps[None]:
@@ -30,7 +31,7 @@ def fill_back(trial: Trial, is_enough: Enough) -> Steps[None]:
 
 
 def spare_gangs(trial: Trial, found: Sequence[tuple[Search, Found]], is_enough: Enough) -> Steps[None]:
-    """Put back each gang in the place of which surplus suffices; the last in the order of victims is tried first.
+    """Put back each gang that surplus can replace; the last gang in the order of victims is tried first.
 
     `found` are the searches that removed the gangs. Costs two comparisons with the cluster for each gang, and one for
     each part of the surplus where the sharing lets some of it go, and all of it would suffice. Gangs that are left
@@ -43,7 +44,7 @@ def spare_gangs(trial: Trial, found: Sequence[tuple[Search, Found]], is_enough: 
         trial.restore(gang)
         if (yield from sparing.take_surplus()):
             yield from fill_back(trial, is_enough)
-            # In the place of one that was kept before, other surplus may be let go now.
+            # The sharing may let other surplus go now, which replaces a gang that was tried before.
             gangs = _gangs_of(trial)
         else:
             trial.remove(gang, reason)

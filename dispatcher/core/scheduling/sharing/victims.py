@@ -1,8 +1,8 @@
 """The search for victims: the gangs without which a pending gang has quota, and room on one cluster.
 
 A search takes surplus pods (`surplus`) before gangs: if they suffice on some cluster, no gang is preempted. If not,
-each queue gives its surplus before its gangs, and the sharing decides between the queues. Then each gang is put back in
-the place of which surplus suffices that the sharing lets go.
+each queue gives its surplus before its gangs, and the sharing decides between the queues. Then each gang is put back
+that more surplus can replace, as far as the sharing lets the preemptor take it (`spared`).
 
 It tries each cluster that accepts the gang. On a cluster it removes candidates one by one, as the sharing of the
 tree decides, until it is enough, and then puts back those that are not needed. A cluster is not used if a victim could

@@ -1,4 +1,4 @@
-"""No gang is preempted in the place of which surplus suffices that the sharing lets the preemptor take."""
+"""No gang is preempted that surplus can replace, as far as the sharing lets the preemptor take it."""
 
 from __future__ import annotations
 
