@@ -198,7 +198,14 @@ class Leader:
         self.committer = Committer(self.store, self.cache, lambda _change, _record: None)
         self.hub = AppWrapperInformer(self.client, Discovery(self.client), self.note, self.is_known)
         self.failed: list[str] = []
-        attempts = Attempts(self.hub, {}, Specs(self.store), "benchmark", lambda: datetime.now(UTC))
+        attempts = Attempts(
+            self.hub,
+            {},
+            Specs(self.store),
+            "benchmark",
+            lambda: datetime.now(UTC),
+            lambda _gang, _queues, _cluster: None,
+        )
         self.intake = Intake(
             attempts,
             self.cache,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
-from dispatcher.controller.intake.request_search import ClassOf, without_class
+from dispatcher.controller.intake.request_search import ClassOf
 from dispatcher.controller.intake.specs import Specs, owner_of
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.kinds.manifest import Owner, reference
@@ -45,7 +45,7 @@ class Attempts:
     specs: Specs
     hub_id: str
     now: Callable[[], datetime]
-    class_of: ClassOf = without_class
+    class_of: ClassOf
 
     def cluster_of(self, record: Record | None) -> Cluster | None:
         """The cluster that has objects of the AppWrapper; None if none has, or it is not connected."""

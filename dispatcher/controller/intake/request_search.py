@@ -28,10 +28,6 @@ ClassOf = Callable[[Gang, Iterable[str], str], ProvisioningClass | None]
 """The class from which a gang in these queues requests its capacity in the cluster of that name; None without one."""
 
 
-def without_class(_gang: Gang, _queues: Iterable[str], _cluster: str) -> None:
-    """Nobody declares a class."""
-
-
 @dataclass(frozen=True, slots=True)
 class UnknownAttempt:
     """An attempt that the database lacks: the owner that its objects bear, and its gang."""

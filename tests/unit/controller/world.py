@@ -126,7 +126,9 @@ class World:
         self.hub = AppWrapperInformer(self.client, self.cluster.discovery, self.queue.add, lambda _uid: False)
         self.committer = Committer(self.store, self.cache, lambda _change, _record: None)
         self.specs = Specs(self.store)
-        self.attempts = Attempts(self.hub, self.clusters, self.specs, "the-hub", self.now)
+        self.attempts = Attempts(
+            self.hub, self.clusters, self.specs, "the-hub", self.now, lambda _gang, _queues, _cluster: None
+        )
         self.members = members_without_any()
         self.jobs = Watched(self.server, "/apis/batch/v1", "jobs")
         self.secrets = Watched(self.server, "/api/v1", "secrets")
