@@ -22,6 +22,14 @@ def is_of_device_class(resource: str, device_resources: Collection[str]) -> bool
     return resource.startswith(IMPLICIT) or resource in device_resources
 
 
+def has_device_class(resources: Iterable[str], device_resources: Collection[str]) -> bool:
+    """True if a DeviceClass backs one of these resources; otherwise as `is_of_device_class`."""
+    for each in resources:  # noqa: SIM110  # without a generator: a cycle asks this of every gang
+        if is_of_device_class(each, device_resources):
+            return True
+    return False
+
+
 def device_resources_of(device_classes: Iterable[object]) -> frozenset[str]:
     """The extended resources that these DeviceClasses name; anything unreadable is left out."""
     specs = (each.get("spec") for each in device_classes if isinstance(each, Mapping))

@@ -124,9 +124,20 @@ class CapacitySnapshot:
             return self.nodes.attainable_for(gang)
         return self._view(gang, tolerations_of(gang)).attainable
 
+    def surely_takes_once_empty(self, gang: Gang) -> bool:
+        """True if `gang` surely fits once all pods that end have ended; False if that is not known.
+
+        Most gangs do, and a cycle asks it of each gang and cluster: this is the answer of `fit.shortfall_in_empty`
+        without the ways that only some gangs need.
+        """
+        nodes = self.nodes
+        if nodes is None or nodes.lasting is not None or gang.smaller:
+            return False
+        return nodes.empty.surely_takes(gang.pod_sets) and gang.demand.fits_in(nodes.attainable_for(gang))
+
     def provisioning_of(self, gang: Gang) -> ProvisioningClass | None:
         """The class from which the capacity of `gang` is requested; None if it must be free here."""
-        return gang.requested_from([self.provisioning])
+        return None if self.provisioning is None else gang.requested_from([self.provisioning])
 
     def take(self, gang: Gang, assignment: Assignment = ASSIGNED_NOWHERE) -> None:
         """Charges the demand of `gang` from now on, as the ledger does once it is reserved.
@@ -216,9 +227,14 @@ class CapacitySnapshot:
 
     def _here(self, gang: Gang) -> Gang:
         """The gang as it is in this cluster, without devices for which a trusted declaration stands."""
-        gang = gang.in_cluster(self.cluster)
-        trusted = [each for each in gang.pod_sets if each.is_trusted]
-        devices = self.uncounted_devices(trusted) if trusted else []
+        if gang.smaller:
+            gang = gang.in_cluster(self.cluster)
+        for each in gang.pod_sets:  # without a list for each gang and cluster
+            if each.is_trusted:
+                break
+        else:
+            return gang
+        devices = self.uncounted_devices(each for each in gang.pod_sets if each.is_trusted)
         return gang.without_resources(devices) if devices else gang
 
     def _is_listed(self, resource: str) -> bool:

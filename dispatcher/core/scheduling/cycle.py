@@ -38,6 +38,7 @@ from dispatcher.core.scheduling.explain import (
     ClusterShortfall,
     Refused,
     cluster_shortfall,
+    may_be_uncounted,
     uncounted_claims,
     why_no_other,
     why_no_request,
@@ -305,12 +306,15 @@ class CycleState:
             answers = [(snapshot, rejection(counting, snapshot)) for snapshot in self._snapshots]
             snapshots = tuple(snapshot for snapshot, refused in answers if refused is None)
             rejections = tuple(refused for _, refused in answers if refused is not None)
-            known = self._allowed[requirements] = _Allowed(snapshots, rejections)
+            devices = frozenset[str]().union(*(each.capacity.device_resources for each in snapshots))
+            known = self._allowed[requirements] = _Allowed(snapshots, rejections, devices)
         return known
 
 
 def _without_uncounted(gang: Gang, allowed: _Allowed) -> _Allowed:
     """The allowed clusters without those where nothing counts devices of the gang."""
+    if not may_be_uncounted(gang, allowed.device_resources):
+        return allowed
     found = [(each, uncounted_claims(gang, each.name, each.capacity)) for each in allowed.snapshots]
     uncounted = tuple(refused for _, refused in found if refused is not None)
     if not uncounted:
@@ -321,7 +325,11 @@ def _without_uncounted(gang: Gang, allowed: _Allowed) -> _Allowed:
 
 @dataclass(frozen=True, slots=True)
 class _Allowed:
-    """The clusters that accept an AppWrapper's requirements, and the rejections by the others; each by name."""
+    """The clusters that accept an AppWrapper's requirements, and the rejections by the others; each by name.
+
+    `device_resources` are the extended resources that DeviceClasses of any of these clusters name.
+    """
 
     snapshots: tuple[ClusterSnapshot, ...]
     rejections: tuple[Rejection, ...]
+    device_resources: frozenset[str] = frozenset()

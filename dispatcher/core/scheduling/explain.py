@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from dispatcher.api.potential import OnPotential
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model import potential
+from dispatcher.core.model.devices import has_device_class
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.potential import FULL_TRUST, Trust
 from dispatcher.core.model.quantity import in_words
@@ -208,6 +209,14 @@ class Refused:
         if not found:
             return Pending(NO_CLUSTER, "no cluster has reported its capacity yet")
         return _pending(found, self._has_members)
+
+
+def may_be_uncounted(gang: Gang, device_resources: Collection[str]) -> bool:
+    """True if some cluster may not count devices of a gang; `device_resources` are those that DeviceClasses name."""
+    for each in gang.pod_sets:  # noqa: SIM110  # as in `has_device_class`
+        if each.claims or has_device_class(each.requests, device_resources):
+            return True
+    return False
 
 
 def uncounted_claims(gang: Gang, cluster: str, capacity: CapacitySnapshot) -> Rejection | None:

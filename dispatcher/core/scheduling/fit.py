@@ -104,6 +104,8 @@ def fit_in_both(gang: Gang, one: CapacitySnapshot, other: CapacitySnapshot) -> F
 
 def shortfall_in_empty(gang: Gang, capacity: CapacitySnapshot) -> Shortfall | None:
     """Why a gang does not fit even once all pods that end have ended; None if it then fits."""
+    if capacity.surely_takes_once_empty(gang):
+        return None
     found = _fit_in_empty(gang, capacity, NodeCapacity.find_unplaceable)
     return found if isinstance(found, Shortfall) else None
 

@@ -6,7 +6,7 @@ Arrays have one entry for each node. Amounts are `int64` in base units, of at mo
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -152,24 +152,39 @@ class NodeGroups:
 
         At most as many nodes lack something as lack each of the resources, added up.
         """
-        left = self._nodes - self._full
-        for name, amount in _asked(pod_set.requests):
-            left -= self._nodes - self._having(name, amount)
-            if left < pod_set.count:
-                return False
-        return pod_set.count <= left
+        count, nodes = pod_set.count, self._nodes
+        left = nodes - self._full
+        for name, amount in pod_set.requests.items():  # `_asked` would make a list for each gang and cluster
+            if amount > 0 and name != PODS:
+                by = self._ascending.get(name) or self._by(name)
+                left -= nodes - by.nodes[bisect_left(by.amounts, amount)]
+                if left < count:
+                    return False
+        return count <= left
 
     def fitting(self, pod_set: PodSet) -> int:
-        """How many pods of the set fit, each of them alone."""
-        return self._fitting(pod_set.requests, pod_set.count)
+        """How many pods of the set fit, each of them alone: at most all of them."""
+        count, nodes = pod_set.count, self._nodes
+        left, fewest, groups = nodes - self._full, self.counts.size, self._all
+        # `surely_take` and `_having_scarcest` at once, because a cycle asks this of each gang and cluster.
+        for name, amount in pod_set.requests.items():
+            if amount > 0 and name != PODS:
+                by = self._ascending.get(name) or self._by(name)
+                start = bisect_left(by.amounts, amount)
+                left -= nodes - by.nodes[start]
+                if len(by.amounts) - start < fewest:
+                    fewest, groups = len(by.amounts) - start, by.groups[start:]
+        if count <= left:
+            return count
+        return min(count, self._fitting(pod_set.requests, count, groups)) if fewest else 0
 
     def taking(self, pod_set: PodSet) -> int:
         """How many nodes take a pod of the set."""
-        return self._fitting(pod_set.requests, 1)
+        return self._fitting(pod_set.requests, 1, self._having_scarcest(pod_set.requests))
 
     def places(self, requests: Resources = NOTHING) -> Places:
         """The places for pods on the nodes that have `requests` free."""
-        groups = self._having_all(_asked(requests))
+        groups = self._having_all(requests)
         slots = np.maximum(self.room.slots[groups], 0)
         return Places(int(slots @ self.counts[groups]), int(slots.max(initial=0)))
 
@@ -178,7 +193,7 @@ class NodeGroups:
 
         If both bound them, on different nodes, resources are the bound unless they would suffice.
         """
-        if not self._having_scarcest(_asked(pod_set.requests)).size:
+        if not self._having_scarcest(pod_set.requests).size:
             return None
         fitting = self.fitting(pod_set)
         by_resources = self._fitting_by_resources(pod_set.requests, pod_set.count)
@@ -190,7 +205,7 @@ class NodeGroups:
 
     def _usable_places(self, pod_set: PodSet) -> Places:
         """The places to which the resources of their node allow a pod of the set."""
-        groups = self._having_all(_asked(pod_set.requests))
+        groups = self._having_all(pod_set.requests)
         pods = np.maximum(self.room.slots[groups], 0)
         for name, amount in _asked(pod_set.requests):
             pods = np.minimum(pods, self.room.free[self.room.columns[name]][groups] // amount)
@@ -208,45 +223,41 @@ class NodeGroups:
         amounts = self._by(resource).amounts
         return resource, max(0, amounts[-1]) if amounts else 0
 
-    def _fitting(self, requests: Resources, most: int) -> int:
-        """How many pods with these requests fit, at most `most` on each node."""
-        asked = _asked(requests)
-        groups = self._having_scarcest(asked)
-        if not groups.size:
-            return 0
-        pods = np.minimum(self.room.slots[groups], most)
-        return self._bounded_by(asked, groups, pods)
+    def _fitting(self, requests: Resources, most: int, groups: Amounts) -> int:
+        """How many pods with these requests fit on the nodes of these groups, at most `most` on each."""
+        return self._bounded_by(requests, groups, np.minimum(self.room.slots[groups], most))
 
     def _fitting_by_resources(self, requests: Resources, most: int) -> int:
         """How many pods would fit, at most `most` on each node, if nodes took any number of pods."""
-        asked = _asked(requests)
-        groups = self._having_scarcest(asked)
-        return self._bounded_by(asked, groups, np.full_like(groups, most))
+        groups = self._having_scarcest(requests)
+        return self._bounded_by(requests, groups, np.full_like(groups, most))
 
-    def _bounded_by(self, asked: Sequence[tuple[str, int]], groups: Amounts, pods: Amounts) -> int:
-        """How many pods fit on all nodes of these groups: at most `pods` on a node, each with the asked amounts."""
+    def _bounded_by(self, requests: Resources, groups: Amounts, pods: Amounts) -> int:
+        """How many pods fit on all nodes of these groups: at most `pods` on a node, each with these requests."""
         if not groups.size:
             return 0
-        for name, amount in asked:
+        for name, amount in _asked(requests):
             pods = np.minimum(pods, self.room.free[self.room.columns[name]][groups] // amount)
         return int(np.maximum(pods, 0) @ self.counts[groups])
 
-    def _having_all(self, asked: Sequence[tuple[str, int]]) -> Amounts:
-        """The groups with enough of all that is asked."""
-        groups = self._having_scarcest(asked)
+    def _having_all(self, requests: Resources) -> Amounts:
+        """The groups with enough of all that is requested."""
+        groups = self._having_scarcest(requests)
         if not groups.size:
             return groups
-        enough = [self.room.free[self.room.columns[name]][groups] >= amount for name, amount in asked]
+        columns, free = self.room.columns, self.room.free
+        enough = [free[columns[name]][groups] >= amount for name, amount in _asked(requests)]
         return groups[np.all(enough, axis=0)] if enough else groups
 
-    def _having_scarcest(self, asked: Sequence[tuple[str, int]]) -> Amounts:
-        """The groups with enough of the resource that the fewest groups have enough of; all if nothing is asked."""
+    def _having_scarcest(self, requests: Resources) -> Amounts:
+        """The groups with enough of the resource that the fewest groups have enough of; all if nothing is requested."""
         fewest, found = self.counts.size, self._all
-        for name, amount in asked:
-            by = self._ascending.get(name) or self._by(name)
-            start = bisect_left(by.amounts, amount)
-            if len(by.amounts) - start < fewest:
-                fewest, found = len(by.amounts) - start, by.groups[start:]
+        for name, amount in requests.items():  # as in `surely_take`
+            if amount > 0 and name != PODS:
+                by = self._ascending.get(name) or self._by(name)
+                start = bisect_left(by.amounts, amount)
+                if len(by.amounts) - start < fewest:
+                    fewest, found = len(by.amounts) - start, by.groups[start:]
         return found
 
     def _having(self, resource: str, amount: int) -> int:

@@ -187,9 +187,15 @@ class NodeCapacity:
         fitting = self._room.fitting(pod_set.requests, pod_set.count, self.traits.usable_by(pod_set))
         return int(fitting.sum()) >= pod_set.count
 
+    def surely_takes(self, pod_sets: tuple[PodSet, ...]) -> bool:
+        """True if all pods have nodes by counts of nodes alone; False if that is not known."""
+        if len(pod_sets) != 1 or pod_sets[0].has_rules:
+            return False
+        return self.groups(pod_sets[0]).surely_take(pod_sets[0])
+
     def find_unplaceable(self, gang: Gang) -> Unplaceable | None:
         """Why there are no nodes for all pods; None if there are. Remembered for gangs with equal pod sets."""
-        if self._surely_takes(gang.pod_sets):
+        if self.surely_takes(gang.pod_sets):
             return None  # without the hash of the pod sets
         known = self._refusals.get(gang.pod_sets, _UNKNOWN)
         if known is _UNKNOWN:
@@ -217,17 +223,10 @@ class NodeCapacity:
             self._questions += 1
             if self._questions < _QUESTIONS and pod_set.constraint not in self._groups:
                 continue
-            groups = self.groups(pod_set)
-            fitting = pod_set.count if groups.surely_take(pod_set) else groups.fitting(pod_set)
+            fitting = self.groups(pod_set).fitting(pod_set)
             if fitting < pod_set.count:
                 return Unplaceable(index, fitting)
         return None
-
-    def _surely_takes(self, pod_sets: tuple[PodSet, ...]) -> bool:
-        """True if all pods have nodes by counts of nodes alone; False if that is not known."""
-        if len(pod_sets) != 1 or pod_sets[0].has_rules:
-            return False
-        return self.groups(pod_sets[0]).surely_take(pod_sets[0])
 
     def _find_unplaceable(self, pod_sets: tuple[PodSet, ...]) -> Unplaceable | None:
         refused = self._unplaceable_alone(pod_sets)
