@@ -462,28 +462,19 @@ def test_times_of_one_appwrapper_never_run_backwards(transition: Transition) -> 
     assert min(moments) >= FROM_LATER
 
 
-PAIRS = [
-    (first, second)
-    for first, second in product(TRANSITIONS, TRANSITIONS)
-    if first.target is second.source and second.cause in STEPS_AT
-]
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    PAIRS,
-    ids=[f"{first.source or 'unseen'}-{first.cause}-{second.cause}" for first, second in PAIRS],
-)
-def test_events_of_one_appwrapper_never_run_backwards(first: Transition, second: Transition) -> None:
+@pytest.mark.parametrize("first", LEGAL)
+def test_events_of_one_appwrapper_never_run_backwards(first: Transition) -> None:
     """The leader that makes the second step has a clock that is behind that of the leader that made the first."""
     earlier = step_from(start_of(first), first.cause)
     assert earlier is not None
-    record = told(earlier.after) if second.cause is Cause.BLOCKED_AT_HEAD else earlier.after
-    later = STEPS_AT[second.cause](record, at(5))
-    times = (
-        [event.at for event in later.events] if later else []
-    )  # a step that says nothing new makes no event
-    assert min(times, default=LATER) >= LATER
+    for second in TRANSITIONS:
+        if first.target is not second.source or second.cause not in STEPS_AT:
+            continue
+        record = told(earlier.after) if second.cause is Cause.BLOCKED_AT_HEAD else earlier.after
+        later = STEPS_AT[second.cause](record, at(5))
+        # A step that says nothing new makes no event.
+        times = [event.at for event in later.events] if later else []
+        assert min(times, default=LATER) >= LATER, second.cause
 
 
 def test_latest_time_of_a_record_is_its_last_step_and_never_a_future_time() -> None:
