@@ -8,21 +8,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dispatcher.core.model.record import Change, Record
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
+from tests.drawn import drawn
 from tests.postgres.changes import forget_replay
 from tests.unit.store.records import records
 
-batches = st.lists(records, min_size=1, max_size=8, unique_by=lambda record: record.uid)
-
 
 async def written_and_loaded(url: str, first: list[Record], second: list[Record]) -> list[Record]:
-    """Insert the first, turn each into its namesake of the second, and load them."""
+    """Insert the first, turn each into its namesake of the second, and load all."""
     database = Database(url)
     leadership = Leadership(database, "leader")
     assert await leadership.acquire()
@@ -32,8 +29,7 @@ async def written_and_loaded(url: str, first: list[Record], second: list[Record]
     changes = [Change(old, new, ()) for old, new in zip(first, second, strict=True)]
     result = await queue.commit(changes)
     assert (result.stale, result.refused) == ((), ())
-    uids = {record.uid for record in first}
-    loaded = [record for record in await queue.load_live() if record.uid in uids]
+    loaded = await queue.load_live()
     await leadership.release()
     await database.close()
     return loaded
@@ -46,19 +42,19 @@ def empty_url(make_database: Callable[[], str]) -> str:
     return url
 
 
-@settings(max_examples=40)
-@given(batches, st.data())
-def test_any_record_survives_insert_and_update(
-    empty_url: str, first: list[Record], data: st.DataObject
-) -> None:
-    ended = [as_a_first_record(each) for each in first]
-    second = [successor(data.draw(records), of) for of in ended]
-    loaded = asyncio.run(written_and_loaded(empty_url, ended, second))
+@pytest.mark.parametrize(
+    "count", [40, pytest.param(160, marks=[pytest.mark.exhaustive, pytest.mark.timeout(120)])]
+)
+def test_any_record_survives_insert_and_update(empty_url: str, count: int) -> None:
+    examples = drawn(records, 2 * count)
+    first = [as_a_first_record(each) for each in examples[:count]]
+    second = [successor(each, of) for each, of in zip(examples[count:], first, strict=True)]
+    loaded = asyncio.run(written_and_loaded(empty_url, first, second))
     assert [replace(record, enqueue_seq=0) for record in loaded] == second
 
 
 def as_a_first_record(record: Record) -> Record:
-    """`record` under a uid no other example has used, with no attempt that would have to be ended."""
+    """`record` under a uid of its own, with no attempt that would have to be ended."""
     over = record.attempt and replace(record.attempt, ended_at=record.created_at)
     return replace(record, uid=str(uuid.uuid4()), version=1, attempt=over)
 
