@@ -421,7 +421,7 @@ def rivals(record: Record, now: datetime) -> tuple[Change, Change]:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("examples", [60, pytest.param(130, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("examples", [40, pytest.param(130, marks=pytest.mark.exhaustive)])
 def test_lives_in_any_order_are_the_same_in_memory_database_and_history(
     make_database: Callable[[], str], examples: int
 ) -> None:
