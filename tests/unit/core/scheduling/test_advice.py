@@ -346,7 +346,7 @@ def many(count: int, cpu: int) -> Json:
 
 
 def test_of_many_gangs_the_fewest_are_removed() -> None:
-    scenario = many(40, 30)
+    scenario = many(24, 22)
     holders = advice_on(scenario)["p"].holders
     assert len(holders) == 5  # 10 cpu are missing, and half of the gangs hold 2 each
     assert goes(repaired(scenario, {"remove": list(holders)}), "p")
