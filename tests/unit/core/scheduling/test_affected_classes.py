@@ -132,7 +132,8 @@ class FullClusters:
 @pytest.mark.parametrize(
     "seeds",
     [
-        pytest.param(range(20), id="some"),
+        pytest.param(range(10), id="some"),
+        pytest.param(range(10, 20), id="others"),
         pytest.param(range(20, 1000), id="many", marks=[pytest.mark.exhaustive, pytest.mark.timeout(1200)]),
     ],
 )
