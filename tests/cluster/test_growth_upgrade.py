@@ -37,6 +37,16 @@ async def until_clusters(world: World, *, running: int, gated: int, clusters: in
     await world.until(look, f"{running} pods of {clusters} RayClusters run, and {gated} wait")
 
 
+async def until_growth_waits(world: World, name: str) -> Json:
+    """What an AppWrapper tells of its growth, once it does: its status follows its history."""
+
+    async def look() -> Json | None:
+        status: Json = ((await world.get("AppWrapper", name)) or {}).get("status") or {}
+        return status.get("growth")
+
+    return await world.until(look, f"{name} is told that its growth waits")
+
+
 async def test_second_raycluster_waits_for_a_grant_and_its_charge_ends_with_the_first(
     world: World, declare: Declare, run: Run
 ) -> None:
@@ -49,9 +59,9 @@ async def test_second_raycluster_waits_for_a_grant_and_its_charge_ends_with_the_
     await upgrade(world, "vllm")
     await until_clusters(world, running=3, gated=1, clusters=2)
     status = await until_held(world, "vllm", cpu="600m")  # the second head needs no grant
-    assert GPU not in status["held"] or status["held"][GPU] == "1"
+    assert status["held"][GPU] == "1", status
     await world.until_history("vllm", "growth-waits")
-    growth = ((await world.get("AppWrapper", "vllm")) or {})["status"]["growth"]
+    growth = await until_growth_waits(world, "vllm")
     assert (growth["pods"], growth["reason"], growth["requested"][GPU]) == (1, "InsufficientQuota", "1")
     shown = (await run("show", "vllm", "-n", world.namespace)).out
     assert f"quota of default: {GPU}: needs 1, 0 available" in shown
