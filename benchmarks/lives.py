@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 import orjson
+from msgspec.structs import asdict
 
 from dispatcher.api import conditions as words
 from dispatcher.api.names import WORKLOAD_GROUP
@@ -126,7 +127,7 @@ def end_row(life: Life) -> dict[str, Any]:
 
 
 def _timeless(value: object) -> str:
-    return _ISO.sub(AT, orjson.dumps(value).decode())
+    return _ISO.sub(AT, orjson.dumps(value, default=asdict).decode())
 
 
 def _time(moment: Moment) -> datetime:

@@ -79,7 +79,7 @@ COMMANDS: Final[Sequence[Sequence[str]]] = (
 EXIT_CODES: Final[Mapping[Sequence[str], int]] = {("clusters", "remove", "nobody"): 1, _WAIT: 1}
 """Commands that exit with an error here: there is nothing to remove, and `wait` is about a gang that has failed."""
 INTERPRETER: Final = ("-c", "pass")
-LIBRARIES: Final = ("-c", "import click, numpy, psycopg, pydantic.dataclasses, yaml")
+LIBRARIES: Final = ("-c", "import click, msgspec, numpy, psycopg, pydantic.dataclasses, yaml")
 """Imports what `would` imports of others: it tells how fast the machine is, whatever this project does."""
 _FLOORS: Final[Mapping[str, Sequence[str]]] = {"python": INTERPRETER, "libraries": LIBRARIES}
 PLUGIN: Final = ("-c", "from dispatcher.__main__ import kubectl_plugin; kubectl_plugin()")

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 from aiohttp import web
+from msgspec import Struct, field
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -27,8 +27,7 @@ class Role(StrEnum):
     LEADER = "leader"
 
 
-@dataclass
-class Health:
+class Health(Struct):
     """The health of the loops; set by `app`, read by the probes."""
 
     role: Role = Role.STARTING
@@ -55,8 +54,7 @@ Amounts = Mapping[tuple[str, ...], float]
 """Amounts by the values of their labels."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueMetricValues:
+class QueueMetricValues(Struct, frozen=True):
     """The values of declared queues, by queue and resource, or by queue alone; shares are in thousandths."""
 
     nominal: Amounts = field(default_factory=dict)
@@ -66,8 +64,7 @@ class QueueMetricValues:
     share: Amounts = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class MetricValues:
+class MetricValues(Struct, frozen=True):
     """The leader's values at a scrape; amounts of resources are in base units (cpu in milli)."""
 
     phases: Mapping[str, int] = field(default_factory=dict)

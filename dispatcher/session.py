@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher import log
 from dispatcher.api.names import HUB_CLUSTER
@@ -107,8 +109,7 @@ from dispatcher.store.snapshots import SnapshotStore
 _log = log.get("session")
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(Struct, frozen=True):
     """What a process keeps from one session to the next."""
 
     settings: Settings
@@ -123,8 +124,7 @@ class Process:
     potential: PotentialNodes = NO_POTENTIAL
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """The hub of a session, by its uid; its database, by its id; and how often that database was restored."""
 
     hub_uid: str

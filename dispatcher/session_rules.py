@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from dispatcher.core.intake.queue_labels import naming_queues
 from dispatcher.core.kinds.charge_rule import Rule

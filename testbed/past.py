@@ -12,7 +12,7 @@ import contextlib
 import heapq
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import partial
@@ -20,6 +20,7 @@ from itertools import count
 from typing import Final
 
 import psycopg
+from msgspec.structs import replace
 from psycopg import sql
 
 from dispatcher.api.names import DEFAULT_QUEUE, WORKLOAD_GROUP

@@ -13,11 +13,11 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import yaml
+from msgspec.structs import replace
 
 from dispatcher.__main__ import kubectl_plugin
 from dispatcher.cli import listing

@@ -7,9 +7,10 @@ which v1beta2 takes for 0, counts as absent as well.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
+
+from msgspec import Struct
 
 PREFIX: Final = "workload.codeflare.dev.appwrapper"
 
@@ -80,8 +81,7 @@ _INT32 = range(-(2**31), 2**31)
 _INT64_MAX = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class FaultTolerance:
+class FaultTolerance(Struct, frozen=True):
     """The values of the annotations; None, or no exit codes, where the dispatcher's own setting applies.
 
     A non-empty ``retryable_exit_codes`` makes every other code but 0 terminal.

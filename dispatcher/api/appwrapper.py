@@ -11,10 +11,11 @@ type-checked and then dropped.
 import hashlib
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from dispatcher.api.schema import (
     WrittenComponent,
@@ -26,14 +27,14 @@ from dispatcher.api.schema import (
 )
 from dispatcher.api.spec_errors import SpecError, quoted
 from dispatcher.api.validation import check_template
+from dispatcher.values import equal_without
 
 DEFAULT_FORCE_DELETION_SECONDS = 600
 
 Spelling = Literal["v1beta1", "v1beta2"]
 
 
-@dataclass(frozen=True, slots=True)
-class DeclaredPodSet:
+class DeclaredPodSet(Struct, frozen=True):
     """One entry of ``custompodresources``: the number of pods and the requests and limits of each, as written."""
 
     replicas: int
@@ -41,8 +42,7 @@ class DeclaredPodSet:
     limits: Mapping[str, int | str]
 
 
-@dataclass(frozen=True, slots=True)
-class TemplatePodSet:
+class TemplatePodSet(Struct, frozen=True):
     """One entry of v1beta2's ``podSets``: the path of a pod template in the component, and the number of its pods.
 
     ``path`` begins with ``template``, which is the wrapped object. ``info`` is the entry of ``podSetInfos`` that a
@@ -54,8 +54,7 @@ class TemplatePodSet:
     info: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class WrappedObject:
+class WrappedObject(Struct, frozen=True):
     """One object to create, with its author's declarations.
 
     ``declared`` is None without a declaration (the demand comes from the template) and empty for an empty list (the
@@ -113,8 +112,7 @@ class Growth(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class Requeuing:
+class Requeuing(Struct, frozen=True):
     """When a dispatched gang short of pods is requeued; None means no limit.
 
     With ``force_deletion_after`` None no deletion is forced. ``explicit`` is true if the author wrote a ``requeuing``
@@ -130,24 +128,22 @@ class Requeuing:
     explicit: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DispatchDuration:
+class DispatchDuration(Struct, frozen=True):
     """How long an attempt is expected and allowed to last, counted from its dispatch."""
 
     expected: timedelta | None = None
     limit: timedelta | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Scheduling:
+class Scheduling(Struct, frozen=True):
     """``schedulingSpec`` without ``minAvailable``, which is a field of `AppWrapperSpec`."""
 
     requeuing: Requeuing = Requeuing()
     dispatch_duration: DispatchDuration = DispatchDuration()
 
 
-@dataclass(frozen=True, slots=True)
-class AppWrapperSpec:
+@equal_without("namespace")
+class AppWrapperSpec(Struct, frozen=True):
     """The spec of an AppWrapper, in either spelling; ``namespace`` is that of the AppWrapper, empty if not known."""
 
     wrapped: tuple[WrappedObject, ...]
@@ -158,7 +154,7 @@ class AppWrapperSpec:
     suspend: bool = False
     managed_by: str | None = None
     spelling: Spelling = "v1beta1"
-    namespace: str = field(default="", compare=False)
+    namespace: str = ""
 
     def path_of(self, wrapped: WrappedObject) -> str:
         """The path of the wrapped object in the spec, for messages."""

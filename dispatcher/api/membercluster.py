@@ -8,10 +8,10 @@ Quantities stay as written (``int | str``), as in AppWrappers.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Annotated, Any, Final
 
+from msgspec import Struct, field
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
@@ -30,16 +30,14 @@ DEFAULT_GRACE_SECONDS: Final = 600
 LONGEST_REASON: Final = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class SecretKey:
+class SecretKey(Struct, frozen=True):
     """The Secret in the dispatcher's own namespace, and the key in it, that hold a kubeconfig."""
 
     name: str
     key: str = DEFAULT_SECRET_KEY
 
 
-@dataclass(frozen=True, slots=True)
-class MemberCluster:
+class MemberCluster(Struct, frozen=True):
     """A cluster to which AppWrappers may be dispatched, and its policies.
 
     ``kubeconfig`` is None for the hub only. ``drain`` closes a cluster whether or not it is ``cordoned``.

@@ -1,9 +1,9 @@
 """The part of an AppWrapper that its owner may change after submission, read from the object as it is now."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from pydantic import ValidationError
 
 from dispatcher.api.names import CLUSTER_PREFERENCE, CLUSTER_SELECTOR
@@ -12,8 +12,7 @@ from dispatcher.api.selector import EVERYTHING, Selector, selector_of
 from dispatcher.api.spec_errors import SpecError
 
 
-@dataclass(frozen=True, slots=True)
-class MutableSpec:
+class MutableSpec(Struct, frozen=True):
     """Priority, suspension and cluster requirements of an AppWrapper, as written now.
 
     A selector is None if the annotation is invalid; then the last valid selector applies.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct
 
 MOST_POOLS: Final = 16
 """Pools of one cluster."""
@@ -25,8 +26,7 @@ class OnPotential(StrEnum):
     """It waits until somebody adds the nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodePool:
+class NodePool(Struct, frozen=True):
     """A pool that grows to at most `most` nodes with these amounts, labels and taints (key, value and effect)."""
 
     name: str
@@ -36,8 +36,7 @@ class NodePool:
     most: int
 
 
-@dataclass(frozen=True, slots=True)
-class PotentialNodes:
+class PotentialNodes(Struct, frozen=True):
     """The pools of a cluster. Pods of a gang on trust must have nodes `bind_within` after its creation."""
 
     pools: tuple[NodePool, ...] = ()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
+
+from msgspec import Struct
 
 LONGEST_PARAMETER: Final = 255
 """Characters of a parameter's name and value."""
@@ -21,8 +22,7 @@ ACCEPT_WITHIN: Final = timedelta(seconds=1800)
 """The default is long: cluster-autoscaler looks at one request per loop, of some ten seconds each."""
 
 
-@dataclass(frozen=True, slots=True)
-class RetryRule:
+class RetryRule(Struct, frozen=True):
     """The rule for requests that failed: `limit` retries, in pauses that double from `base` up to `longest`."""
 
     limit: int = 3
@@ -35,8 +35,7 @@ class RetryRule:
         return min(self.longest, self.base * factor)
 
 
-@dataclass(frozen=True, slots=True)
-class ProvisioningClass:
+class ProvisioningClass(Struct, frozen=True):
     """The class that is asked for capacity before a gang is dispatched.
 
     A pod set is `managed` by the class if it requests one of these resources; if there are none, every pod set is.

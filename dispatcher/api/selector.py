@@ -11,9 +11,10 @@ once.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, NoReturn
+
+from msgspec import Struct
 
 from dispatcher.api.spec_errors import SpecError, joined, quoted
 from dispatcher.api.syntax import LONGEST_LABEL, is_qualified_name
@@ -38,8 +39,7 @@ class SelectorOperator(StrEnum):
     DOES_NOT_EXIST = "!"
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+class Requirement(Struct, frozen=True):
     """A condition on one label; ``values`` are the operands of IN and NOT_IN."""
 
     key: str
@@ -69,8 +69,7 @@ class Requirement:
                 return self.key not in labels
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(Struct, frozen=True):
     """Requirements that all must hold; without requirements the selector matches everything."""
 
     requirements: tuple[Requirement, ...] = ()

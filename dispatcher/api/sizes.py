@@ -6,8 +6,9 @@ for which `[[],[],…]` takes 42 MiB of memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dispatcher.api.spec_errors import SpecError
 
@@ -19,8 +20,7 @@ MOST_CONTAINERS: Final = 2**14
 little for a pod template."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpecSize:
+class SpecSize(Struct, frozen=True):
     """How large a spec is, in bytes and in lists and objects."""
 
     length: int

@@ -6,8 +6,9 @@ Reading never fails: an invalid user counts as absent, an invalid group is left 
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dispatcher.api.names import GROUPS_ANNOTATION, USER_ANNOTATION
 
@@ -18,8 +19,7 @@ MOST_GROUPS: Final = 64
 """Groups that are kept, the first ones; the policy writes no more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Submitter:
+class Submitter(Struct, frozen=True):
     """A user of the API server and the user's groups at submission; empty if unknown."""
 
     user: str = ""

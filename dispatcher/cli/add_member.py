@@ -7,8 +7,9 @@ nothing that a later run would act on. A repetition changes only the differences
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from dispatcher import errors
 from dispatcher.api.membercluster import DEFAULT_SECRET_KEY, SecretKey, parse_member_cluster
@@ -17,6 +18,7 @@ from dispatcher.api.spec_errors import SpecError, one_line
 from dispatcher.cli.hub_client import HubClient, explained
 from dispatcher.cli.options import as_typed
 from dispatcher.kube.api_calls import Json
+from dispatcher.values import shown_without
 
 if TYPE_CHECKING:
     from dispatcher.kube.kubeconfig import Connection
@@ -26,14 +28,14 @@ Say = Callable[[str], None]
 _RIGHTS: Final = "docs/clusters.md says which rights a member has to give"
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+@shown_without("kubeconfig")
+class Wanted(Struct, frozen=True):
     """The requested changes of a member; absent fields stay as they are. `anyway` overrides doubts about its uid."""
 
     name: str
     spec: Json = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
-    kubeconfig: bytes | None = field(default=None, repr=False)
+    kubeconfig: bytes | None = None
     secret: str = ""
     anyway: bool = False
 

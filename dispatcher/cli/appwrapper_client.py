@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
+from msgspec import Struct
 
 from dispatcher import errors
 from dispatcher.api.names import PLURALS
@@ -35,8 +35,7 @@ class TimeIsUp(errors.CommandFailed):
     exit_code = 124
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """An AppWrapper that was read, and its path."""
 
     path: str

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dispatcher.core.model.record import Phase
 from dispatcher.core.status.phases import phase_in
@@ -15,8 +16,7 @@ OUTSIDE: Final = "outside the queue"
 """Shown as the state of an AppWrapper that was seen and has no record, because its namespace has too many."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppWrapperStatus:
+class AppWrapperStatus(Struct, frozen=True):
     """An AppWrapper as it was read at a moment."""
 
     appwrapper: Json

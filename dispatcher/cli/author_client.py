@@ -6,8 +6,9 @@ does not give is named, and taken for absent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from dispatcher import errors
 from dispatcher.api.appwrapper import AppWrapperSpec
@@ -27,8 +28,7 @@ from dispatcher.kube.pod_defaults import read_default_requests, read_overhead
 YOU: Final = Submitter("you")
 
 
-@dataclass(frozen=True, slots=True)
-class AuthorClient:
+class AuthorClient(Struct, frozen=True):
     """The hub as the author of AppWrappers sees it; each question is asked once."""
 
     client: ApiCalls

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, PodDefaults
 
 
-@dataclass(frozen=True, slots=True)
-class HubFacts:
+class HubFacts(Struct, frozen=True):
     """Facts of the hub about one AppWrapper.
 
     `denied` has a sentence for each right that its author lacks, `unknown` one for each fact that the hub did not give.
@@ -23,8 +23,7 @@ class HubFacts:
     unread: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AuthorFacts:
+class AuthorFacts(Struct, frozen=True):
     """Facts about one AppWrapper as they are shown.
 
     `denied` has a sentence for each right that its author lacks; None if the hub was not asked. `defaults` are the

@@ -7,11 +7,12 @@ Both read the queue and the leader's last snapshot from the database, and decide
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dispatcher.cli import coroutines
 from dispatcher.cli.appwrapper_names import (
@@ -104,8 +105,7 @@ without_option = click.option(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class WhatIf:
+class WhatIf(Struct, frozen=True):
     """The changes of one question, as written."""
 
     changes: Iterable[str] = field(default_factory=tuple)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.api.conditions import ConditionType
 from dispatcher.cli.author_facts import AuthorFacts
@@ -61,8 +63,7 @@ _MOST_NEIGHBOURS: Final = 3
 """Names before and after it in the queue; JSON has them all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """An explanation with the records and the world that it is about; `author` is for one that is not submitted.
 
     `estimate` is the estimated start of the gang, None if it was not sought.

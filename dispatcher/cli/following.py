@@ -9,10 +9,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from queue import SimpleQueue
 
 import click
+from msgspec import Struct
 
 from dispatcher.cli.appwrapper_client import AppWrapperClient, Found, TimeIsUp
 from dispatcher.cli.durations import duration
@@ -22,8 +22,7 @@ from dispatcher.cli.query import note
 from dispatcher.kube.user_client import UserClient
 
 
-@dataclass(frozen=True, slots=True)
-class _News:
+class _News(Struct, frozen=True):
     """A new state of an AppWrapper, or a problem; `code` is the exit code that its end asks for, None before."""
 
     state: str = ""
@@ -31,8 +30,7 @@ class _News:
     code: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Until:
+class _Until(Struct, frozen=True):
     """The goal, the timeout as written, and the monotonic time at which it is over."""
 
     goal: Goal

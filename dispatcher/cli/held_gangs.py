@@ -7,9 +7,10 @@ templates, else by name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
 from dispatcher.api.names import MCAD_NAME_LABEL, NAME_LABEL, UID_LABEL, USER_ANNOTATION
@@ -30,8 +31,7 @@ _DISPATCHED: Final = ("Dispatched", "QuotaReserved")
 """Conditions that begin with the dispatch, the first one that is there counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class BoundPod:
+class BoundPod(Struct, frozen=True):
     """A live pod with its requests; `node` is empty while it waits for one."""
 
     namespace: str
@@ -41,8 +41,7 @@ class BoundPod:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class HeldGang:
+class HeldGang(Struct, frozen=True):
     """A gang that holds capacity of a cluster.
 
     `held` are the resources in the status of a gang that grew, else its demand. Both are None if the demand cannot be

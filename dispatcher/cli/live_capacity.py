@@ -7,9 +7,10 @@ leads. A status has no time, so it counts only while a dispatcher leads, and onl
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from dispatcher.core.model.quantity import QuantityError, amount
 from dispatcher.core.model.resources import gpus

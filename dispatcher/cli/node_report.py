@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from dispatcher import errors
 from dispatcher.api.names import HUB_CLUSTER
@@ -41,8 +42,7 @@ _CORDON: Final = "node.kubernetes.io/unschedulable"
 """The taint that Kubernetes adds to a cordoned node."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeenNode:
+class SeenNode(Struct, frozen=True):
     """A node of a cluster and its pods; `free` is None if not all its pods can be seen."""
 
     cluster: str
@@ -55,8 +55,7 @@ class SeenNode:
     without_appwrapper: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeReport:
+class NodeReport(Struct, frozen=True):
     """The nodes of all clusters that the kubeconfig leads to."""
 
     nodes: Sequence[SeenNode]

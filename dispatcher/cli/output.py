@@ -17,12 +17,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from math import isfinite
 from typing import Final
+
+from msgspec import Struct
 
 from dispatcher.cli.sentences import folded, width_of
 from dispatcher.cli.tables import Heading, relative, span, table
@@ -41,8 +42,7 @@ class Shape(StrEnum):
     WIDE = "wide"
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """A column of a table: its heading, and its value for a row."""
 
     heading: Heading

@@ -7,8 +7,9 @@ could take because its nodes are cordoned or tainted needs no larger cluster.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from dispatcher.store.reports import Description, Report, Row
 

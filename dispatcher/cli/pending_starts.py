@@ -6,9 +6,10 @@ The snapshot and the functions that estimate take long to import, so they are im
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from dispatcher.cli import coroutines
 from dispatcher.cli.query import check_way

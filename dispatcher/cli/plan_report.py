@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from dispatcher.api.conditions import QUEUE_STOPPED
 from dispatcher.cli.plan_queues import queue_table
@@ -35,8 +36,7 @@ _REASONS: Final = {
 """Why a victim is preempted, to be read after "because"."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanReport:
+class PlanReport(Struct, frozen=True):
     """The outcomes of a cycle in order, the use of each valid queue before it, and the advice by uid, if any."""
 
     world: World

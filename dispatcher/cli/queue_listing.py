@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 import click
+from msgspec import Struct
 
 from dispatcher.cli.output import Column, Shape, how_long, known, named, plain, prose, text
 from dispatcher.cli.pending_advice import with_true_advice
@@ -123,8 +123,7 @@ def show_queue(
         note(found.note)
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
+class _Pending(Struct, frozen=True):
     """The pending queue, the sentence that is shown if it is empty, and a note about what it does not show."""
 
     report: Report

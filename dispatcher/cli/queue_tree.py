@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from msgspec import Struct
 
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.sentences import folded
@@ -80,8 +81,7 @@ class Setting(NamedTuple):
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
-class QueueList:
+class QueueList(Struct, frozen=True):
     """The DispatchQueues of a list, as the API server gives them, by name, and MCAD's trees.
 
     `declared` are the queues of both. `node_statuses` are like the statuses of DispatchQueues, for the nodes of trees.

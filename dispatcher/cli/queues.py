@@ -7,10 +7,10 @@ gangs of one queue come from the database. Every command is safe to repeat.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
+from msgspec.structs import replace
 
 from dispatcher import errors
 from dispatcher.cli import coroutines

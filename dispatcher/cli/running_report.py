@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dispatcher.cli.held_gangs import BoundPod, HeldGang, Owners, gpus_of
 from dispatcher.cli.output import UNKNOWN, text
@@ -31,8 +32,7 @@ WIDE_HEADINGS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(Struct, frozen=True):
     gang: HeldGang
     pods: Sequence[BoundPod] | None
     """The live pods; None if they cannot be seen."""
@@ -42,8 +42,7 @@ class _Row:
         return sorted({each.node for each in self.pods or () if each.node})
 
 
-@dataclass(frozen=True, slots=True)
-class RunningReport:
+class RunningReport(Struct, frozen=True):
     """Gangs with their pods, at a moment."""
 
     rows: Sequence[_Row]

@@ -88,10 +88,8 @@ _COMPONENTS: Final = (Heading("COMPONENT"), Heading("STATUS", wraps=True), Headi
 _GIB: Final = 2**30
 
 
-class StatusDescription(AppWrapperStatus):
+class StatusDescription(AppWrapperStatus, frozen=True):
     """The description of an AppWrapper by its status."""
-
-    __slots__ = ()
 
     def as_value(self) -> dict[str, Any]:
         """The AppWrapper for programs."""

@@ -42,10 +42,8 @@ _COPIED: Final = ("cluster", "reason", "resource", "message", "clusters", "queue
 """Fields of `status.waiting` that an explanation has under the same names."""
 
 
-class StatusExplanation(AppWrapperStatus):
+class StatusExplanation(AppWrapperStatus, frozen=True):
     """The explanation of an AppWrapper by its status."""
-
-    __slots__ = ()
 
     def as_value(self) -> dict[str, Any]:
         """The explanation as a JSON document; docs/explain.md has its fields."""

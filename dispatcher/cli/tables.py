@@ -14,10 +14,12 @@ In a pipe and in wide output a table has all columns.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import repeat, zip_longest
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.sentences import PARTS, folded, wrapped
@@ -32,8 +34,7 @@ _NARROWEST: Final = 24
 _UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(Struct, frozen=True):
     """The head of a column, and how the column gives way in a narrow terminal.
 
     Columns of the highest rank are left out first, those of rank 0 never. A namespaced column has names of AppWrappers
@@ -75,8 +76,7 @@ def span(seconds: float) -> str:
     return f"{whole // length}{unit}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
+class _Column(Struct, frozen=True):
     heading: Heading
     cells: tuple[str, ...]
 
@@ -106,8 +106,7 @@ class _Column:
         return min(self.width, max(room, *(len(part.rstrip()) for part in parts)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
+class _Table(Struct, frozen=True):
     columns: tuple[_Column, ...]
     above: tuple[str, ...] = field(default_factory=tuple)
     left_out: tuple[str, ...] = field(default_factory=tuple)

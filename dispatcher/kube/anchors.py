@@ -11,9 +11,10 @@ the anchor stays ours whatever happens to its labels.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+
+from msgspec import Struct
 
 from dispatcher import errors
 from dispatcher.api import names
@@ -31,8 +32,7 @@ MOST_KNOWN: Final = 200_000
 """Anchors whose uid is remembered; without a remembered uid the labels decide."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """An anchor in a member; `attempt` is the number of the attempt that it stands for."""
 
     namespace: str

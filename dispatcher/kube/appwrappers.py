@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from dispatcher import errors
 from dispatcher.api.annotations import KEYS, FaultTolerance, fault_tolerance
@@ -35,8 +36,7 @@ LARGE_WRITE_SECONDS: Final = 30.0
 """The timeout of a status whose AppWrapper is too large to be read: the API server parses all of it several times."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppWrapperView:
+class AppWrapperView(Struct, frozen=True):
     """The parts of an AppWrapper that are kept; `spec` is its JSON, `status` as the API server last showed it.
 
     `spec` is empty where it is not needed any more, and where `excess` gives the size of a spec that is too large.

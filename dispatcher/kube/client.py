@@ -14,7 +14,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import urlencode
@@ -25,6 +24,7 @@ import orjson
 import yaml
 from aiohttp import connector
 from aiohttp.abc import AbstractStreamWriter
+from msgspec import Struct, field
 from yarl import URL
 
 from dispatcher import errors
@@ -57,8 +57,7 @@ def pod_namespace(path: Path = POD_NAMESPACE) -> str:
     return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
 
 
-@dataclass(frozen=True, slots=True)
-class WriteCounts:
+class WriteCounts(Struct, frozen=True):
     """Writes to API servers: those sent, by verb and resource, and those that failed, by the error as well.
 
     `dropped_events` are the Events that were not written, by their reason.

@@ -7,8 +7,9 @@ found at once.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dispatcher import errors
 from dispatcher.api.syntax import LABEL, LONGEST_LABEL, most_similar
@@ -20,8 +21,7 @@ _KEPT: Final = frozenset({"create", "get", "delete"})
 _PLURAL: Final = re.compile(LABEL)
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """A kind as this cluster serves it."""
 
     api_version: str

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dispatcher import errors, log
 from dispatcher.core.model.bounded_dict import BoundedDict
@@ -33,8 +34,7 @@ Edits = tuple[str, ...]
 _log = log.get("drift_checker")
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """Asks whether an object of an AppWrapper, in that edition, is as it was created; `compare` finds it out."""
 
     appwrapper: str
@@ -43,8 +43,7 @@ class Question:
     compare: Callable[[], Awaitable[Edits]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(Struct, frozen=True):
     edition: Edition
     edits: Edits
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
+from msgspec import Struct
 
 from dispatcher.api.names import OUR_MANAGERS
 from dispatcher.api.sizes import SpecSize, count_containers
@@ -35,8 +35,7 @@ _MANAGER: Final = re.compile(rb'"managedBy":"([^"\\]*)"')
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Unread:
+class Unread(Struct, frozen=True):
     """Stands for a spec that was not parsed; `is_ours` is false if a component names another manager."""
 
     size: SpecSize

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+
+from msgspec import Struct
 
 from dispatcher import errors, log
 from dispatcher.api import names
@@ -30,8 +31,7 @@ REFUSED_SECONDS: Final = 600.0
 """Pause of the Events of a namespace that a member refuses; with a shorter one, the alert about writes may fire."""
 
 
-@dataclass(frozen=True, slots=True)
-class EventAbout:
+class EventAbout(Struct, frozen=True):
     """One Event to be written about one AppWrapper, or about one wrapped object in the same cluster as the Event."""
 
     api_version: str

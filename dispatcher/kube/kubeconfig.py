@@ -21,11 +21,11 @@ import os
 import re
 import ssl
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final, NoReturn, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
 import yaml
+from msgspec import Struct
 from yaml.events import (
     AliasEvent,
     CollectionEndEvent,
@@ -39,6 +39,7 @@ from dispatcher import errors
 from dispatcher.api.spec_errors import quoted
 from dispatcher.api.syntax import is_subdomain
 from dispatcher.kube.library import ApiClient, Configuration
+from dispatcher.values import shown_without
 
 LARGEST_FILE: Final = 2**20
 """Bytes; a Secret holds no more."""
@@ -74,8 +75,8 @@ _REFUSED_OF_USER: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
+@shown_without("authorities", "token", "certificate", "key")
+class Connection(Struct, frozen=True):
     """The address of one API server and the credentials for it; equal if neither has changed.
 
     `server` is an https URL without a slash at its end, and `proxy` an http URL or empty. `authorities`, `certificate`
@@ -85,10 +86,10 @@ class Connection:
     server: str
     tls_server_name: str = ""
     proxy: str = ""
-    authorities: bytes = field(default=b"", repr=False)
-    token: str = field(default="", repr=False)
-    certificate: bytes = field(default=b"", repr=False)
-    key: bytes = field(default=b"", repr=False)
+    authorities: bytes = b""
+    token: str = ""
+    certificate: bytes = b""
+    key: bytes = b""
 
 
 def connection(kubeconfig: bytes) -> Connection:
@@ -262,12 +263,12 @@ def _token(user: _Part, *, is_needed: bool) -> str:
     return token
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+@shown_without("content")
+class _Part(Struct, frozen=True):
     """A map within the file, with its path; reading refuses values of other types."""
 
     path: str
-    content: Plain = field(repr=False)
+    content: Plain
 
     def text(self, key: str) -> str:
         """The text at a key; empty if there is none."""

@@ -20,9 +20,10 @@ import asyncio
 import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from dispatcher import errors, log
 from dispatcher.api import names
@@ -56,16 +57,14 @@ _LIVE: Final = ",".join(f"status.phase!={phase}" for phase in sorted(_OVER))
 _log = log.get("live_pod_lister")
 
 
-@dataclass(frozen=True, slots=True)
-class LiveItems:
+class LiveItems(Struct, frozen=True):
     """The items with `live` pods, and those with pods that are `staying`, which means not deleted."""
 
     live: frozenset[int] = frozenset()
     staying: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(Struct, frozen=True):
     version: int
     left: LiveItems
     begun_at: float

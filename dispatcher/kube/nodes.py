@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from sys import intern
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dispatcher.api import names
 from dispatcher.core.kinds.affinity import apart_of, repelling_terms, shared_labels
@@ -36,8 +37,7 @@ LONGEST_MESSAGE: Final = 1024
 """Characters kept of the scheduler's message about a pod; the message may name every node."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodView:
+class PodView(Struct, frozen=True):
     """A pod, the uid of the AppWrapper that its label names (`claimed_by`), and the object that controls it.
 
     `names_appwrapper` is true for a pod with MCAD's label and without ours: it belongs to some AppWrapper, and only its

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher import errors, log
 from dispatcher.api import names
@@ -53,37 +55,32 @@ class Mark(NamedTuple):
     namespace: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Created:
+class Created(Struct, frozen=True):
     """The object exists and belongs to this attempt; `ref` has its uid, `warnings` are the API server's."""
 
     ref: ObjectRef
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class InTheWay:
+class InTheWay(Struct, frozen=True):
     """An earlier object of ours has the name and is being deleted; try again soon."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Postponed:
+class Postponed(Struct, frozen=True):
     """The object cannot be created now (a quota is used up); try again later."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedForGood:
+class RefusedForGood(Struct, frozen=True):
     """The object can never be created as it is; the message is the API server's own."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class NameTaken:
+class NameTaken(Struct, frozen=True):
     """A foreign object in this cluster has the name; the message names it.
 
     `left_by` is set if the object names an attempt of this hub as its maker; `going` is the message to use if that
@@ -110,8 +107,7 @@ MOST_REMEMBERED: Final = 50_000
 _log = log.get("object_client")
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
+class _Made(Struct, frozen=True):
     """The version of an object at its creation, and how it differed from the request."""
 
     version: str

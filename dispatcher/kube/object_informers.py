@@ -15,8 +15,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dispatcher import log
 from dispatcher.api import names
@@ -46,8 +47,7 @@ IDLE_SECONDS: Final = 60.0
 _log = log.get("object_informers")
 
 
-@dataclass(frozen=True, slots=True)
-class Edition:
+class Edition(Struct, frozen=True):
     """A version of the written part of an object; a change of that part makes another one.
 
     `generation` is the API server's count from 1. For a kind without one, `version` is the resource version, which also
@@ -66,16 +66,14 @@ def _ignored(_uid: str, _pods: frozenset[PodName]) -> None:
     """Does nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class _WrappedObject:
+class _WrappedObject(Struct, frozen=True):
     appwrapper: str
     state: ObjectState
     edition: Edition | None
     unwanted: frozenset[PodName] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
+class _Kind(Struct, frozen=True):
     api_version: str
     kind: str
     contents: bool

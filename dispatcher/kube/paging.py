@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dispatcher import errors, log
 from dispatcher.api.sizes import count_containers
@@ -48,8 +49,7 @@ _log = log.get("paging")
 ReadAlone = Callable[[Json], Awaitable[Json | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """Some objects of a list, and the resource version of the list; for objects `left_out` there is only metadata."""
 
     items: tuple[Json, ...]

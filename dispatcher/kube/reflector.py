@@ -19,10 +19,10 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import orjson
+from msgspec import Struct
 
 from dispatcher import errors, log
 from dispatcher.kube import bounds
@@ -50,8 +50,7 @@ half as fast."""
 _log = log.get("reflector")
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(Struct, frozen=True):
     """The requested part of a collection: objects with a label or all, whole objects or their metadata only."""
 
     labelled: str = ""

@@ -14,14 +14,15 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from msgspec import Struct, field
 
 from dispatcher.errors import SettingsError
 from dispatcher.text import name_of, one_line
+from dispatcher.values import shown_without
 
 POD_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PLUGIN_SECONDS: Final = 60.0
@@ -33,8 +34,8 @@ _SHOWN: Final = 10
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+@shown_without("headers")
+class Access(Struct, frozen=True):
     """One API server, and how to call it; `headers` hold the credentials, or `tls` does."""
 
     server: str
@@ -42,11 +43,11 @@ class Access:
     tls: ssl.SSLContext | None
     tls_server_name: str = ""
     proxy: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class UserKubeconfig:
+@shown_without("users")
+class UserKubeconfig(Struct, frozen=True):
     """The merged content of the files of a kubeconfig: of each name the first entry counts, as for kubectl."""
 
     where: str

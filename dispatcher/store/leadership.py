@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from msgspec import Struct
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -67,8 +67,7 @@ def revision_of(holder: str) -> str:
     return holder.rpartition("@")[2] if "@" in holder else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(Struct, frozen=True):
     """The right to write, as granted or renewed.
 
     `database_now` is the database's clock at that moment; the caller sets its own clock by it. The lease runs for

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from datetime import datetime
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
+from msgspec.structs import asdict
 
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.submitter import submitter
@@ -53,7 +53,7 @@ from dispatcher.store.gang_rows import (
 )
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+    from msgspec import Struct
 
 Row = dict[str, object]
 
@@ -90,7 +90,7 @@ KEPT_IF_NULL: Final = frozenset(
 
 
 class Fields:
-    """The columns that hold the fields of a dataclass unchanged; `by_column` gives the field of each column."""
+    """The columns that hold the fields of a struct unchanged; `by_column` gives the field of each column."""
 
     def __init__(self, by_column: Mapping[str, str]) -> None:
         self.columns = tuple(by_column)
@@ -109,10 +109,9 @@ class Fields:
         return dict(zip(self._names, self._of_row(row), strict=True))
 
 
-def same(columns: Iterable[str], of: type[DataclassInstance]) -> dict[str, str]:
+def same(columns: Iterable[str], of: type[Struct]) -> dict[str, str]:
     """The columns that have the name of a field."""
-    names = {each.name for each in fields(of)}
-    return {column: column for column in columns if column in names}
+    return {column: column for column in columns if column in of.__struct_fields__}
 
 
 def _prefixed(prefix: str) -> Fields:
@@ -143,7 +142,7 @@ TELLING: Final = frozenset({"failed", "evicted", "preempted", "postponed", "with
 def to_json(rows: Sequence[Row]) -> str:
     """The document for one statement; raises `DataRefused` for what JSON in UTF-8 and 64 bits cannot hold."""
     try:
-        return orjson.dumps(rows).decode()
+        return orjson.dumps(rows, default=asdict).decode()
     except orjson.JSONEncodeError as error:
         raise DataRefused(str(error)) from error
 

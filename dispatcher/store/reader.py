@@ -12,10 +12,10 @@ overdue sessions (`store.overdue`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, LiteralString
 
 import psycopg
+from msgspec import Struct
 from psycopg import sql
 
 from dispatcher.store.connections import connection_parameters
@@ -36,8 +36,7 @@ LOCK_TIMEOUT: Final = "15s"
 """Longest wait of a migration for another migration, or for a table in use."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One property of the roles: a query that tells whether it holds, and the statement that makes it hold."""
 
     is_so: LiteralString

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from dispatcher.store.connections import Connection
@@ -20,8 +22,7 @@ if TYPE_CHECKING:
 Row = Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """Rows with distinct column names; `is_cut` is true if there are more rows than asked for.
 
     `at` is the time of the answer by the database's clock; tables show times relative to it, else exact times.
@@ -37,8 +38,7 @@ class Report:
         return (dict(zip(self.columns, row, strict=True)) for row in self.rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
+class Description(Struct, frozen=True):
     """All that history has of one AppWrapper.
 
     `waiting` is its row of the pending queue, None unless it is queued; `holding` are the amounts that it holds, None
@@ -53,8 +53,7 @@ class Description:
     timeline: Report
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(Struct, frozen=True):
     """The AppWrappers to report on; an empty field matches all."""
 
     namespace: str = ""
@@ -64,8 +63,7 @@ class Filter:
     outcome: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """A time range, without its end."""
 
     since: datetime

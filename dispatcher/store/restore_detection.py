@@ -9,11 +9,11 @@ Parts that this account may not read are left out of the comparison.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 import psycopg
+from msgspec import Struct
 from sqlalchemy import Row, TextClause, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -51,8 +51,7 @@ _WRITE_EVENT: Final = text(
 _SETTLE: Final = text("UPDATE hub SET settled_at = clock_timestamp() WHERE settled_at IS NULL")
 
 
-@dataclass(frozen=True, slots=True)
-class Incarnation:
+class Incarnation(Struct, frozen=True):
     """Counts from 1 how often this database began anew; `restored_at` is when the latest restore was detected.
 
     `is_settled` is false until all clusters were searched for what the database lacks. `is_news` is true only for the

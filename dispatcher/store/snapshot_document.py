@@ -8,12 +8,13 @@ from __future__ import annotations
 import functools
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any, Final
 
 import orjson
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from dispatcher.api.potential import OnPotential
 from dispatcher.core.kinds.charge_rule import Rule
@@ -167,6 +168,8 @@ def _dumped(value: object) -> bytes:
 
 def _plain(value: object) -> object:
     match value:
+        case Struct():
+            return asdict(value)
         case Resources():
             return {
                 name: amount if abs(amount) <= LARGEST_AMOUNT else str(amount)

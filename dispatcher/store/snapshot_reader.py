@@ -6,10 +6,10 @@ Reads are unfenced and read-only, and need only the role `dispatcher_reader`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from msgspec import Struct, field
 from psycopg.rows import dict_row
 
 from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
@@ -22,8 +22,7 @@ from dispatcher.store.gang_rows import queued_or_running_of
 from dispatcher.store.snapshot_document import facts_of
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """The facts of the next cycle.
 
     `taken_at` is the time of the oldest facts about a cluster; None if no leader has written a snapshot. `has_leader`

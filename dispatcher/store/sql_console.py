@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, LiteralString
 
 import psycopg
+from msgspec import Struct
 from psycopg import sql
 
 from dispatcher.errors import CommandFailed, StoreUnavailable
@@ -30,8 +30,7 @@ LOCK_TIMEOUT: Final = timedelta(seconds=1)
 _MANY_STATEMENTS: Final = "cannot insert multiple commands into a prepared statement"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """The rows of a query; `asked_as` is the user whose rights it had, empty for the reader's."""
 
     report: Report

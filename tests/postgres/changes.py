@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, LiteralString
 
 import psycopg
+from msgspec.structs import replace
 from psycopg import sql
 
 from dispatcher.api.appwrapper import spec_hash

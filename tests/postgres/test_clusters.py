@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.core.model.potential import PoolFailures
 from dispatcher.core.status.cluster_state import ClusterState

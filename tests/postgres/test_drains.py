@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from datetime import timedelta
 from typing import LiteralString
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import removal_steps, run_steps
 from dispatcher.core.lifecycle.record_change import EvictionReason

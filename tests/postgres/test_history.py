@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.core.model.record import Event, Pending, Phase
 from dispatcher.core.queues.queue import Queue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Thread
@@ -12,6 +11,7 @@ from typing import LiteralString
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 from psycopg import sql
 
 from dispatcher.core.lifecycle import approvals, queue_steps

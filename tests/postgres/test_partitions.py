@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.core.model.record import Change
 from dispatcher.errors import Fenced, StoreUnavailable

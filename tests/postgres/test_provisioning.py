@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from datetime import timedelta
+
+from msgspec.structs import replace
 
 from dispatcher.api.provisioning import ProvisioningClass, RetryRule
 from dispatcher.core.lifecycle import creation_steps, provisioning_steps, queue_steps, removal_steps

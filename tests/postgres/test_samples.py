@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.status.samples import CapacitySample, QueueSample

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.api.selector import parse_selector
 from dispatcher.controller.scheduling.cache import Cache

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
 
 from dispatcher import errors, log
 from dispatcher.controller.intake.request_search import REQUEST_KIND
@@ -27,8 +28,7 @@ class FoundAttempt(NamedTuple):
     cluster: str
 
 
-@dataclass
-class FoundAttempts:
+class FoundAttempts(Struct):
     """The latest attempt seen of each AppWrapper by uid; `are_complete` is false if a member did not answer.
 
     `requested` has the latest attempt with a request for capacity on the hub, by namespace and uid: any user can write

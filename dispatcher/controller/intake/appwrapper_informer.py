@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher import errors
 from dispatcher.api import names
@@ -31,8 +33,7 @@ POD_SECURITY: Final = "pod-security.kubernetes.io/"
 """Prefix of a namespace's Pod Security labels."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(Struct, frozen=True):
     api: AppWrappers
     reflector: Reflector[AppWrapperView]
 

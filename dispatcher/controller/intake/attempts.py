@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+from msgspec import Struct
 
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.intake.request_search import ClassOf
@@ -18,8 +19,7 @@ from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 
 
-@dataclass(frozen=True, slots=True)
-class Members:
+class Members(Struct, frozen=True):
     """The state of clusters in the fleet, by name."""
 
     is_connecting: Callable[[str], bool]
@@ -36,8 +36,7 @@ class Members:
     """Notes that the nodes of these pools came. Raises `StoreError`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attempts:
+class Attempts(Struct, frozen=True):
     """Answers questions about attempts, from the caches, and from the database where a spec is not in memory."""
 
     informer: AppWrapperInformer

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, TypeGuard
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher import errors, log
 from dispatcher.api.approvals import approvals_in
@@ -55,8 +57,7 @@ LARGEST_BATCH_BYTES: Final = 2**22
 _log = log.get("intake")
 
 
-@dataclass(frozen=True, slots=True)
-class IntakeRules:
+class IntakeRules(Struct, frozen=True):
     """The rules by which intake checks a new AppWrapper.
 
     `authors`, if there are, say whether an author may create what is wrapped. `believes_stamps` says that only a policy

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.core.intake.priority_classes import PriorityClasses
@@ -11,8 +13,7 @@ from dispatcher.core.intake.queue_labels import queues_of
 from dispatcher.kube.appwrappers import AppWrapperView
 
 
-@dataclass(frozen=True, slots=True)
-class LabelResolver:
+class LabelResolver(Struct, frozen=True):
     """Resolves labels.
 
     `labels_of` are the labels of a namespace, `trees` the names of MCAD's trees, `classes` the hub's priority classes.

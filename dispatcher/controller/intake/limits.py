@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher import log
 from dispatcher.api.approvals import granted_in
@@ -25,8 +27,7 @@ from dispatcher.kube.appwrappers import AppWrapperView
 _log = log.get("limits")
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """The limits of all namespaces.
 
     `forest` returns the declared queues; `on_deferred` is called with the uid of each AppWrapper that is deferred.

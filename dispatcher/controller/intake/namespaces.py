@@ -6,8 +6,9 @@ If the dispatcher may not list namespaces, they have no labels and the default c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dispatcher import log
 from dispatcher.api.names import MAX_PRIORITY, MAX_PRIORITY_SLOPE
@@ -22,8 +23,7 @@ PATH: Final = "/api/v1/namespaces"
 _log = log.get("namespaces")
 
 
-@dataclass(frozen=True, slots=True)
-class _Namespace:
+class _Namespace(Struct, frozen=True):
     name: str
     annotations: Mapping[str, str]
     labels: Mapping[str, str]

@@ -7,9 +7,10 @@ would be created before the capacity is there, and the request would outlive the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+
+from msgspec import Struct
 
 from dispatcher import errors
 from dispatcher.api.appwrapper import WrappedObject
@@ -28,8 +29,7 @@ ClassOf = Callable[[Gang, Iterable[str], str], ProvisioningClass | None]
 """The class from which a gang in these queues requests its capacity in the cluster of that name; None without one."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownAttempt:
+class UnknownAttempt(Struct, frozen=True):
     """An attempt that the database lacks: the owner that its objects bear, and its gang."""
 
     owner: Owner

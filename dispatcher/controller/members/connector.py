@@ -10,9 +10,10 @@ import asyncio
 import base64
 import contextlib
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from dispatcher import errors, log
 from dispatcher.api.membercluster import SecretKey
@@ -44,8 +45,7 @@ class Unreadable(errors.SettingsError):
     """The hub did not answer with the kubeconfig Secret: a problem of the hub, not of the member."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(Struct, frozen=True):
     """Periods, in seconds.
 
     `probe`: between two probes of a member. `unreachable`: without an answer, after which the member is disconnected.
@@ -80,8 +80,7 @@ def _nothing_distrusted(_cluster: str) -> tuple[tuple[str, datetime], ...]:
     return ()
 
 
-@dataclass(frozen=True, slots=True)
-class Means:
+class Means(Struct, frozen=True):
     """The dependencies of connections: the hub's client, the namespace of kubeconfigs, factories and the clock.
 
     `provisioning` is the class that provides capacity on request in clusters that declare none. `potential` are the
@@ -101,8 +100,7 @@ class Means:
     distrusted_in: Callable[[str], tuple[tuple[str, datetime], ...]] = _nothing_distrusted
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionCallbacks:
+class ConnectionCallbacks(Struct, frozen=True):
     """Callbacks of the connector: a member was connected, was disconnected, or was closed or opened to gangs."""
 
     on_connected: Callable[[Member, Cluster], None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from dispatcher.api.membercluster import MemberCluster, parse_member_cluster
 from dispatcher.api.potential import PotentialNodes
@@ -13,8 +13,7 @@ from dispatcher.kube.client import Json
 from dispatcher.text import one_line
 
 
-@dataclass(frozen=True, slots=True)
-class InvalidMember:
+class InvalidMember(Struct, frozen=True):
     """A MemberCluster that cannot be parsed, with the error in a sentence."""
 
     name: str

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
+
+from msgspec import Struct
 
 from dispatcher import log
 from dispatcher.api.clusterpolicies import NamespacePolicy, OnClusterLost
@@ -55,8 +56,7 @@ KINDS_SECONDS: Final = 1.0
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class FleetCallbacks:
+class FleetCallbacks(Struct, frozen=True):
     """Callbacks of the fleet.
 
     `on_capacity`: free capacity or cluster requirements may have changed. `on_member`: a member was connected,

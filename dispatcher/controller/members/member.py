@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
+
+from msgspec import Struct, field
 
 from dispatcher import errors
 from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy
@@ -46,8 +47,7 @@ class Unlisted(errors.ClusterError):
     """The API server answers, but does not list its objects."""
 
 
-@dataclass(slots=True)
-class Member:
+class Member(Struct):
     """One declared member. `since` is the time of its last change between open and closed.
 
     `cluster` is set while the member is connected. `unreachable_since` is None while the API server answers, even with

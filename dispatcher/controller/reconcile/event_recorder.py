@@ -6,9 +6,10 @@ Steps of growth have an Event on the wrapped objects that grow as well, in the c
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
+
+from msgspec.structs import replace
 
 from dispatcher import log
 from dispatcher.api import names

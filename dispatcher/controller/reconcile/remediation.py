@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from dispatcher.api import conditions as words
 from dispatcher.controller.intake.attempts import Attempts

@@ -7,9 +7,10 @@ result to `Results.apply`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+
+from msgspec import Struct
 
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.members.cluster import Cluster
@@ -28,8 +29,7 @@ REFUSED_SECONDS: Final = 5.0
 """Pause before the next look at an AppWrapper whose change the database did not accept; the log has the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """The change to commit, when to look at the AppWrapper again, and whether to wake the scheduler.
 
     `after` is in seconds; None if only an event brings the next look. A result that `polls` waits for something that

@@ -19,8 +19,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher import errors, log
 from dispatcher.api.conditions import ConditionType
@@ -48,8 +50,7 @@ Status = dict[str, Any]
 _log = log.get("status_writer")
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
+class _Written(Struct, frozen=True):
     status: Status
     resource_version: int
     at: float

@@ -8,9 +8,10 @@ other.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+
+from msgspec import Struct
 
 from dispatcher.api import conditions as words
 from dispatcher.controller.scheduling.cache import Cache
@@ -45,8 +46,7 @@ from dispatcher.text import counted
 _NOTHING_FINISHED: Final[Mapping[str, Collection[int]]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class QueuePlan:
+class QueuePlan(Struct, frozen=True):
     """The news of a cycle: groups of gangs that leave, in order, and all other outcomes that change a record."""
 
     groups: tuple[Preempting | Drained, ...]

@@ -12,10 +12,12 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import chain
 from typing import Final, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher import errors, log
 from dispatcher.controller.scheduling import queue_cycles
@@ -45,8 +47,7 @@ MOST_REJECTIONS: Final = 2000
 LEAST_BATCH: Final = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """The queue policy, and the pace of cycles: at least `least` and at most `most` seconds apart."""
 
     policy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO

@@ -6,9 +6,10 @@ The work grows with the nodes and pods of a cluster and runs in slices.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
+
+from msgspec import Struct, field
 
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import Slices
@@ -45,8 +46,7 @@ class Clusters(Protocol):
         """The reserve of a cluster."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterState:
+class ClusterState(Struct, frozen=True):
     """The facts of a cluster at one moment, to be compared with those of another moment.
 
     `uses` differ where a pod was bound as planned, which frees nothing. `defaults` are those of pods, None where they

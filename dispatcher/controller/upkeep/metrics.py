@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 from math import inf
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher import log
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
@@ -31,8 +33,7 @@ Labels have names of declared queues only, never a name that an AppWrapper asks 
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(Struct, frozen=True):
     """Where a leader's metrics are gathered.
 
     `clusters` are the connected ones. `reachable` says of each declared cluster whether it answers. `watches` returns

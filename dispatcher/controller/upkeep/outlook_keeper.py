@@ -16,9 +16,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
+
+from msgspec import Struct
 
 from dispatcher import errors, log
 from dispatcher.controller.scheduling.cache import Cache
@@ -33,8 +34,7 @@ PAUSE_FACTOR: Final = 20
 """A search is followed by a pause of at least so many times its duration."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Searched:
+class _Searched(Struct, frozen=True):
     """All that the answer of a search depends on, beside the time."""
 
     first: tuple[str, ...]

@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from dispatcher import errors, log
 from dispatcher.api.names import QUEUES_PATH
@@ -61,8 +62,7 @@ class Clusters(Protocol):
         """A snapshot of each cluster, for a cycle over gangs with these requirements."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
+class _Written(Struct, frozen=True):
     """A status that was written, and the queue as the watch showed it then."""
 
     seen: DispatchQueue

@@ -17,9 +17,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Protocol, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dispatcher import errors, log
 from dispatcher.api.conditions import State
@@ -49,8 +51,7 @@ T = TypeVar("T")
 _log = log.get("restore_recovery")
 
 
-@dataclass
-class Search:
+class Search(Struct):
     """The latest attempt found of each AppWrapper, and the searches without an answer.
 
     `unanswered_kinds` are those of the hub. If the members are not certain, there may be members without a search.

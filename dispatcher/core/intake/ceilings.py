@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.names import MAX_PRIORITY, MAX_PRIORITY_SLOPE
@@ -19,8 +21,7 @@ _PRIORITY: Final = re.compile("-?[0-9]{1,9}")
 _SLOPE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 
-@dataclass(frozen=True, slots=True)
-class Ceiling:
+class Ceiling(Struct, frozen=True):
     """The highest priority, and the highest slope, that count; None is no bound."""
 
     priority: int | None = None

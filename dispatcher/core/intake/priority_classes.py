@@ -8,8 +8,9 @@ default of Kubernetes is for pods.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from dispatcher.api.names import KUEUE_PRIORITY_LABEL, PRIORITY_LABEL
 
@@ -17,16 +18,14 @@ PRIORITY_LABELS: Final = (KUEUE_PRIORITY_LABEL, PRIORITY_LABEL)
 """The labels of an AppWrapper that name its class, in their order of precedence."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedPriority:
+class ResolvedPriority(Struct, frozen=True):
     """The priority that counts; `unknown_class` says in a sentence that there is no such class, else it is empty."""
 
     value: int
     unknown_class: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PriorityClasses:
+class PriorityClasses(Struct, frozen=True):
     """The values of all classes of the hub by name."""
 
     of_workloads: Mapping[str, int] = field(default_factory=dict)

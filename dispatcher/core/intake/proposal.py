@@ -7,10 +7,12 @@ priority classes and the bound on the queue of a namespace are left out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
 from dispatcher.api.names import APPROVALS, HUB_CLUSTER
@@ -38,8 +40,7 @@ LAST: Final = 2**62
 """The `enqueue_seq` of proposals: behind every AppWrapper that was submitted at the same time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(Struct, frozen=True):
     """An AppWrapper that was not submitted: its record, and its spec as written."""
 
     record: Record
@@ -85,8 +86,7 @@ def propose(
     return Proposal(replace(submitted, enqueue_seq=LAST + number), parsed)
 
 
-@dataclass(frozen=True, slots=True)
-class KnownDefaults:
+class KnownDefaults(Struct, frozen=True):
     """The defaults of pods that the leader counts, and the names of the clusters with unknown defaults.
 
     `lacks_hub` is true if the defaults of the hub would count, and are not known.

@@ -13,8 +13,10 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constrai
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dispatcher.api.spec_errors import quoted
 from dispatcher.api.syntax import LONGEST_SUBDOMAIN, is_qualified_name
@@ -63,8 +65,7 @@ _OF_ONE_TEMPLATE: Final = frozenset({"pod-template-hash", "controller-revision-h
 """Labels that controllers add with one value for all pods of a template."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodConstraints:
+class PodConstraints(Struct, frozen=True):
     """The constraints of a `PodSet` on its nodes; constraints that mean the same are equal values."""
 
     nodes: NodeRequirements = ANY_NODE
@@ -202,8 +203,7 @@ def _term(written: Field, pods: _Pods) -> PodTerm | None:
     return PodTerm(_topology(written), namespaces, conditions)
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(Struct, frozen=True):
     """A pod template in a wrapped object, with the labels that an operator adds to its pods."""
 
     template: Field
@@ -232,8 +232,7 @@ class Template:
         return {**_labels(self.template.at("metadata.labels")), **self.added_labels()}
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateRules:
+class TemplateRules(Struct, frozen=True):
     """The fields `away` and `near` of a `PodSet`, and by topology the `counts` of its spreads."""
 
     away: tuple[tuple[str, int], ...] = ()
@@ -443,8 +442,7 @@ def _order_of_condition(condition: LabelRequirement) -> tuple[str, str, tuple[st
     return condition.key, condition.operator, condition.values
 
 
-@dataclass(frozen=True, slots=True)
-class _Pods:
+class _Pods(Struct, frozen=True):
     """The pods of one template; terms about pods select them by `labels` and by the namespace of `wrapped`."""
 
     labels: Mapping[str, str]

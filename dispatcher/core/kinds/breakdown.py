@@ -6,8 +6,10 @@ Needs no cluster and no queue. `unknown` names the requests that depend on a clu
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject, parse_spec
 from dispatcher.api.names import API_VERSIONS, APPWRAPPER_KIND, PLURALS
@@ -31,8 +33,7 @@ _OF_APPWRAPPERS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Breakdown:
+class Breakdown(Struct, frozen=True):
     """The pod sets of a manifest and their total; `demand` is what is charged.
 
     `pods` counts all pods, also those that the gang does not wait for. In an AppWrapper the path of a pod set begins

@@ -8,16 +8,17 @@ Source: https://kubernetes.io/docs/reference/kubernetes-api/, and the operators'
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.core.kinds import object_status, pod_rules
 from dispatcher.core.kinds.object_status import Rule, condition_ends
 from dispatcher.core.kinds.pod_rules import Injection, Kind, kubeflow_job
 
 
-@dataclass(frozen=True, slots=True)
-class KnownKind:
+class KnownKind(Struct, frozen=True):
     """One row. `pods` says how the kind makes pods; it is None where no template says so, for `why_underivable`.
 
     `status` reads the status of an object. `ends` is true if objects of the kind end by themselves. `serves` is true

@@ -7,8 +7,10 @@ with the functions of this module, so that both count a gang in the same way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, PodDefaults, largest, with_defaults
@@ -29,8 +31,7 @@ MOST_SURVEYED_CLASSES: Final = 500
 Quantities = Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterDefaults:
+class ClusterDefaults(Struct, frozen=True):
     """The defaults of pods in the clusters that a gang may go to.
 
     `largest` has the largest of each resource. `own` are the defaults of each cluster by name, where they are known.
@@ -60,8 +61,7 @@ class ClusterDefaults:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class DefaultsSurvey:
+class DefaultsSurvey(Struct, frozen=True):
     """All defaults of one connected cluster: default requests by namespace, and overheads by RuntimeClass.
 
     None stands for those that the cluster does not show. Namespaces and classes without defaults are left out. With

@@ -8,16 +8,16 @@ Callers check first whether pods still run and whether an object failed.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionRule:
+class CompletionRule(Struct, frozen=True):
     """When one item is done, and whether the gang waits for it; `pods` is the number of pods it makes.
 
     `words` are the condition types that the author named. `ends` is true if objects of the kind end by themselves. The

@@ -20,8 +20,9 @@ does not end by itself. `podSets: []` declares that the kind makes no pods.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dispatcher.api.spec_errors import quoted
 from dispatcher.api.syntax import is_subdomain
@@ -47,8 +48,7 @@ _PATH: Final = re.compile(rf"{_KEY}(\.({_KEY}|\*))*")
 _BUILT_IN: Final = frozenset((row.group, row.kind) for row in ROWS)
 
 
-@dataclass(frozen=True, slots=True)
-class PodSetDeclaration:
+class PodSetDeclaration(Struct, frozen=True):
     """The pods of one template, or of every template below a `*`.
 
     `count` is a number of pods, or the path of one below the same element; `default` counts where there is none. An
@@ -71,8 +71,7 @@ class PodSetDeclaration:
         return group.at(_split(self.count)[1]).integer(default=self.default)
 
 
-@dataclass(frozen=True, slots=True)
-class KindDeclaration:
+class KindDeclaration(Struct, frozen=True):
     """One declared kind; `row` is its row of the registry. Paths are dotted, and empty where there is none."""
 
     group: str

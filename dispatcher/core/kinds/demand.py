@@ -13,8 +13,10 @@ unknown kinds need them, and for known kinds they must agree with the derived po
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, TemplatePodSet, WrappedObject
 from dispatcher.api.spec_errors import SpecError, quoted
@@ -31,6 +33,7 @@ from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.quantity import QuantityError, in_words, resource_amounts
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources, is_device
 from dispatcher.text import counted
+from dispatcher.values import equal_without
 
 _DECLARATION: Final = "custompodresources: [{replicas: 2, requests: {cpu: 1, memory: 2Gi}}]"
 _POD_SETS: Final = "podSets: [{path: template.spec.template, replicas: 2}]"
@@ -45,8 +48,7 @@ class DemandError(SpecError):
     """The demand of a spec cannot be derived: the AppWrapper can never be dispatched as written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """The part of one wrapped object in a gang; `claimed` is its declared total, charged or not.
 
     `templates` are the templates of the pod sets; there are none where the declaration takes the place of any.
@@ -60,13 +62,13 @@ class Part:
     labelled: tuple[Template, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+@equal_without("parts")
+class Charge(Struct, frozen=True):
     """The gang as it is charged, with warnings for its author and the part of each wrapped object, in their order."""
 
     gang: Gang
     warnings: tuple[str, ...] = ()
-    parts: tuple[Part, ...] = field(default=(), compare=False)
+    parts: tuple[Part, ...] = ()
 
     @property
     def differences(self) -> tuple[str, ...]:
@@ -90,8 +92,7 @@ def charge_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER, kinds: Kinds = BUI
     return replace(charge, warnings=charge.differences)
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
+class _Item(Struct, frozen=True):
     """One wrapped object with its place in the spec and the row of its kind."""
 
     wrapped: WrappedObject

@@ -18,9 +18,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dispatcher.api import names
 from dispatcher.api.appwrapper import WrappedObject
@@ -42,16 +44,14 @@ _ROOT: Final = "template"
 """The name of the wrapped object itself in the path of a pod set."""
 
 
-@dataclass(frozen=True, slots=True)
-class Anchor:
+class Anchor(Struct, frozen=True):
     """The ConfigMap in a member cluster that owns all that one attempt created there."""
 
     name: str
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeHint:
+class NodeHint(Struct, frozen=True):
     """The nodes on which the pods of one template have places, the most preferred first.
 
     `path` is inside the wrapped object.
@@ -62,8 +62,7 @@ class NodeHint:
     nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(Struct, frozen=True):
     """The AppWrapper that an object is created for, its attempt and its hub.
 
     In a member cluster there is no AppWrapper: `anchor` is the ConfigMap there of this attempt. `hints` are the places
@@ -289,8 +288,7 @@ def _annotations(wrapped: WrappedObject, owner: Owner) -> dict[str, str]:
     return {names.HUB_ANNOTATION: owner.hub_id, names.ITEM_ANNOTATION: str(wrapped.index)}
 
 
-@dataclass(frozen=True, slots=True)
-class _PodMarks:
+class _PodMarks(Struct, frozen=True):
     """Additions to the pod templates of one object: labels and annotations to all, `infos` and hinted nodes by path."""
 
     labels: Mapping[str, str]
@@ -314,8 +312,7 @@ class _PodMarks:
         return {**{key: value for key, value in informed.items() if key != STATUS}, "metadata": metadata}
 
 
-@dataclass(frozen=True, slots=True)
-class _Gates:
+class _Gates(Struct, frozen=True):
     """The dispatcher's scheduling gate, beside those of the user, and the value of its annotation by path."""
 
     values: Mapping[str, str]

@@ -9,10 +9,11 @@ the reason why pods are missing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import reduce
 from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
 
 from dispatcher.api.spec_errors import one_line
 
@@ -27,8 +28,7 @@ class End(StrEnum):
     """A bare Pod that its node refused, evicted or lost."""
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectState:
+class ObjectState(Struct, frozen=True):
     """The state that an object reports; `conditions` are the types of its true conditions.
 
     `message` is one line: why the object failed, or why an open one makes no pods.
@@ -46,8 +46,7 @@ def read(rule: Rule | None, raw: Mapping[str, Any]) -> ObjectState:
     return ObjectState(end, frozenset(one.type for one in status.conditions if one.is_true), one_line(text))
 
 
-@dataclass(frozen=True, slots=True)
-class _Condition:
+class _Condition(Struct, frozen=True):
     type: str
     status: str
     reason: str
@@ -62,8 +61,7 @@ class _Condition:
         return _joined(self.reason, self.message) or self.type
 
 
-@dataclass(frozen=True, slots=True)
-class _Status:
+class _Status(Struct, frozen=True):
     fields: Mapping[str, Any]
     conditions: tuple[_Condition, ...]
 

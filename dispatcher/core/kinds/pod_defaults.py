@@ -11,10 +11,12 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/pod-overhead/
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import is_not
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dispatcher.core.kinds.server_fields import is_pod_template
 from dispatcher.core.model.quantity import QuantityError, amount
@@ -23,8 +25,7 @@ if TYPE_CHECKING:
     from dispatcher.api.appwrapper import AppWrapperSpec
 
 
-@dataclass(frozen=True, slots=True)
-class PodDefaults:
+class PodDefaults(Struct, frozen=True):
     """Default requests of each container, and overheads by the name of the RuntimeClass; quantities as written."""
 
     requests: Mapping[str, object] = field(default_factory=dict)

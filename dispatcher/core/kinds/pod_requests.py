@@ -9,8 +9,9 @@ an in-place resize the status has the amounts that are granted. The `pods` resou
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
 
 from dispatcher.api.spec_errors import joined
 from dispatcher.core.model.quantity import QuantityError, amount
@@ -91,8 +92,7 @@ def _requested_by_name(pod_spec: Mapping[str, Any]) -> dict[Any, Any]:
     return {each.get("name"): (each.get("resources") or {}).get("requests") for each in containers}
 
 
-@dataclass(frozen=True, slots=True)
-class _Granted:
+class _Granted(Struct, frozen=True):
     """The status of a pod's containers by name, and whether its resize is infeasible."""
 
     statuses: Mapping[Any, Mapping[str, Any]]

@@ -7,8 +7,9 @@ an object by these rules; `built_in` has the rows of the kinds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
 
 from dispatcher.core.kinds.fields import LARGEST_COUNT, Field
 
@@ -37,8 +38,7 @@ def _one_host(_: Field) -> int:
     return 1
 
 
-@dataclass(frozen=True, slots=True)
-class PodRule:
+class PodRule(Struct, frozen=True):
     """Where a kind has pod templates of one sort.
 
     Every object at `groups` (`*` for every element) has a pod template at `template` below it, or else the template
@@ -62,8 +62,7 @@ class PodRule:
     hosts: Callable[[Field], int] = _one_host
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """How one kind makes pods: none without rules, and none while the flag at `suspend` is true.
 
     A suspended object that is resumed later takes capacity that was not reserved, unless its author declares it.

@@ -7,8 +7,9 @@ malformed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from dispatcher.core.kinds.affinity import Template, constraints_of, node_requirements_of, rules_between
 from dispatcher.core.kinds.fields import ConstraintError, Field, TemplateError, template_at
@@ -16,10 +17,11 @@ from dispatcher.core.kinds.pod_requests import PodSpecError, pod_requests
 from dispatcher.core.kinds.pod_rules import Kind, PodRule, PodSpec
 from dispatcher.core.model.gang import Constraint, PodSet
 from dispatcher.core.model.nodes import Toleration
+from dispatcher.values import equal_without
 
 
-@dataclass(frozen=True, slots=True)
-class Pods:
+@equal_without("templates", "labelled")
+class Pods(Struct, frozen=True):
     """The pods of one wrapped object: its pod sets, how many of the pods the gang waits for, and their templates.
 
     `labelled` has the template of each pod set with all labels of its pods; empty where these are not known.
@@ -27,8 +29,8 @@ class Pods:
 
     sets: tuple[PodSet, ...] = ()
     members: int = 0
-    templates: tuple[Field, ...] = field(default=(), compare=False)
-    labelled: tuple[Template, ...] = field(default=(), compare=False)
+    templates: tuple[Field, ...] = ()
+    labelled: tuple[Template, ...] = ()
 
 
 def pods_of(kind: Kind, wrapped: Mapping[str, Any]) -> Pods:

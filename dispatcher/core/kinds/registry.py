@@ -7,9 +7,10 @@ declares its demand, and names the conditions that complete it. The registry is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dispatcher.core.kinds import object_status
 from dispatcher.core.kinds.built_in import OWN_ROWS, ROWS, KnownKind
@@ -18,8 +19,7 @@ from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.kinds.pod_rules import Kind
 
 
-@dataclass(frozen=True)
-class Kinds:
+class Kinds(Struct, frozen=True, dict=True):
     """The known kinds: the built-in ones and the `declared` ones, which are others."""
 
     declared: tuple[KindDeclaration, ...] = ()

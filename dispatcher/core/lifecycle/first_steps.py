@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
@@ -20,8 +22,7 @@ from dispatcher.core.model.record import Attempt, Change, Condition, Event, Obje
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 
 
-@dataclass(frozen=True, slots=True)
-class Submission:
+class Submission(Struct, frozen=True):
     """An AppWrapper without a record, as far as it could be read."""
 
     uid: str

@@ -9,10 +9,12 @@ without a node.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dispatcher.api import conditions as words
 from dispatcher.core.kinds.completion import pods_of
@@ -43,8 +45,7 @@ class Remedy(StrEnum):
     FAIL = "fail"
 
 
-@dataclass(frozen=True, slots=True)
-class HealthIssue:
+class HealthIssue(Struct, frozen=True):
     """A health issue; at `due` its remedy follows. `due` is None until the issue is noted in the record."""
 
     reason: str
@@ -53,8 +54,7 @@ class HealthIssue:
     due: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedObjects:
+class ObservedObjects(Struct, frozen=True):
     """The pods of a dispatched gang, and the states of its wrapped objects in the order of the attempt.
 
     A state is None where it is unknown; `absent` are objects that a complete watch does not have. `drift` names the

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+
+from msgspec import Struct, field
 
 from dispatcher.api.clusterpolicies import OnClusterLost
 from dispatcher.api.mutable_spec import MutableSpec
@@ -13,8 +14,7 @@ from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.model.record import Pending, Record
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
+class Loss(Struct, frozen=True):
     """An unreachable cluster: from `due` on, the operator's `policy` counts for its gangs.
 
     A cluster that `is_undeclared` has no MemberCluster any more.
@@ -26,8 +26,7 @@ class Loss:
     is_undeclared: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedState:
+class ObservedState(Struct, frozen=True):
     """Everything observed of one AppWrapper in one reconcile.
 
     `wanted` is false once it is gone, or on its way out, at the API server. `asked` is what its spec asks for now

@@ -6,9 +6,10 @@ fields have MCAD's meaning; where MCAD has none, v1beta2's apply.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
+
+from msgspec import Struct, field
 
 from dispatcher.api import conditions as words
 from dispatcher.api.annotations import FaultTolerance
@@ -27,8 +28,7 @@ KEPT: Final = timedelta(days=7)
 _LONGEST_SECONDS: Final = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class LifecyclePolicy:
+class LifecyclePolicy(Struct, frozen=True):
     """The lifecycle policy of one AppWrapper; `items` in the order of its wrapped objects.
 
     `limit` is how long it may run from its dispatch. Without pods for `admission_grace`, with pods that do not

@@ -10,9 +10,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.spec_errors import one_line
@@ -132,8 +134,7 @@ def evicted(record: Record, eviction: EvictionReason, now: datetime) -> tuple[Co
     return with_true(record.conditions, ConditionType.PREEMPT_CANDIDATE, now, eviction.reason, message)
 
 
-@dataclass(frozen=True, slots=True)
-class EvictionReason:
+class EvictionReason(Struct, frozen=True):
     """Why an attempt is over: `message` is MCAD's sentence where MCAD has one, `detail` is the rest."""
 
     reason: str

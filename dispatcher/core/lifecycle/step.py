@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct
 
 from dispatcher.core.model.growth import GatedPod
 
@@ -81,8 +82,7 @@ class Step(StrEnum):
     """Let the API server delete the AppWrapper: no cluster has objects of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """The next step, with its arguments.
 
     `reason` and `message` are the cause, `detail` an addition that MCAD's message does not have. `done` are the items

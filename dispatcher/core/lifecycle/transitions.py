@@ -6,9 +6,10 @@ changes, and none that the table lacks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct
 
 from dispatcher.core.model.record import Phase
 
@@ -68,8 +69,7 @@ class Cause(StrEnum):
     FOUND_RUNNING = "found-running"
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(Struct, frozen=True):
     """One row of the table; `source` is None for an AppWrapper without a record."""
 
     source: Phase | None

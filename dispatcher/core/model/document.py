@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
 from typing import Any, Final, NoReturn
+
+from msgspec import Struct
 
 from dispatcher.api.selector import Selector, parse_selector
 from dispatcher.api.spec_errors import SpecError, joined, one_line, quoted
@@ -38,8 +39,7 @@ class DocumentError(ValueError):
         self.problem = problem
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A value of the document with its place. Each method reads one type, and fails at that place."""
 
     value: Any

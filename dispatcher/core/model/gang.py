@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import force_setattr, replace
 
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model.nodes import ANY_NODE, Node, NodeRequirements, Taint, Toleration
 from dispatcher.core.model.pod_terms import PodSort, PodTerm
 from dispatcher.core.model.potential import Trusted, trusted_of
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
+from dispatcher.values import equal_without, shown_without
 
 
 def template_name(item: int, path: str) -> str:
@@ -22,8 +25,7 @@ Constraint = tuple[tuple[Toleration, ...], NodeRequirements]
 """The properties of a pod that decide which nodes it may use, without regard to free amounts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """A required topology spread of the pods of a set over the domains of `topology`, a label of nodes.
 
     A domain takes at most `most_skew` (1 or more) pods more than the domain with the fewest, which counts as 0 pods
@@ -71,8 +73,8 @@ class Spread:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PodSet:
+@equal_without("path", "item", "sort")
+class PodSet(Struct, frozen=True):
     """`count` equal pods; `requests` is per pod.
 
     `nodes` are the requirements on a node's labels. `apart` are labels of nodes: no two pods of the set may be on
@@ -100,14 +102,14 @@ class PodSet:
     apart: tuple[str, ...] = ()
     together: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
-    path: str = field(default="", compare=False)
-    item: int = field(default=0, compare=False)
+    path: str = ""
+    item: int = 0
     spread: tuple[Spread, ...] = ()
     away: tuple[tuple[str, int], ...] = ()
     near: tuple[tuple[str, tuple[int, ...]], ...] = ()
     repels: tuple[PodTerm, ...] = ()
     attracts: tuple[PodTerm, ...] = ()
-    sort: PodSort | None = field(default=None, compare=False)
+    sort: PodSort | None = None
     is_trusted: bool = False
 
     @property
@@ -151,8 +153,9 @@ class PodSet:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Gang:
+@equal_without("constraints")
+@shown_without("constraints")
+class Gang(Struct, frozen=True):
     """The pods that must fit at once.
 
     `demand` is the total that the capacity check uses: see `core.kinds.demand`. `pods` is the number of pods that must
@@ -166,11 +169,11 @@ class Gang:
     pods: int = 0
     pod_sets: tuple[PodSet, ...] = ()
     smaller: tuple[tuple[str, Gang], ...] = ()
-    constraints: frozenset[Constraint] = field(init=False, repr=False, compare=False, default=frozenset())
-    """The distinct constraints of its pod sets; kept, because every cycle asks for them."""
+    constraints: frozenset[Constraint] = frozenset()
+    """The distinct constraints of its pod sets, whatever is given; kept, because every cycle asks for them."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "constraints", frozenset(each.constraint for each in self.pod_sets))
+        force_setattr(self, "constraints", frozenset(each.constraint for each in self.pod_sets))
 
     def in_cluster(self, cluster: str) -> Gang:
         """The gang as its pods are made in that cluster."""
@@ -226,8 +229,7 @@ Places = tuple[tuple[str, int], ...]
 """Names of nodes, and how many pods each takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(Struct, frozen=True):
     """Where the pods of a gang go: for each pod set, in the order of the gang's, its places; empty if unknown.
 
     With `provisioning` they have no places yet: their capacity is to be requested from that class. Places on potential

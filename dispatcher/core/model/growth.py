@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, TypeVar
+
+from msgspec import Struct
 
 from dispatcher.core.model.gang import Constraint, PodSet
 from dispatcher.core.model.nodes import ANY_NODE
@@ -37,8 +38,7 @@ class PodShape(NamedTuple):
         return PodSet(0, self.requests, tolerations, nodes=nodes, apart=self.apart, path=path, item=number)
 
 
-@dataclass(frozen=True, slots=True)
-class GatedPod:
+class GatedPod(Struct, frozen=True):
     """A live pod with the dispatcher's gate, of an AppWrapper; it has no node.
 
     `created_at` is its creationTimestamp as the API server wrote it: in UTC and of fixed width, so it sorts by age.
@@ -69,8 +69,7 @@ class GatedPod:
         return PodShape(self.template, self.requests, self.constraint, self.apart)
 
 
-@dataclass(frozen=True, slots=True)
-class GrowthTrust:
+class GrowthTrust(Struct, frozen=True):
     """The potential nodes that granted pods wait for; `since` the last grant that trusts in one."""
 
     since: datetime
@@ -82,8 +81,7 @@ class GrowthTrust:
         return trusted_of(self.nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class GrowthRequest:
+class GrowthRequest(Struct, frozen=True):
     """The growth that a gang asks for and does not have: `pods` gated pods that request `amounts` in all.
 
     `since` is when it was first noted that the gang waits, `reason` and `message` say what for.
@@ -96,8 +94,7 @@ class GrowthRequest:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class SurplusPod:
+class SurplusPod(Struct, frozen=True):
     """A live pod of an AppWrapper beyond the base gang, which grows by grants; `node` is empty until it is bound.
 
     It `is_ending` once its deletion was requested: Ray deletes idle workers itself. It `is_gated` if it was granted,
@@ -126,8 +123,7 @@ def slices_of(pods: Iterable[_Host]) -> list[tuple[_Host, ...]]:
     return [tuple(each) for each in found.values()]
 
 
-@dataclass(frozen=True, slots=True)
-class PodRef:
+class PodRef(Struct, frozen=True):
     """A pod by its name; another pod with the name has another uid."""
 
     namespace: str
@@ -135,8 +131,7 @@ class PodRef:
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class Shrinking:
+class Shrinking(Struct, frozen=True):
     """The surplus pods that a gang gives up. They are deleted, and charged until they are gone.
 
     `growth` is what it keeps beyond its demand: until the pods are gone, no pod is admitted beyond that. `preempted_by`

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct, field
 
 from dispatcher.core.model.resources import PODS, Resources
 
@@ -21,8 +22,7 @@ UNLIMITED_PODS: Final = 2**31 - 1
 """The pod limit of a node that lists none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Taint:
+class Taint(Struct, frozen=True):
     """A node's taint; `effect` is NoSchedule, NoExecute or PreferNoSchedule."""
 
     key: str
@@ -39,8 +39,7 @@ class Taint:
         return f"{self.key}={self.value}" if self.value else self.key
 
 
-@dataclass(frozen=True, slots=True)
-class Toleration:
+class Toleration(Struct, frozen=True):
     """A pod's toleration; empty strings mean any key (with Exists) or any effect, as in Kubernetes."""
 
     key: str = ""
@@ -73,8 +72,7 @@ class LabelOperator(StrEnum):
     LT = "Lt"
 
 
-@dataclass(frozen=True, slots=True)
-class LabelRequirement:
+class LabelRequirement(Struct, frozen=True):
     """A condition on one label; `values` are the operands, one whole number for GT and LT."""
 
     key: str
@@ -138,8 +136,7 @@ _WHOLE_NUMBER: Final = re.compile("[+-]?[0-9]{1,63}")
 _INT64: Final = range(-(2**63), 2**63)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeTerm:
+class NodeTerm(Struct, frozen=True):
     """A term of a required node affinity: all conditions on labels and on the name must hold.
 
     A term without any condition matches no node. The conditions in `names` are about the node's name; their key says
@@ -168,8 +165,7 @@ class WhyBeside(StrEnum):
     ATTRACTS = "without the other pods that its affinity requires"
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
+class Beside(Struct, frozen=True):
     """A condition on the domain of a node by a label, because of pods that are there: see `core.scheduling.pods_there`.
 
     The value of the label must not be one of `domains`, and may be absent; for ATTRACTS it must be one of them.
@@ -184,8 +180,7 @@ class Beside:
         return (value in self.domains) is (self.why is WhyBeside.ATTRACTS)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRequirements:
+class NodeRequirements(Struct, frozen=True):
     """Requirements of pods on the labels of a node: all of `selector`, and one of `terms` if there are any.
 
     `beside` are conditions of one moment, by the pods that are there; a template has none.
@@ -212,8 +207,7 @@ class NodeRequirements:
 ANY_NODE: Final = NodeRequirements()
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """The capacity of a node; `usable` means Ready and not cordoned, `ready` only Ready.
 
     `most_pods` is the number of pods that the node lists, also 0; None if it lists none.
@@ -224,8 +218,12 @@ class Node:
     usable: bool = True
     taints: tuple[Taint, ...] = ()
     ready: bool = True
-    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    labels: Mapping[str, str] = field(default_factory=dict)
     most_pods: int | None = None
+
+    def __hash__(self) -> int:
+        # Without the labels, which are a dictionary.
+        return hash((self.name, self.allocatable, self.usable, self.taints, self.ready, self.most_pods))
 
     @property
     def pod_limit(self) -> int:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class PodCounts:
+class PodCounts(Struct, frozen=True):
     """The pods of one AppWrapper by phase; every live pod that does not run is pending.
 
     `starting`, `unschedulable` and `gated` count pending pods; the dispatcher's own scheduling gate stops gated ones.

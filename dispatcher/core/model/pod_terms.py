@@ -6,9 +6,11 @@ Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import Final
 from weakref import WeakValueDictionary
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.core.model.nodes import LabelOperator, LabelRequirement
 
@@ -19,8 +21,7 @@ OWN_NAMESPACE: Final = ""
 """Stands for the namespace of the pod that has a term, until that is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodTerm:
+class PodTerm(Struct, frozen=True):
     """A required term about other pods: their domain is that of `topology`, a label of nodes.
 
     It selects the pods in `namespaces` (None: in every namespace) with labels that satisfy all `conditions`. Terms of
@@ -56,8 +57,7 @@ class PodTerm:
         return replace(self, namespaces=self.namespaces - {OWN_NAMESPACE} | {namespace})
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
-class PodSort:
+class PodSort(Struct, frozen=True, weakref=True):
     """The facts of a pod that terms about pods depend on: `repels` are its own terms of required anti-affinity.
 
     `labels` are sorted. A pod `is_ending` once its deletion was requested. Equal sorts from `of` are one object: many

@@ -5,8 +5,9 @@ Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from dispatcher.core.model.gang import Constraint
 from dispatcher.core.model.growth import PodShape
@@ -41,8 +42,7 @@ class PodReason(StrEnum):
     """Failed, because its node evicted it or went away."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unscheduled:
+class Unscheduled(Struct, frozen=True):
     """Why the scheduler has no node for a pod, in the scheduler's words; `since` as the API server wrote it."""
 
     pod: str
@@ -50,8 +50,7 @@ class Unscheduled:
     since: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
+class Gate(Struct, frozen=True):
     """The dispatcher's scheduling gate on a pod: where the pod is, and its age as the API server wrote it."""
 
     namespace: str
@@ -59,8 +58,7 @@ class Gate:
     created_at: str
 
 
-@dataclass(frozen=True, slots=True)
-class Pod:
+class Pod(Struct, frozen=True):
     """The requests and the state of a pod; `node` is empty until the pod is bound.
 
     `owner` is the uid of its AppWrapper, confirmed by the owner chain; None means foreign, or not confirmed. `claim` is

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
+
+from msgspec import Struct
 
 from dispatcher.api.potential import NodePool, OnPotential, PotentialNodes
 from dispatcher.core.model.nodes import HOSTNAME, Node, Taint
@@ -24,8 +25,7 @@ MOST_NODES: Final = 1000
 _PREFIX: Final = "potential/"
 
 
-@dataclass(frozen=True, slots=True)
-class PotentialPool:
+class PotentialPool(Struct, frozen=True):
     """A pool whose nodes equal `shape`, up to `most` nodes. A node with all labels of the shape is of the pool."""
 
     name: str
@@ -110,8 +110,7 @@ def in_words(trusted: Trusted) -> str:
     return " and ".join(filter(None, (", ".join(named[:-1]), named[-1]))) if named else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Trust:
+class Trust(Struct, frozen=True):
     """What a gang may count on in one cluster: its policy, and the pools that failed, with the end of the distrust."""
 
     policy: OnPotential = OnPotential.DISPATCH
@@ -130,8 +129,7 @@ _MOST_DOUBLINGS: Final = 20
 """Beyond it, every distrust is the longest one."""
 
 
-@dataclass(frozen=True, slots=True)
-class PoolFailures:
+class PoolFailures(Struct, frozen=True):
     """How often in a row the nodes of a pool did not come, and the end of the distrust."""
 
     count: int = 0

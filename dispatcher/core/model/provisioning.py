@@ -6,9 +6,10 @@ Until it is answered, the gang holds its quota and no capacity of the cluster.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+
+from msgspec import Struct
 
 from dispatcher.api.provisioning import ProvisioningClass
 
@@ -16,8 +17,7 @@ AWAITING_CAPACITY: Final = "AwaitingProvisioning"
 """Pending reason of a gang that waits for the answer to its ProvisioningRequest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Provisioning:
+class Provisioning(Struct, frozen=True):
     """The ProvisioningRequest of one attempt.
 
     `request_uid` is empty until the request exists. `message` is what the class said last, `noted_at` when that was

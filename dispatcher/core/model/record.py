@@ -6,10 +6,11 @@ replaced by `core.lifecycle.record_change`; `version` grows by one with every co
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct, field
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ComponentsCondition, ConditionType
@@ -72,8 +73,7 @@ ACTIVE: frozenset[Phase] = frozenset({Phase.DISPATCHED, Phase.RUNNING, Phase.RUN
 """Phases in which every object was created and the lifecycle policy counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Struct, frozen=True):
     """A condition: `since` is the last change of `status`, `updated` the last change of any field."""
 
     type: ConditionType | ComponentsCondition
@@ -97,16 +97,14 @@ TOO_LARGE: Final = frozenset({"LargerThanCluster", "LargerThanQuota"})
 """Pending reasons of a gang that would not go if nothing else ran; it has no position in its queue."""
 
 
-@dataclass(frozen=True, slots=True)
-class Borrower:
+class Borrower(Struct, frozen=True):
     """A queue that borrows, and how much, as an exact quantity."""
 
     queue: str
     amount: str
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaSummary:
+class QuotaSummary(Struct, frozen=True):
     """The account of one queue in one resource; amounts are exact quantities.
 
     `available` and `most` are empty if nothing limits the queue; `available` is negative if more than the quota is
@@ -120,8 +118,7 @@ class QuotaSummary:
     borrowers: tuple[Borrower, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(Struct, frozen=True):
     """The pending reason of an AppWrapper: a code, a sentence, and the resource and cluster concerned.
 
     With member clusters, `clusters` has the rejection of each, by name, and the other fields are about the cluster
@@ -164,8 +161,7 @@ class Pending:
         return self.message.partition(RESERVATION)[2]
 
 
-@dataclass(frozen=True, slots=True)
-class NotedIssue:
+class NotedIssue(Struct, frozen=True):
     """The health issue of a dispatched gang, and since when it lasts."""
 
     reason: str
@@ -173,8 +169,7 @@ class NotedIssue:
     since: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectRef:
+class ObjectRef(Struct, frozen=True):
     """A wrapped object of one attempt in a cluster; `uid` is empty until it is created.
 
     `done` stays true once it was observed: the object may be deleted before its gang is done.
@@ -189,8 +184,7 @@ class ObjectRef:
     done: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
+class Growth(Struct, frozen=True):
     """A change of an attempt's growth: from `at` on, it holds `amounts` beyond its demand.
 
     The amounts are positive. They are empty if it holds no more than the demand. With `is_taken` surplus pods were
@@ -212,8 +206,7 @@ That is so many takings of surplus, each with the grant before it.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     """One dispatch of one AppWrapper to one cluster, which is charged until `ended_at`.
 
     `assignment` is where its pods had places at the dispatch. `preempted_by` is the uid of the AppWrapper that it was
@@ -263,8 +256,7 @@ class Attempt:
 Shape = tuple[Gang, ClusterRequirements]
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """The row of one AppWrapper. `enqueue_seq` is 0 until the store assigns it.
 
     `user` and `groups` are the submitter, empty if no policy vouches for it. `reason` and `message` say why the gang
@@ -400,8 +392,7 @@ class Record:
         return next((entry for entry in self.conditions if entry.type == type_), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """One event of history, written in the transaction that commits the change."""
 
     at: datetime
@@ -414,8 +405,7 @@ class Event:
     attempt: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """A step from one record to the next, with its events.
 
     `before` is None for an AppWrapper that the database does not know. The store commits a change only if the row still

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.api.selector import EVERYTHING, Selector
 from dispatcher.text import one_line
@@ -12,8 +14,8 @@ Kind = tuple[str, str]
 """An apiVersion and a kind."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterRequirements:
+# Every cycle hashes the requirements of every shape, and a selector may be long.
+class ClusterRequirements(Struct, frozen=True, cache_hash=True):
     """What a cluster must have for an AppWrapper, besides capacity; every cluster treats equal requirements alike.
 
     `prefers` only matters among clusters that the gang fits; `EVERYTHING` is no preference. `ruled_out` are clusters
@@ -27,22 +29,6 @@ class ClusterRequirements:
     kinds: frozenset[Kind] = frozenset()
     ruled_out: frozenset[tuple[str, str]] = frozenset()
     unprovisioned: frozenset[tuple[str, str]] = frozenset()
-    _hash: int = field(init=False, repr=False, compare=False, default=0)
-
-    def __post_init__(self) -> None:
-        # Every cycle hashes the requirements of every shape, and a selector may be long.
-        parts = (
-            self.selector,
-            self.prefers,
-            self.namespace,
-            self.kinds,
-            self.ruled_out,
-            self.unprovisioned,
-        )
-        object.__setattr__(self, "_hash", hash(parts))
-
-    def __hash__(self) -> int:
-        return self._hash
 
     def directed(self, selector: Selector, prefers: Selector) -> ClusterRequirements:
         """The same with other selectors."""
@@ -67,8 +53,7 @@ class ClusterRequirements:
 ANYWHERE: Final = ClusterRequirements()
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
+class Rejection(Struct, frozen=True):
     """Why one cluster does not take an AppWrapper; `resource` is the scarcest one there, empty if none is."""
 
     cluster: str

@@ -21,10 +21,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest, Place, Tree
+from dispatcher.values import equal_without, shown_without
 
 Amounts = dict[str, int]
 """Amounts by resource."""
@@ -32,8 +34,7 @@ Asked = tuple[tuple[str, int], ...]
 """Resources with positive amounts, sorted."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueQuota:
+class QueueQuota(Struct, frozen=True):
     """The amounts of one queue, by resource; None in `borrowing` means no limit.
 
     `limit` is the bound of the sharing Division for the use of all below; None means no limit.
@@ -47,15 +48,16 @@ class QueueQuota:
     limit: Mapping[str, int | None]
 
 
-@dataclass(frozen=True, slots=True)
-class TreeQuota:
+@equal_without("_asked")
+@shown_without("_asked")
+class TreeQuota(Struct, frozen=True):
     """The amounts of all queues of a tree; `limited` are the resources that some queue names, sorted."""
 
     tree: Tree
     limited: tuple[str, ...]
     queues: Mapping[str, QueueQuota]
     paths: Mapping[str, tuple[str, ...]]
-    _asked: dict[Resources, Asked] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _asked: dict[Resources, Asked] = field(default_factory=dict)
 
     @classmethod
     def of(cls, tree: Tree, forest: Forest) -> TreeQuota:
@@ -80,8 +82,7 @@ class TreeQuota:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Owned:
+class _Owned(Struct, frozen=True):
     """The amounts of a queue that follow from itself and the queues below it; `kept_below` is what all these keep."""
 
     total: Amounts
@@ -140,14 +141,13 @@ def below_common_ancestor(path: Sequence[str], other: Sequence[str]) -> tuple[st
     return path[-common - 1], other[-common - 1]
 
 
-@dataclass(slots=True)
-class Account:
+class Account(Struct):
     """The use of one tree. Charges may be taken back in any order."""
 
     quota: TreeQuota
-    used: dict[str, Amounts] = field(init=False)
-    plain: dict[str, Amounts] = field(init=False)
-    firm: dict[str, Amounts] = field(init=False)
+    used: dict[str, Amounts] = field(default_factory=dict)
+    plain: dict[str, Amounts] = field(default_factory=dict)
+    firm: dict[str, Amounts] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         nothing = dict.fromkeys(self.quota.limited, 0)

@@ -7,14 +7,17 @@ without a quota that somebody meant to write.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dispatcher.core.model.document import DocumentError
 from dispatcher.core.queues.declaration import parse_dispatch_queue
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import Queue
 from dispatcher.core.queues.quota_subtrees import Problem, read_quota_subtrees
+from dispatcher.values import equal_without
 
 MALFORMED: Final = "Malformed"
 """The problem of a DispatchQueue that cannot be read."""
@@ -23,8 +26,8 @@ _NO_QUEUE: Final = ""
 """A parent that does not exist: names of DispatchQueues are not empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class DispatchQueue:
+@equal_without("status")
+class DispatchQueue(Struct, frozen=True):
     """A DispatchQueue of the hub. `error` is one line with the place of what cannot be read; empty if nothing is.
 
     `created` is its creation time as the API server writes it, in UTC: its order as a text is that of the times.
@@ -35,11 +38,10 @@ class DispatchQueue:
     uid: str = ""
     created: str = ""
     error: str = ""
-    status: object = field(default=None, compare=False)
+    status: object = None
 
 
-@dataclass(frozen=True, slots=True)
-class DeclaredQueues:
+class DeclaredQueues(Struct, frozen=True):
     """The forest of all queues, and the names of MCAD's trees.
 
     `malformed` are the errors of malformed DispatchQueues by name, `problems` the parts of QuotaSubtrees that do not

@@ -7,9 +7,10 @@ other trees are served. Nothing here is recursive: a tree may be hundreds of que
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, TypeVar
+
+from msgspec import Struct, field
 
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.api.provisioning import ProvisioningClass
@@ -31,8 +32,7 @@ PARENT_NOT_FOUND: Final = "ParentNotFound"
 CIRCLE: Final = "Circle"
 
 
-@dataclass(frozen=True, slots=True)
-class Defaults:
+class Defaults(Struct, frozen=True):
     """The dispatcher's own settings, which count where no queue on the way to the root has one."""
 
     strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
@@ -42,8 +42,7 @@ class Defaults:
     approvals: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """A queue in its tree.
 
     `position` is its place in the order of declaration. `path` has its name and those of all queues above it, the root
@@ -99,8 +98,7 @@ class Place:
         return self.preemptible_below is None or priority < self.preemptible_below
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(Struct, frozen=True):
     """The valid queues of one tree, each after its parent, siblings in the order of declaration."""
 
     root: str
@@ -108,8 +106,7 @@ class Tree:
     sharing: Sharing
 
 
-@dataclass(frozen=True, slots=True)
-class Forest:
+class Forest(Struct, frozen=True):
     """All declared queues. `problems` are the reasons of the invalid ones, by name."""
 
     places: Mapping[str, Place] = field(default_factory=dict)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
+
+from msgspec import Struct
 
 from dispatcher.core.model.resources import is_device
 from dispatcher.core.queues.accounts import tree_quotas
 from dispatcher.core.queues.forest import Forest
 
 
-@dataclass(frozen=True, slots=True)
-class LeafQuota:
+class LeafQuota(Struct, frozen=True):
     """A leaf, its weight, and its nominal quota by resource, in base units.
 
     `nominal` has every resource that the tree limits: 0 of a resource that only other queues of the tree name.

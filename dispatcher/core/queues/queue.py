@@ -8,11 +8,12 @@ the dispatcher's own setting.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from fractions import Fraction
 from typing import Final
+
+from msgspec import Struct, field
 
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.selector import EVERYTHING, Selector
@@ -82,8 +83,7 @@ class StopPolicy(StrEnum):
     """Nothing new is dispatched, and running gangs are preempted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quota:
+class Quota(Struct, frozen=True):
     """The quota of one resource.
 
     `borrowing_limit` is how much beyond `nominal` the queue may use; None means no limit. `lending_limit` is how much
@@ -95,15 +95,13 @@ class Quota:
     lending_limit: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WhileBorrowing:
+class WhileBorrowing(Struct, frozen=True):
     """A gang that borrows may preempt gangs of other queues, of at most this priority; None means of any lower one."""
 
     max_priority: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Preemption:
+class Preemption(Struct, frozen=True):
     """Whom the gangs of a leaf may preempt."""
 
     within_queue: WithinQueue = WithinQueue.NEVER
@@ -114,8 +112,7 @@ class Preemption:
 NO_PREEMPTION: Final = Preemption()
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
+class Queue(Struct, frozen=True):
     """The declaration of one queue.
 
     `parent` is None for a root. `priority` is that of the queue among its siblings. `max_preemptions` counts within 24

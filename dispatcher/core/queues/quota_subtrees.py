@@ -20,8 +20,9 @@ pkg/controller/quota/quotaforestmanager.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dispatcher.api.spec_errors import one_line, quoted
 from dispatcher.core.model.document import DocumentError, Entry
@@ -44,8 +45,7 @@ _NO_PARENT: Final = ("", "nil")
 """Values of `spec.parent` by which MCAD knows a root."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """A part of a QuotaSubtree that does not count.
 
     `subtree` is `NAMESPACE/NAME`; `message` is one line with the place and the error there.
@@ -55,8 +55,7 @@ class Problem:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaTrees:
+class QuotaTrees(Struct, frozen=True):
     """What all QuotaSubtrees together declare.
 
     `queues` are in the order of declaration: by version, namespace and name of their QuotaSubtree, then as written.

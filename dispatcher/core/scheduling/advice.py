@@ -22,9 +22,11 @@ search that is cut short returns nothing, and the advice says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Pending, Record
@@ -102,8 +104,7 @@ _SHORT_OF_QUOTA: Final = frozenset(
 Found = TypeVar("Found")
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(Struct, frozen=True):
     """The holders and the repairs for one waiting gang.
 
     `holders` are running gangs without which it would go, all of them needed; empty if that does not help. `repairs`

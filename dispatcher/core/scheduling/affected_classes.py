@@ -16,10 +16,11 @@ changed node costs some nanoseconds for each class.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.core.model.gang import Constraint, Gang
 from dispatcher.core.model.incremental import Steps
@@ -41,8 +42,7 @@ _Nodes = frozenset[Constraint]
 ClassT = TypeVar("ClassT", bound=Hashable)
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(Struct):
     """The classes whose pods may use the same nodes; `gang` is one of them."""
 
     gang: Gang
@@ -50,8 +50,7 @@ class _Group:
     size: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
+class _Rows(Struct, frozen=True):
     """The rows of one class: of its demand, and of each pod set."""
 
     demand: int

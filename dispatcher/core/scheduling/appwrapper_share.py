@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
 from typing import TypeVar
+
+from msgspec import Struct, field
 
 from dispatcher.core.lifecycle.growth import admissible
 from dispatcher.core.model.growth import GatedPod, PodsByTemplate, PodShape, SurplusPod
@@ -29,8 +30,7 @@ def count_pods(pods: Iterable[Pod], is_down: Callable[[str], bool]) -> PodCounts
     return tally.pod_counts(lost)
 
 
-@dataclass(slots=True)
-class PodTally:
+class PodTally(Struct):
     """Counts of pods by phase, reason and exit code, without zeros."""
 
     phases: Counter[PodPhase] = field(default_factory=Counter)
@@ -64,8 +64,7 @@ class PodTally:
         )
 
 
-@dataclass(slots=True)
-class AppWrapperShare:
+class AppWrapperShare(Struct):
     """One AppWrapper's demand while it is active, its confirmed pods, and the requests of all pods that claim it.
 
     `grown` is its growth in the record, and `granted` are the pods of that. `unbound` are the admitted pods without a

@@ -33,10 +33,12 @@ starts without them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
@@ -53,8 +55,7 @@ MOST_DOUBLINGS: Final = 4
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """`kept` bounds each reservation of a first round; `rest` is the shortest pause of a gang or a cluster."""
 
     kept: timedelta = timedelta(hours=24)
@@ -66,8 +67,7 @@ class Bounds:
         return _doubled(self.kept, MOST_DOUBLINGS)
 
 
-@dataclass(frozen=True, slots=True)
-class Reservation:
+class Reservation(Struct, frozen=True):
     """Capacity of `cluster` kept for one gang from `since` to `until`. Without a cluster, the gang rests.
 
     Where gangs are placed on nodes, `assignment` has the nodes on which places are kept for its pods.
@@ -110,8 +110,7 @@ class Reservation:
         return f"keeps capacity for it on {self.cluster} until {until}{before}"
 
 
-@dataclass(frozen=True, slots=True)
-class Rest:
+class Rest(Struct, frozen=True):
     """No gang gets a reservation on a cluster until `until`, after an incomplete reservation there.
 
     A gang that is not estimated to fit there within the longest bound gets none until `until_without_hope`. `fruitless`
@@ -249,8 +248,7 @@ _NONE: Final = Reservation("", LONG_AGO, LONG_AGO, LONG_AGO, is_hopeful=False)
 # --- reservations from cycle to cycle -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(Struct, frozen=True):
     """The dispatched AppWrappers of a cluster, by its name."""
 
     in_cluster: Callable[[str], Iterable[Record]] = lambda _: ()
@@ -265,8 +263,7 @@ class Running:
         return ends
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Struct, frozen=True):
     """The state that one cycle leaves to the next: reservations by uid of the gang, rests by name of the cluster.
 
     `fits` has the gangs with a reservation that fit a cluster in this cycle, by uid: they are dispatched now.
@@ -309,8 +306,7 @@ def renewed(
     return State(reservations, rests, _fits(reservations, starved, snapshots))
 
 
-@dataclass(slots=True)
-class _Renewal:
+class _Renewal(Struct):
     """Begins the new reservations of one cycle; `taken` has the end of the reservation on each cluster with one."""
 
     snapshots: Mapping[str, ClusterSnapshot]
@@ -453,8 +449,7 @@ def _is_only_unreachable(record: Record, snapshot: ClusterSnapshot, clusters: Co
     return may_open and effective(record.requirements, clusters).selector.matches(snapshot.labels)
 
 
-@dataclass(slots=True)
-class Backfill:
+class Backfill(Struct):
     """The reservations of one leader, by the uid of the gang; gangs that are no longer starved are dropped."""
 
     bounds: Bounds = field(default_factory=Bounds)

@@ -33,8 +33,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import replace
 from enum import StrEnum
+
+from msgspec.structs import replace
 
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.growth import GatedPod, PodsByTemplate, SurplusPod

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model.devices import is_of_device_class
@@ -328,8 +329,7 @@ class CapacitySnapshot:
         return view
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(Struct, frozen=True):
     """The usable nodes with the same scheduling taints; `free` is before any reservation.
 
     `permanent` is the part of the total that is taken by pods that never end.

@@ -10,8 +10,9 @@ name.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
 
 from dispatcher.api import names
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
@@ -60,8 +61,7 @@ WHOLE: Final = 10**6
 TENTHS: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(Struct, frozen=True):
     """Why a cluster takes no gang now: one of the reasons above, and a sentence."""
 
     reason: str
@@ -87,8 +87,7 @@ def may_open_soon(closed: Closed | None) -> bool:
     return closed is not None and closed.reason in _TRANSIENT
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterSnapshot:
+class ClusterSnapshot(Struct, frozen=True):
     """One cluster in one cycle, which takes the demand of placed gangs from `capacity`.
 
     `capacity` is without the reserve of the cluster. `errors` is the number of recent errors there.

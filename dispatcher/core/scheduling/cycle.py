@@ -16,7 +16,8 @@ The hub alone is a cluster like any other, but messages then name no clusters.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.preemption import Reason
@@ -47,8 +48,7 @@ from dispatcher.core.scheduling.fit import fit
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """The gang fits `cluster`, and no other has a better score. Its demand is taken from the snapshot.
 
     `message` says why the gang goes to none of the other clusters, if there are any, and that its capacity is not
@@ -62,8 +62,7 @@ class Placed:
     assignment: Assignment = ASSIGNED_NOWHERE
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """The gang fits no cluster now, but may later; `is_head` for the first such gang in the queue."""
 
     record: Record
@@ -71,24 +70,21 @@ class Waiting:
     is_head: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Impossible:
+class Impossible(Struct, frozen=True):
     """No cluster would take the gang even if all of it were free: only a change of the clusters helps."""
 
     record: Record
     pending: Pending
 
 
-@dataclass(frozen=True, slots=True)
-class NotEvaluated:
+class NotEvaluated(Struct, frozen=True):
     """The cycle did not evaluate the gang: the queue is strict and the head does not fit."""
 
     record: Record
     pending: Pending
 
 
-@dataclass(frozen=True, slots=True)
-class Preempting:
+class Preempting(Struct, frozen=True):
     """The gang waits for the capacity of its `victims`, which are preempted for it on `cluster`.
 
     `is_head` as for a `Waiting` gang.
@@ -152,8 +148,7 @@ def not_evaluated(record: Record, head: Record) -> NotEvaluated:
     return NotEvaluated(record, Pending(NOT_EVALUATED, f"behind {head.key}, which waits"))
 
 
-@dataclass(slots=True)
-class Remembered:
+class Remembered(Struct):
     """The refusals of an earlier cycle with the same clusters and reservations, by equivalence class.
 
     They do not hold for the clusters in `changed`, nor those of a class for the clusters under which `outdated` has it:
@@ -323,8 +318,7 @@ def _without_uncounted(gang: Gang, allowed: _Allowed) -> _Allowed:
     return _Allowed(counting, (*allowed.rejections, *uncounted))
 
 
-@dataclass(frozen=True, slots=True)
-class _Allowed:
+class _Allowed(Struct, frozen=True):
     """The clusters that accept an AppWrapper's requirements, and the rejections by the others; each by name.
 
     `device_resources` are the extended resources that DeviceClasses of any of these clusters name.

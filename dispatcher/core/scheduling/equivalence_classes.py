@@ -13,10 +13,12 @@ If facts of the clusters change, only the gangs to which they matter change thei
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.model.gang import Gang
@@ -68,8 +70,7 @@ class _Facts(NamedTuple):
     creates_namespaces: bool
 
 
-@dataclass(slots=True)
-class _Requiring:
+class _Requiring(Struct):
     """The gangs (by uid) with equal requirements, and their rejections by cluster."""
 
     rejections: dict[str, Rejection]
@@ -77,8 +78,7 @@ class _Requiring:
     uids: dict[str, None] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Tolerating:
+class _Tolerating(Struct):
     """The gangs (by uid) with equal tolerations, and the present taints that they tolerate."""
 
     gang: Gang

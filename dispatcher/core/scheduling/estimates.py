@@ -18,10 +18,12 @@ compared at each known end only.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import LACKS_QUOTA, Attempt, Phase, Record
@@ -73,8 +75,7 @@ class Why(StrEnum):
     """More cycles come before it than an estimate plays."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownStart:
+class UnknownStart(Struct, frozen=True):
     """Why the start of a gang is unknown.
 
     `gangs` are the uids of the gangs without a known end, those that hold most of `resource` first, or of the head at
@@ -90,8 +91,7 @@ class UnknownStart:
 Estimate = datetime | UnknownStart
 
 
-@dataclass(frozen=True, slots=True)
-class Estimates:
+class Estimates(Struct, frozen=True):
     """The estimate of each gang by uid. Without any other change they hold before `until`, or always if it is None."""
 
     starts: Mapping[str, Estimate] = field(default_factory=dict)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from dispatcher.api.potential import OnPotential
 from dispatcher.api.provisioning import ProvisioningClass
@@ -51,8 +52,7 @@ _MOST_EXCLUSIONS: Final = 3
 """Reasons for the exclusion of nodes that a message names; the others are counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterShortfall:
+class ClusterShortfall(Struct, frozen=True):
     """Why the capacity of `cluster` is too small for a gang: by `shortfall`.
 
     For LARGER_THAN_CLUSTER, that is of the capacity without pods that end, `permanent` are the requests of the other

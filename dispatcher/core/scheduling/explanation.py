@@ -7,10 +7,12 @@ a gang that was not submitted yet.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.scheduling import ordering
@@ -27,16 +29,14 @@ MOST_SPARED: Final = 100
 """Gangs that an explanation lists as not preempted."""
 
 
-@dataclass(frozen=True, slots=True)
-class CordonedNodes:
+class CordonedNodes(Struct, frozen=True):
     """Cordoned nodes of a cluster: if they were open, the gang would be dispatched."""
 
     cluster: str
     nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """The decision of the next cycle on one gang.
 
     `outcome` is None for a gang that may not be dispatched before `eligible_at`, and for a gang that lacks approvals,

@@ -13,7 +13,9 @@ first those of trusted pools; with others, it does not fit, and its shortfall sa
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
 from dispatcher.core.model.potential import Trusted
@@ -23,10 +25,12 @@ from dispatcher.core.scheduling.node_room import NodeGroups, Places
 from dispatcher.core.scheduling.node_snapshot import NodeCapacity
 from dispatcher.core.scheduling.placement import Unplaceable
 from dispatcher.core.scheduling.potential_fit import Offered, any_of, fewest
+from dispatcher.values import equal_without, shown_without
 
 
-@dataclass(frozen=True, slots=True)
-class Shortfall:
+@equal_without("groups", "available", "compared")
+@shown_without("groups", "compared")
+class Shortfall(Struct, frozen=True):
     """Why a gang does not fit the `available` capacity of a cluster, which is a sum over its nodes.
 
     The methods take the gang as it is in that cluster.
@@ -39,10 +43,10 @@ class Shortfall:
     missing: Resources = NOTHING
     pod_set: int | None = None
     fitting: int = 0
-    groups: NodeGroups | None = field(default=None, compare=False, repr=False)
-    available: Resources = field(default=NOTHING, compare=False)
+    groups: NodeGroups | None = None
+    available: Resources = NOTHING
     needs: Trusted = ()
-    compared: Gang | None = field(default=None, compare=False, repr=False)
+    compared: Gang | None = None
 
     def scarcest(self, gang: Gang) -> tuple[str, int]:
         """The scarcest resource; for a shortfall on nodes, also the largest amount on one of `groups`.

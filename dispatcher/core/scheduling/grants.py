@@ -18,9 +18,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.lifecycle import run_steps
@@ -89,8 +91,7 @@ SLICE_INCOMPLETE: Final = "SliceIncomplete"
 """Pods of a slice wait for its other hosts, which nobody has made: a slice asks once all its hosts are there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Growing:
+class Growing(Struct, frozen=True):
     """A gang with gated pods, or with an earlier growth request. `admitted` are the requests of its admitted pods.
 
     `gated` are the gated pods, the oldest first, and `beyond` are its admitted pods beyond the base gang. `there` are
@@ -128,8 +129,7 @@ class Growing:
         return admissible(self.record.allowed, self.admitted, self.gated, self.record.granted)
 
 
-@dataclass(frozen=True, slots=True)
-class GrantFacts:
+class GrantFacts(Struct, frozen=True):
     """The facts of a pass besides the clusters.
 
     `forest` is None without declared queues. `active` are all gangs that hold capacity. `reservations` are the backfill
@@ -144,8 +144,7 @@ class GrantFacts:
     usage: RecentUse = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(Struct, frozen=True):
     """The decision about the growth of one gang: the pods that are granted now, and the request that is left.
 
     `amounts` is the whole growth of the gang with the grant, and `beyond` are the pods of that. `request` is None if no

@@ -7,7 +7,8 @@ there: so the rules become conditions on the domains of nodes.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.nodes import Beside, WhyBeside

@@ -8,8 +8,9 @@ namespace where the queue orders by that, by effective priority, and by age.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime
+
+from msgspec.structs import replace
 
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.growth import GatedPod

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
@@ -33,8 +35,7 @@ from dispatcher.core.scheduling.world import World
 from dispatcher.core.scheduling.world_facts import Cluster, RunningGang, RunningPods
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulingRules:
+class SchedulingRules(Struct, frozen=True):
     """The settings of the leader and the valid declared queues, which its decisions depend on.
 
     `namespaces` are labels of namespaces by name: all labels if a queue selects namespaces by them, else those that
@@ -74,8 +75,7 @@ class OwnedPods(NamedTuple):
     never_ends: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterFacts:
+class ClusterFacts(Struct, frozen=True):
     """The leader's facts about one cluster at `taken_at`: `cluster` is without pods, which are in `pods`.
 
     `reservations` are the backfill reservations on this cluster, by the uid of the gang. `defaults` are those of pods;

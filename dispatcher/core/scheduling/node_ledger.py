@@ -20,10 +20,10 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
+from msgspec import Struct, field
 
 from dispatcher.core.model import potential
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, Places, PodSet
@@ -65,8 +65,7 @@ class Load(NamedTuple):
 NO_LOAD: Final = Load()
 
 
-@dataclass(slots=True)
-class _OnNode:
+class _OnNode(Struct):
     """One node, the load of its pods, and the places held there for unbound pods."""
 
     node: Node
@@ -85,8 +84,7 @@ class _OnNode:
         return self.node.pod_limit - self.load.pods - self.held_pods
 
 
-@dataclass(slots=True)
-class _PoolState:
+class _PoolState(Struct):
     """A pool, the names of its nodes, and the numbers of its potential nodes."""
 
     pool: PotentialPool

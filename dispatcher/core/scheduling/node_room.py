@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.resources import NOTHING, PODS, Resources, is_device
@@ -23,8 +23,7 @@ Many of them together may be more than 2^63: `Room.sums`.
 """
 
 
-@dataclass(slots=True)
-class Room:
+class Room(Struct):
     """The free amounts by resource and node, and the free pods of each node; `columns` has the row of each resource."""
 
     columns: Mapping[str, int]

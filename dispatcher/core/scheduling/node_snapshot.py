@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import ChainMap, Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import islice
 from operator import or_
 from typing import Final, NamedTuple
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dispatcher.core.model.gang import Assignment, Constraint, Gang, PodSet
 from dispatcher.core.model.growth import SurplusPod
@@ -267,8 +268,7 @@ class NodeCapacity:
         return reduce(or_, map(self.traits.usable_by, gang.pod_sets or (PLAIN,)))
 
 
-@dataclass(slots=True, eq=False)
-class NodeSnapshot:
+class NodeSnapshot(Struct):
     """The capacity of each node at one moment; a cycle takes the places of placed gangs from it.
 
     `beyond` is not free either, for any gang: the demand without a place, and `reserve`, which the totals do not have.

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct, field
 
 from dispatcher.core.lifecycle.queue_steps import (
     PendingKey,
@@ -73,8 +74,7 @@ class Changes(NamedTuple):
     are_all: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Unplaced:
+class Unplaced(Struct, frozen=True):
     """A gang that no cluster takes now; `outcome` adds the message."""
 
     record: Record
@@ -521,8 +521,7 @@ def _behind(key: Key, kept: _Refusals) -> Iterator[_Class]:
         yield class_
 
 
-@dataclass(frozen=True, slots=True)
-class _LastCycle:
+class _LastCycle(Struct, frozen=True):
     """The input and the refusals of the last cycle; `is_quiet` if no outcome changed a record.
 
     `snapshots` are those that the cycle placed no gang on: refusals by the other `clusters` do not hold any more.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.growth import PodShape
@@ -29,8 +31,7 @@ class BoundPods(NamedTuple):
     template: str
 
 
-@dataclass(slots=True)
-class PlaceShare:
+class PlaceShare(Struct):
     """One AppWrapper: its gang and assignment while it is active, its places, its bound pods.
 
     `growth` is charged beside the demand of the gang; `starting` are the unbound pods by shape, beyond it too.

@@ -13,11 +13,12 @@ at most `placement_orders.MOST_ORDERS` times two, then at most `placement_search
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.scheduling.node_room import Room
@@ -35,16 +36,14 @@ Placement = list[Amounts]
 """For each pod set, the pods of it on each node."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unplaceable:
+class Unplaceable(Struct, frozen=True):
     """The first pod set that alone has too few nodes, and how many of its pods fit; None if each alone fits."""
 
     index: int | None = None
     fitting: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Rest:
+class Rest(Struct, frozen=True):
     """The pods of each pod set that are still to be placed, and how many others of it each node has already."""
 
     counts: Sequence[int]

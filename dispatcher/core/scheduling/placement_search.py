@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from dispatcher.core.model.resources import Resources
@@ -23,8 +23,7 @@ MOST_SEARCHED_PODS: Final = 64
 """Nodes that some pod set could use, and pods, beyond which there is no search: orders then find placements."""
 
 
-@dataclass(slots=True)
-class _Search:
+class _Search(Struct):
     """A search over all placements of the pod sets on few nodes, in plain numbers; it ends after `steps` steps."""
 
     wanted: Sequence[Wanted]

@@ -19,10 +19,12 @@ Source: https://github.com/kubernetes/kubernetes/blob/master/pkg/scheduler/frame
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import is_
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dispatcher.core.model.gang import Gang, PodSet, Spread
 from dispatcher.core.model.nodes import Beside, WhyBeside
@@ -38,8 +40,7 @@ _MOST_GONE: Final = 64
 """Terms that no pod has any more and that are still compared, beside as many as there are others."""
 
 
-@dataclass(frozen=True, slots=True)
-class FollowedTerms:
+class FollowedTerms(Struct, frozen=True):
     """The terms of gangs that may be compared with pods: `selecting` those of pods, without topologies, by either rule.
 
     `repelling` are the terms of anti-affinity among them, with their topologies.
@@ -249,8 +250,7 @@ def _with(pods: PodSet, conditions: tuple[Beside, ...], spread: tuple[Spread, ..
     return replace(pods, nodes=replace(pods.nodes, beside=beside), spread=spread)
 
 
-@dataclass(slots=True)
-class PodSorts:
+class PodSorts(Struct):
     """All pods of one cluster by sort and node, while some term is known; it keeps a `PodsThere` of them.
 
     `version` grows with each change that concerns a known term.

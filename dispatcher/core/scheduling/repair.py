@@ -6,8 +6,10 @@ quota of one queue. `advice` finds them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.resources import Resources
@@ -18,8 +20,7 @@ ADDED_NODES: Final = "!added"
 """The name of added nodes: it comes before nearly every other."""
 
 
-@dataclass(frozen=True, slots=True)
-class AddNodes:
+class AddNodes(Struct, frozen=True):
     """So many more nodes like `node`, whose name does not count, in a cluster."""
 
     cluster: str
@@ -42,8 +43,7 @@ class AddNodes:
         return {"add_nodes": nodes}
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveGangs:
+class RemoveGangs(Struct, frozen=True):
     """These running gangs less."""
 
     gangs: tuple[str, ...]
@@ -58,8 +58,7 @@ class RemoveGangs:
         return {"remove": list(self.gangs)}
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveTaints:
+class RemoveTaints(Struct, frozen=True):
     """No taints on these nodes of a cluster."""
 
     cluster: str
@@ -75,8 +74,7 @@ class RemoveTaints:
         return {"untaint": {"cluster": self.cluster, "nodes": list(self.nodes)}}
 
 
-@dataclass(frozen=True, slots=True)
-class AddQuota:
+class AddQuota(Struct, frozen=True):
     """So much more nominal quota of a resource, in base units, for a queue that names the resource."""
 
     queue: str

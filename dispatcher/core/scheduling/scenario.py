@@ -11,9 +11,10 @@ there is no such queue.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from typing import Final
+
+from msgspec.structs import replace
 
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.api.potential import MOST_POOLS, OnPotential

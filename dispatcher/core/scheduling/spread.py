@@ -16,13 +16,14 @@ Arrays have one entry for each node or for each domain. Growth: O(nodes) for eac
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
 from operator import and_
 from typing import Final, Self
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from dispatcher.core.model.gang import PodSet
@@ -36,8 +37,7 @@ MOST_SINGLE_PODS: Final = 200
 _UNBOUNDED: Final = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(Struct, frozen=True):
     """One spread: its domains, the pods that each has (`present`), and the pods that each is to have at least.
 
     `level` is at least `lowest`, at which no domain needs a pod more. With too few domains (`is_fixed`) it is 0.
@@ -81,8 +81,7 @@ class Level:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class FewDomains:
+class FewDomains(Struct, frozen=True):
     """A spread in plain numbers: the domain of each of some nodes (-1 for none), and values by domain.
 
     `fewest` are the fewest pods that the other domains have; None if there are no others. `beside` are the sets, by
@@ -121,8 +120,7 @@ class FewDomains:
         return all(totals[domain] - fewest <= self.most_skew for domain in chosen)
 
 
-@dataclass(frozen=True, slots=True)
-class Spreading:
+class Spreading(Struct, frozen=True):
     """The rules by which the pods of one set are spread; `present` has the pods in each domain that count for each."""
 
     pod_set: PodSet
@@ -258,8 +256,7 @@ def _homes(fine: Level, coarse: Amounts, nodes: Amounts) -> Amounts:
     return homes
 
 
-@dataclass(frozen=True, slots=True)
-class _Bounds:
+class _Bounds(Struct, frozen=True):
     """The least and the most pods of each node or domain, and the domain of the next level that it is in."""
 
     least: Amounts

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeVar
+
+from msgspec import Struct, field
 
 from dispatcher.api import conditions as words
 from dispatcher.core.lifecycle.creation_steps import CREATION_POSTPONED
@@ -73,8 +74,7 @@ _Kind = tuple[bool, ClusterRequirements]
 """Whether a gang waits for quota, and the clusters that it may go to."""
 
 
-@dataclass(slots=True)
-class WaitingGangs:
+class WaitingGangs(Struct):
     """The waiting gangs of one moment.
 
     `oldest` has, by queue, the oldest gang of each kind: of those that wait for quota and those that wait for room,

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import and_
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.scheduling.node_traits import Amounts, Mask, Traits
 from dispatcher.core.scheduling.spread import Spreading
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """A pod set to place: `mask` are the nodes that it may use; `spreading` are the rules of its spread, if any.
 
     `away` are other pod sets by index, and the domains of nodes that these pods do not share with them. `near` are pod
@@ -69,8 +69,7 @@ class Wanted:
         return all(bool(rule.allowed(placed)[nodes].all()) for rule in self.near)
 
 
-@dataclass(frozen=True, slots=True)
-class Near:
+class Near(Struct, frozen=True):
     """The pod sets of which one must have a pod in the same domain; `served` are nodes with one that is there."""
 
     label: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.quantity import QuantityError, resource_amounts

@@ -15,9 +15,11 @@ Gangs are known by their uid; in a scenario file it is the name.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.core.model.gang import Gang
@@ -50,8 +52,7 @@ SOME_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
 """The present of a world that names no other; only differences of times matter."""
 
 
-@dataclass(frozen=True, slots=True)
-class World:
+class World(Struct, frozen=True):
     """The facts of one cycle. `pending` is in the order of arrival; names of gangs, clusters and nodes are unique."""
 
     clusters: tuple[Cluster, ...] = ()

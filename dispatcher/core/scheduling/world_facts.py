@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Self
+
+from msgspec import Struct, field
 
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, PodSet
@@ -19,8 +20,7 @@ from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(Struct, frozen=True):
     """A cluster with its nodes, in order, and the facts of its `ClusterSnapshot`.
 
     `others` are the pods of no running gang, `permanent` those of them that never end.
@@ -81,16 +81,14 @@ class Cluster:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RunningPods:
+class RunningPods(Struct, frozen=True):
     """The pods of one set of a running gang; `nodes` has the node of each, or is empty if the world chooses them."""
 
     pods: PodSet
     nodes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RunningGang:
+class RunningGang(Struct, frozen=True):
     """A gang that holds capacity of a cluster; its demand beyond its pods is taken from the sum over the nodes.
 
     `bound` are its pods that have a node; None if all of `pods` have one. `assignment` has the places of the others.

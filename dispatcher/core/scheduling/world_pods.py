@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.nodes import Node

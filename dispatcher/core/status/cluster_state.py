@@ -6,10 +6,13 @@ a cluster; the state of its connection is separate. `unreachable` and `reachable
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from dispatcher.core.scheduling import cluster_filters
+from dispatcher.values import equal_without
 
 
 class ClusterEvent(StrEnum):
@@ -34,8 +37,8 @@ class ClusterEvent(StrEnum):
     CREDENTIALS_ROTATED = "credentials-rotated"
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterState:
+@equal_without("said", "closed_message")
+class ClusterState(Struct, frozen=True):
     """The state of a cluster; two states are equal if history records no difference, whatever their messages.
 
     `closed_reason` is a reason of `core.scheduling.cluster_filters`, empty if the connection has no problem, None if
@@ -46,16 +49,15 @@ class ClusterState:
     is_cordoned: bool = False
     is_draining: bool = False
     closed_reason: str | None = ""
-    said: str = field(default="", compare=False)
-    closed_message: str = field(default="", compare=False)
+    said: str = ""
+    closed_message: str = ""
 
     def following(self, before: ClusterState) -> ClusterState:
         """The same state, with an unknown `closed_reason` taken from the state before."""
         return replace(self, closed_reason=before.closed_reason) if self.closed_reason is None else self
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterChange:
+class ClusterChange(Struct, frozen=True):
     """One event of a cluster, without its time."""
 
     event: ClusterEvent

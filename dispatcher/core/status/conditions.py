@@ -8,8 +8,9 @@ times, and the internal `sender` and `filterignore` that old clients print. The 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, assert_never
+
+from msgspec import Struct, field
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import OUR_TYPES, ConditionType, State
@@ -38,8 +39,7 @@ MOST_OF_OTHERS: Final = 40
 """Conditions of other clients that are kept: with all conditions of ours they are fewer than the CRD allows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True):
     """The parts of the status that are not in the record: the pods, whether the AppWrapper has components, the outlook.
 
     `pending_pods` are a few of the pods that cannot be scheduled, as MCAD lists them. `outlook` are fields of `waiting`

@@ -10,16 +10,16 @@ preempted gang has its Event when its removal begins, because its pods go then, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dispatcher.api.conditions import ConditionType
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import Change, Phase
 
 
-@dataclass(frozen=True, slots=True)
-class UserEvent:
+class UserEvent(Struct, frozen=True):
     """Reason and message of a Kubernetes Event; `warning` is its type."""
 
     reason: str

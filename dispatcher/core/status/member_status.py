@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.resources import NOTHING, Resources
@@ -20,8 +21,7 @@ _NOT_REACHED: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PoolState:
+class PoolState(Struct, frozen=True):
     """A pool that may grow: the nodes of it that are there, the potential ones, and the end of a distrust."""
 
     name: str
@@ -30,8 +30,7 @@ class PoolState:
     distrusted_until: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MemberState:
+class MemberState(Struct, frozen=True):
     """The state of one member; `closed` is why it takes no gangs, and `since` the last change of that.
 
     The member does not answer since `unreachable_since`, which is long before `since` if that began under another

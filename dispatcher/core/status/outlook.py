@@ -14,9 +14,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.incremental import Steps, in_order, in_parts
@@ -74,8 +76,7 @@ def outlook_in(status: Mapping[str, Any]) -> Outlook:
     return {field: value for field, value in waiting.items() if field in FIELDS}
 
 
-@dataclass(frozen=True, slots=True)
-class Positions:
+class Positions(Struct, frozen=True):
     """The outlooks by position alone, by uid, and the uids of the gangs for which advice and starts are sought.
 
     Advice is for the `first` gangs by position, and the first ones without a position: for those, only advice can help.
@@ -138,8 +139,7 @@ def positions(queued: Iterable[Record], now: datetime, *, has_queues: bool) -> S
     return Positions(outlooks, tuple(uid for _, uid in first[:MOST_ADVISED]), tuple(exact))
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """The outlooks beside the positions, by uid. Without any other change they hold before `until`, or always."""
 
     outlooks: Mapping[str, Outlook]

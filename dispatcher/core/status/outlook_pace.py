@@ -8,8 +8,9 @@ other round at most `MOST_WRITES` of gangs with an exact position, and as many o
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dispatcher.core.status.outlook import Outlook
 
@@ -23,8 +24,7 @@ MOST_BUSY_WRITES: Final = 10
 """Statuses that a busy round changes beside those of the first gangs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(Struct, frozen=True):
     """One round: the count of dispatches at its begin, and how many busy rounds in a row are passed over with it."""
 
     dispatches: int

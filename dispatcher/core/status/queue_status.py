@@ -16,9 +16,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.quantity import in_words
@@ -58,8 +60,7 @@ MOST_NAMED: Final = 8
 Amounts = Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class QueueState:
+class QueueState(Struct, frozen=True):
     """The state of one declared queue; amounts are in base units by resource.
 
     `state` is `ACTIVE`, a stop policy, or the problem of an invalid queue. `share` is None unless the sharing is
@@ -80,8 +81,7 @@ class QueueState:
     excess: Amounts = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueGangs:
+class QueueGangs(Struct, frozen=True):
     """The gangs at one moment: all records, of which the queued ones are pending, and those that hold capacity.
 
     `capacities` is what the clusters have that a tree with the sharing Division selects, by the root of the tree.

@@ -20,9 +20,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.core.model.pods import Pod
@@ -38,8 +40,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _Each = TypeVar("_Each")
 
 
-@dataclass(frozen=True, slots=True)
-class CapacitySample:
+class CapacitySample(Struct, frozen=True):
     """One resource of one cluster, in base units; if not `is_reachable`, only `held` is of this moment."""
 
     cluster: str
@@ -51,8 +52,7 @@ class CapacitySample:
     is_reachable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class QueueSample:
+class QueueSample(Struct, frozen=True):
     """One queue: the gangs that wait and the gangs that hold capacity, with their demands and what they hold."""
 
     queue: str
@@ -62,8 +62,7 @@ class QueueSample:
     running_demand: Resources = NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerReading:
+class LedgerReading(Struct, frozen=True):
     """The capacity of a cluster at one moment: names and amounts of its usable nodes, and every pod."""
 
     total: Resources
@@ -156,8 +155,7 @@ class Moment:
         return replace(known, held=self._held[known.cluster][known.resource], is_reachable=False)
 
 
-@dataclass(slots=True)
-class _Queue:
+class _Queue(Struct):
     queued: int = 0
     queued_demand: Counter[str] = field(default_factory=Counter)
     running: int = 0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
+
+from msgspec.structs import replace
 
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import Change, Pending, Phase, Record

@@ -6,13 +6,14 @@ import random
 import re
 import uuid
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 from psycopg.rows import DictRow, dict_row
 
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps

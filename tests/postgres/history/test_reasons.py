@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
+
+from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import creation_steps, queue_steps
 from dispatcher.core.model.record import AWAITING_APPROVAL, Pending, Phase

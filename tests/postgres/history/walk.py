@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
 from typing import Final
+
+from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import (
     creation_steps,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.cli.explain import _not_pending
 from dispatcher.core.lifecycle import run_steps

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.cli.held_gangs import Owners, held_gangs, pods_of

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from dispatcher.core.model.record import Change, Record
 from dispatcher.store.queue import CommitResult, QueueStore, Refusal

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from itertools import count
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from dispatcher.controller.scheduling.cache import Cache

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from dispatcher import errors
 from dispatcher.api.conditions import ConditionType

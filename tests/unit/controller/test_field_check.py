@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.api.conditions import ConditionType
 from dispatcher.controller.members.cluster import Cluster

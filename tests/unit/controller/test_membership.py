@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.controller.members.membership import MEMBERS_UNKNOWN, MembersUnknown

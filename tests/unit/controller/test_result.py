@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.controller.reconcile.result import LONGEST_POLL_SECONDS, PollBackoff, poll
 from dispatcher.core.lifecycle import queue_steps

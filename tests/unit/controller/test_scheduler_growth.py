@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from fractions import Fraction
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.controller.scheduling.queue_cycles import QueueCycles
 from dispatcher.core.lifecycle import run_steps

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.model.growth import PodRef, Shrinking

@@ -7,11 +7,11 @@ import copy
 import json
 import traceback
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from dispatcher import errors
 from dispatcher.kube.kubeconfig import LARGEST_FILE, Connection, connection, minified

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dispatcher.api.conditions import ConditionType
 from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread

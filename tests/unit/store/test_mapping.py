@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 
 from dispatcher.core.model.record import Attempt, Change, Event, ObjectRef, Phase, Record
 from dispatcher.errors import DataRefused
@@ -67,7 +67,7 @@ def test_every_field_of_a_record_has_a_column() -> None:
         "user",
         "groups",
     }
-    assert {field.name for field in fields(Record)} - of_other_names <= mapping.NEW_COLUMNS.keys()
+    assert set(Record.__struct_fields__) - of_other_names <= mapping.NEW_COLUMNS.keys()
 
 
 def test_every_column_that_is_written_has_a_value() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.core.model.record import Record
 from dispatcher.core.queues.accounts import tree_quotas
@@ -19,8 +21,7 @@ from dispatcher.core.scheduling.sharing.victims import may_preempt
 NONE_CLOSED: Final[Mapping[str, str]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class AccountRow:
+class AccountRow(Struct, frozen=True):
     """The account of one queue and resource, in base units, with every gang that holds capacity now.
 
     `available` is for one more gang of the pending gang's leaf at this queue, `most` if nobody used anything; both are
@@ -39,8 +40,7 @@ class AccountRow:
     limit: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Spared:
+class Spared(Struct, frozen=True):
     """A gang that is not preempted for the pending one, and why; `queue` is its queue in the tree that they share."""
 
     gang: ActiveGang

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Self, TypeGuard
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dispatcher.api.selector import Selector
 from dispatcher.core.lifecycle.queue_steps import (
@@ -100,8 +102,7 @@ MOST_NAMED: Final = 10
 _AFTER_RELEASE: Final = "fits once gangs that are leaving have released their capacity"
 
 
-@dataclass(frozen=True, slots=True)
-class Drained:
+class Drained(Struct, frozen=True):
     """The gangs of a drained queue, which are evicted."""
 
     queue: str
@@ -111,8 +112,7 @@ class Drained:
 QueueOutcome = Outcome | Drained
 
 
-@dataclass(frozen=True, slots=True)
-class QueueFacts:
+class QueueFacts(Struct, frozen=True):
     """The facts of a cycle besides the clusters. `namespaces` are the labels of each namespace.
 
     `reservations` are the backfill reservations of starved gangs by uid; None if each is to keep the first cluster by
@@ -128,8 +128,7 @@ class QueueFacts:
     reservations: Mapping[str, Reservation] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class QueueShare:
+class QueueShare(Struct, frozen=True):
     """The use of one valid queue before any decision, without the gangs that leave.
 
     `share` is None unless the sharing is DominantShare and the share is finite; `is_infinite` says that it is not.
@@ -526,8 +525,7 @@ class QueueCycle:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Beginning:
+class _Beginning(Struct, frozen=True):
     """What a cycle begins with: the quota now and later, the parts of gangs by uid, and the shares of Division."""
 
     ledger: QuotaLedger

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from dispatcher.core.model import incremental
 from dispatcher.core.model.incremental import Steps
@@ -41,8 +42,7 @@ class Load(NamedTuple):
     share: Fraction
 
 
-@dataclass(frozen=True, slots=True)
-class Shares:
+class Shares(Struct, frozen=True):
     """The fair share and the allocated amount of each queue of one tree, by resource, at the beginning of a cycle."""
 
     fair: Mapping[str, Mapping[str, int]]
@@ -120,8 +120,7 @@ def divide_all_in_steps(
     return found
 
 
-@dataclass(slots=True)
-class _Claim:
+class _Claim(Struct):
     """One child in a division of one resource. `fraction` is what rounding took from it in the last round."""
 
     place: Place

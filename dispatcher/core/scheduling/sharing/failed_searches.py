@@ -9,10 +9,11 @@ gang that its queue's `minRuntimeSeconds` protects may be a candidate after it: 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from operator import is_
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from dispatcher.core.model.record import Record
 from dispatcher.core.queues.accounts import Asked
@@ -37,8 +38,7 @@ class SearchKind(NamedTuple):
     holds: tuple[Hold, ...]
 
 
-@dataclass(slots=True)
-class _Failed:
+class _Failed(Struct):
     """The failures in one tree with these running gangs and shares; `until` then, if it is not None."""
 
     records: list[Record]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model.growth import SurplusPod
@@ -21,8 +22,7 @@ RecentUse = Mapping[tuple[str, str], Fraction]
 """The recent use of each namespace in each leaf, by leaf and namespace."""
 
 
-@dataclass(frozen=True, slots=True)
-class _RecordedGang:
+class _RecordedGang(Struct, frozen=True):
     record: Record
 
     @property
@@ -36,8 +36,7 @@ class _RecordedGang:
         return self.record.uid
 
 
-@dataclass(frozen=True, slots=True)
-class PendingGang(_RecordedGang):
+class PendingGang(_RecordedGang, frozen=True):
     """A gang that waits in one leaf of each of its trees; its turn is that of the first.
 
     `preemptions` is how often it was preempted within the last 24 hours. `asked` is the class from which its queue
@@ -48,8 +47,7 @@ class PendingGang(_RecordedGang):
     asked: ProvisioningClass | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """A part of a gang: the gang without its surplus (no `name`), or a part of its surplus.
 
     A part of the surplus is one pod, or the hosts of one slice, or growth that no pod uses (no `pods`). Its removal
@@ -64,8 +62,7 @@ class Part:
     unused: Resources = NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class ActiveGang(_RecordedGang):
+class ActiveGang(_RecordedGang, frozen=True):
     """A gang that holds capacity of a cluster, and quota in its leaves.
 
     `dispatched_at` is when its objects were to be created: at the dispatch, or once the requested capacity was there.

@@ -7,8 +7,10 @@ there is none, or what there is, is kept for gangs that go first. Between these 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Final, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.core.lifecycle.queue_steps import (
     PendingKey,
@@ -28,8 +30,7 @@ Refusal = Waiting | Impossible | NotEvaluated
 _WITHOUT_QUOTA: Final = frozenset({INSUFFICIENT_QUOTA, RESERVED})
 
 
-@dataclass(frozen=True, slots=True)
-class ClassRefused:
+class ClassRefused(Struct, frozen=True):
     """All gangs of a class that were not decided by themselves wait for the same reason, and none is a head."""
 
     class_: QueueClass

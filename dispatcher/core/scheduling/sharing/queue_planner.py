@@ -8,8 +8,9 @@ changed since a cycle that changed no record.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
+
+from msgspec import Struct, field
 
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.preemption import PREEMPTIONS_WITHIN
@@ -24,8 +25,7 @@ from dispatcher.core.scheduling.sharing.gangs import ActiveGang, RecentUse
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 
 
-@dataclass(frozen=True, slots=True)
-class QueueRules:
+class QueueRules(Struct, frozen=True):
     """The declared queues, the labels of namespaces, which queues select, and the recent use of each namespace."""
 
     forest: Forest
@@ -39,8 +39,7 @@ class QueueRules:
         return dict(self.namespaces) if any(place.namespace_selectors for place in places) else {}
 
 
-@dataclass(frozen=True, slots=True)
-class _Quiet:
+class _Quiet(Struct, frozen=True):
     """The input of a cycle without news. Its outcomes hold `until` then, if nothing changes."""
 
     rules: QueueRules

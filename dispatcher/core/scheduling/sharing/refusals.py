@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.core.model.quantity import in_words, quantity
 from dispatcher.core.model.record import Borrower, Pending, QuotaSummary, Record
@@ -41,8 +43,7 @@ MOST_BORROWERS: Final = 3
 """Borrowing queues that an answer names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusals:
+class Refusals(Struct, frozen=True):
     """The answers for gangs that a cycle does not dispatch. `ledger` has every gang that holds quota now.
 
     `namespaces` are the labels of each namespace. `heads` are the waiting heads of the cycle so far, by queue.

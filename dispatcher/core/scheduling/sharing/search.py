@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import accumulate
+
+from msgspec import Struct
 
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.preemption import Reason
@@ -110,8 +111,7 @@ class Trial:
             self._outstanding[gang.uid] = gang, sign
 
 
-@dataclass(slots=True)
-class Search:
+class Search(Struct):
     """One search in one tree. `own` are the candidates of the gang's leaf, `others` those of other leaves, by leaf.
 
     All lists are in the order of victims. `contested` are the resources that the gang is short of. `missing` are the
@@ -126,7 +126,7 @@ class Search:
     others: dict[str, list[ActiveGang]]
     missing: Mapping[str, int]
     asks_room: bool
-    is_counted: bool = field(default=False, init=False)
+    is_counted: bool = False
 
     @property
     def candidates(self) -> Iterator[ActiveGang]:
@@ -242,8 +242,7 @@ class Taken(Enum):
         return cls.TOO_LITTLE if removed else cls.NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """A search that removed enough, by the condition `is_enough`.
 
     `take_surplus` removes more surplus among the named parts, as the sharing lets it go, until another condition holds.

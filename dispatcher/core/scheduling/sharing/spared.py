@@ -8,8 +8,9 @@ If that surplus suffices instead of the gang, the surplus is removed and the gan
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.preemption import Reason
@@ -51,8 +52,7 @@ def spare_gangs(trial: Trial, found: Sequence[tuple[Search, Found]], is_enough: 
         yield
 
 
-@dataclass(slots=True)
-class _Sparing:
+class _Sparing(Struct):
     """The tries to take surplus in the place of gangs; `compared` counts the comparisons with the cluster."""
 
     trial: Trial

@@ -14,8 +14,10 @@ requests of its pods, and then the last surplus pods free less than they request
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.core.lifecycle.growth import taken_soon
 from dispatcher.core.model.gang import Assignment
@@ -30,8 +32,7 @@ from dispatcher.core.scheduling.cluster_room import ClusterRoom
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, Part, leaving_by_cluster
 
 
-@dataclass(frozen=True, slots=True)
-class Surplus:
+class Surplus(Struct, frozen=True):
     """The surplus pods of one gang, the first to go first.
 
     `admitted` are the requests of all pods that it is charged for, and of those that are about to be admitted. Its

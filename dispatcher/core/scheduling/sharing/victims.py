@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
+
+from msgspec import Struct, field
 
 from dispatcher.core.model.gang import Assignment, Gang
 from dispatcher.core.model.incremental import Steps
@@ -42,8 +43,7 @@ Accepting = Callable[[PendingGang], Iterable[str]]
 """The names of the clusters that accept a gang and would have room for it if they were empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class Victims:
+class Victims(Struct, frozen=True):
     """The gangs and surplus pods that give way to a gang on a cluster, with reasons, in the order of removal."""
 
     cluster: str
@@ -60,16 +60,14 @@ class Victims:
         return highest, len(gangs), len(self.gangs), self.cluster
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
+class _Change(Struct, frozen=True):
     """The running gangs of a search after a preemption: those of the cycle, with `placed` and `without` some."""
 
     placed: ActiveGang
     without: frozenset[str]
 
 
-@dataclass(slots=True)
-class VictimSearch:
+class VictimSearch(Struct):
     """Searches for victims in one cycle. `later` is the ledger without the gangs that leave.
 
     `active` are the gangs that held capacity when the cycle began, by leaf; those in `gone` leave. `shares` are those
@@ -83,11 +81,11 @@ class VictimSearch:
     now: datetime
     failed: FailedSearches | None
     gone: set[str] = field(default_factory=set)
-    _has_surplus: bool = field(init=False)
-    _known_room: dict[tuple[str, int, Gang], bool] = field(default_factory=dict, init=False)
-    _holding: dict[str, list[str]] = field(default_factory=dict, init=False)
-    _ready: dict[str, list[ActiveGang]] = field(default_factory=dict, init=False)
-    _using: dict[tuple[str, frozenset[str], str], list[ActiveGang]] = field(default_factory=dict, init=False)
+    _has_surplus: bool = False
+    _known_room: dict[tuple[str, int, Gang], bool] = field(default_factory=dict)
+    _holding: dict[str, list[str]] = field(default_factory=dict)
+    _ready: dict[str, list[ActiveGang]] = field(default_factory=dict)
+    _using: dict[tuple[str, frozenset[str], str], list[ActiveGang]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._has_surplus = any(gang.is_surplus for gangs in self.active.values() for gang in gangs)

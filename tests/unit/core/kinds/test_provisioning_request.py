@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.api.appwrapper import TemplatePodSet, WrappedObject
 from dispatcher.api.provisioning import ProvisioningClass

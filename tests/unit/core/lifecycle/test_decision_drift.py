@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.api import conditions as words
 from dispatcher.api.mutable_spec import MutableSpec

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import product
 from typing import assert_never
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.api import conditions as words
 from dispatcher.api.appwrapper import Growth, Requeuing

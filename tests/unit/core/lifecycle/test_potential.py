@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.api import conditions as words
 from dispatcher.core.kinds.completion import CompletionRule

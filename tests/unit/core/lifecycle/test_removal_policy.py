@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.kinds.provisioning_request import refs_of

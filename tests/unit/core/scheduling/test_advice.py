@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 import yaml
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dispatcher.core.model.document import DocumentError
 from dispatcher.core.model.nodes import Node

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.model.gang import Gang, PodSet

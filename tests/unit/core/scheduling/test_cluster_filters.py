@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.api.selector import EVERYTHING, parse_selector
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.lifecycle.growth import growth_due

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.lifecycle.approvals import pending_without

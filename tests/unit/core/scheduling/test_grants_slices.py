@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.lifecycle.growth import lacking_hosts

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from fractions import Fraction
 from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.core.model import incremental
 from dispatcher.core.model.incremental import Steps

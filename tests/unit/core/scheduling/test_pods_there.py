@@ -6,10 +6,10 @@ Source: https://github.com/kubernetes/kubernetes/blob/master/pkg/scheduler/frame
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.lifecycle import provisioning_steps

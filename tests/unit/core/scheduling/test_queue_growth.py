@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import removal_steps, run_steps
 from dispatcher.core.model.incremental import run

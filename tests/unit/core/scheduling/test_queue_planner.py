@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.controller.scheduling.queue_cycles import changes_of
 from dispatcher.controller.scheduling.scheduler import change_of

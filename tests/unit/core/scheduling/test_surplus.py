@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from dispatcher.controller.scheduling.queue_cycles import changes_of
 from dispatcher.core.lifecycle.transitions import Cause

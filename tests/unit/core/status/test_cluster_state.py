@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.core.status.cluster_state import ClusterChange, ClusterEvent, ClusterState, changes
 
