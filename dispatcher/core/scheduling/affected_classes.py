@@ -209,13 +209,19 @@ _FIRST_ROWS: Final = 64
 
 def _is_exact(gang: Gang) -> bool:
     """True if sums and nodes decide about the gang as the test assumes, in every cluster."""
-    amounts = [gang.demand, *(each.requests for each in gang.pod_sets)]
-    return (
-        bool(gang.pod_sets)
-        and not gang.smaller
-        and not any(each.has_rules or each.has_terms or each.claims for each in gang.pod_sets)
-        and all(0 <= amount <= LARGEST for each in amounts for _, amount in each.items())
-    )
+    if not gang.pod_sets or gang.smaller or not _are_small(gang.demand):
+        return False
+    for each in gang.pod_sets:
+        if each.has_rules or each.has_terms or each.claims or not _are_small(each.requests):
+            return False
+    return True
+
+
+def _are_small(requests: Resources) -> bool:
+    if not requests:
+        return True
+    amounts = requests.values()
+    return min(amounts) >= 0 and max(amounts) <= LARGEST
 
 
 def _is_small(available: Mapping[str, int]) -> bool:

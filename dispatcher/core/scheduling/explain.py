@@ -52,7 +52,7 @@ _MOST_EXCLUSIONS: Final = 3
 """Reasons for the exclusion of nodes that a message names; the others are counted."""
 
 
-class ClusterShortfall(Struct, frozen=True):
+class ClusterShortfall(Struct, frozen=True, gc=False):  # as `Shortfall`
     """Why the capacity of `cluster` is too small for a gang: by `shortfall`.
 
     For LARGER_THAN_CLUSTER, that is of the capacity without pods that end, `permanent` are the requests of the other

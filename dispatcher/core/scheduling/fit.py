@@ -28,9 +28,10 @@ from dispatcher.core.scheduling.potential_fit import Offered, any_of, fewest
 from dispatcher.values import equal_without, shown_without
 
 
+# A cycle makes one for each gang and cluster; none of its fields leads back to it, so collections need not look at it.
 @equal_without("groups", "available", "compared")
 @shown_without("groups", "compared")
-class Shortfall(Struct, frozen=True):
+class Shortfall(Struct, frozen=True, gc=False):
     """Why a gang does not fit the `available` capacity of a cluster, which is a sum over its nodes.
 
     The methods take the gang as it is in that cluster.
