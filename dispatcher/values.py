@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import get_annotations
 from typing import TypeVar
 
 from msgspec import Struct
@@ -11,7 +12,7 @@ StructT = TypeVar("StructT", bound=Struct)
 
 
 def equal_without(*ignored: str) -> Callable[[type[StructT]], type[StructT]]:
-    """Compare and hash the values of a frozen class without these fields."""
+    """Compare and hash the values of a frozen class without these fields; a class below it may add none."""
 
     def decorated(class_: type[StructT]) -> type[StructT]:
         one, other = (
@@ -23,7 +24,9 @@ def equal_without(*ignored: str) -> Callable[[type[StructT]], type[StructT]]:
             f"lambda one, other: {one} == {other} if one.__class__ is other.__class__ else NotImplemented,"
             f"lambda one: hash({one})"
         )
-        return _with(class_, __eq__=equal, __hash__=hashed)
+        return _with(
+            class_, __eq__=equal, __hash__=hashed, __init_subclass__=classmethod(_refuse_more_fields)
+        )
 
     return decorated
 
@@ -54,7 +57,13 @@ def _others(class_: type[Struct], names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in class_.__struct_fields__ if name not in names)
 
 
-def _with(class_: type[StructT], **methods: Callable[..., object]) -> type[StructT]:
+def _refuse_more_fields(class_: type[Struct], /, **_: object) -> None:
+    """Raise TypeError for fields that the inherited methods would not compare."""
+    if get_annotations(class_):
+        raise TypeError(f"{class_.__name__} adds fields, which the class above it does not compare")
+
+
+def _with(class_: type[StructT], **methods: object) -> type[StructT]:
     for name, method in methods.items():
         setattr(class_, name, method)
     return class_

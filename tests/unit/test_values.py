@@ -87,6 +87,13 @@ def test_misspelt_field_is_an_error_at_once(decorated: Callable[[type[Door]], ty
         decorated(Door)
 
 
+def test_class_with_fields_that_would_not_be_compared_is_an_error_at_once() -> None:
+    with pytest.raises(TypeError, match="Wide adds fields"):
+
+        class Wide(Door, frozen=True):
+            width: int = 0
+
+
 def test_values_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         Door("a").name = "b"  # type: ignore[misc]
