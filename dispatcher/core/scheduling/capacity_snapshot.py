@@ -134,7 +134,7 @@ class CapacitySnapshot:
         nodes = self.nodes
         if nodes is None or nodes.lasting is not None or gang.smaller:
             return False
-        return nodes.empty.surely_takes(gang.pod_sets) and gang.demand.fits_in(nodes.attainable_for(gang))
+        return gang.demand.fits_in(nodes.attainable_for(gang)) and nodes.empty.surely_takes(gang.pod_sets)
 
     def provisioning_of(self, gang: Gang) -> ProvisioningClass | None:
         """The class from which the capacity of `gang` is requested; None if it must be free here."""

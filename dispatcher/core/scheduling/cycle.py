@@ -315,7 +315,7 @@ def _without_uncounted(gang: Gang, allowed: _Allowed) -> _Allowed:
     if not uncounted:
         return allowed
     counting = tuple(each for each, refused in found if refused is None)
-    return _Allowed(counting, (*allowed.rejections, *uncounted))
+    return _Allowed(counting, (*allowed.rejections, *uncounted), allowed.device_resources)
 
 
 class _Allowed(Struct, frozen=True):
@@ -326,4 +326,4 @@ class _Allowed(Struct, frozen=True):
 
     snapshots: tuple[ClusterSnapshot, ...]
     rejections: tuple[Rejection, ...]
-    device_resources: frozenset[str] = frozenset()
+    device_resources: frozenset[str]
