@@ -1,4 +1,8 @@
-"""Examples that hypothesis draws, as values: the same in every run, for tests that act on all of them together."""
+"""Examples that hypothesis draws, as values, for tests that act on all of them together.
+
+They are the same in every run of the same code that imports the same modules: hypothesis mixes the constants of the
+modules that are loaded into what it draws.
+"""
 
 from __future__ import annotations
 

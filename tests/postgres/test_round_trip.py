@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable
 
 import pytest
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dispatcher.core.model.record import Change, Record
@@ -15,7 +16,7 @@ from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
 from tests.drawn import drawn
 from tests.postgres.changes import forget_replay
-from tests.unit.store.records import records
+from tests.unit.store.records import attempted_records, records
 
 
 async def written_and_loaded(url: str, first: list[Record], second: list[Record]) -> list[Record]:
@@ -46,11 +47,18 @@ def empty_url(make_database: Callable[[], str]) -> str:
     "count", [40, pytest.param(160, marks=[pytest.mark.exhaustive, pytest.mark.timeout(120)])]
 )
 def test_any_record_survives_insert_and_update(empty_url: str, count: int) -> None:
-    examples = drawn(records, 2 * count)
-    first = [as_a_first_record(each) for each in examples[:count]]
-    second = [successor(each, of) for each, of in zip(examples[count:], first, strict=True)]
+    pairs = [
+        *drawn(st.tuples(records, attempted_records), count // 4),
+        *drawn(st.tuples(attempted_records, records), count // 4),
+        *drawn(st.tuples(attempted_records, attempted_records), count // 2),
+    ]
+    first = [as_a_first_record(each) for each, _ in pairs]
+    second = [successor(each, of) for (_, each), of in zip(pairs, first, strict=True)]
     loaded = asyncio.run(written_and_loaded(empty_url, first, second))
     assert [replace(record, enqueue_seq=0) for record in loaded] == second
+    begun = [new.attempt for old, new in zip(first, second, strict=True) if old.attempt and new.attempt]
+    assert any(each.objects for each in begun)
+    assert any(each.shrinking for each in begun)
 
 
 def as_a_first_record(record: Record) -> Record:

@@ -184,3 +184,5 @@ records = st.builds(
     is_preempting=st.booleans(),
     preempted_at=st.lists(moments, max_size=3).map(tuple),
 )
+attempted_records = st.builds(lambda record, attempt: replace(record, attempt=attempt), records, attempts)
+"""Records of which each has an attempt; of `records` few have."""
