@@ -157,10 +157,11 @@ class QueueStory:
         self.player.type("dispatcher", "queues", program=program, environment=self._stack.environment)
 
     def _is_written(self, scene: QueueScene) -> bool:
-        """True if the status of the teams' queues says what their pods hold."""
+        """True if the status of the teams' queues says what their pods hold, and how many gangs wait."""
         found = {name_of(each): each for each in self._stack.plane.client.get(QUEUES_PATH)["items"]}
-        used = {team: found[team].get("status", {}).get("used", {}).get(GPU) for team in self._quotas}
-        return used == {team: str(scene.used(team)) for team in self._quotas}
+        statuses = {team: found[team].get("status", {}) for team in self._quotas}
+        said = {team: (each.get("used", {}).get(GPU), each.get("pending")) for team, each in statuses.items()}
+        return said == {team: (str(scene.used(team)), scene.waiting(team)) for team in self._quotas}
 
     def _submit(self, gang: TeamGang) -> None:
         path = self._stack.folder / "gangs" / f"{gang.name}.yaml"

@@ -89,6 +89,10 @@ class QueueScene:
         """The GPUs that the gangs of a team hold."""
         return sum(each.running for each in self.rows if each.team == team)
 
+    def waiting(self, team: str) -> int:
+        """How many gangs of a team wait."""
+        return sum(each.state == WAITING for each in self.rows if each.team == team)
+
 
 def row_of(gang: TeamGang, found: Json | None, pods: Sequence[Json]) -> Row:
     """The row of one AppWrapper."""
