@@ -70,7 +70,8 @@ def plane(plane_without_operators: Plane, kuberay: Process) -> Plane:
 @pytest.fixture
 async def client(plane: Plane) -> AsyncIterator[ClusterClient]:
     """The administrator's way to the API server."""
-    async with await ClusterClient.connect(str(plane.kubeconfig)) as client:
+    # The dispatcher has a client of its own. This one also deletes a megabyte of labels beside other tests.
+    async with await ClusterClient.connect(str(plane.kubeconfig), write_timeout=30) as client:
         yield client
 
 
