@@ -146,26 +146,14 @@ class NodeGroups:
             return cls(Room(room.columns, free, slots), np.ones_like(slots))  # two groups have one digest
         return cls(of_group, counts)
 
-    def surely_take(self, pod_set: PodSet) -> bool:
-        """True if each pod of the set has a node of its own, by counts of nodes alone; False if that is not known.
+    def fitting(self, pod_set: PodSet) -> int:
+        """How many pods of the set fit, each of them alone: at most all of them.
 
-        At most as many nodes lack something as lack each of the resources, added up.
+        Counts of nodes often answer: at most as many nodes lack something as lack each of the resources, added up.
         """
         count, nodes = pod_set.count, self._nodes
-        left = nodes - self._full
-        for name, amount in pod_set.requests.items():  # `_asked` would make a list for each gang and cluster
-            if amount > 0 and name != PODS:
-                by = self._ascending.get(name) or self._by(name)
-                left -= nodes - by.nodes[bisect_left(by.amounts, amount)]
-                if left < count:
-                    return False
-        return count <= left
-
-    def fitting(self, pod_set: PodSet) -> int:
-        """How many pods of the set fit, each of them alone: at most all of them."""
-        count, nodes = pod_set.count, self._nodes
         left, fewest, groups = nodes - self._full, self.counts.size, self._all
-        # `surely_take` and `_having_scarcest` at once, because a cycle asks this of each gang and cluster.
+        # One loop, without the list of `_asked`: a cycle asks this of each gang and cluster.
         for name, amount in pod_set.requests.items():
             if amount > 0 and name != PODS:
                 by = self._ascending.get(name) or self._by(name)
@@ -251,7 +239,7 @@ class NodeGroups:
     def _having_scarcest(self, requests: Resources) -> Amounts:
         """The groups with enough of the resource that the fewest groups have enough of; all if nothing is requested."""
         fewest, found = self.counts.size, self._all
-        for name, amount in requests.items():  # as in `surely_take`
+        for name, amount in requests.items():  # as in `fitting`
             if amount > 0 and name != PODS:
                 by = self._ascending.get(name) or self._by(name)
                 start = bisect_left(by.amounts, amount)

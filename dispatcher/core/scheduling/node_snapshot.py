@@ -189,10 +189,11 @@ class NodeCapacity:
         return int(fitting.sum()) >= pod_set.count
 
     def surely_takes(self, pod_sets: tuple[PodSet, ...]) -> bool:
-        """True if all pods have nodes by counts of nodes alone; False if that is not known."""
+        """True if all pods have nodes; False if they have not, or if it is not one pod set without rules."""
         if len(pod_sets) != 1 or pod_sets[0].has_rules:
             return False
-        return self.groups(pod_sets[0]).surely_take(pod_sets[0])
+        (pod_set,) = pod_sets
+        return self.groups(pod_set).fitting(pod_set) == pod_set.count
 
     def find_unplaceable(self, gang: Gang) -> Unplaceable | None:
         """Why there are no nodes for all pods; None if there are. Remembered for gangs with equal pod sets."""
