@@ -1,4 +1,4 @@
-"""What msgspec's structs cannot say of a field: that it does not count for equality, or that it is never shown."""
+"""Two decorators for structs of msgspec: one leaves fields out of comparisons, the other leaves them out of `repr`."""
 
 from __future__ import annotations
 

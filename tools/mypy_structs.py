@@ -32,5 +32,5 @@ def _of_struct(context: FunctionSigContext) -> CallableType:
 
 
 def plugin(_version: str) -> type[Plugin]:
-    """What mypy calls."""
+    """Return the class of the plugin. Mypy calls this function by its name."""
     return StructsPlugin

@@ -38,13 +38,13 @@ async def until_clusters(world: World, *, running: int, gated: int, clusters: in
 
 
 async def until_growth_waits(world: World, name: str) -> Json:
-    """What an AppWrapper tells of its growth, once it does: its status follows its history."""
+    """Wait until the status of an AppWrapper has its growth, and return it. The history is written before."""
 
     async def look() -> Json | None:
         status: Json = ((await world.get("AppWrapper", name)) or {}).get("status") or {}
         return status.get("growth")
 
-    return await world.until(look, f"{name} is told that its growth waits")
+    return await world.until(look, f"the status of {name} says that its growth waits")
 
 
 async def test_second_raycluster_waits_for_a_grant_and_its_charge_ends_with_the_first(

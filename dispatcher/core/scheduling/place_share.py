@@ -23,7 +23,7 @@ class Held(NamedTuple):
 
 
 class BoundPods(NamedTuple):
-    """What bound pods that count as equal have in common; `template` is empty where the pods do not name it."""
+    """The key under which equal bound pods are counted. `template` is empty if the pods do not name their template."""
 
     requests: Resources
     node: str

@@ -185,4 +185,4 @@ records = st.builds(
     preempted_at=st.lists(moments, max_size=3).map(tuple),
 )
 attempted_records = st.builds(lambda record, attempt: replace(record, attempt=attempt), records, attempts)
-"""Records of which each has an attempt; of `records` few have."""
+"""Records that all have an attempt. Few of `records` have one."""

@@ -505,7 +505,7 @@ def test_nothing_seen_of_a_gang_that_is_noted_as_ill_makes_it_go_in_circles(poli
 
 
 def goes_in_no_circles(start: Record, worlds: Iterable[World]) -> None:
-    """What is noted once is not noted again while nothing else is seen."""
+    """No step is taken twice while the same pods are seen."""
     for world in worlds:
         _, _, taken = follow(start, world, at(10), within=ACTIVE)
         assert len(taken) == len(set(taken)), world
