@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final
 
+import orjson
 from msgspec import Struct, field
 
 from dispatcher import errors
@@ -37,10 +39,10 @@ LARGE_WRITE_SECONDS: Final = 30.0
 
 
 class AppWrapperView(Struct, frozen=True):
-    """The parts of an AppWrapper that are kept; `spec` is its JSON, `status` as the API server last showed it.
+    """The parts of an AppWrapper that are kept; `status_json` is the status that the API server last showed.
 
-    `spec` is empty where it is not needed any more, and where `excess` gives the size of a spec that is too large.
-    `mutable_spec` is the part of the spec that may change, `tolerance` comes from the annotations.
+    `spec` is JSON, too; it is empty where it is not needed any more, and where `excess` gives the size of a spec that
+    is too large. `mutable_spec` is the part of the spec that may change, `tolerance` comes from the annotations.
     """
 
     uid: str
@@ -52,7 +54,7 @@ class AppWrapperView(Struct, frozen=True):
     generation: int
     deleting: bool
     spec: bytes
-    status: Json
+    status_json: bytes
     mutable_spec: MutableSpec | None = None
     tolerance: FaultTolerance = NO_ANNOTATIONS
     has_components: bool = False
@@ -70,6 +72,12 @@ class AppWrapperView(Struct, frozen=True):
     """The labels that may name a queue or a priority class."""
     provisioning_parameters: Mapping[str, str] = field(default_factory=dict)
     """The parameters of ProvisioningRequests that the annotations give."""
+
+    @property
+    def status(self) -> Json:
+        """The status, read anew at each call: as JSON it takes a third of the memory, and it is seldom looked at."""
+        read: Json = json_codec.loads(self.status_json)
+        return read
 
     @property
     def spec_hash(self) -> str:
@@ -95,7 +103,7 @@ def decode(raw: Json, *, with_spec: bool = True) -> AppWrapperView:
         generation=metadata.get("generation", 0),
         deleting="deletionTimestamp" in metadata,
         spec=written if size.is_acceptable else b"",
-        status=raw.get("status") or {},
+        status_json=encode_status(raw.get("status") or {}),
         mutable_spec=None if unread else mutable_spec(spec, annotations),
         tolerance=_tolerance(annotations),
         has_components=unread.has_components if unread else bool(spec.get("components")),
@@ -110,11 +118,22 @@ def decode(raw: Json, *, with_spec: bool = True) -> AppWrapperView:
     )
 
 
+def encode_status(status: Mapping[str, Any]) -> bytes:
+    """The JSON of a status; mostly the same for equal ones, whatever the order of their fields."""
+    return json_codec.dumps(status, in_order=True)
+
+
 _CLUSTER_ANNOTATIONS: Final = (CLUSTER_SELECTOR, CLUSTER_PREFERENCE)
 
 
 def _tolerance(annotations: Mapping[str, str]) -> FaultTolerance:
-    return fault_tolerance(annotations) if annotations.keys() & set(KEYS) else NO_ANNOTATIONS
+    return _shared(fault_tolerance(annotations)) if annotations.keys() & set(KEYS) else NO_ANNOTATIONS
+
+
+@lru_cache(maxsize=1024)
+def _shared(tolerance: FaultTolerance) -> FaultTolerance:
+    """The value that was given first of equal ones: mostly a few say the same for all AppWrappers of a team."""
+    return tolerance
 
 
 class AppWrappers:
@@ -147,9 +166,7 @@ class AppWrappers:
         """The AppWrapper as it is now, parsed by `envelope.loads`; raises `NotFound` if it is gone."""
         return await self._client.get((await self._kind()).path(namespace, name), loads=envelope.loads)
 
-    async def write_status(
-        self, view: AppWrapperView, status: dict[str, Any], only_at: str | None = None
-    ) -> str:
+    async def write_status(self, view: AppWrapperView, status_json: bytes, only_at: str | None = None) -> str:
         """Replace the status of this uid, never of a successor of the same name; return the new resource version.
 
         The first operation of the JSON patch tests the uid; `Invalid` is raised if the test fails. With `only_at`, the
@@ -158,7 +175,7 @@ class AppWrappers:
         """
         patch: list[Json] = [
             {"op": "test", "path": "/metadata/uid", "value": view.uid},
-            {"op": "add", "path": "/status", "value": status},
+            {"op": "add", "path": "/status", "value": orjson.Fragment(status_json)},
         ]
         if only_at is not None:
             patch.append({"op": "add", "path": "/metadata/resourceVersion", "value": only_at})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from dispatcher.controller.intake.new_specs import NewSpecs
 from dispatcher.controller.members.first_lists import FirstLists
 from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.record import Record
-from dispatcher.kube import envelope
+from dispatcher.kube import envelope, json_codec
 from dispatcher.kube.appwrappers import NO_ANNOTATIONS, AppWrappers, AppWrapperView, decode
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
@@ -61,7 +61,7 @@ class AppWrapperInformer:
             group: self._watch(client, discovery, group) for group in (WORKLOAD_GROUP, LEGACY_GROUP)
         }
         self._gone: BoundedDict[str, FaultTolerance] = BoundedDict(MOST_REMEMBERED)
-        self._reported: dict[str, dict[str, Any]] = {}
+        self._reported: dict[str, bytes] = {}
 
     @property
     def reflectors(self) -> tuple[Reflector[AppWrapperView], ...]:
@@ -160,15 +160,13 @@ class AppWrapperInformer:
         """Remove our finalizer, once no member cluster has objects of the AppWrapper."""
         await self._groups[view.group].api.remove_finalizer(view)
 
-    async def write_status(
-        self, view: AppWrapperView, status: dict[str, Any], only_at: str | None = None
-    ) -> str:
+    async def write_status(self, view: AppWrapperView, status_json: bytes, only_at: str | None = None) -> str:
         """Replace the status of an AppWrapper, at this resource version if one is given; return its new one."""
         if (
             self.view(view.uid) is not None
         ):  # else its deletion, which would forget the status, has come already
-            self._reported[view.uid] = status  # before the write: its event may come before its answer
-        return await self._groups[view.group].api.write_status(view, status, only_at)
+            self._reported[view.uid] = status_json  # before the write: its event may come before its answer
+        return await self._groups[view.group].api.write_status(view, status_json, only_at)
 
     def _watch(self, client: ClusterClient, discovery: Discovery, group: str) -> _Group:
         api = AppWrappers(client, discovery, group)
@@ -199,7 +197,9 @@ class AppWrapperInformer:
         else:
             self._new_specs.drop(view.uid)
         reported = self._reported.get(view.uid)
-        return replace(view, spec=b"", status=reported if reported == view.status else view.status)
+        if reported is None or not json_codec.is_same(reported, view.status_json):
+            reported = view.status_json
+        return replace(view, spec=b"", status_json=reported)
 
     def _changed(self, uid: str, old: AppWrapperView | None, new: AppWrapperView | None) -> None:
         if new is None:
@@ -214,6 +214,6 @@ class AppWrapperInformer:
 
     def _is_echo(self, old: AppWrapperView | None, new: AppWrapperView | None) -> bool:
         """True if an event only shows the status that was written last."""
-        if old is None or new is None or self._reported.get(new.uid) is not new.status:
+        if old is None or new is None or self._reported.get(new.uid) is not new.status_json:
             return False
-        return replace(old, status=new.status, resource_version=new.resource_version) == new
+        return replace(old, status_json=new.status_json, resource_version=new.resource_version) == new

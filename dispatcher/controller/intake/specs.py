@@ -1,7 +1,8 @@
 """The specs of AppWrappers as submitted, parsed, and the lifecycle policies that follow from them.
 
 The dispatcher creates what was submitted, whatever happens to the AppWrapper later. Every event of a gang needs its
-policy: policies are small, and stay in memory longer than specs.
+policy: policies are small, and stay in memory longer than specs. A spec stays parsed while it is likely to be created
+at once, and longer as JSON, which takes a tenth.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import orjson
 
@@ -29,9 +30,16 @@ from dispatcher.kube.appwrappers import AppWrapperView
 from dispatcher.kube.time_slices import TimeSlice, run_in_thread_if_large
 from dispatcher.store.queue import QueueStore
 
-MOST_PARSED: Final = 2**23
-"""Bytes of specs, as JSON, that stay parsed between intake and creation. Parsed they take ten times as much, at worst
-thirty. That is a thousand usual specs, or 32 of the largest; others are read from the database again."""
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+MOST_PARSED: Final = 2**19
+"""Bytes of specs, as JSON, that stay parsed. Parsed they take ten times as much, at worst thirty. That is some hundred
+usual specs, or two of the largest."""
+
+MOST_KEPT: Final = 2**23
+"""Bytes of specs that stay in memory between intake and creation: a thousand usual ones, or 32 of the largest. Others
+are read from the database again."""
 
 MOST_TERMS: Final = 50_000
 AT_ONCE: Final = 16
@@ -43,8 +51,29 @@ class _Parsed(NamedTuple):
     length: int
 
 
+class _Newest(Generic[Key, Value]):
+    """The values that were kept last, of at most `most` bytes in all."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+        self._values: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
+
+    def get(self, key: Key) -> Value | None:
+        found = self._values.get(key)
+        return None if found is None else found[0]
+
+    def keep(self, key: Key, value: Value, length: int) -> None:
+        """Keep a value of `length` bytes, unless one is kept by that key: another task was faster."""
+        if key in self._values:
+            return
+        self._values[key] = value, length
+        self._left -= length
+        while self._left < 0:
+            self._left += self._values.popitem(last=False)[1][1]
+
+
 class Specs:
-    """Parsed specs by content; a spec that is no longer in memory is read from the database.
+    """Specs by content; a spec that is no longer in memory is read from the database.
 
     `kept` is how long objects of an ended AppWrapper are kept.
     """
@@ -53,8 +82,8 @@ class Specs:
         self._store = store
         self._kept = kept
         self._kinds = kinds
-        self._parsed: OrderedDict[tuple[str, str], _Parsed] = OrderedDict()
-        self._kept_bytes = 0
+        self._parsed: _Newest[tuple[str, str], _Parsed] = _Newest(MOST_PARSED)
+        self._raw: _Newest[str, bytes] = _Newest(MOST_KEPT)
         self._terms: BoundedDict[tuple[str, FaultTolerance], LifecyclePolicy] = BoundedDict(MOST_TERMS)
 
     async def parse(self, spec: bytes, spec_hash: str, namespace: str) -> AppWrapperSpec:
@@ -63,7 +92,8 @@ class Specs:
         if known is not None:
             return known.spec
         parsed = await run_in_thread_if_large(len(spec), _parse, spec, namespace)
-        self._keep((spec_hash, namespace), _Parsed(parsed, len(spec)))
+        self._raw.keep(spec_hash, spec, len(spec))
+        self._parsed.keep((spec_hash, namespace), _Parsed(parsed, len(spec)), len(spec))
         return parsed
 
     async def of(self, record: Record) -> AppWrapperSpec:
@@ -74,16 +104,10 @@ class Specs:
         known = self._parsed.get((record.spec_hash, record.namespace))
         if known is not None:
             return known
-        body = (await self._store.load_specs([record.spec_hash]))[record.spec_hash]
-        return _Parsed(await self.parse(body, record.spec_hash, record.namespace), len(body))
-
-    def _keep(self, key: tuple[str, str], parsed: _Parsed) -> None:
-        if key in self._parsed:
-            return  # another was faster
-        self._parsed[key] = parsed
-        self._kept_bytes += parsed.length
-        while self._kept_bytes > MOST_PARSED:
-            self._kept_bytes -= self._parsed.popitem(last=False)[1].length
+        raw = self._raw.get(record.spec_hash)
+        if raw is None:
+            raw = (await self._store.load_specs([record.spec_hash]))[record.spec_hash]
+        return _Parsed(await self.parse(raw, record.spec_hash, record.namespace), len(raw))
 
     async def prepare(self, wanted: Mapping[str, FaultTolerance], records: Iterable[Record]) -> None:
         """Read the lifecycle policies of at most `AT_ONCE` gangs in one query.

@@ -35,7 +35,8 @@ from dispatcher.core.intake.queue_bound import QueueBound
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.status.conditions import POD_COUNTS, Shown, conditions_of_others, project
 from dispatcher.core.status.outlook import Outlook, outlook_in
-from dispatcher.kube.appwrappers import AppWrapperView
+from dispatcher.kube import json_codec
+from dispatcher.kube.appwrappers import AppWrapperView, encode_status
 
 SECONDS_BETWEEN_COUNTS: Final = 1.0
 PATIENCE_SECONDS: Final = 1.0
@@ -51,7 +52,7 @@ _log = log.get("status_writer")
 
 
 class _Written(Struct, frozen=True):
-    status: Status
+    status_json: bytes
     resource_version: int
     at: float
 
@@ -116,8 +117,8 @@ class StatusWriter:
             return
         if not self._is_due(record, is_ending):
             return
-        status = self._status(record, view)
         shown = self._shown(view)
+        status = self._status(record, view, shown)
         if status == shown or self._only_counts_too_soon(uid, status, shown):
             return
         await self._write(view, status)
@@ -149,8 +150,9 @@ class StatusWriter:
         self._queue.add_later(record.uid, PATIENCE_SECONDS)
         return False
 
-    def _status(self, record: Record, view: AppWrapperView) -> Status:
-        attempt, said = record.attempt, self._shown(view)
+    def _status(self, record: Record, view: AppWrapperView, said: Status) -> Status:
+        """The status to write in place of the one that is said now."""
+        attempt = record.attempt
         beyond = self._beyond_quota_of(record.uid)
         if beyond is None:
             beyond = str(said.get("beyondQuota", ""))
@@ -169,7 +171,7 @@ class StatusWriter:
     def _shown(self, view: AppWrapperView) -> Status:
         """The status that readers see, or will see once the last write reaches them."""
         ahead = self._ahead(view)
-        return view.status if ahead is None else ahead.status
+        return view.status if ahead is None else json_codec.loads(ahead.status_json)
 
     def _ahead(self, view: AppWrapperView) -> _Written | None:
         """The last write, if the watch does not show it yet."""
@@ -186,9 +188,10 @@ class StatusWriter:
         return wait > 0
 
     async def _write(self, view: AppWrapperView, status: Status) -> None:
+        written = encode_status(status)
         try:
             async with self._one_large if view.excess else contextlib.nullcontext():
-                version = await self._informer.write_status(view, status, self._guard(view))
+                version = await self._informer.write_status(view, written, self._guard(view))
         except errors.NotFound:
             return  # it was deleted meanwhile; its deletion is on the way to us
         except errors.Conflict:
@@ -198,7 +201,7 @@ class StatusWriter:
             # Most likely another AppWrapper has the name now; the test of the uid has protected it.
             _log.warning("status_refused", appwrapper=f"{view.namespace}/{view.name}", error=str(error))
             return
-        self._written[view.uid] = _Written(status, int(version), self._monotonic())
+        self._written[view.uid] = _Written(written, int(version), self._monotonic())
 
     def _guard(self, view: AppWrapperView) -> str | None:
         """The resource version that a write may replace.
@@ -208,7 +211,7 @@ class StatusWriter:
         ahead, record = self._ahead(view), self._cache.get(view.uid)
         expects = view.approvals or (record is not None and self._names_approvals(record.leaves))
         may_replace_any = not expects and not view.excess
-        if may_replace_any and not conditions_of_others(view.status if ahead is None else ahead.status):
+        if may_replace_any and not conditions_of_others(self._shown(view)):
             return None
         return view.resource_version if ahead is None else str(ahead.resource_version)
 

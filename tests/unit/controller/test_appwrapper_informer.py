@@ -11,7 +11,7 @@ from dispatcher.api.annotations import FORCE_DELETION_GRACE, fault_tolerance
 from dispatcher.controller.reconcile.result import Result
 from dispatcher.core.lifecycle import removal_steps
 from dispatcher.core.model.record import Phase
-from dispatcher.kube.appwrappers import NO_ANNOTATIONS
+from dispatcher.kube.appwrappers import NO_ANNOTATIONS, encode_status
 from tests.builders import make_appwrapper
 from tests.fakes import FakeApiServer, answer
 from tests.unit import workers
@@ -68,7 +68,8 @@ async def test_unseen_appwrapper_has_no_remembered_annotations(world: World) -> 
 
 # --- echoes of own writes --------------------------------------------------------------------------------
 
-REPORTED = {"state": "Running"}
+REPORTED = {"state": "Running", "systempriority": 5.0}
+WRITTEN = encode_status(REPORTED)
 
 
 async def is_looked_at(world: World, appwrappers: Watched, **changes: Any) -> bool:  # noqa: ANN401  # parts of a manifest
@@ -76,18 +77,27 @@ async def is_looked_at(world: World, appwrappers: Watched, **changes: Any) -> bo
     view = world.hub.view(UID)
     assert view is not None
     world.server.on("PATCH", f"{APPWRAPPERS}/aw/status", answer({"metadata": {"resourceVersion": "2"}}))
-    await world.hub.write_status(view, REPORTED)
+    await world.hub.write_status(view, WRITTEN)
     await world.forget_wakes()
     appwrappers.has(make_appwrapper("aw", **{"annotations": ANNOTATIONS, **changes}))
     await until(lambda: world.hub.view(UID) is not view)
     return await world.is_woken_within(0.1)
 
 
-async def test_a_status_that_was_just_written_is_no_change(world: World, appwrappers: Watched) -> None:
-    assert not await is_looked_at(world, appwrappers, status=dict(REPORTED))
+@pytest.mark.parametrize(
+    "shown",
+    [
+        pytest.param(REPORTED, id="as-written"),
+        pytest.param({"systempriority": 5, "state": "Running"}, id="written-otherwise"),
+    ],
+)
+async def test_a_status_that_was_just_written_is_no_change(
+    world: World, appwrappers: Watched, shown: dict[str, Any]
+) -> None:
+    assert not await is_looked_at(world, appwrappers, status=shown)
     view = world.hub.view(UID)
     assert view is not None
-    assert view.status is REPORTED, "the status is in memory once"
+    assert view.status_json is WRITTEN, "the status is in memory once"
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,7 @@ async def test_terms_outlive_the_specs_they_were_made_of(
     store: AskedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(specs, "MOST_PARSED", 1)
+    monkeypatch.setattr(specs, "MOST_KEPT", 1)
     records, kept = [stored(store, f"aw-{number}") for number in range(2)], Specs(store)
     for record in (*records, *records):
         await kept.policy_of(record, NO_ANNOTATIONS)
@@ -85,9 +86,10 @@ async def test_terms_that_are_too_many_are_made_again(
     assert again is not first
 
 
-async def test_parsed_specs_are_bounded_in_bytes(store: AskedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_specs_are_bounded_in_bytes(store: AskedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     records = [stored(store, f"aw-{number}") for number in range(3)]
-    monkeypatch.setattr(specs, "MOST_PARSED", 2 * len(store.specs[records[0].spec_hash]))
+    monkeypatch.setattr(specs, "MOST_KEPT", 2 * len(store.specs[records[0].spec_hash]))
+    monkeypatch.setattr(specs, "MOST_PARSED", 1)
     kept = Specs(store)
     for record in records:
         await kept.of(record)
@@ -95,3 +97,16 @@ async def test_parsed_specs_are_bounded_in_bytes(store: AskedStore, monkeypatch:
     for record in reversed(records):
         await kept.of(record)
     assert store.questions == [1]  # the oldest had to go
+
+
+async def test_a_spec_that_is_no_longer_parsed_is_parsed_again_from_memory(
+    store: AskedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = [stored(store, f"aw-{number}") for number in range(2)]
+    monkeypatch.setattr(specs, "MOST_PARSED", len(store.specs[records[0].spec_hash]))
+    kept = Specs(store)
+    first, second = [await kept.of(record) for record in records]
+    assert await kept.of(records[1]) is second
+    again = await kept.of(records[0])
+    assert (again == first, again is first) == (True, False)
+    assert store.questions == [1, 1]

@@ -153,7 +153,7 @@ async def test_own_write_is_believed_until_the_watch_has_caught_up(world: World)
     await report(world, record)
     assert len(world.statuses()) == 1
 
-    overtaken = replace(view, resource_version="3", status={"state": "Failed"})
+    overtaken = replace(view, resource_version="3", status_json=b'{"state":"Failed"}')
     world.hub.reflectors[0].items[UID] = overtaken
     await report(world, record)
     assert len(world.statuses()) == 2

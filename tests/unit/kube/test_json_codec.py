@@ -1,8 +1,9 @@
-"""JSON that is nested deeper than parsers go."""
+"""JSON that is nested deeper than parsers go, and JSON that is kept."""
 
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import orjson
@@ -71,3 +72,28 @@ def test_json_cut_off_within_a_string_full_of_quotes_is_refused_at_once() -> Non
 def test_json_that_was_read_can_be_written() -> None:
     assert json_codec.dumps(nested(1000)) == orjson.dumps(nested(json_codec.DEEPEST))
     assert json_codec.dumps({"a": [1]}) == b'{"a":[1]}'
+    assert json_codec.dumps({"b": 1, "a": {"d": 1, "c": 2}}, in_order=True) == b'{"a":{"c":2,"d":1},"b":1}'
+
+
+def test_json_that_is_kept_takes_its_own_length() -> None:
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        kept = [json_codec.dumps({"number": number}) for number in range(100)]
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sum(map(len, kept)) <= after - before <= 100 * 200
+
+
+@pytest.mark.parametrize(
+    ("one", "another", "is_same"),
+    [
+        (b'{"a":1,"b":2}', b'{"a":1,"b":2}', True),
+        (b'{"a":1,"b":2}', b'{"b":2.0,"a":1}', True),
+        (b'{"a":1,"b":2}', b'{"a":1,"b":3}', False),
+        (b"{}", b'{"a":null}', False),
+    ],
+)
+def test_json_is_the_same_if_its_values_are(one: bytes, another: bytes, is_same: bool) -> None:
+    assert json_codec.is_same(one, another) is is_same
