@@ -48,6 +48,17 @@ async def until_message(world: World, name: str, message: str) -> Json:
     return await world.until(look, f"{name}: {message}")
 
 
+def owned_by_dispatcher(appwrapper: Json) -> Json:
+    """The fields of the status that the API server notes as written by the dispatcher."""
+    (fields,) = (
+        each["fieldsV1"]["f:status"]
+        for each in appwrapper["metadata"]["managedFields"]
+        if each["manager"] == "appwrapper-dispatcher" and each.get("subresource") == "status"
+    )
+    owned: Json = fields
+    return owned
+
+
 async def test_gang_waits_for_approvals_that_a_user_with_rights_to_the_status_alone_grants(
     world: World, plane: Plane
 ) -> None:
@@ -62,6 +73,8 @@ async def test_gang_waits_for_approvals_that_a_user_with_rights_to_the_status_al
     assert (waiting["reason"], waiting["queuejobstate"]) == ("AwaitingApproval", "Queueing")
     assert await world.causes("gated") == ["submitted"]
     assert [(each.name, each.position) for each in await world.queue_now()] == [("gated", None)]
+    owned = owned_by_dispatcher(await world.get("AppWrapper", "gated") or {})
+    assert (owned["f:waiting"], owned["f:conditions"]['k:{"type":"Queueing"}']) == ({}, {}), "each as a whole"
 
     kubeconfig = await asyncio.to_thread(
         plane.service_account_kubeconfig, world.namespace, "approver", RIGHTS
