@@ -5,14 +5,16 @@ of a start and 34 MB, and the dispatcher uses none of them. Its release 36.1, th
 module puts the packages in place without running their `__init__`, and then imports the parts by their own names. If
 something has imported the whole library before, that is used.
 
-In a process that imports this module first, `kubernetes_asyncio.client` has only the two classes.
+In a process that imports this module first, `kubernetes_asyncio.client` has only the two classes. urllib3 is imported
+once it is used: the library needs it only for passwords, which it sends to no API server.
 """
 
 from __future__ import annotations
 
 import sys
-from importlib.util import find_spec, module_from_spec
 from typing import Final
+
+from dispatcher.packages import defer, place
 
 _PACKAGES: Final = (
     "kubernetes_asyncio",
@@ -21,18 +23,10 @@ _PACKAGES: Final = (
 )
 """The packages whose `__init__` imports generated code, each after the one that contains it."""
 
-
-def _place(name: str) -> None:
-    """Let the modules of a package be imported without what its `__init__` imports."""
-    spec = find_spec(name)
-    if spec is None:
-        raise ModuleNotFoundError(name)
-    sys.modules[name] = module_from_spec(spec)
-
-
 if _PACKAGES[0] not in sys.modules:
     for _name in _PACKAGES:
-        _place(_name)
+        place(_name)
+defer("urllib3")
 
 # Each needs what is above it.
 # ruff: noqa: E402

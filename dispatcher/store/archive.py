@@ -13,7 +13,8 @@ from datetime import datetime
 from typing import Final
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
+
+from dispatcher.store.library import AsyncConnection
 
 
 async def move_deleted(connection: AsyncConnection, before: datetime, most: int) -> int:

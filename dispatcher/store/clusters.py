@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Final
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.api.spec_errors import one_line
@@ -24,6 +23,7 @@ from dispatcher.errors import SettingsError
 from dispatcher.store import mapping, tables
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Lease
+from dispatcher.store.library import AsyncConnection
 from dispatcher.store.tables import listed, recordset, types
 
 

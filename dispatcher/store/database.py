@@ -21,7 +21,6 @@ from psycopg.types.json import set_json_loads
 from sqlalchemy import Engine, NullPool, TextClause, create_engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from dispatcher.errors import Fenced, StoreError, StoreUnavailable
 from dispatcher.store import connections
@@ -34,6 +33,7 @@ from dispatcher.store.connections import (
     in_our_words,
     milliseconds,
 )
+from dispatcher.store.library import AsyncConnection, AsyncEngine, create_async_engine
 
 DIALECT: Final = "postgresql+psycopg://"
 TRANSACTION_DEADLINE: Final = timedelta(seconds=15)

@@ -18,10 +18,10 @@ from typing import Final
 
 from msgspec import Struct
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from dispatcher.errors import Fenced
 from dispatcher.store.database import Database
+from dispatcher.store.library import AsyncConnection
 
 LEASE: Final = timedelta(seconds=15)
 TAKEOVER_TIMEOUT: Final = timedelta(seconds=5)

@@ -12,10 +12,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Lease
+from dispatcher.store.library import AsyncConnection
 
 PARTITIONED: Final = {
     "event": "at",

@@ -20,7 +20,6 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import TextClause, text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Gang
@@ -29,6 +28,7 @@ from dispatcher.errors import DataRefused
 from dispatcher.store import archive, mapping, partitions
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Lease
+from dispatcher.store.library import AsyncConnection
 from dispatcher.store.overdue import end_overdue
 from dispatcher.store.tables import listed, recordset
 

@@ -16,11 +16,11 @@ import psycopg
 from msgspec import Struct
 from sqlalchemy import Row, TextClause, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Lease
+from dispatcher.store.library import AsyncConnection
 
 UNREADABLE: Final = "-"
 """Stands for a part of the fingerprint that this account may not read."""

@@ -117,6 +117,11 @@ def test_dispatcher_imports_no_generated_class_of_the_api() -> None:
     }
 
 
+def test_dispatcher_imports_neither_the_object_mapper_of_sqlalchemy_nor_a_second_client_of_http() -> None:
+    found = modules("import dispatcher.app")
+    assert not {"sqlalchemy.orm", "urllib3.connection", "urllib3.util"} & found
+
+
 def test_estimated_starts_need_no_parser_of_specs() -> None:
     found = modules("import dispatcher.store.snapshot_reader, dispatcher.core.scheduling.estimate_words")
     assert not {"dispatcher.api.schema", "dispatcher.core.kinds.demand", "pydantic"} & found
