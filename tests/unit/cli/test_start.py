@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from datetime import UTC, datetime
+from pathlib import Path
 
 import click
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from dispatcher.__main__ import MODULES, dispatcher_program, plugin_program
+from testbed.certificates import make_ca
 
 LIBRARIES = (
     "aiohttp",
@@ -29,6 +35,7 @@ import sys
 print(" ".join(sys.modules))
 """
 PARSED = """
+import sys
 sys.argv = ["dispatcher", {words}]
 from dispatcher.__main__ import main
 try:
@@ -198,6 +205,32 @@ def test_each_command_is_found_in_the_module_that_names_it(program: click.Group)
 
 def test_dispatcher_that_runs_does_not_import_what_migrates() -> None:
     assert imported("import dispatcher.app") == set(LIBRARIES) - {"alembic", "mako"}
+
+
+TRUSTED = """
+import os, ssl
+from aiohttp import connector
+contexts = connector._SSL_CONTEXT_VERIFIED, connector._SSL_CONTEXT_UNVERIFIED, ssl.create_default_context()
+print(*(each.cert_store_stats()["x509_ca"] for each in contexts), os.environ.get("SSL_CERT_FILE"))
+"""
+"""Prints the authorities of the two contexts that aiohttp makes at its import, and of a later one."""
+
+
+@pytest.mark.parametrize("is_given", [True, False])
+def test_dispatcher_reads_the_authorities_of_the_system_for_its_own_connections_only(
+    is_given: bool, tmp_path: Path
+) -> None:
+    key, given = ec.generate_private_key(ec.SECP256R1()), tmp_path / "authorities.pem"
+    given.write_bytes(make_ca(key, datetime.now(UTC)).public_bytes(serialization.Encoding.PEM))
+    environment = {**os.environ, "SSL_CERT_FILE": str(given)}
+    if not is_given:
+        del environment["SSL_CERT_FILE"]
+    words = "'run', '--database-url', 'postgresql:///nothing', '--kubeconfig', '/dev/null'"
+    command = [sys.executable, "-c", PARSED.format(words=words) + TRUSTED]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)  # noqa: S603  # our own
+    verified, unverified, later, after = done.stdout.split()
+    assert (verified, unverified, after) == ("0", "0", str(given) if is_given else "None")
+    assert later == "1" or not is_given
 
 
 ENDED = """
