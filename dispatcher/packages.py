@@ -20,7 +20,10 @@ def place(name: str) -> ModuleType:
         spec = find_spec(name)
         if spec is None:
             raise ModuleNotFoundError(name, name=name)
-        sys.modules[name] = module_from_spec(spec)
+        sys.modules[name] = package = module_from_spec(spec)
+        parent, _, last = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], last, package)
     return sys.modules[name]
 
 

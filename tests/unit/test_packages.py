@@ -68,6 +68,16 @@ def test_package_that_was_imported_before_stays() -> None:
     assert (place("library"), package.weight) == (package, 7)
 
 
+def test_package_within_another_is_an_attribute_of_it(tmp_path: Path) -> None:
+    inner = tmp_path / "library" / "inner"
+    inner.mkdir()
+    (inner / "__init__.py").write_text("from library.heavy import weight\n")
+    place("library")
+    defer("library.inner")
+    assert "library.heavy" not in imported()
+    assert sys.modules["library"].inner.weight == 7
+
+
 def test_missing_package_is_an_error() -> None:
     with pytest.raises(ModuleNotFoundError, match="no_such_library"):
         defer("no_such_library")
