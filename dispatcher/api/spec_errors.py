@@ -1,7 +1,6 @@
 """Errors in a spec: the path, the problem and the remedy."""
 
 import json
-import re
 from collections.abc import Mapping
 
 from dispatcher.text import LONGEST_MESSAGE, one_line
@@ -25,9 +24,14 @@ class SpecError(ValueError):
 
 def joined(path: str, step: object) -> str:
     """Extend a path by a field, or by an index or an odd key in brackets."""
-    if isinstance(step, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9]*|\[key\]", step):
+    if isinstance(step, str) and (_is_plain(step) or step == "[key]"):
         return f"{path}.{step}"
     return f"{path}[{quoted(step)}]"
+
+
+def _is_plain(step: str) -> bool:
+    """Whether it is an ASCII letter, then ASCII letters and digits. A reader asks this for each key of a document."""
+    return step.isascii() and step.isalnum() and step[0].isalpha()
 
 
 def quoted(value: object) -> str:

@@ -186,7 +186,8 @@ class Entry(Struct, frozen=True):
     def _mapping(self) -> Mapping[str, Any]:
         if self.value is None:
             return {}
-        if not isinstance(self.value, Mapping):
+        # `dict` comes first because it is what parsers return, and the check of an abstract class is slow.
+        if not isinstance(self.value, dict | Mapping):
             self.fail(f"must be an object, not {quoted(self.value)}")
         for each in self.value:
             if not isinstance(each, str):
