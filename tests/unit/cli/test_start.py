@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import click
@@ -51,11 +52,12 @@ def imported(statement: str) -> set[str]:
     return {name.partition(".")[0] for name in modules(statement)}.intersection(LIBRARIES)
 
 
-def modules(statement: str) -> set[str]:
-    """All modules that a statement imports in a process of its own."""
+@cache
+def modules(statement: str) -> frozenset[str]:
+    """All modules that a statement imports in a process of its own. Tests of the same statement share the process."""
     command = [sys.executable, "-c", SHOW.format(statement=statement)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)  # noqa: S603  # our own
-    return set(done.stdout.splitlines()[-1].split())
+    return frozenset(done.stdout.splitlines()[-1].split())
 
 
 @pytest.mark.parametrize(
