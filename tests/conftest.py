@@ -18,7 +18,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from tests import sweeps
-from tests.distribution import make_scheduler, rank
+from tests.distribution import import_in_turn, make_scheduler, rank
 
 pytest_plugins = ["tests.fixtures_postgres"]
 
@@ -73,10 +73,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """Collect without looking for garbage: the ten thousand tests live on, and are looked at in vain."""
     gc.disable()
     try:
+        import_in_turn(session.config)
         yield
     finally:
         gc.freeze()
@@ -87,9 +88,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: rank(item.nodeid))
     left_out = sweeps.left_out(items, config.option.sweeps)
     config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
+    without = {*left_out}
+    items[:] = [item for item in items if item not in without]
     for item in items:
-        folder = Path(item.fspath).relative_to(Path(__file__).parent).parts[0]
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
         if folder in {"postgres", "cluster"}:
             item.add_marker(getattr(pytest.mark, folder))
         if folder == "cluster" and item.get_closest_marker("timeout") is None:
