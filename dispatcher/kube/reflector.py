@@ -65,6 +65,26 @@ class Extent(Struct, frozen=True):
 EVERYTHING: Final = Extent()
 
 
+class Reading(Struct, frozen=True):
+    """How answers are read: `loads` parses a line of a watch, `read_alone` reads an object that no list may hold."""
+
+    loads: Callable[[bytes], Any] = bounds.loads
+    read_alone: ReadAlone = no_other_way
+
+
+USUAL_READING: Final = Reading()
+
+
+class Pace(Struct, frozen=True):
+    """What pauses depend on: `jitter`, from 0 to 1, spreads them; `processor_time`, in seconds, times long lines."""
+
+    jitter: Callable[[], float] = random.random
+    processor_time: Callable[[], float] = time.thread_time
+
+
+USUAL_PACE: Final = Pace()
+
+
 class Reflector(Generic[T]):
     """Keeps `items` (by uid) equal to the collection at the path that `locate` gives."""
 
@@ -76,12 +96,10 @@ class Reflector(Generic[T]):
         decode: Callable[[Json], T | None],
         on_change: Callable[[str, T | None, T | None], None],
         *,
-        jitter: Callable[[], float] = random.random,
-        extent: Extent = EVERYTHING,
         on_listed: Callable[[], None] = lambda: None,
-        loads: Callable[[bytes], Any] = bounds.loads,
-        read_alone: ReadAlone = no_other_way,
-        processor_time: Callable[[], float] = time.thread_time,
+        extent: Extent = EVERYTHING,
+        reading: Reading = USUAL_READING,
+        pace: Pace = USUAL_PACE,
     ) -> None:
         self.name = name
         self.items: dict[str, T] = {}
@@ -99,11 +117,9 @@ class Reflector(Generic[T]):
         self._decode = decode
         self._on_change = on_change
         self._on_listed = on_listed
-        self._jitter = jitter
         self._extent = extent
-        self._loads = loads
-        self._read_alone = read_alone
-        self._processor_time = processor_time
+        self._reading = reading
+        self._pace = pace
         self._versions: dict[str, str] = {}
         self._latest = ""
         self._followed = False
@@ -192,7 +208,9 @@ class Reflector(Generic[T]):
         fresh: dict[str, tuple[str, T | None]] = {}
         reached, time_slice = "", TimeSlice()
         accept = JSON if self._extent.contents else METADATA_LIST
-        listed = pages(self._client, path, self._extent.query, accept=accept, read_alone=self._read_alone)
+        listed = pages(
+            self._client, path, self._extent.query, accept=accept, read_alone=self._reading.read_alone
+        )
         read = 0
         async for page in listed:
             reached = self._version(page)
@@ -238,7 +256,7 @@ class Reflector(Generic[T]):
                 await asyncio.sleep(self._pause(failures))
 
     async def _watch_once(self, path: str, version: str) -> str:
-        seconds = WATCH_SECONDS[0] + int(self._jitter() * (WATCH_SECONDS[1] - WATCH_SECONDS[0]))
+        seconds = WATCH_SECONDS[0] + int(self._pace.jitter() * (WATCH_SECONDS[1] - WATCH_SECONDS[0]))
         query = {
             **self._extent.query,
             "watch": "true",
@@ -250,9 +268,9 @@ class Reflector(Generic[T]):
         self._latest = version
         time_slice = TimeSlice()
         async for line in self._client.watch(path, query, idle_timeout=SILENCE_SECONDS, accept=accept):
-            began = self._processor_time()
+            began = self._pace.processor_time()
             self._latest = self._apply(line)
-            used = self._processor_time() - began
+            used = self._pace.processor_time() - began
             self._mark_followed()
             await time_slice.pause_if_long()
             if used > LONG_LINE_SECONDS:
@@ -262,7 +280,7 @@ class Reflector(Generic[T]):
     def _apply(self, line: bytes) -> str:
         """Apply one line of a watch; return its resource version."""
         try:
-            event = self._loads(line)
+            event = self._reading.loads(line)
         except orjson.JSONDecodeError as error:
             raise errors.Unavailable(f"{self.name}: a watch line was cut: {error}") from error
         with self._sensible():
@@ -341,7 +359,7 @@ class Reflector(Generic[T]):
 
     def _pause(self, failures: int) -> float:
         least, most = BACKOFF_SECONDS
-        return min(most, least * 2.0 ** min(failures, 10)) * (0.5 + self._jitter() / 2)
+        return min(most, least * 2.0 ** min(failures, 10)) * (0.5 + self._pace.jitter() / 2)
 
 
 def _short(identity: object) -> str:

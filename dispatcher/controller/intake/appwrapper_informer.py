@@ -21,7 +21,7 @@ from dispatcher.kube import envelope, json_codec
 from dispatcher.kube.appwrappers import NO_ANNOTATIONS, AppWrappers, AppWrapperView, decode
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.reflector import Reflector
+from dispatcher.kube.reflector import Reading, Reflector
 from dispatcher.kube.time_slices import LARGEST_INLINE
 
 MOST_REMEMBERED: Final = 20_000
@@ -180,8 +180,7 @@ class AppWrapperInformer:
             api.collection,
             self._decode,
             self._changed,
-            loads=envelope.loads,
-            read_alone=read_alone,
+            reading=Reading(envelope.loads, read_alone),
         )
         return _Group(api, reflector)
 

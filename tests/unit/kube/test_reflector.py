@@ -17,7 +17,7 @@ from dispatcher.kube import reflector
 from dispatcher.kube.bounds import MOST_CONTAINERS
 from dispatcher.kube.client import METADATA, METADATA_LIST, ClusterClient
 from dispatcher.kube.paging import FIRST_PAGE
-from dispatcher.kube.reflector import EVERYTHING, RESTS, Extent, Reflector
+from dispatcher.kube.reflector import EVERYTHING, RESTS, Extent, Pace, Reflector
 from dispatcher.kube.time_slices import TimeSlice
 from tests.fakes import FakeApiServer, answer, hang_up, never, refusal, text, watch
 from tests.unit import workers
@@ -61,7 +61,7 @@ class Watched:
             locate,
             lambda raw: str(raw["value"]),
             self._notify,
-            jitter=lambda: 1.0,
+            pace=Pace(jitter=lambda: 1.0),
             extent=extent,
             on_listed=lambda: self.lists.append(dict(self.items)),
         )
@@ -539,7 +539,7 @@ async def test_watch_pauses_after_each_line_that_took_long_so_that_others_have_t
         at_path,
         lambda raw: str(raw["value"]),
         lambda uid, *_: seen.update({uid: monotonic()}),
-        processor_time=lambda: next(processor) * 0.1,
+        pace=Pace(processor_time=lambda: next(processor) * 0.1),
     )
     task = asyncio.create_task(it.run())
     await until(lambda: "c" in seen)

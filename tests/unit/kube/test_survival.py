@@ -13,7 +13,7 @@ from dispatcher import errors
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.events import EventRecorder
 from dispatcher.kube.live_pod_lister import LiveItems, LivePodLister
-from dispatcher.kube.reflector import Reflector
+from dispatcher.kube.reflector import Pace, Reflector
 from tests.builders import make_pod
 from tests.fakes import FakeApiServer, answer
 from tests.unit.kube.test_events import EVENT, EVENTS
@@ -89,7 +89,9 @@ async def test_unexpected_failure_to_locate_a_path_is_repeated_with_pauses(
         return PATH
 
     server.on("GET", PATH, answer(page(1)))
-    reflector: Reflector[str] = Reflector("things", client, locate, str, lambda *_: None, jitter=lambda: 1.0)
+    reflector: Reflector[str] = Reflector(
+        "things", client, locate, str, lambda *_: None, pace=Pace(jitter=lambda: 1.0)
+    )
     async with running(reflector.run()):
         await reflector.synced.wait()
     assert counted("reflector") == 4
