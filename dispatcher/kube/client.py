@@ -21,7 +21,6 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
-import yaml
 from aiohttp import connector
 from aiohttp.abc import AbstractStreamWriter
 from msgspec import Struct, field
@@ -30,8 +29,9 @@ from yarl import URL
 from dispatcher import errors
 from dispatcher.kube import bounds, paths
 from dispatcher.kube.bounds import LARGEST_REFUSAL, Allowance, Buffer
+from dispatcher.kube.hub_credentials import load_configuration
 from dispatcher.kube.kubeconfig import Connection, api_client
-from dispatcher.kube.library import ApiClient, ConfigException, Configuration, config
+from dispatcher.kube.library import ApiClient, ConfigException, Configuration
 from dispatcher.kube.media_types import JSON, JSON_PATCH, MERGE_PATCH, METADATA, METADATA_LIST
 from dispatcher.kube.refusals import refusal
 from dispatcher.kube.warning_headers import warnings_in
@@ -111,7 +111,7 @@ class ClusterClient:
         may_write: Callable[[], bool] = always,
     ) -> Self:
         """A client for the current context of a kubeconfig, else of `KUBECONFIG`, else for the pod this runs in."""
-        configuration = await _configuration(kubeconfig or os.environ.get("KUBECONFIG", ""))
+        configuration = await load_configuration(kubeconfig or os.environ.get("KUBECONFIG", ""))
         api = ApiClient(configuration=configuration)
         return cls(api, read_timeout=read_timeout, write_timeout=write_timeout, may_write=may_write)
 
@@ -376,26 +376,6 @@ class ClusterClient:
         if bearer and bearer["value"]:
             headers["Authorization"] = bearer["value"]
         return headers
-
-
-async def _configuration(kubeconfig: str) -> Configuration:
-    configuration = Configuration()
-    try:
-        if kubeconfig:
-            await config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
-        else:
-            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-    except (ConfigException, OSError, KeyError, ValueError) as error:
-        where = kubeconfig or "the pod's own ServiceAccount"
-        raise errors.SettingsError(
-            f"no Kubernetes credentials from {where}: {error}; set KUBECONFIG or run inside a cluster"
-        ) from error
-    except (TypeError, AttributeError, yaml.YAMLError) as error:
-        # The library assumes a well-formed kubeconfig; YAML's own message quotes the file.
-        raise errors.SettingsError(
-            f"no Kubernetes credentials from {kubeconfig}: it is no kubeconfig"
-        ) from error
-    return configuration
 
 
 def _session(

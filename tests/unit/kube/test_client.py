@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -389,6 +390,26 @@ async def test_file_that_is_no_kubeconfig_is_a_mistake_in_the_settings(tmp_path:
     with pytest.raises(errors.SettingsError) as caught:
         await ClusterClient.connect(str(file))
     assert str(caught.value) == f"no Kubernetes credentials from {file}: it is no kubeconfig"
+
+
+@pytest.mark.parametrize("provider", ["oidc", "gcp", "azure"])
+async def test_auth_provider_of_the_hub_is_refused_because_its_tls_would_not_be_verified(
+    tmp_path: Path, provider: str
+) -> None:
+    file = tmp_path / "config"
+    login = {"name": provider, "config": {"idp-issuer-url": "https://127.0.0.1:1", "refresh-token": "secret"}}
+    document = {
+        "current-context": "hub",
+        "contexts": [{"name": "hub", "context": {"cluster": "hub", "user": "me"}}],
+        "clusters": [{"name": "hub", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "me", "user": {"auth-provider": login}}],
+    }
+    file.write_text(json.dumps(document))
+    with pytest.raises(
+        errors.SettingsError, match=r"its user has an auth-provider, .* exec plugin"
+    ) as caught:
+        await ClusterClient.connect(str(file))
+    assert "secret" not in str(caught.value)
 
 
 @pytest.fixture
