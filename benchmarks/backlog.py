@@ -33,7 +33,7 @@ from dispatcher.controller.reconcile.event_recorder import StepRecorder
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.garbage import short_collections
-from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
+from dispatcher.controller.scheduling.scheduler import Lookups, Rules, Scheduler
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.takeover import load
 from dispatcher.core.lifecycle import first_steps
@@ -331,8 +331,8 @@ class Bench:
             self._cache,
             self.committer,
             known,
+            Lookups(lambda _record: True),
             on_decided=self._note_decided,
-            is_unchanged=lambda _record: True,
             now=_now,
             metrics=metrics,
             rules=Rules(),

@@ -47,7 +47,7 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.garbage import look_at_all_again
 from dispatcher.controller.scheduling.queue_watch import QueueWatch
-from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
+from dispatcher.controller.scheduling.scheduler import Lookups, Rules, Scheduler
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.concerned import ConcernedAppWrappers
 from dispatcher.controller.upkeep.declaration_keeper import DeclarationKeeper
@@ -347,8 +347,8 @@ class Session:
             self._cache,
             self._committer,
             self._fleet,
+            Lookups(self._observer.is_unchanged, self._queue_rules, self._observer.finished_items),
             on_decided=self._queue.add,
-            is_unchanged=self._observer.is_unchanged,
             now=process.clock.now,
             metrics=process.metrics,
             rules=Rules(
@@ -357,8 +357,6 @@ class Session:
                 least=settings.cycle_seconds,
                 most=settings.poll_seconds,
             ),
-            queues=self._queue_rules,
-            finished_items=self._observer.finished_items,
         )
 
     def _make_reconciler(self) -> Reconciler:

@@ -70,41 +70,44 @@ async def _nothing_is_finished(_record: Record) -> Collection[int]:
     return ()
 
 
-class Scheduler:
-    """Runs scheduling cycles.
+class Lookups(Struct, frozen=True):
+    """What the scheduler looks up beside the cache.
 
-    `on_decided` is called with the uid of each record that a cycle committed. `is_unchanged` is false if the user
-    has suspended, redirected or deleted the gang since its last commit. `queues` returns the declared queues, or
-    None if none is declared. `finished_items` returns the items that the next attempt of a preempted gang does not
-    create again.
+    `is_unchanged` is false if the user has suspended, redirected or deleted the gang since its last commit. `queues`
+    returns the declared queues, or None if none is declared. `finished_items` returns the items that the next attempt
+    of a preempted gang does not create again.
     """
+
+    is_unchanged: Callable[[Record], bool]
+    queues: Callable[[], QueueRules | None] = lambda: None
+    finished_items: Callable[[Record], Awaitable[Collection[int]]] = _nothing_is_finished
+
+
+class Scheduler:
+    """Runs scheduling cycles; `on_decided` is called with the uid of each record that a cycle committed."""
 
     def __init__(
         self,
         cache: Cache,
         committer: Committer,
         known: Known,
+        lookups: Lookups,
         *,
         on_decided: Callable[[str], None],
-        is_unchanged: Callable[[Record], bool],
         now: Callable[[], datetime],
         metrics: Metrics,
         rules: Rules,
         monotonic: Callable[[], float] = time.monotonic,
-        queues: Callable[[], QueueRules | None] = lambda: None,
-        finished_items: Callable[[Record], Awaitable[Collection[int]]] = _nothing_is_finished,
     ) -> None:
         self._cache = cache
         self._committer = committer
         self._known = known
+        self._lookups = lookups
         self._on_decided = on_decided
-        self._is_unchanged = is_unchanged
         self._now = now
         self._metrics = metrics
         self._rules = rules
         self._monotonic = monotonic
-        self._queues = queues
-        self._finished_items = finished_items
         self._queue_cycles = QueueCycles(cache)
         self._growth = GrowthGranter(cache, committer, self._queue_cycles, on_decided, metrics)
         self._is_next_due = False
@@ -164,7 +167,7 @@ class Scheduler:
             log.internal_error("growth", error)
 
     async def _grant_growth(self, *, before_the_cycle: bool) -> None:
-        queues = self._queues()
+        queues = self._lookups.queues()
         forest = None if queues is None else queues.forest
         slices = Slices(self._monotonic)
         growing = await slices.run(self._growth.growing_in_steps(forest, before_the_cycle=before_the_cycle))
@@ -202,7 +205,7 @@ class Scheduler:
 
     async def _release_growth(self) -> None:
         """Have the reconciler note the growth that no pod uses, without a pause, where a gang waits for it."""
-        queues = self._queues()
+        queues = self._lookups.queues()
         if queues is None:
             steps = self._queue_cycles.awaited_room_in_steps(self._snapshots, self._now())
             awaited = await Slices(self._monotonic).run(steps)
@@ -220,7 +223,7 @@ class Scheduler:
         self, snapshots: Mapping[str, ClusterSnapshot], now: datetime, slices: Slices
     ) -> Sequence[NewOutcome]:
         """Plan a cycle and commit its preemptions; return the other outcomes that change a record."""
-        queues, rules = self._queues(), self._rules
+        queues, rules = self._lookups.queues(), self._rules
         if queues is None:
             pending = self._cache.pending_queue
             return await slices.run(
@@ -253,7 +256,7 @@ class Scheduler:
         """The changes of a group; none if a preemption is no longer as planned, or if that raises (logged)."""
         try:
             finished = {
-                each.record.uid: await self._finished_items(each.record)
+                each.record.uid: await self._lookups.finished_items(each.record)
                 for each in queue_cycles.leaving(group)
                 if not each.is_surplus and self._cache.get(each.uid) is each.record
             }
@@ -271,7 +274,7 @@ class Scheduler:
 
         The caller must not await anything between this check and the commit.
         """
-        return queue_cycles.are_current(group, self._cache) and self._is_unchanged(group.record)
+        return queue_cycles.are_current(group, self._cache) and self._lookups.is_unchanged(group.record)
 
     async def _decide(
         self,
@@ -295,7 +298,7 @@ class Scheduler:
 
     def _note_committed(self, records: Iterable[Record]) -> None:
         """With queues, a dispatch and a preemption may let a class go that was refused before in the same cycle."""
-        has_queues = self._queues() is not None
+        has_queues = self._lookups.queues() is not None
         for record in records:
             self._on_decided(record.uid)
             self._is_next_due |= has_queues and record.phase is not Phase.QUEUED
@@ -311,7 +314,7 @@ class Scheduler:
         takeover the watch may show such a change before the reconciler has seen it. The caller must not await anything
         between this check and the commit.
         """
-        placed = [each for each in placed if self._is_unchanged(each.record)]
+        placed = [each for each in placed if self._lookups.is_unchanged(each.record)]
         if not placed or not slices.pauses:
             return placed
         pending = self._cache.pending_queue

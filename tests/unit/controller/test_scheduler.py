@@ -10,7 +10,7 @@ from typing import Any
 
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling.committer import LARGEST_BATCH
-from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
+from dispatcher.controller.scheduling.scheduler import Lookups, Rules, Scheduler
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.queue import QueueingStrategy
@@ -50,8 +50,8 @@ def dispatch_of(
         world.cache,
         world.committer,
         clusters or HubAlone(world.cluster),
+        Lookups(is_unchanged),
         on_decided=world.taken_in.append,
-        is_unchanged=is_unchanged,
         now=world.now,
         metrics=Metrics(),
         rules=rules or Rules(),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dispatcher.controller.scheduling.committer import LARGEST_BATCH
-from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
+from dispatcher.controller.scheduling.scheduler import Lookups, Rules, Scheduler
 from dispatcher.core.lifecycle import queue_steps, removal_steps, run_steps
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.queues.forest import Forest
@@ -69,14 +69,12 @@ def scheduler_of(
         world.cache,
         world.committer,
         clusters or HubAlone(world.cluster),
+        Lookups(is_unchanged, lambda: QueueRules(Forest.of(queues), usage=usage), finished_items),
         on_decided=world.taken_in.append,
-        is_unchanged=is_unchanged,
         now=lambda: at(START + monotonic()),
         metrics=Metrics(),
         rules=Rules(),
         monotonic=monotonic,
-        queues=lambda: QueueRules(Forest.of(queues), usage=usage),
-        finished_items=finished_items,
     )
 
 

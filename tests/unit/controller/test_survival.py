@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from dispatcher import errors
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
-from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
+from dispatcher.controller.scheduling.scheduler import Lookups, Rules, Scheduler
 from dispatcher.core.lifecycle import first_steps
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
@@ -66,8 +66,8 @@ def dispatch_of(world: World) -> tuple[Scheduler, Clusters]:
         world.cache,
         world.committer,
         known,
+        Lookups(lambda _record: True),
         on_decided=decided,
-        is_unchanged=lambda _record: True,
         now=world.now,
         metrics=Metrics(),
         rules=rules,
