@@ -13,7 +13,7 @@ import contextlib
 import os
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import urlencode
@@ -255,7 +255,7 @@ class ClusterClient:
 
     async def watch(
         self, path: str, query: Mapping[str, str], idle_timeout: float, *, accept: str = JSON
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """The lines of a watch until the server ends it; raises `Unavailable` after `idle_timeout` seconds of silence.
 
         Raises `TooLarge` for a line above the bound of an answer.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -50,7 +50,7 @@ class Overhearing(ClusterClient):
 
     async def watch(
         self, path: str, query: Mapping[str, str], idle_timeout: float, *, accept: str = JSON
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         async for line in super().watch(path, query, idle_timeout, accept=accept):
             self.heard += line
             yield line

@@ -7,8 +7,8 @@ import atexit
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from functools import cache
+from contextlib import aclosing, asynccontextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
 from signal import SIGKILL
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import yaml
 
 from dispatcher import errors
+from dispatcher.kube.bounds import loads_one
 from dispatcher.kube.client import JSON, MERGE_PATCH, METADATA_LIST, ClusterClient
 from dispatcher.store.database import Database
 from testbed.forkserver import ForkServer
@@ -82,6 +83,12 @@ def imported_dispatcher() -> ForkServer:
     server = ForkServer("dispatcher.__main__:main", *IMPORTED_WHEN_IT_RUNS)
     atexit.register(server.close)
     return server
+
+
+def _status_with(field: str, value: str, found: Json | None) -> Json | None:
+    """The status of an object if a field of it has this value."""
+    status: Json = (found or {}).get("status") or {}
+    return status if status.get(field) == value else None
 
 
 class World:
@@ -207,23 +214,51 @@ class World:
             assert waited < DEADLINE_SECONDS, f"waited in vain for: {what}"
             await asyncio.sleep(min(max(SHORTEST_POLL_SECONDS, waited / 10), LONGEST_POLL_SECONDS))
 
+    async def until_object(
+        self, kind: str, name: str, look: Callable[[Json | None], T | None], what: str
+    ) -> T:
+        """What `look` sees in an object, or in its absence, once it sees something.
+
+        An object that is there is watched, because a watch costs less than the looks of a long wait.
+        """
+
+        async def see() -> T | None:
+            found = await self.get(kind, name)
+            seen = look(found)
+            return seen if seen or found is None else await self._see_change(kind, found, look)
+
+        return await self.until(see, what)
+
+    async def _see_change(self, kind: str, found: Json, look: Callable[[Json | None], T | None]) -> T | None:
+        """What `look` sees first after this state of an object; None once it is gone, or the watch has ended."""
+        metadata = found["metadata"]
+        query = {
+            "watch": "true",
+            "fieldSelector": f"metadata.name={metadata['name']}",
+            "resourceVersion": metadata["resourceVersion"],
+            "timeoutSeconds": f"{DEADLINE_SECONDS:.0f}",
+        }
+        with suppress(errors.Unavailable):
+            async with aclosing(self.client.watch(self.path(kind), query, DEADLINE_SECONDS)) as lines:
+                async for line in lines:
+                    event = loads_one(line)
+                    if event["type"] == "DELETED":
+                        return look(None)
+                    if event["type"] != "MODIFIED":
+                        return None
+                    if seen := look(event["object"]):
+                        return seen
+        return None
+
     async def until_state(self, name: str, state: str, kind: str = "AppWrapper") -> Json:
         """The status of an AppWrapper once its `queuejobstate` is `state`."""
-
-        async def look() -> Json | None:
-            status: Json = ((await self.get(kind, name)) or {}).get("status") or {}
-            return status if status.get("queuejobstate") == state else None
-
-        return await self.until(look, f"{name} is {state}")
+        look = partial(_status_with, "queuejobstate", state)
+        return await self.until_object(kind, name, look, f"{name} is {state}")
 
     async def until_shown(self, name: str, state: str, kind: str = "AppWrapper") -> Json:
         """The status of an AppWrapper once its `state`, MCAD's coarser word, is `state`."""
-
-        async def look() -> Json | None:
-            status: Json = ((await self.get(kind, name)) or {}).get("status") or {}
-            return status if status.get("state") == state else None
-
-        return await self.until(look, f"the state of {name} is {state}")
+        look = partial(_status_with, "state", state)
+        return await self.until_object(kind, name, look, f"the state of {name} is {state}")
 
     async def until_history(self, name: str, cause: str, times: int = 1) -> list[str]:
         """The causes of an AppWrapper's history once `cause` is among them so often."""
@@ -238,11 +273,7 @@ class World:
 
     async def until_gone(self, kind: str, name: str) -> None:
         """Return once an object is gone."""
-
-        async def look() -> bool:
-            return await self.get(kind, name) is None
-
-        await self.until(look, f"{kind} {name} is gone")
+        await self.until_object(kind, name, lambda found: found is None, f"{kind} {name} is gone")
 
     async def causes(self, name: str) -> list[str]:
         """What history says happened to an AppWrapper of that name, in order."""
