@@ -94,11 +94,6 @@ class WrappedObject(Struct, frozen=True):
         """The prefix of the name to make; used only where ``name`` is None."""
         return self._metadata("generateName")
 
-    @property
-    def namespace(self) -> str | None:
-        """The namespace as written: the AppWrapper's own or None."""
-        return self._metadata("namespace")
-
     def _metadata(self, key: str) -> str | None:
         metadata = self.template.get("metadata") or {}
         return metadata.get(key) or None

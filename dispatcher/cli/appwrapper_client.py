@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import orjson
@@ -91,12 +91,7 @@ class AppWrapperClient:
         created = self._client.create(collection, body, {"fieldValidation": "Strict", **self._query})
         return Found(f"{collection}/{paths.segment(created['metadata']['name'])}", created)
 
-    def states(
-        self,
-        found: Found,
-        ends: float | None = None,
-        pause: Callable[[float], None] = time.sleep,
-    ) -> Iterator[Json]:
+    def states(self, found: Found, ends: float | None) -> Iterator[Json]:
         """The AppWrapper as it is and after each change, until it is deleted.
 
         Raises `TimeIsUp` at the monotonic time `ends`.
@@ -109,7 +104,7 @@ class AppWrapperClient:
                         return
                     yield raw
             except (errors.Unavailable, errors.Expired):
-                pause(max(0.0, _left(ends, PAUSE_SECONDS)))
+                time.sleep(max(0.0, _left(ends, PAUSE_SECONDS)))
             if _left(ends, 1) <= 0:
                 raise TimeIsUp("")
 

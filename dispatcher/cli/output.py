@@ -64,9 +64,9 @@ def how_long(heading: str, name: str, rank: int = 0) -> Column:
     return Column(Heading(heading, rank), lambda row: _span(row[name]))
 
 
-def named(heading: str = "NAME") -> Column:
+def named() -> Column:
     """The AppWrapper, as one word."""
-    return Column(Heading(heading, is_namespaced=True), lambda row: f"{row['namespace']}/{row['name']}")
+    return Column(Heading("NAME", is_namespaced=True), lambda row: f"{row['namespace']}/{row['name']}")
 
 
 def known(heading: str, name: str, rank: int = 0) -> Column:

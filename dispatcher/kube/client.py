@@ -232,13 +232,7 @@ class ClusterClient:
             "PATCH", path, body=body, content_type=content_type, timeout=seconds, accept=accept
         )
 
-    async def replace(self, path: str, body: Json) -> Json:
-        """PUT; raises `Conflict` if the resource version changed."""
-        return await self._call("PUT", path, body=body, timeout=self._write_timeout)
-
-    async def delete(
-        self, path: str, uid: str, propagation: str = "Background", *, grace_seconds: int | None = None
-    ) -> Json:
+    async def delete(self, path: str, uid: str, *, grace_seconds: int | None = None) -> Json:
         """DELETE with a uid precondition; raises `Conflict` if another object has the name.
 
         `grace_seconds` replaces the object's own grace period; 0 does not wait for the node.
@@ -247,7 +241,7 @@ class ClusterClient:
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "preconditions": {"uid": uid},
-            "propagationPolicy": propagation,
+            "propagationPolicy": "Background",
         }
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds

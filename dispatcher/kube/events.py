@@ -67,11 +67,6 @@ class EventRecorder:
         self._tokens = float(BURST)
         self._filled_at = monotonic()
 
-    @property
-    def dropped(self) -> int:
-        """The Events that were not written, of all recorders of this process: each belongs to one connection."""
-        return self._client.writes.dropped_events.total()
-
     def _drop(self, event: EventAbout) -> None:
         self._client.writes.dropped_events[event.reason] += 1
 

@@ -105,7 +105,7 @@ class UserClient:
         """PATCH, by default a JSON patch."""
         return self._call("PATCH", path, query, body=body, content_type=content_type)
 
-    def delete(self, path: str, uid: str, propagation: str = "Background", *, is_dry: bool = False) -> Json:
+    def delete(self, path: str, uid: str, *, is_dry: bool = False) -> Json:
         """DELETE with a uid precondition; raises `Conflict` if another object has the name.
 
         An API server reads `dryRun` from the query only if a DELETE has no body, so it is an option of the body here.
@@ -114,7 +114,7 @@ class UserClient:
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "preconditions": {"uid": uid},
-            "propagationPolicy": propagation,
+            "propagationPolicy": "Background",
             **({"dryRun": ["All"]} if is_dry else {}),
         }
         return self._call("DELETE", path, body=options)

@@ -76,10 +76,10 @@ class Field(NamedTuple):
             return bool(self.value)
         raise TemplateError(self.path, "must be true or false")
 
-    def text(self, default: str = "") -> str:
+    def text(self) -> str:
         """Read a string that can be printed: the API server checks no template, and no database takes a NUL."""
         if self.value is None:
-            return default
+            return ""
         if not isinstance(self.value, str):
             raise TemplateError(self.path, "must be a string")
         if not self.value.isprintable():

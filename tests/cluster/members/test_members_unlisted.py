@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from dispatcher.kube.client import MERGE_PATCH
 from testbed.processes import Process
 from tests.cluster.figures import readiness_of
 from tests.cluster.lives import crash_all
@@ -28,14 +29,14 @@ async def forbid_members(fleet: Fleet) -> None:
     role = await fleet.hub.client.get(ROLE)
     rules = [rule for rule in role["rules"] if "memberclusters" not in rule["resources"]]
     assert len(rules) < len(role["rules"])
-    await fleet.hub.client.replace(ROLE, {**role, "rules": rules})
+    await fleet.hub.client.patch(ROLE, {"rules": rules}, MERGE_PATCH)
 
 
 async def allow_members(fleet: Fleet) -> None:
     role = await fleet.hub.client.get(ROLE)
     rule = {"apiGroups": ["dispatcher.codeflare.dev"], "resources": ["memberclusters"]}
     rules = [*role["rules"], {**rule, "verbs": ["get", "list", "watch"]}]
-    await fleet.hub.client.replace(ROLE, {**role, "rules": rules})
+    await fleet.hub.client.patch(ROLE, {"rules": rules}, MERGE_PATCH)
 
 
 async def waiting(fleet: Fleet, name: str, reason: str) -> Json:

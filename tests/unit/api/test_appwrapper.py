@@ -51,12 +51,11 @@ def test_blog_example_is_two_pods_of_a_gpu_each_around_one_raycluster() -> None:
         wrapped=(WrappedObject(0, template, declared=(DeclaredPodSet(2, per_pod, per_pod),)),),
     )
     ray = spec.wrapped[0]
-    assert (ray.api_version, ray.group, ray.kind, ray.name, ray.namespace) == (
+    assert (ray.api_version, ray.group, ray.kind, ray.name) == (
         "ray.io/v1",
         "ray.io",
         "RayCluster",
         "raycluster-glue",
-        None,
     )
 
 

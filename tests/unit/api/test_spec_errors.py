@@ -292,4 +292,4 @@ def test_any_json_parses_or_is_explained_on_one_printable_line(raw: object) -> N
         assert isinstance(parsed, AppWrapperSpec)
         for wrapped in parsed.wrapped:
             assert wrapped.name or wrapped.generate_name
-            assert wrapped.namespace in (None, "default")
+            assert wrapped.template["metadata"].get("namespace") in (None, "default")

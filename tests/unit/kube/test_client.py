@@ -18,7 +18,6 @@ from tests.unit.virtual_time import monotonic, until
 
 WRITES: dict[str, Callable[[ClusterClient], object]] = {
     "POST": lambda client: client.create("/x", {}),
-    "PUT": lambda client: client.replace("/x", {}),
     "PATCH": lambda client: client.patch("/x", []),
     "DELETE": lambda client: client.delete("/x", "the-uid"),
 }
@@ -84,7 +83,6 @@ async def test_throttled_says_when_to_come_back(
         pytest.param("POST", "AlreadyExists", errors.AlreadyExists, id="create-of-what-exists"),
         pytest.param("POST", "", errors.AlreadyExists, id="create-without-a-reason"),
         pytest.param("POST", "Conflict", errors.Conflict, id="create-that-met-another-write"),
-        pytest.param("PUT", "Conflict", errors.Conflict, id="replace"),
         pytest.param("DELETE", "Conflict", errors.Conflict, id="delete-of-another-uid"),
     ],
 )
@@ -156,7 +154,6 @@ async def test_requests_are_sent_as_the_api_server_wants_them(
 
     assert await client.get("/x", {"limit": "5", "continue": "a b&c="}) == {"ok": "GET"}
     assert await client.create("/x", {"a": 1}) == {"ok": "POST"}
-    assert await client.replace("/x", {"a": 2}) == {"ok": "PUT"}
     assert await client.patch("/x", [{"op": "test"}]) == {"ok": "PATCH"}
     assert await client.patch("/x", {"a": 3}, MERGE_PATCH) == {"ok": "PATCH"}
     assert await client.delete("/x", "the-uid") == {"ok": "DELETE"}
@@ -173,7 +170,6 @@ async def test_requests_are_sent_as_the_api_server_wants_them(
     assert sent == [
         ("GET", {"limit": "5", "continue": "a b&c="}, None, None),
         ("POST", {}, "application/json", {"a": 1}),
-        ("PUT", {}, "application/json", {"a": 2}),
         ("PATCH", {}, JSON_PATCH, [{"op": "test"}]),
         ("PATCH", {}, MERGE_PATCH, {"a": 3}),
         ("DELETE", {}, "application/json", options),

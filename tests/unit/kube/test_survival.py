@@ -149,7 +149,7 @@ async def test_event_that_cannot_be_written_whatever_the_reason_is_dropped_and_t
     recorder.offer(EVENT)
     async with running(recorder.run()):
         await until(lambda: server.requests("POST"))
-    assert (recorder.dropped, counted("events")) == (1, 1)
+    assert (client.writes.dropped_events.total(), counted("events")) == (1, 1)
 
 
 async def test_event_is_as_many_bytes_long_as_an_api_server_takes(
