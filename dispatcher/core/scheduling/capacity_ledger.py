@@ -47,7 +47,8 @@ from dispatcher.core.model.potential import FULL_TRUST, PotentialPool, Trusted, 
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.appwrapper_share import AppWrapperShare, add
 from dispatcher.core.scheduling.capacity_snapshot import NO_POOLS, CapacitySnapshot, Pool
-from dispatcher.core.scheduling.node_ledger import NO_LOAD, Load, NodeLedger
+from dispatcher.core.scheduling.node_ledger import NodeLedger
+from dispatcher.core.scheduling.node_rows import NO_LOAD, Load
 from dispatcher.core.scheduling.node_snapshot import NodeSnapshot
 from dispatcher.core.scheduling.pods_there import FOLLOWS_NONE, FollowedTerms
 

@@ -1,6 +1,7 @@
-"""The capacity of each node of one cluster, kept current by events, for gangs that are placed on nodes.
+"""Which pods hold which places on the nodes of one cluster, kept current by events, for gangs placed on nodes.
 
-`CapacityLedger` feeds a `NodeLedger`, which takes a `NodeSnapshot` of itself for each cycle.
+`CapacityLedger` feeds a `NodeLedger`, which keeps the amounts of the nodes in `node_rows` and takes a `NodeSnapshot` of
+itself for each cycle.
 
 The unbound pods of an active AppWrapper hold their places: on the nodes of its assignment as long as they fit there,
 else on other nodes; among them are the pods of a granted growth. Demand without a place, because no node takes the pod
@@ -11,8 +12,8 @@ Potential nodes (`core.model.potential`) have rows beside the nodes, in traits o
 places there. Once a node of their pool comes, these places move to it. A potential node without places disappears
 before one with places.
 
-Growth: an event costs O(resources); a change of a node's labels or taints O(distinct constraints of pods); a snapshot
-costs one copy of the arrays, and O(pod sets x nodes) for each AppWrapper whose pods have lost their places.
+Growth: beside the costs of `node_rows`, a snapshot costs O(pod sets x nodes) for each AppWrapper whose pods have lost
+their places.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
@@ -31,57 +31,14 @@ from dispatcher.core.model.growth import PodShape
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pod_terms import PodSort
 from dispatcher.core.model.potential import PotentialPool, Trusted, is_potential
-from dispatcher.core.model.resources import NOTHING, PODS, Resources, sum_of
+from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.scheduling.growth_rules import apart_from
-from dispatcher.core.scheduling.node_snapshot import NodeCapacity, NodeSnapshot, Place, Use
-from dispatcher.core.scheduling.node_table import NodeTable
+from dispatcher.core.scheduling.node_rows import NO_LOAD, Load, NodeRows
+from dispatcher.core.scheduling.node_snapshot import NodeSnapshot, Place, Use
 from dispatcher.core.scheduling.node_traits import Traits, values_of
 from dispatcher.core.scheduling.place_share import BoundPods, Held, PlaceShare, Unbound, unbound
 from dispatcher.core.scheduling.placement import Rest, Unplaceable, place
 from dispatcher.core.scheduling.pods_there import FollowedTerms, PodSorts
-
-_WRITTEN_AT_ONCE: Final = 200
-"""Changed nodes that are written into the arrays before the next snapshot; each takes some ten microseconds."""
-
-
-class Load(NamedTuple):
-    """The requests of the pods of a node, and their number; `permanent` is the part of pods that never end."""
-
-    used: Resources = NOTHING
-    pods: int = 0
-    permanent: Resources = NOTHING
-    permanent_pods: int = 0
-
-    def changed(self, used: Resources, pods: int, permanent: Resources, permanent_pods: int) -> Load:
-        """The load with these amounts added."""
-        return Load(
-            self.used + used,
-            self.pods + pods,
-            self.permanent + permanent,
-            self.permanent_pods + permanent_pods,
-        )
-
-
-NO_LOAD: Final = Load()
-
-
-class _OnNode(Struct):
-    """One node, the load of its pods, and the places held there for unbound pods."""
-
-    node: Node
-    load: Load
-    held: Resources = NOTHING
-    held_pods: int = 0
-
-    @property
-    def free(self) -> Resources:
-        """The amounts that neither bound pods nor held places take."""
-        return self.node.allocatable - self.load.used - self.held
-
-    @property
-    def free_slots(self) -> int:
-        """The number of pods that the node takes beside bound pods and held places."""
-        return self.node.pod_limit - self.load.pods - self.held_pods
 
 
 class _PoolState(Struct):
@@ -93,21 +50,14 @@ class _PoolState(Struct):
 
 
 class NodeLedger:
-    """The capacity of each node, kept current by events; `CapacityLedger` gives the load of each node."""
+    """The places of pods on nodes, kept current by events; `CapacityLedger` gives the load of each node."""
 
     def __init__(self) -> None:
-        self._traits = Traits()
-        self._all_traits = self._traits
-        """The traits with potential nodes; the same ones while no pool is declared."""
+        self._rows = NodeRows()
         self._pools: dict[str, _PoolState] = {}
         self._pools_changed = False
         self._on_trust: dict[str, None] = {}
         """The active AppWrappers with places planned on potential nodes, or with growth, which may trust in them."""
-        self._columns: dict[str, int] = {}
-        self._on_nodes: dict[str, _OnNode] = {}
-        self._rows: dict[str, int] = {}
-        self._vacant: list[int] = []
-        self._free, self._allocatable, self._lasting = NodeTable(), NodeTable(), NodeTable()
         self._shares: dict[str, PlaceShare] = {}
         self._numbers = itertools.count(1)
         self._holders: dict[str, dict[str, None]] = {}
@@ -115,11 +65,9 @@ class NodeLedger:
         self._beyond = NOTHING
         self._unplaced: dict[str, None] = {}
         """The active AppWrappers with pods that have no place, in the order in which they lost it."""
-        # Since the last snapshot: AppWrappers whose use may have changed, changed nodes, rows with other traits.
+        # Since the last snapshot: AppWrappers whose use may have changed, and changed nodes.
         self._unsettled: dict[str, None] = {}
         self._touched: dict[str, None] = {}
-        self._unwritten: dict[str, None] = {}
-        self._retraited: dict[int, Node | None] = {}
         self._has_changed = True
         self._last: NodeSnapshot | None = None
         self._sorts: PodSorts | None = None
@@ -137,7 +85,7 @@ class NodeLedger:
         for each in self._pools.values():
             for number in each.numbers:
                 self.remove_node(each.pool.node(number).name)
-        there = [each.node for name, each in self._on_nodes.items() if not is_potential(name)]
+        there = [each.node for name, each in self._rows.states.items() if not is_potential(name)]
         self._pools = {
             pool.name: _PoolState(pool, {node.name: None for node in there if pool.has(node)})
             for pool in pools
@@ -148,33 +96,17 @@ class NodeLedger:
         """Add a node or replace its last state; `load` is the load of its pods."""
         if self._pools and not is_potential(node.name):
             self._count_in_pools(node)
-        for name in node.allocatable:
-            self._columns.setdefault(name, len(self._columns))
-        known = self._on_nodes.get(node.name)
-        if known is None:
-            row = self._vacant.pop() if self._vacant else len(self._rows)
-            self._on_nodes[node.name], self._rows[node.name] = _OnNode(node, load), row
-            self._retraited[row] = node
-        else:
-            before, known.node, known.load = known.node, node, load
-            if _traits_of(before) != _traits_of(node):
-                self._retraited[self._rows[node.name]] = node
+        self._rows.set(node, load)
         self._touch(node.name)
 
     def remove_node(self, name: str) -> None:
         """Remove a node; the pods that hold a place there get another one."""
-        if self._on_nodes.pop(name, None) is None:
+        if not self._rows.remove(name):
             return
         for each in self._pools.values():
             if each.nodes.pop(name, name) is None:
                 self._note_pools_changed()
-        row = self._rows.pop(name)
-        self._vacant.append(row)
-        self._retraited[row] = None
         self._touched.pop(name, None)
-        self._unwritten.pop(name, None)
-        for table in (self._free, self._allocatable, self._lasting):
-            table.write(row, self._columns, NOTHING, 0)
         for uid in self._holders.pop(name, {}):
             share = self._shares[uid]
             for there, _ in share.held:
@@ -186,9 +118,7 @@ class NodeLedger:
 
     def load_node(self, name: str, load: Load) -> None:
         """Replace the load of a node; safe for a node that is not known."""
-        known = self._on_nodes.get(name)
-        if known is not None:
-            known.load = load
+        if self._rows.load(name, load):
             self._touch(name)
 
     def count_bound(
@@ -320,9 +250,7 @@ class NodeLedger:
         """The places of a pod set; first the nodes that, by their bound pods, take the fewest more of its pods."""
 
         def spare(node: str) -> int:
-            known = self._on_nodes[node]
-            most = _most(pod_set.requests, known.free + known.held, known.free_slots + known.held_pods)
-            return most - places[node]
+            return self._rows.states[node].fitting_beside_bound(pod_set.requests) - places[node]
 
         return tuple((node, places[node]) for node in sorted(places, key=lambda node: (spare(node), node)))
 
@@ -348,7 +276,6 @@ class NodeLedger:
         """The capacity at this moment, of the generation of the last one if nothing differs."""
         if self._last is None or self._has_changed:
             self._place_pods()
-            self._write()
             self._last = self._following(self._last)
             self._has_changed = False
         return self._last.copy()
@@ -357,18 +284,15 @@ class NodeLedger:
         """Give every unbound pod its place, after all events so far."""
         if self._pools_changed:
             self._grow_pools()
-        self._retrait()
+        self._rows.follow_traits()
         self._settle()
         if self._pools_changed:
             self._shrink_pools()
-            self._retrait()
+            self._rows.follow_traits()
             self._settle()
 
     def _following(self, last: NodeSnapshot | None) -> NodeSnapshot:
-        size, tables = len(self._traits.nodes), (self._free, self._allocatable, self._lasting)
-        nodes = [
-            NodeCapacity(table.room(self._columns, size), self._traits, self._all_traits) for table in tables
-        ]
+        nodes = self._rows.capacities()
         generation = object()
         if last is not None:
             # The last ones as long as they are the same, because they remember sums, groups and refusals.
@@ -379,7 +303,7 @@ class NodeLedger:
         free, allocatable, empty = nodes
         uses = dict(self._uses)
         rows = {
-            name: tuple(self._rows[each.pool.node(number).name] for number in sorted(each.numbers))
+            name: tuple(self._rows.rows[each.pool.node(number).name] for number in sorted(each.numbers))
             for name, each in self._pools.items()
         }
         if rows != (last.potential if last is not None else {}):
@@ -411,7 +335,7 @@ class NodeLedger:
 
     def _count_in_pools(self, node: Node) -> None:
         """Note of which pools a node is. A node that comes, or becomes usable, may take the places held for it."""
-        known = self._on_nodes.get(node.name)
+        known = self._rows.states.get(node.name)
         for each in self._pools.values():
             was_there, is_there = node.name in each.nodes, each.pool.has(node)
             if is_there:
@@ -444,24 +368,12 @@ class NodeLedger:
         self._pools_changed = False
         for each in self._pools.values():
             held = {number for number in each.numbers if self._holders.get(each.pool.node(number).name)}
-            ready = sum(each.pool.is_ready(self._on_nodes[name].node) for name in each.nodes)
+            ready = sum(each.pool.is_ready(self._rows.states[name].node) for name in each.nodes)
             kept = max(each.pool.count(len(each.nodes)), min(len(held), each.pool.count(ready)))
             surplus = [*sorted(each.numbers - held, reverse=True), *sorted(held, reverse=True)]
             for number in surplus[: len(each.numbers) - kept]:
                 each.numbers.discard(number)
                 self.remove_node(each.pool.node(number).name)
-
-    def _retrait(self) -> None:
-        if not self._retraited:
-            return
-        changes, self._retraited = self._retraited, {}
-        has_potential = self._all_traits is not self._traits
-        if not has_potential and not any(node and is_potential(node.name) for node in changes.values()):
-            self._traits = self._all_traits = self._traits.changed(changes)
-            return
-        self._all_traits = self._all_traits.changed(changes)
-        there = {row: None if node and is_potential(node.name) else node for row, node in changes.items()}
-        self._traits = self._traits.changed(there)
 
     def _homes(self, name: str) -> Iterator[str]:
         """The nodes for places planned on a node, the best first: for a potential one, first the nodes of its pool."""
@@ -483,7 +395,7 @@ class NodeLedger:
     def _settle(self) -> None:
         """Give the unbound pods their places: planned ones first, then, where these do not fit, any."""
         for name in self._touched:
-            if name in self._holders and self._is_crowded(name):
+            if name in self._holders and self._rows.states[name].is_crowded:
                 self._unsettled.update(self._holders[name])
         self._unsettled.update(self._unplaced)
         self._touched.clear()
@@ -497,12 +409,6 @@ class NodeLedger:
             self._hold_elsewhere(uid, gangs[uid], rest)
         for uid in changed:
             self._note_use(uid, self._shares[uid])
-
-    def _is_crowded(self, name: str) -> bool:
-        """True if the places that are held on a node are not there: it is unusable or too full."""
-        known = self._on_nodes[name]
-        free = known.free
-        return not known.node.usable or known.free_slots < 0 or any(free[each] < 0 for each in free)
 
     def _hold_planned(self, uid: str, gang: Gang) -> Unbound:
         """Hold the planned places that are there; return the pods of each pod set that have none."""
@@ -559,19 +465,17 @@ class NodeLedger:
 
     def _may_use(self, node: str, gang: Gang, part: Mapping[int, int]) -> bool:
         """True if the taints and labels of a node keep no pod of a part of a gang away; `part` is by pod set."""
-        row = self._traits.rows.get(node)
+        row = self._rows.traits.rows.get(node)
         return row is not None and all(
-            self._traits.usable_by(gang.pod_sets[index])[row] for index, pods in part.items() if pods
+            self._rows.traits.usable_by(gang.pod_sets[index])[row] for index, pods in part.items() if pods
         )
 
     def _takes_all(self, node: str, gang: Gang, part: Mapping[int, int]) -> bool:
         """True if a node takes a whole part of a gang (pods by pod set)."""
         requests = sum_of(gang.pod_sets[index].requests * pods for index, pods in part.items())
-        known = self._on_nodes.get(node)
+        known = self._rows.states.get(node)
         return (
-            known is not None
-            and known.free_slots >= sum(part.values())
-            and self._fitting(node, requests, 1) == 1
+            known is not None and known.free_slots >= sum(part.values()) and known.fitting(requests, 1) == 1
         )
 
     def _hold_elsewhere(self, uid: str, gang: Gang, rest: Unbound) -> None:
@@ -579,9 +483,9 @@ class NodeLedger:
         others: list[Held] = []
         if any(rest.missing):
             pod_sets = self._apart_from_others(uid, gang, rest)
-            others = self._anywhere(pod_sets, rest, self._traits)
+            others = self._anywhere(pod_sets, rest, self._rows.traits)
             if not others and uid in self._on_trust:
-                others = self._anywhere(pod_sets, rest, self._all_traits)
+                others = self._anywhere(pod_sets, rest, self._rows.all_traits)
         for each in others:
             self._hold(uid, each)
         if any(rest.missing) and not others:
@@ -591,10 +495,8 @@ class NodeLedger:
 
     def _fitting(self, node: str, requests: Resources, pods: int) -> int:
         """How many of `pods` pods fit on a node beside all that is there and held."""
-        known = self._on_nodes.get(node)
-        if known is None or not known.node.usable:
-            return 0
-        return max(0, min(pods, _most(requests, known.free, known.free_slots)))
+        known = self._rows.states.get(node)
+        return 0 if known is None else known.fitting(requests, pods)
 
     def _apart_from_others(self, uid: str, gang: Gang, rest: Unbound) -> list[PodSet]:
         """The pod sets of a gang, which are not to be in domains that other pods of the same set close to them."""
@@ -605,12 +507,13 @@ class NodeLedger:
         ]
 
     def _domains_of(self, topology: str, nodes: Iterable[str]) -> frozenset[str]:
-        return values_of(topology, (self._on_nodes[name].node for name in nodes if name in self._on_nodes))
+        return values_of(
+            topology, (self._rows.states[name].node for name in nodes if name in self._rows.states)
+        )
 
     def _anywhere(self, pod_sets: Sequence[PodSet], rest: Unbound, traits: Traits) -> list[Held]:
         """Places for the pods that are missing, with their templates; none if they do not all fit."""
-        self._write()
-        room, rows = self._free.room(self._columns, len(self._traits.nodes)), self._rows
+        room, rows = self._rows.free_room(), self._rows.rows
         present = [{rows[node]: pods for node, pods in each.items() if node in rows} for each in rest.present]
         found = place(pod_sets, room, traits, Rest(rest.missing, present))
         if isinstance(found, Unplaceable):
@@ -637,9 +540,9 @@ class NodeLedger:
         share.held = []
 
     def _count_place(self, each: Place, sign: int) -> None:
-        known = self._on_nodes[each.node]  # the places on a node are dropped with it
-        known.held += each.requests * (each.pods * sign)
-        known.held_pods += each.pods * sign
+        self._rows.hold(
+            each.node, each.requests, each.pods * sign
+        )  # the places on a node are dropped with it
         self._count_held_sort(each, sign)
         self._touch(each.node)
 
@@ -664,28 +567,5 @@ class NodeLedger:
             self._uses[uid] = Use(bound, held, share.beyond)
 
     def _touch(self, name: str) -> None:
-        self._touched[name] = self._unwritten[name] = None
+        self._touched[name] = None
         self._has_changed = True
-        if len(self._unwritten) >= _WRITTEN_AT_ONCE:
-            self._write()
-
-    def _write(self) -> None:
-        """Write the amounts of changed nodes into the arrays."""
-        for name in self._unwritten:
-            known, row = self._on_nodes[name], self._rows[name]
-            allocatable, load = known.node.allocatable, known.load
-            self._allocatable.write(row, self._columns, allocatable, known.node.pod_limit)
-            lasting = allocatable - load.permanent if load.permanent else allocatable
-            self._lasting.write(row, self._columns, lasting, known.node.pod_limit - load.permanent_pods)
-            self._free.write(row, self._columns, known.free, known.free_slots)
-        self._unwritten.clear()
-
-
-def _most(requests: Resources, free: Resources, slots: int) -> int:
-    """How many pods with these requests fit into free amounts and places for pods; negative if these are owed."""
-    asked = [free[name] // amount for name, amount in requests.items() if amount > 0 and name != PODS]
-    return min([slots, *asked])
-
-
-def _traits_of(node: Node) -> tuple[object, ...]:
-    return node.name, node.usable, node.taints, node.labels, node.allocatable
