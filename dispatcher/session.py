@@ -151,17 +151,8 @@ class Session:
         self._store = QueueStore(process.database, self._lease)
         self._cluster_store = ClusterStore(process.database, self._lease)
         self._queue = WorkQueue(time.monotonic, self._lane_of, settings.concurrency)
-        self._housekeeping = Housekeeping(
-            self._store,
-            now,
-            timedelta(days=settings.history_days),
-            timedelta(seconds=settings.reader_seconds),
-        )
-        self._trust = PotentialTrust(
-            self._cluster_store,
-            now,
-            lambda cluster, pool: process.metrics.potential_failures.labels(cluster, pool).inc(),
-        )
+        self._housekeeping = self._make_housekeeping()
+        self._trust = self._make_trust()
         self._cluster = self._make_cluster(HUB_CLUSTER, process.client)
         self._fleet = self._make_fleet(identity.hub_uid)
         self._clusters = self._fleet.clusters
@@ -182,12 +173,7 @@ class Session:
         )
         self._fields = self._make_field_check()
         self._concerned = ConcernedAppWrappers(self._cache, self._informer, self._queue.add)
-        self._namespaces = Namespaces(
-            process.client,
-            Ceiling(settings.max_priority, settings.max_priority_slope),
-            self._concerned.namespace_changed,
-            self._wake_scheduler,
-        )
+        self._namespaces = self._make_namespaces()
         self._queues = QueueWatch(
             process.client, self._cluster.discovery, defaults_of_queues(settings), self._queues_changed
         )
@@ -196,15 +182,7 @@ class Session:
         )
         self._pod_defaults = PodDefaultsOfClusters(self._cluster, self._fleet.clusters_for, time.monotonic)
         self._usage = UsageKeeper(self._queues, RecentUseStore(process.database), now, time.monotonic)
-        self._queue_statuses = QueueStatusWriter(
-            self._queues,
-            self._cache,
-            self._fleet,
-            process.client,
-            now,
-            settings.queue_status_seconds,
-            on_beyond_quota=self._tell_beyond_quota,
-        )
+        self._queue_statuses = self._make_queue_status_writer()
         self._priority_classes = PriorityClassWatch(
             process.client, self._cluster.discovery, self._concerned.classes_changed
         )
@@ -215,19 +193,7 @@ class Session:
             self._queues,
             self._priority_classes,
         )
-        self._limits = Limits(
-            Rule(settings.declared_demand),
-            self._namespaces.ceiling_of,
-            QueueBound(settings.queued_per_namespace, self._cache.count_undispatched),
-            self._queue.add,
-            process.kinds,
-            LabelResolver(
-                self._namespaces.labels_of,
-                lambda: self._queues.declared.trees,
-                lambda: self._priority_classes.classes,
-            ),
-            lambda: self._queues.declared.forest,
-        )
+        self._limits = self._make_limits()
         self._authors = self._make_author_check()
         self._intake = self._make_intake()
         self._orphan_collector = OrphanCollector(
@@ -239,31 +205,32 @@ class Session:
         self._restore_recovery = RestoreRecovery(
             self._attempts, self._cache, self._committer, self._fleet, self._settle, self._look_and_plan
         )
-        self._members = Members(
-            is_connecting=self._is_connecting,
-            loss_of=self._fleet.loss_of,
-            has_no_cluster_left=self._fleet.has_no_cluster_left,
-            provides_elsewhere=self._provides_elsewhere,
-            note_error=self._fleet.note_error,
-            bind_within_of=self._bind_within_of,
-            note_pools_failed=self._note_pools_failed,
-            note_pools_came=self._trust.note_came,
-        )
+        self._members = self._make_members()
         self._pacing = Pacing()
-        self._observer = Observer(
-            self._attempts,
-            self._cache,
-            self._limits,
-            self._pacing,
-            self._members,
-            self._restore_recovery.is_in_doubt,
-        )
+        self._observer = self._make_observer()
         self._scheduler = self._make_scheduler()
         self._outlooks = self._make_outlook_keeper()
         self._first_policies = FirstPolicies(self._cache, self._informer, self._specs, self._queue.add)
         self._reconciler = self._make_reconciler()
 
     # --- its parts ---------------------------------------------------------------------------------------------
+
+    def _make_housekeeping(self) -> Housekeeping:
+        process, settings = self._process, self._process.settings
+        return Housekeeping(
+            self._store,
+            process.clock.now,
+            timedelta(days=settings.history_days),
+            timedelta(seconds=settings.reader_seconds),
+        )
+
+    def _make_trust(self) -> PotentialTrust:
+        process = self._process
+        return PotentialTrust(
+            self._cluster_store,
+            process.clock.now,
+            lambda cluster, pool: process.metrics.potential_failures.labels(cluster, pool).inc(),
+        )
 
     def _make_cluster(self, name: str, client: ClusterClient) -> Cluster:
         settings = self._process.settings
@@ -302,6 +269,43 @@ class Session:
     async def _note_pools_failed(self, cluster: str, pools: Collection[str]) -> None:
         await self._trust.note_failed(cluster, pools, self._bind_within_of(cluster))
 
+    def _make_namespaces(self) -> Namespaces:
+        process, settings = self._process, self._process.settings
+        return Namespaces(
+            process.client,
+            Ceiling(settings.max_priority, settings.max_priority_slope),
+            self._concerned.namespace_changed,
+            self._wake_scheduler,
+        )
+
+    def _make_queue_status_writer(self) -> QueueStatusWriter:
+        process = self._process
+        return QueueStatusWriter(
+            self._queues,
+            self._cache,
+            self._fleet,
+            process.client,
+            process.clock.now,
+            process.settings.queue_status_seconds,
+            on_beyond_quota=self._tell_beyond_quota,
+        )
+
+    def _make_limits(self) -> Limits:
+        process, settings = self._process, self._process.settings
+        return Limits(
+            Rule(settings.declared_demand),
+            self._namespaces.ceiling_of,
+            QueueBound(settings.queued_per_namespace, self._cache.count_undispatched),
+            self._queue.add,
+            process.kinds,
+            LabelResolver(
+                self._namespaces.labels_of,
+                lambda: self._queues.declared.trees,
+                lambda: self._priority_classes.classes,
+            ),
+            lambda: self._queues.declared.forest,
+        )
+
     def _make_author_check(self) -> AuthorCheck | None:
         """The check of authors' rights by access reviews, if the settings ask for reviews."""
         if self._process.settings.author_check != "review":
@@ -339,6 +343,28 @@ class Session:
             self._queue.add_failed,
             self._fleet.is_surely_complete,
             rules,
+        )
+
+    def _make_members(self) -> Members:
+        return Members(
+            is_connecting=self._is_connecting,
+            loss_of=self._fleet.loss_of,
+            has_no_cluster_left=self._fleet.has_no_cluster_left,
+            provides_elsewhere=self._provides_elsewhere,
+            note_error=self._fleet.note_error,
+            bind_within_of=self._bind_within_of,
+            note_pools_failed=self._note_pools_failed,
+            note_pools_came=self._trust.note_came,
+        )
+
+    def _make_observer(self) -> Observer:
+        return Observer(
+            self._attempts,
+            self._cache,
+            self._limits,
+            self._pacing,
+            self._members,
+            self._restore_recovery.is_in_doubt,
         )
 
     def _make_scheduler(self) -> Scheduler:
