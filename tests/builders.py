@@ -37,7 +37,7 @@ from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import ObjectRef, Pending, Phase, Record
+from dispatcher.core.model.record import Attempt, ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
@@ -95,6 +95,12 @@ def make_ref(item: int = 0, kind: str = "RayCluster", **fields: Any) -> ObjectRe
         "uid": f"uid-of-{kind.lower()}-{item}",
     }
     return ObjectRef(item=item, kind=kind, **{**values, **fields})
+
+
+def attempt_of(record: Record) -> Attempt:
+    """The live attempt of a record that has one."""
+    assert record.attempt is not None
+    return record.attempt
 
 
 def make_record(phase: Phase = Phase.QUEUED, name: str = "aw", **fields: Any) -> Record:  # noqa: ANN401

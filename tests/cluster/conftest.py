@@ -11,6 +11,7 @@ import pytest
 
 from dispatcher.kube.client import ClusterClient
 from testbed import build
+from testbed.kuberay import Api
 from testbed.nodes import Shape
 from testbed.plane import Plane, Wanted
 from testbed.processes import Process, Supervisor
@@ -65,6 +66,13 @@ def plane(plane_without_operators: Plane, kuberay: Process) -> Plane:
     """The control plane of these tests, while the stand-in for KubeRay's operator runs."""
     assert kuberay.is_running()
     return plane_without_operators
+
+
+@pytest.fixture
+async def api(plane: Plane) -> AsyncIterator[Api]:
+    """The administrator's way to the API server, on which our definitions are installed from the start."""
+    async with Api.connect(plane.kubeconfig) as connected:
+        yield connected
 
 
 @pytest.fixture

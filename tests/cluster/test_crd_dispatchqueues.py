@@ -12,7 +12,6 @@ from dispatcher.core.queues.declaration import parse_dispatch_queue
 from dispatcher.core.queues.queue import Queue, Quota
 from dispatcher.kube.client import ClusterClient
 from testbed.kuberay import Api, RefusedError
-from testbed.plane import Plane
 
 Json = dict[str, Any]
 
@@ -28,13 +27,6 @@ WHILE_BORROWING = (
     'spec.preemption.whileBorrowing: Invalid value: has no effect with reclaim "Never", which is the default: set '
     "reclaim to LowerPriority or Any, or leave this out"
 )
-
-
-@pytest.fixture
-async def api(plane: Plane) -> AsyncIterator[Api]:
-    """A way to the API server, on which our definitions are installed from the start."""
-    async with Api.connect(plane.kubeconfig) as connected:
-        yield connected
 
 
 @pytest.fixture

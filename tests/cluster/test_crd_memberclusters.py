@@ -31,13 +31,6 @@ TIME = "2026-11-20T08:58:06Z"
 
 
 @pytest.fixture
-async def api(plane: Plane) -> AsyncIterator[Api]:
-    """A way to the API server, on which our definitions are installed from the start."""
-    async with Api.connect(plane.kubeconfig) as connected:
-        yield connected
-
-
-@pytest.fixture
 async def east(api: Api) -> AsyncIterator[str]:
     """A MemberCluster that only this test knows."""
     name = f"east-{uuid.uuid4().hex[:8]}"

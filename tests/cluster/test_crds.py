@@ -1,5 +1,4 @@
 import copy
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,6 @@ POD: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "
 POD_SET = "spec.resources.GenericItems[0].custompodresources[0]"
 PATTERN = r"'^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$'"
 MCADS_TIME = "2026-11-20T08:58:06.842261Z"
-
-
-@pytest.fixture
-async def api(plane: Plane) -> AsyncIterator[Api]:
-    """A way to the API server, on which our definitions are installed from the start."""
-    async with Api.connect(plane.kubeconfig) as connected:
-        yield connected
 
 
 def spec_of(*items: object, **fields: object) -> dict[str, Any]:

@@ -5,16 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tests.cluster.manifests import appwrapper, config_map, deployment, item, job, renamed, small_job
+from tests.cluster.outcomes import message_of
 from tests.cluster.world import World, example
 
 Json = dict[str, Any]
 
 WIDGET = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "widget"}, "spec": {}}
-
-
-def message_of(status: Json, type_: str) -> str:
-    found = next(condition for condition in status["conditions"] if condition["type"] == type_)
-    return str(found["message"])
 
 
 async def test_demand_that_is_not_declared_is_derived(world: World) -> None:

@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from testbed.kuberay import Api, RefusedError
-from testbed.plane import Plane
 from tests.cluster.definitions import (
     DOORS,
     Json,
@@ -90,12 +89,6 @@ def renamed(found: Json, old: str, new: str, **content: object) -> Json:
     template[new] = template.pop(old)
     template.update(content)
     return result
-
-
-@pytest.fixture
-async def api(plane: Plane) -> AsyncIterator[Api]:
-    async with Api.connect(plane.kubeconfig) as connected:
-        yield connected
 
 
 @pytest.fixture

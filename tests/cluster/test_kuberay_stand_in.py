@@ -4,7 +4,7 @@ import asyncio
 import copy
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,6 @@ GLUE = yaml.safe_load((ROOT / "examples/aw-raycluster-glue.yaml").read_text())
 TEMPLATE = GLUE["spec"]["resources"]["GenericItems"][0]["generictemplate"]
 
 Json = dict[str, Any]
-
-
-@pytest.fixture
-async def api(plane: Plane) -> AsyncIterator[Api]:
-    async with Api.connect(plane.kubeconfig) as connected:
-        yield connected
 
 
 class Ray:

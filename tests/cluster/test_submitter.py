@@ -9,7 +9,7 @@ import asyncio
 import json
 import time
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,13 +103,6 @@ def is_kept(plane: Plane) -> bool:
     except ApiError:
         return True
     return False
-
-
-@pytest.fixture
-async def api(plane: Plane) -> AsyncIterator[Api]:
-    """The administrator's way, whom the policies let do no more than others."""
-    async with Api.connect(plane.kubeconfig) as connected:
-        yield connected
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 import asyncio
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -105,12 +104,6 @@ STATUS: Json = {
         )
     ],
 }
-
-
-@pytest.fixture
-async def api(plane: Plane) -> AsyncIterator[Api]:
-    async with Api.connect(plane.kubeconfig) as connected:
-        yield connected
 
 
 @pytest.mark.parametrize("written", VERSIONS)

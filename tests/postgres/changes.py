@@ -13,7 +13,7 @@ from psycopg import sql
 from dispatcher.api.appwrapper import spec_hash
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps
 from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.record import Attempt, Change, Event, ObjectRef, Pending, Phase, Record
+from dispatcher.core.model.record import Attempt, Change, Event, ObjectRef, Pending, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
@@ -95,22 +95,17 @@ def count_of(url: str, table: str) -> int:
         return int(count)
 
 
-__all__ = [
-    "GANG",
-    "LATER",
-    "NOW",
-    "Phase",
-    "count_of",
-    "forget_replay",
-    "make_attempt",
-    "make_block",
-    "make_change",
-    "make_created",
-    "make_dispatch",
-    "make_object",
-    "make_submit",
-    "rows_of",
-]
+async def committed(queue: QueueStore, change: Change) -> Record:
+    """The record after a committed step."""
+    (record,) = (await queue.commit([change])).accepted
+    return record
+
+
+async def take(queue: QueueStore, database_url: str, change: Change) -> Record:
+    """The record after a committed step, which the database has as it is."""
+    record = await committed(queue, change)
+    assert await loaded(database_url) == [record]
+    return record
 
 
 async def loaded(url: str) -> list[Record]:

@@ -10,11 +10,12 @@ import psycopg
 from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import Change, Record
+from dispatcher.core.model.record import Record
 from dispatcher.store.queue import QueueStore
 from tests.postgres.changes import (
     LATER,
     NOW,
+    committed,
     count_of,
     forget_replay,
     make_created,
@@ -24,11 +25,6 @@ from tests.postgres.changes import (
 )
 
 TOMORROW = NOW + timedelta(days=1)
-
-
-async def committed(queue: QueueStore, change: Change) -> Record:
-    (record,) = (await queue.commit([change])).accepted
-    return record
 
 
 async def lived(queue: QueueStore, name: str, spec: bytes) -> Record:

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.model.record import Change, Phase, Record
+from dispatcher.core.model.record import Phase, Record
 from dispatcher.store.queue import QueueStore
-from tests.builders import at, make_record, make_ref, make_submission
-
-
-async def committed(queue: QueueStore, change: Change) -> Record:
-    result = await queue.commit([change])
-    (record,) = result.accepted
-    return record
+from tests.builders import at, attempt_of, make_record, make_ref, make_submission
+from tests.postgres.changes import committed
 
 
 async def test_next_attempt_in_the_same_cluster_begins_with_its_finished_objects(queue: QueueStore) -> None:
@@ -29,12 +24,10 @@ async def test_next_attempt_in_the_same_cluster_begins_with_its_finished_objects
     again = await committed(queue, queue_steps.dispatch(loaded, "hub", at(6)))
     (loaded,) = [each for each in await queue.load_live() if each.uid == record.uid]
 
-    assert again.attempt is not None
     assert loaded.attempt == again.attempt
-    assert [(ref.item, ref.done) for ref in again.attempt.objects] == [(0, True)]
+    assert [(ref.item, ref.done) for ref in attempt_of(again).objects] == [(0, True)]
     elsewhere = queue_steps.dispatch(await _back(queue, again), "east", at(9)).after
-    assert elsewhere.attempt is not None
-    assert elsewhere.attempt.objects == ()
+    assert attempt_of(elsewhere).objects == ()
 
 
 async def _back(queue: QueueStore, record: Record) -> Record:

@@ -16,7 +16,8 @@ from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Record
 from dispatcher.store import migrate
 from dispatcher.store.queue import QueueStore
-from tests.postgres.changes import LATER, make_created, make_dispatch, make_submit, rows_of
+from tests.builders import attempt_of
+from tests.postgres.changes import LATER, committed, make_created, make_dispatch, make_submit, rows_of
 
 HOUR = timedelta(hours=1)
 STOPPED = EvictionReason("QueueStopped", "its queue team is stopped and drained")
@@ -30,11 +31,6 @@ COMMENTS: LiteralString = """
 SELECT objoid::regclass::text, objsubid, description FROM pg_description
 WHERE classoid = 'pg_class'::regclass ORDER BY 1, 2
 """
-
-
-async def committed(queue: QueueStore, change: Change) -> Record:
-    (record,) = (await queue.commit([change])).accepted
-    return record
 
 
 async def running(queue: QueueStore, name: str) -> Record:
@@ -67,8 +63,7 @@ async def drained_before(queue: QueueStore, name: str) -> Record:
     """A gang that was drained by the release before, and is queued again."""
     leaving = await committed(queue, as_before(drain(await running(queue, name))))
     back = removal_steps.removed(leaving, LATER + HOUR)
-    assert back.after.attempt is not None
-    attempt = replace(back.after.attempt, outcome="preempted")
+    attempt = replace(attempt_of(back.after), outcome="preempted")
     return await committed(queue, replace(back, after=replace(back.after, attempt=attempt)))
 
 

@@ -8,22 +8,15 @@ from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.model.growth import GrowthRequest
-from dispatcher.core.model.record import Change, Record
+from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.store import migrate
 from dispatcher.store.queue import QueueStore
-from tests.builders import at, make_ref
-from tests.postgres.changes import forget_replay, loaded, make_submit, rows_of
+from tests.builders import at, attempt_of, make_ref
+from tests.postgres.changes import forget_replay, loaded, make_submit, rows_of, take
 
 ONE = Resources({"cpu": 500, "nvidia.com/gpu": 1})
 WAITS = GrowthRequest(2, ONE * 2, at(40), "InsufficientQuota", "2 more pods wait: quota of team")
-
-
-async def take(queue: QueueStore, database_url: str, change: Change) -> Record:
-    """The record after a committed step, which the database has as it is."""
-    (record,) = (await queue.commit([change])).accepted
-    assert await loaded(database_url) == [record]
-    return record
 
 
 async def running(queue: QueueStore, database_url: str) -> Record:
@@ -69,7 +62,6 @@ async def test_waiting_growth_is_lost_in_the_revision_before(database_url: str, 
     await asyncio.to_thread(migrate.migrate, database_url)
     await asyncio.to_thread(migrate.check, database_url)
     assert rows_of(database_url, shown) == newest
-    assert record.attempt is not None
     assert await loaded(database_url) == [
-        replace(record, attempt=replace(record.attempt, growth_request=None))
+        replace(record, attempt=replace(attempt_of(record), growth_request=None))
     ]

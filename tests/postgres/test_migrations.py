@@ -35,9 +35,16 @@ from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
 from dispatcher.store.queue_declarations import QueueDeclarationStore
 from testbed.postgres import drop_database, url_of
+from tests.builders import attempt_of
 from tests.postgres.changes import forget_replay, loaded, make_change, make_dispatch, make_submit, rows_of
 
 CHECKOUT = Path(__file__).parents[2]
+
+
+async def upgrade(url: str) -> None:
+    """Migrate to the newest revision, which then agrees with the tables in code."""
+    await asyncio.to_thread(migrate.migrate, url)
+    await asyncio.to_thread(migrate.check, url)
 
 
 def test_every_revision_goes_up_down_and_up_again_and_agrees_with_the_tables_in_code(empty_url: str) -> None:
@@ -98,8 +105,7 @@ async def test_running_gangs_survive_a_migration_up_and_down(database_url: str) 
     await asyncio.to_thread(migrate.downgrade, database_url, "0001")
     with psycopg.connect(database_url) as connection:
         connection.execute(AS_OF_0001)
-    await asyncio.to_thread(migrate.migrate, database_url)
-    await asyncio.to_thread(migrate.check, database_url)
+    await upgrade(database_url)
     assert await loaded(database_url) == [RUNNING]
     await asyncio.to_thread(migrate.downgrade, database_url, "0001")
     assert rows_of(database_url, "SELECT uid, phase, version FROM appwrapper") == [
@@ -122,6 +128,16 @@ WHERE pronamespace = 'public'::regnamespace AND proname = 'waiting_advice'
 """
 """The definitions of the views for people, and what is said of their columns."""
 
+
+async def changed_by(url: str, revision: str) -> set[str]:
+    """The names in `SHOWN` that a revision changed; the database is then at the revision before."""
+    await asyncio.to_thread(migrate.downgrade, url, revision)
+    known = dict(rows_of(url, SHOWN))
+    await asyncio.to_thread(migrate.downgrade, url, f"{int(revision) - 1:04}")
+    before = dict(rows_of(url, SHOWN))
+    return {name for name in known if known[name] != before[name]}
+
+
 AS_OF_0014: LiteralString = """
 INSERT INTO appwrapper (uid, api_group, namespace, name, queue, phase, phase_since, version, priority, priority_slope,
     created_at, spec_hash, demand, pods, pod_sets, conditions, attempts, attempt, cluster, reason, taken_in_at)
@@ -142,12 +158,10 @@ async def test_queues_come_to_rows_of_the_revision_before_and_go_again(
     before = dict(rows_of(database_url, SHOWN))
     with psycopg.connect(database_url) as connection:
         connection.execute(AS_OF_0014)
-    await asyncio.to_thread(migrate.migrate, database_url)
-    await asyncio.to_thread(migrate.check, database_url)
+    await upgrade(database_url)
     (record,) = await queue.load_live()
-    assert record.attempt is not None
     assert (record.more_queues, record.is_preempting, record.preempted_at) == ((), False, ())
-    assert (record.attempt.outcome, record.attempt.preempted_by) == ("evicted", "")
+    assert (attempt_of(record).outcome, attempt_of(record).preempted_by) == ("evicted", "")
     assert rows_of(database_url, "SELECT preempted_by FROM history.attempt_history") == [(None,)]
     assert rows_of(database_url, "SELECT * FROM history.preemptions") == []
     lost = "SELECT evictions, requeues, lost_s FROM history.job_history"
@@ -160,8 +174,7 @@ async def test_queues_come_to_rows_of_the_revision_before_and_go_again(
     await asyncio.to_thread(migrate.downgrade, database_url, "0014")
     assert dict(rows_of(database_url, SHOWN)) == before
     assert rows_of(database_url, "SELECT uid, outcome FROM attempt") == [("uid-of-aw", "preempted")]
-    await asyncio.to_thread(migrate.migrate, database_url)
-    await asyncio.to_thread(migrate.check, database_url)
+    await upgrade(database_url)
     assert [(each.more_queues, each.is_preempting) for each in await queue.load_live()] == [((), False)]
 
 
@@ -192,8 +205,7 @@ async def test_attempts_of_the_revision_before_have_the_queues_that_their_appwra
     before = dict(rows_of(database_url, SHOWN))
     with psycopg.connect(database_url) as connection:
         connection.execute(AS_OF_0015)
-    await asyncio.to_thread(migrate.migrate, database_url)
-    await asyncio.to_thread(migrate.check, database_url)
+    await upgrade(database_url)
     kept = (
         "SELECT number, queues FROM attempt UNION ALL SELECT 0, queues FROM past_attempt WHERE uid = 'uid-of-past' "
         "ORDER BY 1"
@@ -209,8 +221,7 @@ async def test_attempts_of_the_revision_before_have_the_queues_that_their_appwra
     await asyncio.to_thread(migrate.downgrade, database_url, "0015")
     assert dict(rows_of(database_url, SHOWN)) == before
     assert {queue for _, _, queue in rows_of(database_url, shown)} == {"others", "team"}
-    await asyncio.to_thread(migrate.migrate, database_url)
-    await asyncio.to_thread(migrate.check, database_url)
+    await upgrade(database_url)
     assert rows_of(database_url, kept)[1:] == [(1, ["others", "gold/a"]), (2, ["others", "gold/a"])]
 
 
@@ -231,8 +242,7 @@ async def test_facts_of_queues_come_to_rows_of_the_revision_before_and_go_again(
     await asyncio.to_thread(migrate.downgrade, database_url, "0016")
     with psycopg.connect(database_url) as connection:
         connection.execute(AS_OF_0016)
-    await asyncio.to_thread(migrate.migrate, database_url)
-    await asyncio.to_thread(migrate.check, database_url)
+    await upgrade(database_url)
     (record,) = await queue.load_live()
     known = Pending("InsufficientQuota", "quota of team", "cpu")
     assert record.pending == known
@@ -246,8 +256,7 @@ async def test_facts_of_queues_come_to_rows_of_the_revision_before_and_go_again(
     await asyncio.to_thread(migrate.downgrade, database_url, "0016")
     kept = "SELECT pending_reason, pending_message, pending_resource FROM appwrapper"
     assert rows_of(database_url, kept) == [("InsufficientQuota", "quota of team", "cpu")]
-    await asyncio.to_thread(migrate.migrate, database_url)
-    await asyncio.to_thread(migrate.check, database_url)
+    await upgrade(database_url)
     assert [each.pending for each in await queue.load_live()] == [known]
 
 
@@ -258,14 +267,12 @@ async def test_specs_of_queues_come_to_the_revision_before_and_go_again(
     store = QueueDeclarationStore(database, lambda: leadership.lease)
     began = datetime(2026, 11, 20, 12, tzinfo=UTC)
     await asyncio.to_thread(migrate.downgrade, database_url, "0017")
-    await asyncio.to_thread(migrate.migrate, database_url)
-    await asyncio.to_thread(migrate.check, database_url)
+    await upgrade(database_url)
     await store.declare_specs([Queue("team")], began)
     shown: LiteralString = "SELECT queue, spec ->> 'order', valid_from, valid_to FROM history.queue_specs"
     assert rows_of(database_url, shown) == [("team", "Priority", began, None)]
     await asyncio.to_thread(migrate.downgrade, database_url, "0017")
-    await asyncio.to_thread(migrate.migrate, database_url)
-    await asyncio.to_thread(migrate.check, database_url)
+    await upgrade(database_url)
     assert rows_of(database_url, shown) == []
 
 
@@ -282,17 +289,12 @@ async def test_gang_too_large_for_its_cluster_has_a_position_again_in_the_revisi
         )
     newest = dict(rows_of(database_url, SHOWN))
     assert rows_of(database_url, shown) == [("large", None), ("small", 1)]
-    await asyncio.to_thread(migrate.downgrade, database_url, "0019")
-    known = dict(rows_of(database_url, SHOWN))
-    await asyncio.to_thread(migrate.downgrade, database_url, "0018")
-    before = dict(rows_of(database_url, SHOWN))
-    assert {name for name in known if known[name] != before[name]} == {
+    assert await changed_by(database_url, "0019") == {
         "history.queue_now",
         *(f"{schema}.queue_now.{column}" for schema in ("history", "tenant") for column in (2, 23)),
     }
     assert rows_of(database_url, shown) == [("large", 1), ("small", 2)]
-    await asyncio.to_thread(migrate.migrate, database_url)
-    await asyncio.to_thread(migrate.check, database_url)
+    await upgrade(database_url)
     assert dict(rows_of(database_url, SHOWN)) == newest
     assert rows_of(database_url, shown) == [("large", None), ("small", 1)]
 
@@ -305,8 +307,7 @@ async def test_limit_of_a_gang_is_lost_in_the_revision_before(database_url: str,
     shown: LiteralString = "SELECT limit_seconds FROM scheduling.gangs"
     assert rows_of(database_url, shown) == [(60,)]
     await asyncio.to_thread(migrate.downgrade, database_url, "0019")
-    await asyncio.to_thread(migrate.migrate, database_url)
-    await asyncio.to_thread(migrate.check, database_url)
+    await upgrade(database_url)
     assert dict(rows_of(database_url, SHOWN)) == newest
     assert rows_of(database_url, shown) == [(0,)]
 
@@ -324,11 +325,7 @@ async def test_growth_is_lost_in_the_revision_before_and_usage_is_that_of_the_de
     (record,) = (await queue.commit([change])).accepted
     assert await loaded(database_url) == [record]
     newest = dict(rows_of(database_url, SHOWN))
-    await asyncio.to_thread(migrate.downgrade, database_url, "0021")
-    known = dict(rows_of(database_url, SHOWN))
-    await asyncio.to_thread(migrate.downgrade, database_url, "0020")
-    before = dict(rows_of(database_url, SHOWN))
-    assert {name for name in known if known[name] != before[name]} == {
+    assert await changed_by(database_url, "0021") == {
         "attempt_live",
         "history.fairness_daily",
         "history.running_now",
@@ -341,8 +338,7 @@ async def test_growth_is_lost_in_the_revision_before_and_usage_is_that_of_the_de
             for column in (17, 18, 19, 20)
         ),
     }
-    await asyncio.to_thread(migrate.migrate, database_url)
-    await asyncio.to_thread(migrate.check, database_url)
+    await upgrade(database_url)
     assert dict(rows_of(database_url, SHOWN)) == newest
     assert await loaded(database_url) == [replace(record, attempt=attempt)]
 
@@ -355,17 +351,12 @@ async def test_positions_are_counted_for_each_label_again_in_the_revision_before
     shown: LiteralString = "SELECT name, position FROM history.queue_now ORDER BY name"
     newest = dict(rows_of(database_url, SHOWN))
     assert rows_of(database_url, shown) == [("first", 1), ("second", 2)]
-    await asyncio.to_thread(migrate.downgrade, database_url, "0022")
-    known = dict(rows_of(database_url, SHOWN))
-    await asyncio.to_thread(migrate.downgrade, database_url, "0021")
-    before = dict(rows_of(database_url, SHOWN))
-    assert {name for name in known if known[name] != before[name]} == {
+    assert await changed_by(database_url, "0022") == {
         "history.queue_now",
         *(f"{schema}.queue_now.2" for schema in ("history", "tenant")),
     }
     assert rows_of(database_url, shown) == [("first", 1), ("second", 1)]
-    await asyncio.to_thread(migrate.migrate, database_url)
-    await asyncio.to_thread(migrate.check, database_url)
+    await upgrade(database_url)
     assert dict(rows_of(database_url, SHOWN)) == newest
     assert rows_of(database_url, shown) == [("first", 1), ("second", 2)]
 
@@ -380,19 +371,14 @@ async def test_gang_that_lacks_approvals_has_a_position_in_the_revision_before(
     newest = dict(rows_of(database_url, SHOWN))
     assert rows_of(database_url, shown) == [("awaits", None), ("free", 1)]
     assert (await loaded(database_url))[0] == record
-    await asyncio.to_thread(migrate.downgrade, database_url, "0023")
-    known = dict(rows_of(database_url, SHOWN))
-    await asyncio.to_thread(migrate.downgrade, database_url, "0022")
-    before = dict(rows_of(database_url, SHOWN))
-    assert {name for name in known if known[name] != before[name]} == {
+    assert await changed_by(database_url, "0023") == {
         "waiting_advice",
         "history.overtakes",
         "history.queue_now",
         *(f"{schema}.queue_now.2" for schema in ("history", "tenant")),
     }
     assert rows_of(database_url, shown) == [("awaits", 1), ("free", 2)]
-    await asyncio.to_thread(migrate.migrate, database_url)
-    await asyncio.to_thread(migrate.check, database_url)
+    await upgrade(database_url)
     assert dict(rows_of(database_url, SHOWN)) == newest
     assert awaits is not None
     assert (await loaded(database_url))[0] == replace(record, pending=replace(awaits, approvals=()))
@@ -410,8 +396,7 @@ async def test_attempts_that_ended_before_they_began_are_mended_up_and_down(
         connection.execute(
             "UPDATE appwrapper SET ended_at = '2026-01-01', outcome = 'failed', phase = 'Failed'"
         )
-    await asyncio.to_thread(migrate.migrate, database_url)
-    await asyncio.to_thread(migrate.check, database_url)
+    await upgrade(database_url)
     ranges = (
         "SELECT ended_at >= decided_at FROM attempt UNION ALL SELECT ended_at >= created_at FROM appwrapper"
     )
@@ -419,8 +404,7 @@ async def test_attempts_that_ended_before_they_began_are_mended_up_and_down(
     assert rows_of(database_url, "SELECT history_dropped_month, history_dropped_at FROM hub") == [("", None)]
     await asyncio.to_thread(migrate.downgrade, database_url, "0008")
     assert rows_of(database_url, "SELECT count(*) FROM attempt") == [(1,)]
-    await asyncio.to_thread(migrate.migrate, database_url)
-    await asyncio.to_thread(migrate.check, database_url)
+    await upgrade(database_url)
 
 
 async def test_there_is_no_way_back_past_a_phase_that_the_older_code_cannot_load(

@@ -8,7 +8,7 @@ from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps
 from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.record import Phase
 from dispatcher.store.queue import QueueStore
-from tests.builders import at, make_record, make_ref, make_submission
+from tests.builders import at, attempt_of, make_record, make_ref, make_submission
 
 PLANNED, MOVED = Assignment(((("n1", 1), ("n2", 1)),)), Assignment(((("n2", 2),),))
 
@@ -27,5 +27,4 @@ async def test_next_leader_knows_the_places_that_the_pods_were_made_for(
     change = creation_steps.created(record, (make_ref(0),), at(2), assignment=made_for)
     (record,) = (await queue.commit([change])).accepted
     (loaded,) = [each for each in await queue.load_live() if each.uid == record.uid]
-    assert loaded.attempt is not None
-    assert loaded.attempt.assignment == expected
+    assert attempt_of(loaded).assignment == expected

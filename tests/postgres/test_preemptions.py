@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 
 import pytest
@@ -19,13 +19,6 @@ from dispatcher.store.queue import QueueStore
 from tests.postgres.changes import LATER, make_created, make_dispatch, make_submit
 
 HOUR = timedelta(hours=1)
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = Database(database_url)
-    yield database
-    await database.close()
 
 
 class History:

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from dispatcher.api.provisioning import ProvisioningClass, RetryRule
 from dispatcher.core.lifecycle import creation_steps, provisioning_steps, queue_steps, removal_steps
 from dispatcher.core.model.gang import Assignment
-from dispatcher.core.model.record import Change, Record
+from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.store import migrate
 from dispatcher.store.queue import QueueStore
-from tests.builders import at, make_ref
-from tests.postgres.changes import forget_replay, loaded, make_submit, rows_of
+from tests.builders import at, attempt_of, make_ref
+from tests.postgres.changes import forget_replay, loaded, make_submit, rows_of, take
 
 ASKED = ProvisioningClass(
     "queued-provisioning.gke.io",
@@ -26,13 +26,6 @@ ASKED = ProvisioningClass(
 
 
 WRAPS = ClusterRequirements(namespace="default", kinds=frozenset({("batch/v1", "Job")}))
-
-
-async def take(queue: QueueStore, database_url: str, change: Change) -> Record:
-    """The record after a committed step, which the database has as it is."""
-    (record,) = (await queue.commit([change])).accepted
-    assert await loaded(database_url) == [record]
-    return record
 
 
 async def request(queue: QueueStore, database_url: str, record: Record, seconds: float) -> Record:
@@ -60,8 +53,7 @@ async def test_life_with_requests_for_capacity_is_stored_step_by_step(
     record = await take(queue, database_url, removal_steps.removed(record, at(41)))
     record = await request(queue, database_url, record, 50)
     record = await take(queue, database_url, provisioning_steps.provisioned(record, "there", at(60)))
-    assert record.attempt is not None
-    assert not record.attempt.awaits_capacity
+    assert not attempt_of(record).awaits_capacity
     await take(queue, database_url, creation_steps.created(record, (make_ref(),), at(61)))
 
 
@@ -87,10 +79,11 @@ async def test_history_has_each_request_with_its_answer(database_url: str, queue
 async def test_request_is_lost_in_the_revision_before(database_url: str, queue: QueueStore) -> None:
     forget_replay(database_url)
     record = await request(queue, database_url, await take(queue, database_url, make_submit()), 10)
-    assert record.attempt is not None
     before = rows_of(database_url, "SELECT viewname FROM pg_views ORDER BY 1")
     await asyncio.to_thread(migrate.downgrade, database_url, "0021")
     await asyncio.to_thread(migrate.migrate, database_url)
     await asyncio.to_thread(migrate.check, database_url)
     assert rows_of(database_url, "SELECT viewname FROM pg_views ORDER BY 1") == before
-    assert await loaded(database_url) == [replace(record, attempt=replace(record.attempt, provisioning=None))]
+    assert await loaded(database_url) == [
+        replace(record, attempt=replace(attempt_of(record), provisioning=None))
+    ]

@@ -9,24 +9,17 @@ from msgspec.structs import replace
 from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.model.growth import PodRef, Shrinking
 from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import Change, Record
+from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.store import migrate
 from dispatcher.store.queue import QueueStore
-from tests.builders import at, make_ref
-from tests.postgres.changes import forget_replay, loaded, make_submit, rows_of
+from tests.builders import at, attempt_of, make_ref
+from tests.postgres.changes import forget_replay, loaded, make_submit, rows_of, take
 
 ONE = Resources({"cpu": 500, "nvidia.com/gpu": 1})
 PODS = (PodRef("team-a", "w-1", "uid-1"), PodRef("team-a", "w-2", "uid-2"))
 WHY = "2 surplus pods preempted for team-b/other: its queue takes back its quota"
 GIVES_UP = Shrinking(PODS, ONE, "uid-of-the-other")
-
-
-async def take(queue: QueueStore, database_url: str, change: Change) -> Record:
-    """The record after a committed step, which the database has as it is."""
-    (record,) = (await queue.commit([change])).accepted
-    assert await loaded(database_url) == [record]
-    return record
 
 
 async def shrinking(queue: QueueStore, database_url: str) -> Record:
@@ -45,12 +38,11 @@ async def test_life_with_pods_that_are_given_up_is_stored_step_by_step(
     record = await shrinking(queue, database_url)
     assert (record.allowed, record.grown) == (record.gang.demand + ONE, ONE * 3)
     record = await take(queue, database_url, run_steps.mark_running(record, at(50)))
-    assert record.attempt is not None
-    assert record.attempt.shrinking == GIVES_UP
+    assert attempt_of(record).shrinking == GIVES_UP
     gone = run_steps.note_growth(record, record.gang.demand + ONE, at(60))
     record = await take(queue, database_url, gone)
     assert record.attempt is not None
-    assert (record.attempt.shrinking, record.grown) == (None, ONE)
+    assert (attempt_of(record).shrinking, record.grown) == (None, ONE)
     told = rows_of(database_url, "SELECT reason, message FROM event WHERE cause = 'surplus-preempted'")
     assert told == [("QuotaReclaimed", WHY)]
 
@@ -73,5 +65,6 @@ async def test_pods_that_are_given_up_are_lost_in_the_revision_before(
     await asyncio.to_thread(migrate.migrate, database_url)
     await asyncio.to_thread(migrate.check, database_url)
     assert rows_of(database_url, shown) == newest
-    assert record.attempt is not None
-    assert await loaded(database_url) == [replace(record, attempt=replace(record.attempt, shrinking=None))]
+    assert await loaded(database_url) == [
+        replace(record, attempt=replace(attempt_of(record), shrinking=None))
+    ]

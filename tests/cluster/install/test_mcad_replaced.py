@@ -75,11 +75,6 @@ def uids(kubectl: Kubectl, kind: str) -> set[str]:
     return {each["metadata"]["uid"] for each in kubectl.get(kind)["items"]}
 
 
-def condition_of(kubectl: Kubectl, name: str) -> Json:
-    """The conditions of a definition, by type."""
-    return {each["type"]: each for each in kubectl.get("crd", name)["status"]["conditions"]}
-
-
 def test_definitions_take_the_place_of_mcads_and_its_gangs_are_adopted(
     supervisor: Supervisor, fresh: Plane, kubectl: Kubectl, empty_url: str
 ) -> None:

@@ -12,7 +12,7 @@ from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, 
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.record import Change, Pending, Record
 from dispatcher.store.queue import QueueStore
-from tests.postgres.changes import GANG, make_object
+from tests.postgres.changes import GANG, committed, make_object
 
 GONE: Final = "00000000-0000-0000-0000-000000000001"
 FAILED: Final = "00000000-0000-0000-0000-000000000002"
@@ -44,20 +44,20 @@ async def live(queue: QueueStore) -> Lives:
     """Commit it all, one step after the other."""
     now = datetime.now(UTC).replace(microsecond=0)
     lives = Lives(now.replace(hour=10, minute=0, second=0) - timedelta(days=10), now - timedelta(hours=84))
-    train = await _committed(queue, _submitted(GONE, "team-a", "train", lives.start, user="alice"))
-    train = await _committed(queue, _blocked(train, lives.at(5)))
+    train = await committed(queue, _submitted(GONE, "team-a", "train", lives.start, user="alice"))
+    train = await committed(queue, _blocked(train, lives.at(5)))
     train = await _started(queue, train, "east", lives.at(60))
-    train = await _committed(queue, run_steps.complete(train, {0}, lives.at(180), lives.at(180)))
-    await _committed(queue, removal_steps.delete(train, lives.at(240)))
-    probe = await _committed(queue, _submitted(FAILED, "team-b", "probe", lives.at(10)))
+    train = await committed(queue, run_steps.complete(train, {0}, lives.at(180), lives.at(180)))
+    await committed(queue, removal_steps.delete(train, lives.at(240)))
+    probe = await committed(queue, _submitted(FAILED, "team-b", "probe", lives.at(10)))
     probe = await _started(queue, probe, "hub", lives.at(15))
-    probe = await _committed(
+    probe = await committed(
         queue, run_steps.fail(probe, EvictionReason("FoundFailedPods", "2 pods failed"), lives.at(30))
     )
-    await _committed(queue, removal_steps.removed(probe, lives.at(45)))
+    await committed(queue, removal_steps.removed(probe, lives.at(45)))
     fields = {"user": "alice", "queue": "night", "priority": 7}
-    waiting = await _committed(queue, _submitted(WAITING, "team-a", "train", lives.waiting_since, **fields))
-    await _committed(queue, _blocked(waiting, lives.waiting_since))
+    waiting = await committed(queue, _submitted(WAITING, "team-a", "train", lives.waiting_since, **fields))
+    await committed(queue, _blocked(waiting, lives.waiting_since))
     return lives
 
 
@@ -77,19 +77,14 @@ def _submitted(uid: str, namespace: str, name: str, at: datetime, **fields: obje
 
 async def _started(queue: QueueStore, record: Record, cluster: str, at: datetime) -> Record:
     """Dispatched at that time, created half a minute later, and running after another one."""
-    record = await _committed(queue, queue_steps.dispatch(record, cluster, at))
-    record = await _committed(
+    record = await committed(queue, queue_steps.dispatch(record, cluster, at))
+    record = await committed(
         queue, creation_steps.created(record, (make_object(),), at + timedelta(seconds=30))
     )
-    return await _committed(queue, run_steps.mark_running(record, at + timedelta(minutes=1)))
+    return await committed(queue, run_steps.mark_running(record, at + timedelta(minutes=1)))
 
 
 def _blocked(record: Record, at: datetime) -> Change:
     change = queue_steps.block(record, Pending("InsufficientResources", "lacks 1 cpu", "cpu", "hub"), at)
     assert change is not None
     return change
-
-
-async def _committed(queue: QueueStore, change: Change) -> Record:
-    (record,) = (await queue.commit([change])).accepted
-    return record

@@ -26,7 +26,7 @@ from dispatcher.store.queue import QueueStore
 from dispatcher.store.snapshot_document import compressed, lines_of
 from dispatcher.store.snapshots import SnapshotStore
 from tests.builders import make_gang
-from tests.postgres.changes import make_object
+from tests.postgres.changes import committed, make_object
 
 TRAIN: Final = "00000000-0000-0000-0000-000000000001"
 SWEEP: Final = "00000000-0000-0000-0000-000000000002"
@@ -72,13 +72,13 @@ async def fill(queue: QueueStore, *nodes: str, limit_of_sweep: timedelta = timed
     sweep = _submitted(SWEEP, "team-b", "sweep", queues.started, 2, limit_seconds=limit)
     await _run(queue, sweep, queues.started, ("n1", 1))
     large = _submitted(LARGE, "team-a", "large", queues.started, 6, priority=5, more_queues=nodes)
-    await _commit(queue, large)
-    await _commit(queue, _submitted(SMALL, "team-a", "small", queues.started, 2))
+    await committed(queue, large)
+    await committed(queue, _submitted(SMALL, "team-a", "small", queues.started, 2))
     failed = await _run(queue, _submitted(FAILED, "team-b", "failed", queues.started, 1), queues.started)
-    failed = await _commit(
+    failed = await committed(
         queue, run_steps.fail(failed, EvictionReason("FoundFailedPods", "2 pods failed"), now)
     )
-    await _commit(queue, removal_steps.removed(failed, now))
+    await committed(queue, removal_steps.removed(failed, now))
     return queues
 
 
@@ -120,13 +120,8 @@ def _submitted(uid: str, namespace: str, name: str, at: datetime, cpu: int, **fi
 
 
 async def _run(queue: QueueStore, submitted: Change, at: datetime, *places: tuple[str, int]) -> Record:
-    record = await _commit(queue, submitted)
+    record = await committed(queue, submitted)
     assignment = Assignment((places,) if places else ())
-    record = await _commit(queue, queue_steps.dispatch(record, "east", at, assignment=assignment))
-    record = await _commit(queue, creation_steps.created(record, (make_object(),), at))
-    return await _commit(queue, run_steps.mark_running(record, at))
-
-
-async def _commit(queue: QueueStore, change: Change) -> Record:
-    (record,) = (await queue.commit([change])).accepted
-    return record
+    record = await committed(queue, queue_steps.dispatch(record, "east", at, assignment=assignment))
+    record = await committed(queue, creation_steps.created(record, (make_object(),), at))
+    return await committed(queue, run_steps.mark_running(record, at))

@@ -10,6 +10,7 @@ from decimal import Decimal
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import HOLDING, Phase
 from dispatcher.core.model.resources import Resources
+from tests.builders import attempt_of
 from tests.postgres.history.facts import Fact, Life
 
 ENDS = (Phase.COMPLETED, Phase.FAILED, Phase.DELETED)
@@ -80,8 +81,7 @@ def tries(life: Life) -> list[Try]:
 
 
 def life_cluster(life: Life) -> str:
-    assert life.record.attempt is not None
-    return life.record.attempt.cluster
+    return attempt_of(life.record).cluster
 
 
 def _end(fact: Fact, life: Life) -> tuple[str, str]:

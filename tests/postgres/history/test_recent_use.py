@@ -14,12 +14,12 @@ import pytest
 from dispatcher.core.lifecycle import first_steps, queue_steps, removal_steps
 from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.sharing.recent_use import REMEMBERED, recent_use
 from dispatcher.store.database import Database
 from dispatcher.store.queue import QueueStore
 from dispatcher.store.recent_use import RecentUseStore
+from tests.postgres.changes import committed
 from tests.postgres.history.attempts import charges, tries
 from tests.postgres.history.conftest import MOVE, Past
 from tests.postgres.history.oracle import Lives
@@ -86,20 +86,15 @@ async def test_unused_queue_has_no_recent_use(past: Past) -> None:
 EIGHT_GPUS: Final = Gang(Resources({"cpu": 500, GPU: 8}), 1)
 
 
-async def commit(queue: QueueStore, change: Change) -> Record:
-    (record,) = (await queue.commit([change])).accepted
-    return record
-
-
 async def held(queue: QueueStore, name: str, begin: datetime, end: datetime | None) -> None:
     """8 GPUs in queue `a`, by the namespace `name`; gone if there is an end."""
     submission = Submission(name, "group", name, name, begin, b"{}", "hash")
-    record = await commit(queue, first_steps.submit(submission, EIGHT_GPUS, begin))
-    record = await commit(queue, queue_steps.move(record, ("a",), begin))
-    record = await commit(queue, queue_steps.dispatch(record, "hub", begin))
+    record = await committed(queue, first_steps.submit(submission, EIGHT_GPUS, begin))
+    record = await committed(queue, queue_steps.move(record, ("a",), begin))
+    record = await committed(queue, queue_steps.dispatch(record, "hub", begin))
     if end is not None:
-        record = await commit(queue, removal_steps.delete(record, end))
-        await commit(queue, removal_steps.release(record, end))
+        record = await committed(queue, removal_steps.delete(record, end))
+        await committed(queue, removal_steps.release(record, end))
 
 
 @pytest.mark.parametrize("is_moved", [False, True])

@@ -23,7 +23,7 @@ from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.store.queue import QueueStore
 from tests.builders import make_submission
-from tests.postgres.changes import make_object
+from tests.postgres.changes import committed, make_object
 
 HOUR: Final = timedelta(hours=1)
 TICK: Final = timedelta(seconds=20)
@@ -166,14 +166,14 @@ async def hold_at_random(
     now = start + chance.randrange((end - start) // TICK) * TICK
     submission = make_submission(uid=str(uuid.uuid4()))
     change = first_steps.submit(submission, Gang(Resources(demand), 1), now)
-    record = await commit(queue, replace(change, spec=submission.spec))
+    record = await committed(queue, replace(change, spec=submission.spec))
     holds: list[Hold] = []
     while chance.random() < 0.8:
         decided_at = now = now + chance.randrange(150) * TICK
         if now >= end:
             break
         cluster = chance.choice([*CLUSTERS, "unknown"])
-        record = await commit(queue, queue_steps.dispatch(record, cluster, now))
+        record = await committed(queue, queue_steps.dispatch(record, cluster, now))
         started_at = ended_at = None
         grown: list[tuple[datetime, Resources]] = []
         for step in (_create, _grow, _start, _grow, _end):
@@ -182,7 +182,7 @@ async def hold_at_random(
                 break
             if step in (_start, _grow) and chance.random() < 0.2:
                 continue
-            record = await commit(queue, step(record, now))
+            record = await committed(queue, step(record, now))
             started_at = now if step is _start else started_at
             ended_at = now if step is _end else ended_at
             if step is _grow and record.attempt is not None:
@@ -195,13 +195,10 @@ async def hold_at_random(
         ]
         if ended_at is None:
             break
-        record = await commit(queue, removal_steps.removed(record, now)) if record.holds_capacity else record
+        record = (
+            await committed(queue, removal_steps.removed(record, now)) if record.holds_capacity else record
+        )
     return holds
-
-
-async def commit(queue: QueueStore, change: Change) -> Record:
-    (record,) = (await queue.commit([change])).accepted
-    return record
 
 
 def _create(record: Record, now: datetime) -> Change:
@@ -265,8 +262,8 @@ async def test_current_state_counts_up_to_now(queue: QueueStore, database_url: s
     store(database_url, [Sample(at, "hub", "cpu", 4000, 1000, is_reachable=True)])
     submission = make_submission()
     change = first_steps.submit(submission, Gang(Resources({"cpu": 2000}), 1), at)
-    record = await commit(queue, replace(change, spec=submission.spec))
-    await commit(queue, queue_steps.dispatch(record, "hub", at))
+    record = await committed(queue, replace(change, spec=submission.spec))
+    await committed(queue, queue_steps.dispatch(record, "hub", at))
     now, rows = found(database_url, at - 2 * HOUR)
     hours = (now - at).total_seconds() / 3600
     assert sum(each.known_s for each in rows.values()) == pytest.approx(3600 * hours)

@@ -18,7 +18,7 @@ from dispatcher.core.scheduling.explanation import CordonedNodes, explain
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules, world_of
 from dispatcher.core.scheduling.world import World
 from dispatcher.core.scheduling.world_facts import Cluster
-from tests.builders import NOW, make_core_node, make_gang, make_record
+from tests.builders import NOW, attempt_of, make_core_node, make_gang, make_record
 
 QUEUES = (
     Queue("small", None, {"cpu": Quota(1000)}),
@@ -175,8 +175,7 @@ def test_holder_ends_when_estimates_say(
     gang = make_record(name="q", uid="q", gang=make_gang(cpu=4000))
     fields = {"gang": make_gang(cpu=4000), "expected_seconds": expected, "limit_seconds": limit}
     holder = make_record(Phase.RUNNING, "h", uid="h", **fields)
-    assert holder.attempt is not None
-    started = holder.attempt.decided_at
+    started = attempt_of(holder).decided_at
     facts = ClusterFacts(Cluster("hub", (make_core_node("n", cpu=4000),)), rules=SchedulingRules())
     world = world_of([facts], (holder, gang), (), started + timedelta(seconds=ran))
     found = Report(explain(world, "q"), world, {"q": gang, "h": holder})

@@ -21,7 +21,7 @@ from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.kube.client import ClusterClient
-from tests.builders import at, make_record
+from tests.builders import at, attempt_of, make_record
 from tests.unit import workers
 from tests.unit.virtual_time import monotonic, until
 
@@ -31,9 +31,8 @@ GANGS = 450
 def gang(number: int) -> Record:
     """A gang that runs in `east`, with an object."""
     record = queue_steps.dispatch(make_record(name=f"gang-{number}"), "east", at(1)).after
-    assert record.attempt is not None
     job = ObjectRef(0, "batch/v1", "Job", "default", record.name, f"job-{number}")
-    return replace(record, attempt=replace(record.attempt, objects=(job,)))
+    return replace(record, attempt=replace(attempt_of(record), objects=(job,)))
 
 
 class Bench:

@@ -29,7 +29,7 @@ from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import has_no_cluster_left
-from tests.builders import QUEUED_CLASS, make_appwrapper, make_metadata, make_owner, make_wrapped
+from tests.builders import QUEUED_CLASS, attempt_of, make_appwrapper, make_metadata, make_owner, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, client_of, hang_up, refusal, text
 from tests.unit.controller.wire import APPWRAPPERS, JOBS, MISSING, job, made, secret
 from tests.unit.controller.world import SERVES, World, members_without_any
@@ -183,8 +183,7 @@ async def test_finalizer_is_added_before_the_anchor_and_the_anchor_before_anythi
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": NAME, "uid": "uid-of-anchor"}
     owned = [{**reference, "controller": True, "blockOwnerDeletion": True}]
     assert owners == [None, owned, owned]
-    assert record.attempt is not None
-    assert (record.phase, [ref.uid for ref in record.attempt.objects]) == (
+    assert (record.phase, [ref.uid for ref in attempt_of(record).objects]) == (
         Phase.DISPATCHED,
         ["uid-of-train", "uid-of-token"],
     )
@@ -505,8 +504,7 @@ async def test_cluster_where_a_name_is_taken_is_ruled_out_if_another_is_left(eas
     ruled_out = await east.creates()
     assert (ruled_out.phase, ruled_out.message) == (Phase.REQUEUEING, IN_THE_WAY)
     assert ruled_out.requirements == record.requirements.without("east", IN_THE_WAY)
-    assert ruled_out.attempt is not None
-    assert [ref.name for ref in ruled_out.attempt.objects] == ["token"]  # to be removed again
+    assert [ref.name for ref in attempt_of(ruled_out).objects] == ["token"]  # to be removed again
     assert (ruled_out.eligible_at, ruled_out.requeuings) == (east.world.now(), 0)
     assert east.errors_noted == []
 

@@ -32,6 +32,7 @@ from dispatcher.probes import Metrics, MetricValues, QueueMetricValues
 from tests.builders import (
     WAITS,
     at,
+    attempt_of,
     make_blocked,
     make_gang,
     make_record,
@@ -120,9 +121,8 @@ WAITS_TO_GROW = GrowthRequest(2, Resources({"cpu": 2000}), at(20), "Insufficient
 async def test_growth_makes_events_of_the_appwrapper_and_of_the_growing_objects() -> None:
     recorder = ListRecorder()
     steps, record = make_steps(recorder), make_record(Phase.RUNNING)
-    assert record.attempt is not None
     objects = (make_ref(name="ray"), make_ref(1, "Service"))
-    record = replace(record, attempt=replace(record.attempt, objects=objects))
+    record = replace(record, attempt=replace(attempt_of(record), objects=objects))
     first = run_steps.note_growth_request(record, WAITS_TO_GROW, at(20))
     more = run_steps.note_growth_request(first.after, replace(WAITS_TO_GROW, pods=3), at(30))
     granted = run_steps.grant(more.after, Resources({"cpu": 3000}), None, "3 pods may start", at(40))
@@ -164,9 +164,8 @@ async def test_growth_makes_an_event_of_the_object_in_its_member_and_of_the_appw
 ) -> None:
     hub, east, west = ListRecorder(), ListRecorder(), ListRecorder()
     record = make_record(Phase.RUNNING)
-    assert record.attempt is not None
     record = replace(
-        record, attempt=replace(record.attempt, cluster=cluster, objects=(make_ref(name="ray"),))
+        record, attempt=replace(attempt_of(record), cluster=cluster, objects=(make_ref(name="ray"),))
     )
     change = run_steps.note_growth_request(record, WAITS_TO_GROW, at(20))
     make_steps(hub, east=east, west=west).announce(change, change.after)

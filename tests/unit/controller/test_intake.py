@@ -19,7 +19,7 @@ from dispatcher.controller.intake.specs import Specs
 from dispatcher.core.kinds.manifest import anchor_name, build
 from dispatcher.core.model.record import Phase
 from dispatcher.kube.appwrappers import AppWrapperView
-from tests.builders import make_appwrapper, make_metadata, make_owner, make_template, make_wrapped
+from tests.builders import attempt_of, make_appwrapper, make_metadata, make_owner, make_template, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, client_of, never, refusal
 from tests.unit.controller.wire import APPWRAPPERS, MISSING, PODS
 from tests.unit.controller.world import World
@@ -205,8 +205,11 @@ def running(attempt: int) -> Json:
 async def test_running_gang_that_the_database_does_not_know_is_adopted(world: World) -> None:
     world.server.on("GET", f"{PODS}/pod", answer(running(3)))
     record = await world.admit(make_appwrapper(status={"canrun": True}))
-    assert record.attempt is not None
-    assert (record.phase, record.attempt.number, record.attempt.cluster) == (Phase.DISPATCHING, 3, "hub")
+    assert (record.phase, attempt_of(record).number, attempt_of(record).cluster) == (
+        Phase.DISPATCHING,
+        3,
+        "hub",
+    )
 
 
 async def test_latest_attempt_is_adopted_where_an_earlier_one_has_left_something(world: World) -> None:
@@ -216,8 +219,7 @@ async def test_latest_attempt_is_adopted_where_an_earlier_one_has_left_something
         built["metadata"]["uid"] = f"uid-of-{template['metadata']['name']}"
         world.server.on("GET", f"{PODS}/{template['metadata']['name']}", answer(built))
     record = await world.admit(make_appwrapper("aw", *templates, status={"canrun": True}))
-    assert record.attempt is not None
-    assert (record.phase, record.attempt.number) == (Phase.DISPATCHING, 3)
+    assert (record.phase, attempt_of(record).number) == (Phase.DISPATCHING, 3)
 
 
 @pytest.mark.parametrize("canrun", [True, False])
@@ -441,8 +443,11 @@ async def test_deleted_appwrapper_is_taken_in_to_remove_its_objects_in_a_member(
     west.on("GET", CONFIGMAPS, anchors(("uid-of-aw", 1), ("uid-of-aw", 2)))
     uid = await comes(world, make_appwrapper(**LEAVING))
     record = world.record(uid)
-    assert record.attempt is not None
-    assert (record.phase, record.attempt.number, record.attempt.cluster) == (Phase.DISPATCHING, 2, "west")
+    assert (record.phase, attempt_of(record).number, attempt_of(record).cluster) == (
+        Phase.DISPATCHING,
+        2,
+        "west",
+    )
     await world.reconcile(uid)
     assert (world.record(uid).phase, finalizer_removed(world)) == (Phase.DELETING, False)
 
@@ -534,8 +539,7 @@ async def test_appwrapper_with_a_finalizer_is_adopted_in_the_cluster_of_its_stat
     world.intake = world.make_intake(is_complete=lambda: False)
     west.on("GET", CONFIGMAPS, anchors(("uid-of-aw", 1)))
     record = await world.admit(make_appwrapper(status={"cluster": "west"}, **WITH_FINALIZER))
-    assert record.attempt is not None
-    assert (record.phase, record.attempt.cluster) == (Phase.DISPATCHING, "west")
+    assert (record.phase, attempt_of(record).cluster) == (Phase.DISPATCHING, "west")
 
 
 @pytest.mark.parametrize("status", [{}, {"canrun": True, "cluster": "east"}], ids=["new", "seems-to-run"])
@@ -608,8 +612,7 @@ async def test_gang_in_a_member_is_adopted_there_without_any_status(
 ) -> None:
     west.on("GET", CONFIGMAPS, anchors(("uid-of-aw", 1)))
     record = await world.admit(make_appwrapper(**FORGED))
-    assert record.attempt is not None
-    assert (record.phase, record.attempt.cluster) == (Phase.DISPATCHING, "west")
+    assert (record.phase, attempt_of(record).cluster) == (Phase.DISPATCHING, "west")
 
 
 async def test_gang_that_moved_from_a_member_to_the_hub_is_adopted_on_the_hub(
@@ -618,8 +621,7 @@ async def test_gang_that_moved_from_a_member_to_the_hub_is_adopted_on_the_hub(
     west.on("GET", CONFIGMAPS, anchors(("uid-of-aw", 1)))
     world.server.on("GET", f"{PODS}/pod", answer(running(2)))
     record = await world.admit(make_appwrapper(status={"state": "Pending"}, **FORGED))
-    assert record.attempt is not None
-    assert (record.attempt.number, record.attempt.cluster) == (2, "hub")
+    assert (attempt_of(record).number, attempt_of(record).cluster) == (2, "hub")
 
 
 async def test_batch_has_a_largest_size_in_bytes_too(world: World) -> None:

@@ -21,7 +21,7 @@ from dispatcher.core.lifecycle import queue_steps, removal_steps
 from dispatcher.core.model.record import HOLDING, Phase, Record
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.kube.client import ClusterClient
-from tests.builders import at, make_appwrapper, make_metadata, make_record
+from tests.builders import at, attempt_of, make_appwrapper, make_metadata, make_record
 from tests.fakes import FakeApiServer, Reply, answer, client_of, hang_up, refusal
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import until
@@ -104,8 +104,7 @@ def collector(world: World) -> OrphanCollector:
 
 
 def in_east(record: Record, **fields: Any) -> Record:  # noqa: ANN401
-    assert record.attempt is not None
-    return replace(record, attempt=replace(record.attempt, cluster="east"), **fields)
+    return replace(record, attempt=replace(attempt_of(record), cluster="east"), **fields)
 
 
 def later_attempt(record: Record) -> Record:

@@ -22,7 +22,7 @@ from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 from dispatcher.core.status import outlook_pace
 from dispatcher.core.status.outlook import MOST_ADVISED_OF_A_QUEUE, MOST_EXACT, Outlook
 from dispatcher.core.status.outlook_pace import MOST_DISPATCHED, MOST_PASSED
-from tests.builders import WAITS, at, make_core_node, make_gang, make_record
+from tests.builders import WAITS, at, attempt_of, make_core_node, make_gang, make_record
 from tests.unit.virtual_time import monotonic
 
 
@@ -188,8 +188,7 @@ async def test_advice_follows_the_cluster() -> None:
 def holder(**durations: int) -> Record:
     """The gang that holds capacity since `NOW`, with these durations."""
     record = make_record(Phase.RUNNING, uid="holder", name="holder", gang=make_gang(cpu=3000), **durations)
-    assert record.attempt is not None
-    return replace(record, attempt=replace(record.attempt, decided_at=at(0)))
+    return replace(record, attempt=replace(attempt_of(record), decided_at=at(0)))
 
 
 async def test_start_is_estimated_again_once_a_known_end_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from dispatcher.controller.reconcile.observer import Observer
 from dispatcher.core.lifecycle import queue_steps, run_steps
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Phase, Record
-from tests.builders import make_appwrapper
+from tests.builders import attempt_of, make_appwrapper
 from tests.unit.controller.wire import job, made, true
 from tests.unit.controller.world import World
 
@@ -55,8 +55,7 @@ async def test_victim_is_removed_except_its_finished_objects_and_is_queued_again
     await world.reconcile_until_answered(UID)
 
     record = world.record(UID)
-    assert record.attempt is not None
-    assert (record.phase, record.attempt.outcome) == (Phase.QUEUED, "preempted")
+    assert (record.phase, attempt_of(record).outcome) == (Phase.QUEUED, "preempted")
     assert (record.requeuings, record.retries) == (0, 0)
     assert world.ledger.free()["cpu"] == 8000
     assert world.dispatch_wakes > 0

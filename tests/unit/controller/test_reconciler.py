@@ -13,7 +13,7 @@ from dispatcher.api.names import FINALIZER
 from dispatcher.api.sizes import MOST_CONTAINERS
 from dispatcher.core.kinds.manifest import anchor_name
 from dispatcher.core.model.record import Phase
-from tests.builders import make_appwrapper, make_pod, make_template
+from tests.builders import attempt_of, make_appwrapper, make_pod, make_template
 from tests.fakes import FakeApiServer, Reply, answer, client_of, never, refusal
 from tests.unit.controller.store import FakeStore
 from tests.unit.controller.wire import ALL_PODS, APPWRAPPERS, MISSING, PODS, made, pods
@@ -54,8 +54,7 @@ async def test_gang_is_created_in_order_and_reported_in_one_write(world: World) 
 
     record = world.record(UID)
     assert record.phase is Phase.DISPATCHED
-    assert record.attempt is not None
-    assert [(ref.name, ref.uid) for ref in record.attempt.objects] == [
+    assert [(ref.name, ref.uid) for ref in attempt_of(record).objects] == [
         ("first", "uid-of-first"),
         ("second", "uid-of-second"),
     ]

@@ -15,7 +15,7 @@ from dispatcher.core.lifecycle.policy import KEPT
 from dispatcher.core.model.pods import Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING
-from tests.builders import make_appwrapper, make_pod
+from tests.builders import attempt_of, make_appwrapper, make_pod
 from tests.fakes import answer, refusal
 from tests.unit.controller.wire import ALL_PODS, JOBS, PODS, job, made, pods, true
 from tests.unit.controller.world import World
@@ -81,8 +81,7 @@ async def test_gang_is_complete_once_the_api_server_was_asked_for_live_pods(worl
 
     record, now = world.record(UID), world.now()
     assert (record.phase, record.kept_until) == (Phase.COMPLETED, now + KEPT)
-    assert record.attempt is not None
-    assert [ref.done for ref in record.attempt.objects] == [True]
+    assert [ref.done for ref in attempt_of(record).objects] == [True]
     assert world.ledger.free()["cpu"] == 8000
     assert world.dispatch_wakes == wakes + 1
     assert world.jobs.deletions() == []
@@ -295,8 +294,7 @@ async def test_part_that_cannot_be_marked_is_asked_whether_it_is_done(world: Wor
     await asyncio.sleep(6)  # virtual
     await world.reconcile(UID, times=2)
     record = world.record(UID)
-    assert record.attempt is not None
-    assert (record.phase, [ref.done for ref in record.attempt.objects]) == (
+    assert (record.phase, [ref.done for ref in attempt_of(record).objects]) == (
         Phase.RUNNING_HOLD_COMPLETION,
         [True, False],
     )

@@ -10,7 +10,7 @@ from dispatcher.core.kinds.manifest import build
 from dispatcher.core.kinds.provisioning_request import API_VERSION, KIND, request_name
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import Phase, Record
-from tests.builders import QUEUED_CLASS, make_appwrapper, make_awaiting, make_owner, make_wrapped
+from tests.builders import QUEUED_CLASS, attempt_of, make_appwrapper, make_awaiting, make_owner, make_wrapped
 from tests.fakes import Reply, answer, refusal
 from tests.unit.controller.test_orphan_gc import page
 from tests.unit.controller.test_restore_recovery import UID, Restored, restored
@@ -79,8 +79,7 @@ async def test_recorded_attempt_that_waits_is_provisioned_although_its_booking_h
     expired = true("Provisioned")["conditions"] + true("BookingExpired")["conditions"]
     asking.server.on("GET", path(1), answer(request(1, status={"conditions": expired})))
     record = await restored.begin()
-    assert record.attempt is not None
-    assert record.attempt.provisioning == Provisioning(
+    assert attempt_of(record).provisioning == Provisioning(
         QUEUED_CLASS,
         "uid-of-request-1",
         message="the capacity was provisioned and its booking expired in cluster hub",

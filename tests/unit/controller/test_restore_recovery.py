@@ -23,7 +23,7 @@ from dispatcher.core.model.record import Attempt, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.errors import Fenced
 from dispatcher.kube.client import ClusterClient
-from tests.builders import make_appwrapper, make_owner, make_record, make_template, make_wrapped
+from tests.builders import attempt_of, make_appwrapper, make_owner, make_record, make_template, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, client_of, hang_up, refusal
 from tests.unit import workers
 from tests.unit.controller.test_orphan_gc import CONFIGMAPS, anchor, page
@@ -121,8 +121,7 @@ async def restored(world: World) -> AsyncIterator[Restored]:
 
 
 def where(record: Record) -> tuple[Phase, int, str]:
-    assert record.attempt is not None
-    return record.phase, record.attempt.number, record.attempt.cluster
+    return record.phase, attempt_of(record).number, attempt_of(record).cluster
 
 
 # --- what is taken over ----------------------------------------------------------------------------------------
@@ -200,8 +199,7 @@ async def test_running_gang_without_objects_is_requeued_and_not_failed(
     if not is_over:
         assert after == running
         return
-    assert after.attempt is not None
-    assert (after.phase, after.attempt.outcome, restored.queued()) == (Phase.QUEUED, "missed", [UID])
+    assert (after.phase, attempt_of(after).outcome, restored.queued()) == (Phase.QUEUED, "missed", [UID])
 
 
 @pytest.mark.parametrize("phase", [Phase.DISPATCHING, Phase.REQUEUEING, Phase.SUSPENDING])

@@ -16,7 +16,7 @@ from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.probes import Metrics
-from tests.builders import at, make_gang, make_record
+from tests.builders import at, attempt_of, make_gang, make_record
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import monotonic, until
 from tests.unit.workers import running
@@ -206,8 +206,7 @@ async def test_gang_submitted_while_the_cycle_waits_is_not_dispatched_before_it_
 ) -> None:
     await dispatch_of(world, clusters=SlowToAnswer(world)).cycle()
     record = world.record("uid-of-aw-0")
-    assert record.attempt is not None
-    assert record.attempt.decided_at == at(1) == world.now()
+    assert attempt_of(record).decided_at == at(1) == world.now()
 
 
 class Shrinking(HubAlone):

@@ -18,7 +18,7 @@ from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Elastic, Order, Queue, Quota
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.probes import Metrics
-from tests.builders import at
+from tests.builders import at, attempt_of
 from tests.unit.controller.test_scheduler import HubAlone, dispatch_of
 from tests.unit.controller.test_scheduler_queues import START, TEAMS, is_woken, put, scheduler_of
 from tests.unit.controller.world import World
@@ -330,9 +330,9 @@ async def test_granted_worker_that_does_not_run_yet_is_preempted_and_its_gang_ru
     await scheduler.cycle()
     after = world.record(record.uid)
     assert (after.phase, after.allowed) == (Phase.RUNNING, CPU * 3)
-    assert after.attempt is not None
-    assert after.attempt.shrinking is not None
-    assert [each.name for each in after.attempt.shrinking.pods] == deleted
+    shrinking = attempt_of(after).shrinking
+    assert shrinking is not None
+    assert [each.name for each in shrinking.pods] == deleted
     assert world.record(waits.uid).is_preempting
 
 

@@ -29,7 +29,7 @@ from dispatcher.core.scheduling.sharing.gangs import RecentUse
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.errors import StoreUnavailable
 from dispatcher.probes import Metrics
-from tests.builders import at, make_gang, make_record
+from tests.builders import at, attempt_of, make_gang, make_record
 from tests.unit.controller.test_scheduler import HubAlone, Shrinking, phases
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import monotonic, until
@@ -145,8 +145,7 @@ async def test_preemption_is_one_transaction_of_the_victims_and_their_preemptor(
     assert preemptor.pending is not None
     assert (preemptor.is_preempting, preemptor.pending.reason) == (True, "AwaitingRelease")
     for victim in map(world.record, (first.uid, second.uid)):
-        assert victim.attempt is not None
-        assert (victim.phase, victim.attempt.preempted_by) == (Phase.REQUEUEING, owner.uid)
+        assert (victim.phase, attempt_of(victim).preempted_by) == (Phase.REQUEUEING, owner.uid)
         assert (victim.reason, victim.message) == ("QuotaReclaimed", WHY)
     assert world.ledger.free()["cpu"] == 0  # until their pods are confirmed gone
 
@@ -366,8 +365,11 @@ async def test_drained_queue_gives_its_gangs_back_each_by_itself(world: World) -
     }
     assert world.store.groups == []
     for victim in map(world.record, (first.uid, second.uid)):
-        assert victim.attempt is not None
-        assert (victim.reason, victim.attempt.preempted_by, victim.preempted_at) == ("QueueStopped", "", ())
+        assert (victim.reason, attempt_of(victim).preempted_by, victim.preempted_at) == (
+            "QueueStopped",
+            "",
+            (),
+        )
         assert victim.message == "its queue b is stopped and drained"
         assert (victim.requeuings, victim.retries, victim.requeuing_seconds) == (0, 0, 0)
     assert sorted(world.store.batches[0]) == [("first", "evicted"), ("second", "evicted")]

@@ -46,7 +46,7 @@ from dispatcher.core.status.outlook import Outlook
 from dispatcher.kube.appwrappers import AppWrapperView, decode
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.events import EventAbout
-from tests.builders import at, make_core_node
+from tests.builders import at, attempt_of, make_core_node
 from tests.fakes import FakeApiServer, answer
 from tests.unit import workers
 from tests.unit.controller.store import FakeStore
@@ -305,8 +305,7 @@ class World:
 
     async def sees(self, record: Record) -> None:
         """Return once the watches have shown every object of the attempt."""
-        assert record.attempt is not None
-        for ref in record.attempt.objects:
+        for ref in attempt_of(record).objects:
             await until(lambda ref=ref: self.cluster.objects.state(ref) is not None)  # type: ignore[misc]
 
     def record(self, uid: str) -> Record:

@@ -24,7 +24,7 @@ from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
-from tests.builders import make_awaiting, make_owner, make_record
+from tests.builders import attempt_of, make_awaiting, make_owner, make_record
 
 GPU = "nvidia.com/gpu"
 ASKED = ProvisioningClass(
@@ -126,8 +126,7 @@ def test_template_requests_what_its_pods_will_in_the_cluster_of_the_attempt() ->
         return Gang(each.total, 2, (each,))
 
     awaiting = make_awaiting(make_record(gang=requesting(2**31)), ASKED)
-    assert awaiting.attempt is not None
-    smaller = awaiting.gang.with_smaller({awaiting.attempt.cluster: requesting(2**30)})
+    smaller = awaiting.gang.with_smaller({attempt_of(awaiting).cluster: requesting(2**30)})
     template, _ = objects_of(replace(awaiting, gang=smaller), [CLUSTER], {})
     spec = template.template["template"]["spec"]
     assert pod_requests(spec, limits_are_defaults=False)["memory"] == 2**30

@@ -29,6 +29,7 @@ from dispatcher.core.model.record import NotedIssue, Phase, Record
 from tests.builders import (
     NOW,
     at,
+    attempt_of,
     make_evicted,
     make_failed_run,
     make_objects,
@@ -369,8 +370,7 @@ IN_ORDER = [
 def test_of_several_things_to_do_the_first_is_done(
     record: Record, objects: ObservedObjects, policy: dict[str, Any], decision: Decision
 ) -> None:
-    assert record.attempt is not None
-    two = replace(record, attempt=replace(record.attempt, objects=(make_ref(0), make_ref(1))))
+    two = replace(record, attempt=replace(attempt_of(record), objects=(make_ref(0), make_ref(1))))
     assert decided(two, objects=objects, policy=make_policy(JOB, JOB, **policy)) == decision
 
 
@@ -392,8 +392,7 @@ def test_deployment_that_is_called_done_when_it_progresses_is_not_complete_befor
 
 def test_done_item_stays_done_when_its_object_is_gone() -> None:
     record = make_record(Phase.RUNNING_HOLD_COMPLETION)
-    assert record.attempt is not None
-    gone = make_objects(NO_PODS, None, absent=record.attempt.objects)
+    gone = make_objects(NO_PODS, None, absent=attempt_of(record).objects)
     assert decided(record, objects=gone, policy=make_policy(JOB)) == Decision(
         Step.COMPLETE, done=frozenset({0})
     )
@@ -413,8 +412,7 @@ REACHED = [Phase.DISPATCHED, Phase.RUNNING, Phase.RUNNING_HOLD_COMPLETION]
 
 def elsewhere(record: Record, cluster: str = "east") -> Record:
     """The same in a member cluster."""
-    assert record.attempt is not None
-    return replace(record, attempt=replace(record.attempt, cluster=cluster))
+    return replace(record, attempt=replace(attempt_of(record), cluster=cluster))
 
 
 @pytest.mark.parametrize("phase", REACHED)
@@ -638,9 +636,8 @@ def test_done_items_are_carried_over_to_the_next_attempt_on_the_hub_alone(
     phase: Phase, cluster: str, done: frozenset[int]
 ) -> None:
     record = elsewhere(make_record(phase), cluster)
-    assert record.attempt is not None
     objects = (replace(make_ref(0), done=phase is Phase.RUNNING_HOLD_COMPLETION), make_ref(1))
-    two = replace(record, attempt=replace(record.attempt, objects=objects))
+    two = replace(record, attempt=replace(attempt_of(record), objects=objects))
     policy = make_policy(JOB, JOB)
     suspended = decided(
         two, asked=MutableSpec(suspend=True), objects=make_objects(ENOUGH, SUCCEEDED, RUNS), policy=policy

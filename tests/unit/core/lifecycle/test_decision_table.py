@@ -42,6 +42,7 @@ from dispatcher.core.model.record import ACTIVE, Change, NotedIssue, Pending, Ph
 from dispatcher.core.model.resources import NOTHING, Resources
 from tests.builders import (
     at,
+    attempt_of,
     make_awaiting,
     make_evicted,
     make_failed_run,
@@ -234,8 +235,7 @@ def make_running_again() -> Record:
     eviction = EvictionReason(words.MIN_PODS_NOT_RUNNING, "too few pods")
     evicted = run_steps.evict(finished, eviction, at(5), 600, at(5), (0,)).after
     dispatching = queue_steps.dispatch(removal_steps.removed(evicted, at(6)).after, "hub", at(7)).after
-    assert dispatching.attempt is not None
-    dispatched = creation_steps.created(dispatching, dispatching.attempt.objects, at(8)).after
+    dispatched = creation_steps.created(dispatching, attempt_of(dispatching).objects, at(8)).after
     return run_steps.mark_running(dispatched, at(9)).after
 
 

@@ -23,15 +23,9 @@ from dispatcher.core.lifecycle.health import missing_pods
 from dispatcher.core.lifecycle.step import Decision, Step
 from dispatcher.core.model.growth import GatedPod, PodsByTemplate, SurplusPod
 from dispatcher.core.model.pod_counts import PodCounts
-from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Attempt, Growth, Phase, Record
+from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Growth, Phase, Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources
-from tests.builders import at, make_gang, make_objects, make_observation, make_policy, make_record
-
-
-def live(record: Record) -> Attempt:
-    assert record.attempt is not None
-    return record.attempt
-
+from tests.builders import at, attempt_of, make_gang, make_objects, make_observation, make_policy, make_record
 
 ONE = Resources({"cpu": 1000, "nvidia.com/gpu": 1})
 """The demand of a gang of one pod, and the requests of each of its pods."""
@@ -184,8 +178,7 @@ def test_growth_and_its_end_are_committed(phase: Phase) -> None:
 
     assert [each.events[0].cause for each in (larger, smaller, as_asked)] == ["grew", "shrank", "shrank"]
     assert [each.after.charge for each in (larger, smaller, as_asked)] == [ONE * 3, ONE * 2, ONE]
-    assert as_asked.after.attempt is not None
-    assert as_asked.after.attempt.growth == (
+    assert attempt_of(as_asked.after).growth == (
         Growth(at(10), ONE * 2),
         Growth(at(20), ONE),
         Growth(at(30), NOTHING),
@@ -267,8 +260,7 @@ def test_a_gang_that_leaves_its_cluster_is_charged_for_its_growth_until_its_pods
     assert leaving.charge == ONE * 3
     gone = removal_steps.release(leaving, at(30)).after
     assert gone.charge == ONE
-    assert gone.attempt is not None
-    assert gone.attempt.growth == (Growth(at(10), ONE * 2),)
+    assert attempt_of(gone).growth == (Growth(at(10), ONE * 2),)
 
 
 def test_the_next_attempt_begins_with_the_demand() -> None:
@@ -277,7 +269,7 @@ def test_the_next_attempt_begins_with_the_demand() -> None:
     assert (preempted.charge, queued.charge) == (ONE * 3, ONE)
 
 
-GRANTED = replace(gang(), attempt=replace(live(gang()), growth=(Growth(at(0), ONE),)))
+GRANTED = replace(gang(), attempt=replace(attempt_of(gang()), growth=(Growth(at(0), ONE),)))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.growth import GrowthRequest
 from dispatcher.core.model.record import Growth, Phase, Record
 from dispatcher.core.model.resources import Resources
-from tests.builders import at, make_gang, make_record
+from tests.builders import at, attempt_of, make_gang, make_record
 
 ONE = Resources({"cpu": 1000, "nvidia.com/gpu": 1})
 """The demand of a gang of one pod, and the requests of each of its pods."""
@@ -24,8 +24,7 @@ def waits(pods: int, reason: str = "InsufficientQuota", seconds: float = 20) -> 
 def test_granted_growth_is_charged_before_its_pods_start() -> None:
     granted = run_steps.grant(gang(), ONE * 2, None, "2 more pods", at(20))
     assert granted.after.charge == ONE * 3
-    assert granted.after.attempt is not None
-    assert granted.after.attempt.growth == (Growth(at(20), ONE * 2),)
+    assert attempt_of(granted.after).growth == (Growth(at(20), ONE * 2),)
     assert (granted.events[0].cause, granted.events[0].message) == ("granted", "2 more pods")
 
 

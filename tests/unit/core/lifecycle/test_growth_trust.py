@@ -14,9 +14,9 @@ from dispatcher.core.lifecycle.growth import without_unplaced
 from dispatcher.core.lifecycle.step import Decision, Step
 from dispatcher.core.model.growth import GatedPod, GrowthTrust, PodRef, Shrinking, SurplusPod
 from dispatcher.core.model.pod_counts import PodCounts
-from dispatcher.core.model.record import Attempt, Growth, Phase, Record
+from dispatcher.core.model.record import Growth, Phase, Record
 from dispatcher.core.model.resources import Resources
-from tests.builders import at, make_gang, make_objects, make_observation, make_record
+from tests.builders import at, attempt_of, make_gang, make_objects, make_observation, make_record
 
 ONE = Resources({"cpu": 1000})
 """The demand of a gang of one pod, and the requests of each of its pods."""
@@ -27,11 +27,6 @@ def granted(trusted: tuple[str, ...] = NODES) -> Record:
     """A gang of one pod that was granted two more."""
     record = make_record(Phase.RUNNING, gang=make_gang(1, cpu=1000))
     return run_steps.grant(record, ONE * 2, None, "2 pods may start", at(20), trusted=trusted).after
-
-
-def attempt_of(record: Record) -> Attempt:
-    assert record.attempt is not None
-    return record.attempt
 
 
 def surplus(name: str, *, is_gated: bool = False) -> SurplusPod:

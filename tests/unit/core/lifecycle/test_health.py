@@ -19,6 +19,7 @@ from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import NotedIssue, Phase, Record
 from tests.builders import (
     at,
+    attempt_of,
     make_evicted,
     make_failed_run,
     make_failing_run,
@@ -81,8 +82,7 @@ def unhealthy(record: Record, reason: str, since: float = 60) -> Record:
 def test_failed_object_fails_its_gang_and_an_evicted_object_may_be_retried(
     state: ObjectState | None, issue: HealthIssue | None
 ) -> None:
-    assert RAN.attempt is not None
-    record = replace(RAN, attempt=replace(RAN.attempt, objects=(make_ref(0, "Job"), make_ref(1, "Job"))))
+    record = replace(RAN, attempt=replace(attempt_of(RAN), objects=(make_ref(0, "Job"), make_ref(1, "Job"))))
     assert list(health.failures(record, (state, ObjectState()))) == ([issue] if issue else [])
 
 
@@ -142,8 +142,7 @@ def test_deleted_object_fails_its_gang_unless_the_object_was_done(
     done: tuple[int, ...], absent: tuple[int, ...], message: str | None
 ) -> None:
     refs = tuple(make_ref(item, "Job", done=item in done) for item in range(4))
-    assert RAN.attempt is not None
-    record = replace(RAN, attempt=replace(RAN.attempt, objects=refs))
+    record = replace(RAN, attempt=replace(attempt_of(RAN), objects=refs))
     issue = HealthIssue("MissingComponent", message or "", Remedy.FAIL, at(2) + health.UNSEEN)
     assert health.missing(record, [refs[item] for item in absent]) == (issue if message else None)
 

@@ -29,6 +29,7 @@ from dispatcher.errors import IllegalTransition
 from tests.builders import (
     WAITS,
     at,
+    attempt_of,
     make_blocked,
     make_evicted,
     make_failing_run,
@@ -197,8 +198,7 @@ def test_warnings_that_return_make_another_event() -> None:
 def test_adopted_appwrapper_goes_on_with_the_attempt_that_was_found() -> None:
     after = first_steps.adopt(make_submission(), make_gang(), "hub", 3, LATER).after
 
-    assert after.attempt is not None
-    assert (after.phase, after.attempts, after.attempt.number, after.attempt.cluster) == (
+    assert (after.phase, after.attempts, attempt_of(after).number, attempt_of(after).cluster) == (
         Phase.DISPATCHING,
         3,
         3,
@@ -269,7 +269,6 @@ def test_dispatch_clears_everything_that_was_about_waiting() -> None:
 
 def test_attempt_that_is_found_to_be_over_ends_and_leaves_nothing_to_say() -> None:
     evicted = make_evicted()
-    assert evicted.attempt is not None
     assert evicted.reason
 
     after = restore_steps.end_missed_attempt(evicted, "it is gone", LATER).after
@@ -281,7 +280,7 @@ def test_attempt_that_is_found_to_be_over_ends_and_leaves_nothing_to_say() -> No
         reason="",
         message="",
         eligible_at=None,
-        attempt=replace(evicted.attempt, ended_at=LATER, outcome="missed"),
+        attempt=replace(attempt_of(evicted), ended_at=LATER, outcome="missed"),
     )
 
 
@@ -333,9 +332,8 @@ def test_run_that_had_ended_before_the_restore_ends_and_is_kept_as_its_status_sa
     recall: Callable[[Record], Change], outcome: str
 ) -> None:
     running = make_record(Phase.RUNNING)
-    assert running.attempt is not None
     after = recall(running).after
-    assert after.attempt == replace(running.attempt, ended_at=LATER, outcome=outcome)
+    assert after.attempt == replace(attempt_of(running), ended_at=LATER, outcome=outcome)
     assert after.kept_until == at(100)
     assert (after.reason, after.message) == (
         ("FailedComponent", r"it\nfailed") if outcome == "failed" else ("", "")
@@ -378,7 +376,6 @@ def test_requeued_appwrapper_keeps_its_place_and_says_why_it_waits() -> None:
 
     after = removal_steps.removed(requeueing, LATER).after
 
-    assert dispatching.attempt is not None
     assert after == gone_on(
         queued,
         3,
@@ -389,7 +386,7 @@ def test_requeued_appwrapper_keeps_its_place_and_says_why_it_waits() -> None:
         eligible_at=at(8),
         blocked_since=None,
         attempts=1,
-        attempt=replace(dispatching.attempt, objects=(make_ref(),), ended_at=LATER, outcome="postponed"),
+        attempt=replace(attempt_of(dispatching), objects=(make_ref(),), ended_at=LATER, outcome="postponed"),
     )
 
 
@@ -401,7 +398,6 @@ def test_evicted_appwrapper_keeps_its_place_and_says_why_and_how_often() -> None
     ).after
     after = removal_steps.removed(taken, LATER).after
 
-    assert running.attempt is not None
     assert after == gone_on(
         running,
         2,
@@ -415,7 +411,7 @@ def test_evicted_appwrapper_keeps_its_place_and_says_why_and_how_often() -> None
         requeuings=1,
         requeuing_seconds=600,
         eligible_at=at(94),
-        attempt=replace(running.attempt, ended_at=LATER, outcome="evicted"),
+        attempt=replace(attempt_of(running), ended_at=LATER, outcome="evicted"),
     )
 
 
@@ -452,15 +448,13 @@ def test_health_issue_is_noted_with_its_time_and_nothing_else() -> None:
 
 def test_done_items_are_remembered_one_by_one() -> None:
     record = make_record(Phase.DISPATCHED)
-    assert record.attempt is not None
     refs = tuple(make_ref(item) for item in range(3))
-    record = replace(record, attempt=replace(record.attempt, objects=refs))
+    record = replace(record, attempt=replace(attempt_of(record), objects=refs))
 
     first = run_steps.complete_some(record, {1}, at(3)).after
     second = run_steps.complete_some(first, {2}, at(4)).after
 
-    assert second.attempt is not None
-    assert [ref.done for ref in second.attempt.objects] == [False, True, True]
+    assert [ref.done for ref in attempt_of(second).objects] == [False, True, True]
     assert (second.phase_since, second.conditions) == (at(3), first.conditions)
 
 
@@ -469,7 +463,6 @@ def test_completed_appwrapper_ends_its_attempt_and_says_until_when_its_parts_sta
 
     after = run_steps.complete(record, {0}, at(100), LATER).after
 
-    assert record.attempt is not None
     assert after == gone_on(
         record,
         phase=Phase.COMPLETED,
@@ -477,7 +470,9 @@ def test_completed_appwrapper_ends_its_attempt_and_says_until_when_its_parts_sta
         conditions=after.conditions,
         unhealthy=None,
         kept_until=at(100),
-        attempt=replace(record.attempt, objects=(make_ref(done=True),), ended_at=LATER, outcome="completed"),
+        attempt=replace(
+            attempt_of(record), objects=(make_ref(done=True),), ended_at=LATER, outcome="completed"
+        ),
     )
 
 
@@ -562,8 +557,7 @@ def test_attempt_tells_its_own_story(step: Cause, phase: Phase, fields: dict[str
     before = make_record(phase)
     change = STEPS[step](before)
     assert change is not None
-    assert before.attempt is not None
-    assert change.after.attempt == replace(before.attempt, **fields)  # type: ignore[arg-type]
+    assert change.after.attempt == replace(attempt_of(before), **fields)  # type: ignore[arg-type]
 
 
 def test_condition_keeps_its_time_while_its_status_stays() -> None:

@@ -29,7 +29,7 @@ from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import ACTIVE, HOLDING, Change, Condition, ObjectRef, Pending, Phase, Record
 from dispatcher.core.scheduling.ordering import is_eligible
 from dispatcher.core.status.conditions import Shown, project
-from tests.builders import NOW, make_gang, make_ref, make_submission
+from tests.builders import NOW, attempt_of, make_gang, make_ref, make_submission
 
 TABLE = {(row.source, row.cause, row.target) for row in TRANSITIONS}
 PENDINGS = st.builds(
@@ -293,8 +293,7 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
             assert self.record.eligible_at is not None
             assert self.record.eligible_at > self.now
             is_preempted = self.record.reason in set(Reason)
-            assert self.record.attempt is not None
-            assert self.record.attempt.outcome == ("preempted" if is_preempted else "evicted")
+            assert attempt_of(self.record).outcome == ("preempted" if is_preempted else "evicted")
 
     @may_only(Phase.FAILING)
     @rule(is_kept=st.booleans())

@@ -17,7 +17,7 @@ from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.potential import LONGEST_DISTRUST, PoolFailures
 from dispatcher.core.model.record import Phase, Record
-from tests.builders import NOW, make_observation, make_policy, make_record
+from tests.builders import NOW, attempt_of, make_observation, make_policy, make_record
 
 BIND_WITHIN = timedelta(minutes=15)
 UNBOUND = PodCounts(pending=2, unschedulable=2, unbound=2)
@@ -26,15 +26,13 @@ STARTING = PodCounts(pending=2, starting=2)
 
 def on_trust(phase: Phase = Phase.DISPATCHED) -> Record:
     record = make_record(phase)
-    assert record.attempt is not None
     places = Assignment(((("potential/l4/0", 1), ("potential/l4/1", 1)),))
-    return replace(record, attempt=replace(record.attempt, assignment=places))
+    return replace(record, attempt=replace(attempt_of(record), assignment=places))
 
 
 def see(pods: PodCounts, seconds: float, min_available: int | None = None, **fields: object) -> Decision:
     record = on_trust()
-    assert record.attempt is not None
-    created_at = record.attempt.created_at
+    created_at = attempt_of(record).created_at
     assert created_at is not None
     observed = make_observation(
         record,

@@ -24,6 +24,7 @@ from dispatcher.core.scheduling.ordering import is_eligible, rank
 from tests.builders import (
     WAITS,
     at,
+    attempt_of,
     make_blocked,
     make_drained,
     make_evicted,
@@ -54,8 +55,7 @@ def test_victim_leaves_with_its_attempt_marked_and_nothing_counted(phase: Phase)
 
     after = run_steps.preempt(record, Reason.FAIR_SHARE, "too\nmuch", LATER, "uid-of-other").after
 
-    assert record.attempt is not None
-    objects = tuple(replace(ref, done=False) for ref in record.attempt.objects)
+    objects = tuple(replace(ref, done=False) for ref in attempt_of(record).objects)
     assert after == replace(
         record,
         phase=Phase.REQUEUEING,
@@ -67,7 +67,7 @@ def test_victim_leaves_with_its_attempt_marked_and_nothing_counted(phase: Phase)
         message=r"too\nmuch",
         unhealthy=None,
         preempted_at=(LATER,),
-        attempt=replace(record.attempt, objects=objects, preempted_by="uid-of-other"),
+        attempt=replace(attempt_of(record), objects=objects, preempted_by="uid-of-other"),
     )
     said = after.condition(ConditionType.PREEMPT_CANDIDATE)
     assert said is not None
@@ -80,7 +80,6 @@ def test_victim_is_queued_again_by_its_original_age_after_the_gangs_that_go_firs
 
     after = removal_steps.removed(preempted, LATER).after
 
-    assert preempted.attempt is not None
     assert after == replace(
         record,
         phase=Phase.QUEUED,
@@ -93,7 +92,7 @@ def test_victim_is_queued_again_by_its_original_age_after_the_gangs_that_go_firs
         pending=Pending("PreemptionTriggered", WHY, cluster="hub"),
         eligible_at=LATER + removal_steps.YIELD,
         preempted_at=(at(4),),
-        attempt=replace(preempted.attempt, ended_at=LATER, outcome="preempted"),
+        attempt=replace(attempt_of(preempted), ended_at=LATER, outcome="preempted"),
     )
     backoff = after.condition(ConditionType.BACKOFF)
     assert backoff is not None
@@ -106,8 +105,7 @@ def test_victim_is_queued_again_by_its_original_age_after_the_gangs_that_go_firs
 def test_drained_gang_is_evicted_and_that_counts_neither_as_requeuing_nor_as_preemption() -> None:
     record = make_record(Phase.RUNNING, requeuings=2, retries=1, requeuing_seconds=70, preempted_at=(at(-9),))
     after = removal_steps.removed(make_drained(record), LATER).after
-    assert after.attempt is not None
-    assert (after.attempt.outcome, after.attempt.preempted_by, after.preempted_at) == (
+    assert (attempt_of(after).outcome, attempt_of(after).preempted_by, after.preempted_at) == (
         "evicted",
         "",
         (at(-9),),
@@ -128,16 +126,14 @@ def test_next_attempt_forgets_why_the_last_one_was_preempted_but_not_when() -> N
     after = queue_steps.dispatch(queued, "hub", LATER, assignment=Assignment(((("n1", 1),),))).after
 
     assert (after.reason, after.message, after.pending, after.preempted_at) == ("", "", None, (at(4),))
-    assert after.attempt is not None
-    assert (after.attempt.number, after.attempt.preempted_by) == (2, "")
+    assert (attempt_of(after).number, attempt_of(after).preempted_by) == (2, "")
 
 
 def test_eviction_after_a_preemption_is_an_eviction() -> None:
     queued = removal_steps.removed(make_preempted(), at(5)).after
     again = make_record(Phase.RUNNING, preempted_at=queued.preempted_at)
     after = removal_steps.removed(make_evicted(again), at(6)).after
-    assert after.attempt is not None
-    assert (after.attempt.outcome, after.requeuings, after.preempted_at) == ("evicted", 1, (at(4),))
+    assert (attempt_of(after).outcome, after.requeuings, after.preempted_at) == ("evicted", 1, (at(4),))
 
 
 JOB = CompletionRule(ends=True, holds=True, pods=1)
@@ -149,9 +145,8 @@ AVAILABLE = ObjectState(End.OPEN, frozenset({"Available"}))
 def of_two(*, noted: tuple[int, ...] = (0, 1), cluster: str = "hub") -> Record:
     """A Job that is done and a Deployment that its author calls done once it is available."""
     record = make_record(Phase.RUNNING)
-    assert record.attempt is not None
     refs = tuple(replace(make_ref(item), done=item in noted) for item in (0, 1))
-    return replace(record, attempt=replace(record.attempt, objects=refs, cluster=cluster))
+    return replace(record, attempt=replace(attempt_of(record), objects=refs, cluster=cluster))
 
 
 @pytest.mark.parametrize("noted", [(), (0, 1)], ids=["not-noted-yet", "noted"])
@@ -162,8 +157,7 @@ def test_finished_items_stay_done_and_others_are_created_again(noted: tuple[int,
 
     preempted = run_steps.preempt(record, Reason.FAIR_SHARE, "why", LATER, "uid-of-other", finished).after
 
-    assert preempted.attempt is not None
-    assert [stays(ref, preempted, None) for ref in preempted.attempt.objects] == [True, False]
+    assert [stays(ref, preempted, None) for ref in attempt_of(preempted).objects] == [True, False]
     queued = removal_steps.removed(preempted, LATER).after
     again = queue_steps.dispatch(queued, "hub", at(20)).after.attempt
     assert again is not None
@@ -184,8 +178,7 @@ def test_victim_that_its_user_deletes_is_deleted_and_holds_its_capacity_until_it
     deleting = removal_steps.delete(preempted, LATER).after
     assert (deleting.phase, deleting.holds_capacity) == (Phase.DELETING, True)
     released = removal_steps.release(deleting, LATER).after
-    assert released.attempt is not None
-    assert (released.phase, released.attempt.outcome) == (Phase.DELETED, "deleted")
+    assert (released.phase, attempt_of(released).outcome) == (Phase.DELETED, "deleted")
 
 
 def test_victim_that_its_user_suspends_is_removed_first_and_then_suspended() -> None:
@@ -201,8 +194,7 @@ def test_victim_that_its_user_suspends_is_removed_first_and_then_suspended() -> 
 
 def test_victim_on_a_lost_cluster_is_requeued_for_the_lost_cluster() -> None:
     after = removal_steps.abandon(make_preempted(), "east has not answered for 300 s", LATER).after
-    assert after.attempt is not None
-    assert (after.phase, after.reason, after.attempt.outcome) == (Phase.QUEUED, "ClusterLost", "lost")
+    assert (after.phase, after.reason, attempt_of(after).outcome) == (Phase.QUEUED, "ClusterLost", "lost")
 
 
 # --- the gang that they give way to --------------------------------------------------------------------

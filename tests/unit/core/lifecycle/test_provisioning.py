@@ -36,6 +36,7 @@ from dispatcher.text import LONGEST_MESSAGE
 from tests.builders import (
     QUEUED_CLASS,
     at,
+    attempt_of,
     make_awaiting,
     make_gang,
     make_record,
@@ -129,8 +130,7 @@ def test_gang_that_waits_for_capacity_holds_its_quota_and_says_why_it_waits() ->
     record = make_requested()
     assert record.phase is Phase.DISPATCHING
     assert record.holds_capacity
-    assert record.attempt is not None
-    assert record.attempt.awaits_capacity
+    assert attempt_of(record).awaits_capacity
     assert record.pending is not None
     assert (record.pending.reason, record.pending.cluster) == ("AwaitingProvisioning", "hub")
 
@@ -138,9 +138,8 @@ def test_gang_that_waits_for_capacity_holds_its_quota_and_says_why_it_waits() ->
 def test_provisioned_gang_is_created_whatever_its_class_says_afterwards() -> None:
     record = provisioning_steps.provisioned(make_requested(), "there", at(10)).after
     assert record.pending is None
-    assert record.attempt is not None
-    assert not record.attempt.awaits_capacity
-    assert record.attempt.began_at == at(10)
+    assert not attempt_of(record).awaits_capacity
+    assert attempt_of(record).began_at == at(10)
     for conditions in (("Provisioned",), ("Failed",), ("BookingExpired",), ()):
         assert see(record, *conditions, seconds=20).step is Step.CREATE
 

@@ -43,6 +43,7 @@ from tests.builders import (
     QUEUED_CLASS,
     WAITS,
     at,
+    attempt_of,
     make_drained,
     make_evicted,
     make_failing_run,
@@ -235,8 +236,7 @@ def test_step_the_table_does_not_have_is_refused(phase: Phase, cause: Cause) -> 
 
 def test_step_that_ends_an_attempt_is_refused_once_the_attempt_is_over() -> None:
     record = make_record(Phase.DISPATCHING)
-    assert record.attempt is not None
-    over = replace(record, attempt=replace(record.attempt, ended_at=at(2)))
+    over = replace(record, attempt=replace(attempt_of(record), ended_at=at(2)))
     with pytest.raises(IllegalTransition, match="Dispatching without a live attempt"):
         creation_steps.created(over, (), LATER)
 
@@ -291,10 +291,9 @@ WAYS_BACK = [
 @pytest.mark.parametrize(("before", "phase", "outcome"), WAYS_BACK)
 def test_removed_attempt_states_its_outcome(before: Record, phase: Phase, outcome: str) -> None:
     after = removal_steps.removed(before, LATER).after
-    assert before.attempt is not None
     assert (after.phase, after.attempt) == (
         phase,
-        replace(before.attempt, ended_at=LATER, outcome=outcome),
+        replace(attempt_of(before), ended_at=LATER, outcome=outcome),
     )
 
 
@@ -480,8 +479,7 @@ def test_events_of_one_appwrapper_never_run_backwards(first: Transition) -> None
 def test_latest_time_of_a_record_is_its_last_step_and_never_a_future_time() -> None:
     running = make_record(Phase.RUNNING, eligible_at=at(1e6), kept_until=at(1e6))
     assert record_change.latest(running) == running.phase_since
-    assert running.attempt is not None
-    ended = replace(running.attempt, ended_at=at(500))
+    ended = replace(attempt_of(running), ended_at=at(500))
     assert record_change.latest(replace(running, attempt=ended)) == at(500)
     ill = run_steps.note_health_issue(running, words.INSUFFICIENT_PODS_READY, "0 of 1", at(700)).after
     assert record_change.latest(ill) == at(700)

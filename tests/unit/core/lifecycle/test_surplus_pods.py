@@ -14,9 +14,9 @@ from dispatcher.core.lifecycle.step import Decision, Step
 from dispatcher.core.model.growth import GatedPod, PodRef, Shrinking
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import Attempt, Phase, Record
+from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
-from tests.builders import at, make_gang, make_objects, make_observation, make_record
+from tests.builders import at, attempt_of, make_gang, make_objects, make_observation, make_record
 
 ONE = Resources({"cpu": 1000})
 """The demand of a gang of one pod, and the requests of each of its pods."""
@@ -28,11 +28,6 @@ def shrinking() -> Record:
     record = run_steps.grant(record, ONE * 2, None, "2 more pods", at(20)).after
     given = Shrinking((PodRef("team-a", "w-2", "uid-2"),), ONE, "uid-of-another")
     return run_steps.give_up(record, given, Reason.PRIORITY_IN_QUEUE, "1 surplus pod", at(30)).after
-
-
-def attempt_of(record: Record) -> Attempt:
-    assert record.attempt is not None
-    return record.attempt
 
 
 def test_pods_that_are_given_up_are_charged_and_no_others_admitted_in_their_place() -> None:

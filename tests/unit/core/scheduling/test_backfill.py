@@ -32,7 +32,7 @@ from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
 from dispatcher.core.scheduling.estimated_ends import LAST_RESORT, End, estimated_end, soonest, stated_end
-from tests.builders import at, make_gang, make_record, make_snapshot, make_snapshots
+from tests.builders import at, attempt_of, make_gang, make_record, make_snapshot, make_snapshots
 from tests.unit.core.scheduling.month import HOUR, MINUTE, cpus, make_cluster
 
 BOUNDS = Bounds(kept=HOUR, rest=10 * MINUTE)
@@ -46,8 +46,7 @@ def running_since(
 ) -> Record:
     """Dispatched so many seconds after `NOW`."""
     record = make_record(phase, gang=make_gang(cpu=cpu), expected_seconds=expected, limit_seconds=limit)
-    assert record.attempt is not None
-    return replace(record, attempt=replace(record.attempt, decided_at=at(seconds)))
+    return replace(record, attempt=replace(attempt_of(record), decided_at=at(seconds)))
 
 
 # --- when the capacity of what runs is free ----------------------------------------------------------------

@@ -24,7 +24,7 @@ from dispatcher.core.scheduling.pending_queue import PendingQueue
 from dispatcher.core.scheduling.recheck import still_fitting
 from dispatcher.core.scheduling.sharing.gangs import active_gang
 from dispatcher.core.status.samples import Moment, reading_of
-from tests.builders import at, make_core_node, make_gang, make_record
+from tests.builders import at, attempt_of, make_core_node, make_gang, make_record
 
 FOUR = make_gang(2, cpu=4000)
 """Two pods of four CPUs, but of two CPUs each in the cluster east."""
@@ -139,8 +139,7 @@ def test_every_question_about_a_cluster_is_about_the_demand_there(mode: FitMode)
 
 def held_by(cluster: str) -> Record:
     record = make_record(Phase.RUNNING, gang=GANG)
-    assert record.attempt is not None
-    return replace(record, attempt=replace(record.attempt, cluster=cluster))
+    return replace(record, attempt=replace(attempt_of(record), cluster=cluster))
 
 
 @pytest.mark.parametrize(
@@ -165,8 +164,7 @@ def test_gang_holds_its_demand_there_and_its_queues_are_charged_the_largest(
 
 def test_gang_of_a_leader_snapshot_has_its_demand_there() -> None:
     record = held_by("east")
-    assert record.attempt is not None
-    running = running_gang(record, record.attempt, (), None)
+    running = running_gang(record, attempt_of(record), (), None)
     assert (running.demand["cpu"], [each.pods.requests["cpu"] for each in running.pods]) == (4000, [2000])
     found = active_gang(record, is_unreachable=False)
     assert found is not None

@@ -26,7 +26,7 @@ from dispatcher.core.scheduling.estimates import Estimate, Estimates, UnknownSta
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules, world_of
 from dispatcher.core.scheduling.world import World
 from dispatcher.core.scheduling.world_facts import Cluster
-from tests.builders import NOW, at, make_awaiting, make_core_node, make_gang, make_record
+from tests.builders import NOW, at, attempt_of, make_awaiting, make_core_node, make_gang, make_record
 
 GPU = "nvidia.com/gpu"
 
@@ -35,8 +35,7 @@ def running(name: str, since: float = 0, phase: Phase = Phase.RUNNING, **fields:
     """A gang on `hub` since so many seconds after `NOW`; two GPUs unless `gpu` says otherwise."""
     gpu = fields.pop("gpu", 2)
     record = make_record(phase, name, uid=name, gang=make_gang(gpu=gpu), **fields)
-    assert record.attempt is not None
-    return replace(record, attempt=replace(record.attempt, decided_at=at(since)))
+    return replace(record, attempt=replace(attempt_of(record), decided_at=at(since)))
 
 
 def queued(name: str, since: float = 0, **fields: Any) -> Record:  # noqa: ANN401

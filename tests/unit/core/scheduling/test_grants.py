@@ -38,7 +38,7 @@ from dispatcher.core.scheduling.grants import (
 )
 from dispatcher.core.scheduling.sharing.gangs import RecentUse, active_gang
 from dispatcher.core.scheduling.waiting_gangs import WaitingGangs
-from tests.builders import at, make_gang, make_record
+from tests.builders import at, attempt_of, make_gang, make_record
 
 ASKED_AT = 100
 """Seconds after which the pods of the growth are created."""
@@ -81,8 +81,7 @@ class Hub:
             ledger.set_node(Node(f"n{number}", Resources({"cpu": 4000, "gpu": 1}), labels=self.labels))
         ledger.set_pools(self.pools)
         for record in holders:
-            assert record.attempt is not None
-            ledger.reserve(record.uid, record.gang, record.attempt.assignment, record.grown)
+            ledger.reserve(record.uid, record.gang, attempt_of(record).assignment, record.grown)
             base = Pod(f"{record.name}-0", record.gang.demand, owner=record.uid, can_be_gated=True)
             ledger.set_pod(base)
         return ledger
@@ -450,8 +449,7 @@ def test_growth_may_trust_in_nodes_that_an_autoscaler_adds_for_pending_pods(most
     assert grant.note == f"{_pods(1 + 4 * most)} may start: cpu {1 + 4 * most}{trusts}"
     change = change_of(grant, at(200))
     assert change is not None
-    assert change.after.attempt is not None
-    assert change.after.attempt.growth_trust == (
+    assert attempt_of(change.after).growth_trust == (
         GrowthTrust(at(200), ("potential/more/0",)) if most else None
     )
 

@@ -18,7 +18,7 @@ from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.grants import Grant, GrantFacts, Growing, change_of, decide_in_steps
 from dispatcher.core.scheduling.waiting_gangs import WaitingGangs
-from tests.builders import at, make_record
+from tests.builders import at, attempt_of, make_record
 
 CPU = Resources({"cpu": 1000})
 HEAD, WORKER = "spec.headGroupSpec.template", "spec.workerGroupSpecs[0].template"
@@ -58,8 +58,7 @@ class Ray:
                 name = f"w{number}-{host}"
                 gate = Gate("team-a", name, f"{at(100 + number):%Y-%m-%dT%H:%M:%SZ}")
                 found.set_pod(replace(self._worker(name, f"w{number}"), gate=gate, admitted_as=None))
-        assert record.attempt is not None
-        found.reserve(record.uid, record.gang, record.attempt.assignment, record.grown, record.granted)
+        found.reserve(record.uid, record.gang, attempt_of(record).assignment, record.grown, record.granted)
         found.snapshot()
         return found
 

@@ -23,7 +23,7 @@ from dispatcher.core.scheduling.grants import Grant, GrantFacts, Growing, change
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.surplus import given_up, in_parts, surplus_of
 from dispatcher.core.scheduling.waiting_gangs import WaitingGangs
-from tests.builders import at, make_record
+from tests.builders import at, attempt_of, make_record
 
 CPU = Resources({"cpu": 1000})
 HOSTS = 4
@@ -84,8 +84,7 @@ class Slices:
                 found.set_node(Node(name, CPU))
                 replica = f"{record.name}-base" if self.gated[0].replica else ""
                 found.set_pod(self._host(record.name, name, replica, name))
-            assert record.attempt is not None
-            assignment = record.attempt.assignment
+            assignment = attempt_of(record).assignment
             found.reserve(record.uid, record.gang, assignment, record.grown, record.granted)
         for pod in (*self.gated, *self.admitted):
             found.set_pod(pod)

@@ -17,7 +17,7 @@ from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.grants import Grant, GrantFacts, Growing, change_of, decide_in_steps
 from dispatcher.core.scheduling.waiting_gangs import WaitingGangs
-from tests.builders import at, make_record
+from tests.builders import at, attempt_of, make_record
 
 CPU = Resources({"cpu": 1000})
 ZONES = ("east", "west")
@@ -104,8 +104,7 @@ class Zones:
         found.set_pod(Pod("head", CPU, "for-the-head", owner=record.uid))
         for pod in self.gated:
             found.set_pod(pod)
-        assert record.attempt is not None
-        found.reserve(record.uid, record.gang, record.attempt.assignment, record.grown, record.granted)
+        found.reserve(record.uid, record.gang, attempt_of(record).assignment, record.grown, record.granted)
         return found
 
     def decide(self, record: Record | None = None) -> Grant:

@@ -21,6 +21,7 @@ from dispatcher.core.scheduling.cycle import Preempting
 from dispatcher.core.scheduling.scenario import parse_scenario
 from dispatcher.core.scheduling.sharing.surplus import Surplus, awaited_growth, given_up, in_parts
 from dispatcher.core.scheduling.world import SOME_TIME, World
+from tests.builders import attempt_of
 from tests.unit.core.scheduling.queue_answers import answer_of
 from tests.unit.core.scheduling.queue_worlds import SHARINGS as ALL_SHARINGS
 from tests.unit.core.scheduling.queue_worlds import add_surplus, random_document
@@ -220,9 +221,8 @@ def test_unused_growth_is_awaited_by_a_gang_to_which_it_is_promised(
     world = without_workers(yaml.safe_dump(document), 1)
     ray = next(each for each in world.running if each.name == "ray")
     assert ray.active is not None
-    assert ray.active.record.attempt is not None
     given = Shrinking((), gpus(2), "other") if shrinking else None
-    record = replace(ray.active.record, attempt=replace(ray.active.record.attempt, shrinking=given))
+    record = replace(ray.active.record, attempt=replace(attempt_of(ray.active.record), shrinking=given))
     parts = in_parts([replace(ray.active, record=record)], {"ray": ray.surplus})
     pending = replace(world.pending[0], pending=Pending("AwaitingRelease", "", cluster=cluster))
     assert awaited_growth(parts, [pending], world.forest) == expected
@@ -326,9 +326,8 @@ def test_pods_that_a_gang_gives_up_leave_and_more_of_it_may_follow() -> None:
     ray = world.running[0]
     assert ray.active is not None
     record = ray.active.record
-    assert record.attempt is not None
     leaving = Shrinking((PodRef("default", "ray/1/0", "ray/1/0"),), gpus(2), "other")
-    record = replace(record, attempt=replace(record.attempt, shrinking=leaving))
+    record = replace(record, attempt=replace(attempt_of(record), shrinking=leaving))
     parts = in_parts([replace(ray.active, record=record)], {"ray": ray.surplus})
     assert [(each.uid, each.is_leaving, each.charge["gpu"]) for each in parts] == [
         ("ray/ray/1/0", True, 1),
@@ -345,9 +344,8 @@ def test_given_up_pods_that_are_gone_leave_until_the_gang_is_charged_anew() -> N
     (ray, *_) = parse_scenario({**yaml.safe_load(WORLD), "pending": []}).running
     assert ray.active is not None
     record = ray.active.record
-    assert record.attempt is not None
     given = Shrinking((PodRef("default", "gone", "gone"),), gpus(2), "other")
-    gang = replace(ray.active, record=replace(record, attempt=replace(record.attempt, shrinking=given)))
+    gang = replace(ray.active, record=replace(record, attempt=replace(attempt_of(record), shrinking=given)))
     for admitted, pods in ((2, ()), (4, ray.surplus.pods[1:])):
         parts = in_parts([gang], {"ray": Surplus(gpus(admitted), gpus(4), pods)})
         leaving = [(each.uid, each.charge, each.demand) for each in parts if each.is_leaving]

@@ -27,6 +27,7 @@ from tests.builders import (
     NOW,
     WAITS,
     at,
+    attempt_of,
     make_blocked,
     make_evicted,
     make_failed_run,
@@ -519,10 +520,9 @@ def test_status_of_a_grown_gang_shows_the_resources_it_holds_until_it_is_gone() 
 
 def test_gang_on_trust_shows_the_nodes_that_it_trusts_until_it_has_run() -> None:
     record = make_record(Phase.DISPATCHED)
-    assert record.attempt is not None
     assert "trusts" not in project(record)
     places = Assignment(((("n", 1), ("potential/l4/0", 1), ("potential/l4/1", 1)),))
-    trusting = replace(record, attempt=replace(record.attempt, assignment=places))
+    trusting = replace(record, attempt=replace(attempt_of(record), assignment=places))
     assert project(trusting)["trusts"] == [{"pool": "l4", "nodes": 2}]
     assert "trusts" not in project(run_steps.mark_running(trusting, at(20)).after)
     assert "trusts" not in project(replace(trusting, phase=Phase.REQUEUEING))

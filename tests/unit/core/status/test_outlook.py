@@ -40,7 +40,7 @@ from dispatcher.core.status.outlook import (
     shown_start,
     steady,
 )
-from tests.builders import WAITS, at, make_blocked, make_core_node, make_gang, make_record
+from tests.builders import WAITS, at, attempt_of, make_blocked, make_core_node, make_gang, make_record
 from tests.unit.core.status.test_conditions import SCHEMA, fits
 
 Json = dict[str, Any]
@@ -52,8 +52,7 @@ def queued(name: str, seconds: float = 0, **fields: Any) -> Record:  # noqa: ANN
 
 def running(name: str, namespace: str, **fields: Any) -> Record:  # noqa: ANN401
     record = make_record(Phase.RUNNING, uid=name, name=name, namespace=namespace, **fields)
-    assert record.attempt is not None
-    return replace(record, attempt=replace(record.attempt, decided_at=at(5)))
+    return replace(record, attempt=replace(attempt_of(record), decided_at=at(5)))
 
 
 def found(*records: Record, has_queues: bool = False) -> Positions:
