@@ -5,8 +5,7 @@ Everything is written to the AppWrapper itself, with the caller's own rights; a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
@@ -19,12 +18,12 @@ from dispatcher.cli.gang_progress import Goal
 from dispatcher.cli.output import put
 from dispatcher.cli.parameter_types import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber, Word
 from dispatcher.cli.query import explained, note
+from dispatcher.cli.sources import reading_hub
 from dispatcher.cli.user_options import hub_namespace_option, hub_options
 from dispatcher.text import one_line
 
 if TYPE_CHECKING:
     from dispatcher.cli.appwrapper_client import AppWrapperClient, Found
-    from dispatcher.cli.user_hub import UserHub
 
 commands = click.Group()
 
@@ -247,7 +246,7 @@ def wait(name: str, goal: Goal, timeout: str, namespace: str, kubeconfig: str, c
     from dispatcher.cli.following import follow
 
     where, last = parts(name, namespace)
-    with _hub(kubeconfig, context) as hub:
+    with reading_hub(kubeconfig, context) as hub:
         found = AppWrapperClient(hub.client).find(where or hub.namespace, last)
         follow(hub.client, [found], goal, timeout)
 
@@ -303,7 +302,7 @@ def submit(
     from dispatcher.cli.following import follow
     from dispatcher.cli.submission import submissions
 
-    with _hub(kubeconfig, context) as hub:
+    with reading_hub(kubeconfig, context) as hub:
         written = submissions(
             getattr(given, "name", "<stdin>"), given.read(LARGEST_FILE + 1), namespace, hub.namespace
         )
@@ -351,7 +350,7 @@ def logs(name: str, follow: bool, only_commands: bool, namespace: str, kubeconfi
     if follow and only_commands:
         raise click.BadParameter("--follow prints a log, and --commands prints none: leave one of them out")
     where, last = parts(name, namespace)
-    with _hub(kubeconfig, context) as hub:
+    with reading_hub(kubeconfig, context) as hub:
         found = AppWrapperClient(hub.client).find(where or hub.namespace, last)
         cluster = (found.raw.get("status") or {}).get("cluster") or ""
         if not cluster:
@@ -369,15 +368,6 @@ def logs(name: str, follow: bool, only_commands: bool, namespace: str, kubeconfi
 
 
 _DRY: Final = " (dry run)"
-
-
-@contextmanager
-def _hub(kubeconfig: str, context: str) -> Iterator[UserHub]:
-    """The hub; raises `CommandFailed` where it does not do what it should."""
-    from dispatcher.cli.user_hub import UserHub, asking
-
-    with UserHub(kubeconfig, context) as hub, asking():
-        yield hub
 
 
 def _each(
