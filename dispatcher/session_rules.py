@@ -12,7 +12,7 @@ from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.queues.forest import Defaults
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.backfill import Bounds
+from dispatcher.core.scheduling.backfill_reservation import Bounds
 from dispatcher.core.scheduling.capacity_ledger import FitMode
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules

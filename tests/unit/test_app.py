@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.__main__ import main
-from dispatcher.core.scheduling.backfill import Bounds
+from dispatcher.core.scheduling.backfill_reservation import Bounds
 from dispatcher.election import WriteFence, retry_pause, until_over
 from dispatcher.errors import Fenced, Forbidden, StoreUnavailable
 from dispatcher.session_rules import bounds_of_reservations, denied_namespaces

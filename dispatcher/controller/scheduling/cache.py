@@ -16,7 +16,8 @@ from dispatcher.core.model.growth import PodsByTemplate
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.record import ACTIVE, Phase, Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.backfill import Backfill, Bounds, Running
+from dispatcher.core.scheduling.backfill import Backfill, Running
+from dispatcher.core.scheduling.backfill_reservation import Bounds
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.grants import Growing
 from dispatcher.core.scheduling.pending_queue import PendingQueue

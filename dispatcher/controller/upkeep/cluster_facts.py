@@ -16,7 +16,7 @@ from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.backfill import Reservation
+from dispatcher.core.scheduling.backfill_reservation import Reservation
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.leader_snapshot import (

@@ -24,7 +24,8 @@ from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.backfill import LONG_AGO, Backfill, Reservation
+from dispatcher.core.scheduling.backfill import Backfill
+from dispatcher.core.scheduling.backfill_reservation import LONG_AGO, Reservation
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import (
     ClusterSnapshot,

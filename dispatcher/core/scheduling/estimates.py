@@ -30,7 +30,8 @@ from dispatcher.core.model.record import LACKS_QUOTA, Attempt, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.queue import Order, QueueingStrategy
 from dispatcher.core.scheduling import ordering
-from dispatcher.core.scheduling.backfill import Backfill, Bounds, Reservation, Running, State
+from dispatcher.core.scheduling.backfill import Backfill, Running, State
+from dispatcher.core.scheduling.backfill_reservation import Bounds, Reservation
 from dispatcher.core.scheduling.cycle import NotEvaluated, Outcome, Placed, Preempting, Waiting
 from dispatcher.core.scheduling.estimated_ends import stated_end
 from dispatcher.core.scheduling.explain import INSUFFICIENT, NO_CLUSTER, RESERVED

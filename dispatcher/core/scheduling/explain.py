@@ -23,7 +23,7 @@ from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.backfill import Reservation, noted
+from dispatcher.core.scheduling.backfill_reservation import Reservation, noted
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import NOT_SELECTED
 from dispatcher.core.scheduling.fit import Shortfall, fit, shortfall_in_empty

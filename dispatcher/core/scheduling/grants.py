@@ -37,7 +37,7 @@ from dispatcher.core.model.record import ACTIVE, Change, Record
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Elastic, Reclaim, StopPolicy
-from dispatcher.core.scheduling.backfill import Reservation
+from dispatcher.core.scheduling.backfill_reservation import Reservation
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import (

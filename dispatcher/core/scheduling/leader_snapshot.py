@@ -25,7 +25,7 @@ from dispatcher.core.model.pods import Pod
 from dispatcher.core.model.record import Attempt, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import Queue, QueueingStrategy
-from dispatcher.core.scheduling.backfill import Bounds, Reservation
+from dispatcher.core.scheduling.backfill_reservation import Bounds, Reservation
 from dispatcher.core.scheduling.capacity_ledger import FitMode
 from dispatcher.core.scheduling.cluster_filters import is_unreachable
 from dispatcher.core.scheduling.node_snapshot import Place

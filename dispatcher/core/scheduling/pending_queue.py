@@ -39,7 +39,8 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.affected_classes import AffectedClasses
-from dispatcher.core.scheduling.backfill import Backfill, Reservation
+from dispatcher.core.scheduling.backfill import Backfill
+from dispatcher.core.scheduling.backfill_reservation import Reservation
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import (
     CycleState,

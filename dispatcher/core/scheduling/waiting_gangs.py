@@ -22,7 +22,7 @@ from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.backfill import Reservation
+from dispatcher.core.scheduling.backfill_reservation import Reservation
 from dispatcher.core.scheduling.explain import (
     INSUFFICIENT,
     NEEDS_POTENTIAL,

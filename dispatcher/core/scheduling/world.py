@@ -29,7 +29,7 @@ from dispatcher.core.model.record import RESERVATION, Record
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import Queue, QueueingStrategy
 from dispatcher.core.scheduling import cycle, ordering
-from dispatcher.core.scheduling.backfill import Bounds, Reservation
+from dispatcher.core.scheduling.backfill_reservation import Bounds, Reservation
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, effective, rejection
 from dispatcher.core.scheduling.cycle import Outcome, Placed, Waiting

@@ -23,7 +23,7 @@ from dispatcher.core.model.pod_terms import PodSort, PodTerm
 from dispatcher.core.model.potential import PotentialPool, Trust
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.backfill import Reservation
+from dispatcher.core.scheduling.backfill_reservation import Reservation
 from dispatcher.core.scheduling.capacity_ledger import FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods, SchedulingRules

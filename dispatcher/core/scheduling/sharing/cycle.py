@@ -31,7 +31,7 @@ from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import QueueingStrategy, Reclaim, Sharing, StopPolicy
-from dispatcher.core.scheduling.backfill import LONG_AGO, Reservation, noted
+from dispatcher.core.scheduling.backfill_reservation import LONG_AGO, Reservation, noted
 from dispatcher.core.scheduling.cluster_filters import (
     CLASS_MISSING,
     NOT_SELECTED,

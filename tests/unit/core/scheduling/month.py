@@ -19,7 +19,7 @@ from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.backfill import Bounds
+from dispatcher.core.scheduling.backfill_reservation import Bounds
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cycle import Placed
 from tests.builders import at, make_gang, make_record, make_snapshots

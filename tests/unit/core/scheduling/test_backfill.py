@@ -15,15 +15,13 @@ from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.backfill import (
+from dispatcher.core.scheduling.backfill import Backfill, Running, State
+from dispatcher.core.scheduling.backfill_reservation import (
     Awaited,
-    Backfill,
     Bounds,
     Option,
     Reservation,
     Rest,
-    Running,
-    State,
     following,
     noted,
     rest_after,

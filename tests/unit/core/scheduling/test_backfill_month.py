@@ -10,7 +10,7 @@ import pytest
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.backfill import Bounds
+from dispatcher.core.scheduling.backfill_reservation import Bounds
 from tests.builders import at, make_gang
 from tests.unit.core.scheduling.month import FOREVER, HOUR, MINUTE, STARVATION, World, make_cluster, stream
 

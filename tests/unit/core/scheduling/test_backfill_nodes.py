@@ -8,7 +8,7 @@ from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.backfill import LONG_AGO, Reservation
+from dispatcher.core.scheduling.backfill_reservation import LONG_AGO, Reservation
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cycle import Placed, Waiting, plan

@@ -15,7 +15,7 @@ from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import removal_steps
 from dispatcher.core.model.record import Record
 from dispatcher.core.queues.queue import Queue, QueueingStrategy, Quota
-from dispatcher.core.scheduling.backfill import Bounds
+from dispatcher.core.scheduling.backfill_reservation import Bounds
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Placed

@@ -25,7 +25,7 @@ from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Elastic, Queue, Quota, Sharing, StopPolicy
-from dispatcher.core.scheduling.backfill import Reservation
+from dispatcher.core.scheduling.backfill_reservation import Reservation
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.grants import (

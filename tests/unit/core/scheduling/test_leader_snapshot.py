@@ -32,7 +32,7 @@ from dispatcher.core.model.requirements import ANYWHERE
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.queue import Order, Queue, QueueingStrategy, Quota
 from dispatcher.core.scheduling import cycle, ordering
-from dispatcher.core.scheduling.backfill import Reservation
+from dispatcher.core.scheduling.backfill_reservation import Reservation
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot

@@ -30,7 +30,8 @@ from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.backfill import Backfill, Bounds, Running
+from dispatcher.core.scheduling.backfill import Backfill, Running
+from dispatcher.core.scheduling.backfill_reservation import Bounds
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import CycleState, Impossible, Outcome, Placed, Waiting, plan

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dispatcher.core.model.record import Borrower, Pending, QuotaSummary
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.backfill import LONG_AGO, Reservation
+from dispatcher.core.scheduling.backfill_reservation import LONG_AGO, Reservation
 from dispatcher.core.scheduling.cycle import Placed, Waiting
 from dispatcher.core.scheduling.scenario import parse_scenario
 from dispatcher.core.scheduling.sharing.cycle import MOST_NAMED, Drained

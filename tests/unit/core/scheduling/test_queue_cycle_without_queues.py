@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from dispatcher.core.model.record import Record
 from dispatcher.core.queues.queue import Queue, QueueingStrategy
 from dispatcher.core.scheduling import ordering
-from dispatcher.core.scheduling.backfill import LONG_AGO, Backfill
+from dispatcher.core.scheduling.backfill import Backfill
+from dispatcher.core.scheduling.backfill_reservation import LONG_AGO
 from dispatcher.core.scheduling.cycle import Outcome, Placed, Preempting, Waiting
 from dispatcher.core.scheduling.scenario import parse_scenario
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome
