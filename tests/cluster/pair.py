@@ -38,8 +38,7 @@ class Pair:
     async def start(self) -> None:
         """Start both; the first leads, as a canary has shown."""
         self._leader = await self.first.start_dispatcher()
-        await self.world.create(gang("canary"))
-        await self.world.until_state("canary", "Running")
+        await self.world.create_until("Running", gang("canary"))
         standby = await self.second.start_dispatcher()
 
         async def stands_by() -> bool:

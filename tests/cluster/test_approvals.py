@@ -66,8 +66,7 @@ async def test_gang_waits_for_approvals_that_a_user_with_rights_to_the_status_al
     await world.create(gated("gated", "data-staged, example.com/budget"))
     both = "it lacks the approvals data-staged, example.com/budget"
     waiting = await until_message(world, "gated", both)
-    await world.create(appwrapper("later", item(job("later"))))
-    await world.until_state("later", "Running")
+    await world.create_until("Running", appwrapper("later", item(job("later"))))
 
     assert waiting["waiting"] == {"reason": "AwaitingApproval", "message": both}
     assert (waiting["reason"], waiting["queuejobstate"]) == ("AwaitingApproval", "Queueing")

@@ -263,8 +263,7 @@ async def test_object_that_cannot_be_created_fails_with_the_api_servers_words_an
 async def test_object_of_that_name_that_is_not_ours_is_never_touched(world: World) -> None:
     await world.start_dispatcher()
     users = await world.create(config_map("users", labels={"owner": "somebody"}))
-    await world.create(appwrapper("first", item(config_map("firsts"))))
-    await world.until_state("first", "Running")
+    await world.create_until("Running", appwrapper("first", item(config_map("firsts"))))
     firsts = await world.get("ConfigMap", "firsts")
 
     said = await failures(
@@ -343,8 +342,7 @@ async def test_spec_too_large_fails_with_its_size_and_keeps_no_other_from_being_
     await post_large(world, "watched", lists)
     await post_large(world, "watched-text", text)
     await post_large(world, "script", script)
-    await world.create(small_job("second"))
-    await world.until_state("second", "Running")
+    await world.create_until("Running", small_job("second"))
     await world.until_state("script", "Running")
 
     bound = "at most 262144 are taken. Keep files and data in ConfigMaps of their own, or on a volume, and mount them."
@@ -354,8 +352,7 @@ async def test_spec_too_large_fails_with_its_size_and_keeps_no_other_from_being_
             f"{world.namespace}/{name} creation failure: spec: has {size} bytes of JSON; {bound}"
         )
     versions = [await version_of(world, name) for name in LARGE_ONES]
-    await world.create(small_job("third"))
-    await world.until_state("third", "Running")
+    await world.create_until("Running", small_job("third"))
     assert [await version_of(world, name) for name in LARGE_ONES] == versions  # each was told once
     for name in LARGE_ONES:
         await delete_large(world, name)
@@ -423,8 +420,7 @@ async def test_appwrapper_nested_too_deep_fails_alone(world: World, levels: int)
     """Parsers end at some depth, and one unreadable object must not end the list or the watch of all."""
     await asyncio.to_thread(post_nested, world, "listed", levels)
     await world.start_dispatcher()
-    await world.create(small_job("canary"))
-    await world.until_state("canary", "Running")
+    await world.create_until("Running", small_job("canary"))
     await asyncio.to_thread(post_nested, world, "watched", levels)
 
     for name in ("listed", "watched"):

@@ -40,8 +40,7 @@ async def apply_all(world: World, documents: list[Json]) -> list[str]:
 @pytest.mark.parametrize("count", [150, pytest.param(500, marks=pytest.mark.exhaustive)])
 async def test_dispatcher_leads_on_through_mutants_and_tells_each_why(world: World, count: int) -> None:
     process = await world.start_dispatcher()
-    await world.create(small_job("canary-before"))
-    await world.until_state("canary-before", "Running")
+    await world.create_until("Running", small_job("canary-before"))
     led = await epoch(world)
 
     refused = await apply_all(world, mutants(count))
@@ -55,8 +54,7 @@ async def test_dispatcher_leads_on_through_mutants_and_tells_each_why(world: Wor
         return not seen["untold"]
 
     await world.until(all_told, "every mutant is told why it is where it is")
-    await world.create(small_job("canary-after"))
-    await world.until_state("canary-after", "Running")
+    await world.create_until("Running", small_job("canary-after"))
 
     assert len(refused) + seen.total() == count + 1
     dispatched = sum(seen[state] for state in SETTLED)

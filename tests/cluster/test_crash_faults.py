@@ -135,8 +135,7 @@ GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old 
 async def test_expired_watches_miss_no_change(wires: Wires, expired: Reply) -> None:
     world = wires.world
     for name in ("deleted-meanwhile", "stays"):
-        await world.create(gang(name))
-        await world.until_state(name, "Running")
+        await world.create_until("Running", gang(name))
     blind = Gate()
     # AppWrappers of two groups, nodes, pods.
     rule = wires.api.rules.on(lambda each: each.is_watch, Fault(before=blind, reply=expired), times=4)

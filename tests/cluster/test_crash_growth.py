@@ -41,8 +41,7 @@ class Growing:
     async def step(self) -> None:
         """Let one more live, and check that its growth was granted once and charged."""
         name, world, place = f"ray-{next(self._numbers)}", self._world, self._place
-        await world.create(appwrapper(name, item(autoscaling(name))))
-        await world.until_state(name, "Running")
+        await world.create_until("Running", appwrapper(name, item(autoscaling(name))))
         await scale(place, name, 2)
         await until_gated(place, name, running=2, gated=0)
         assert "held" in await self._until_charged(name)

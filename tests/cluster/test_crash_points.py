@@ -69,8 +69,7 @@ class Belt:
         await self._check()
 
     async def _submit(self, number: int, state: str) -> None:
-        await self._world.create(gang(name(number), MORE_THAN_HALF, PODS))
-        await self._world.until_state(name(number), state)
+        await self._world.create_until(state, gang(name(number), MORE_THAN_HALF, PODS))
 
     async def _check(self) -> None:
         """In order, each whole and created once; what was deleted has made room, and what waits has none."""
@@ -146,8 +145,7 @@ class Doomed:
         self._number += 1
         refused = job(doomed)
         refused["spec"]["template"]["spec"]["restartPolicy"] = "Always"
-        await self._world.create(appwrapper(doomed, item(config_map(doomed)), item(refused)))
-        await self._world.until_state(doomed, "Failed")
+        await self._world.create_until("Failed", appwrapper(doomed, item(config_map(doomed)), item(refused)))
         self._mortal.spare()
         known = await lives(self._world.database_url)
         assert known == {name(number): Life(Phase.FAILED, FAILED) for number in range(self._number)}

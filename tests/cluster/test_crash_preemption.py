@@ -49,14 +49,14 @@ class Seesaw:
     async def start(self) -> None:
         """Begin with both small gangs."""
         for name in SMALL:
-            await self._world.create(appwrapper(name, item(job(name, 2, cpu="1"))))
-            await self._world.until_state(name, "Running")
+            await self._world.create_until("Running", appwrapper(name, item(job(name, 2, cpu="1"))))
 
     async def turn(self) -> None:
         """Up and down again, whatever happens to the dispatcher, and check what has become of all."""
         large = f"large-{self._turns:03}"
-        await self._world.create(appwrapper(large, item(job(large, 2, cpu="2")), priority=10))
-        await self._world.until_state(large, "Running")
+        await self._world.create_until(
+            "Running", appwrapper(large, item(job(large, 2, cpu="2")), priority=10)
+        )
         await self._world.until_history(SMALL[0], "removed", self._turns + 1)
         await self._world.until_history(SMALL[1], "removed", self._turns + 1)
         await self._world.delete(large)

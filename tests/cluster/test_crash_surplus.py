@@ -48,8 +48,7 @@ class Breath:
 
     async def start(self) -> None:
         """Begin with the gang, and let it grow by one pod."""
-        await self._world.create(appwrapper("ray", item(autoscaling("ray", gpu="1"))))
-        await self._world.until_state("ray", "Running")
+        await self._world.create_until("Running", appwrapper("ray", item(autoscaling("ray", gpu="1"))))
         await scale(self._world, "ray", 2)
         await until_gated(self._world, "ray", running=2, gated=0)
         self._workers = await self._uids()
@@ -62,8 +61,7 @@ class Breath:
         urgent = f"urgent-{self._turns:03}"
         wanted = job(urgent)
         wanted["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {GPU: "1"}}
-        await self._world.create(appwrapper(urgent, item(wanted), priority=10))
-        await self._world.until_state(urgent, "Running")
+        await self._world.create_until("Running", appwrapper(urgent, item(wanted), priority=10))
         await until_gated(self._world, "ray", running=1, gated=1)
         await self._world.delete(urgent)
         await until_gated(self._world, "ray", running=2, gated=0)

@@ -120,8 +120,7 @@ async def test_gang_of_a_declared_kind_is_placed_by_its_templates_and_completes_
     world: World, operator: Operator, run: Run
 ) -> None:
     await world.start_dispatcher(kinds_file=str(OWN_KIND / "kinds.yaml"), snapshot_seconds="0.1")
-    await world.create(training("training", 3))
-    await world.until_state("training", "Dispatched")
+    await world.create_until("Dispatched", training("training", 3))
     (row,) = await rows(world, "SELECT demand, pods FROM appwrapper WHERE name = 'training'")
     assert row == {"demand": {"cpu": 15000, "memory": 12 * 2**30}, "pods": 3}
     planned = preferred_nodes((await operator.get("training"))["spec"]["template"])

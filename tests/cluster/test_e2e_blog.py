@@ -18,18 +18,14 @@ Json = dict[str, Any]
 async def busy(world: World) -> World:
     """A dispatcher that runs, the first gang Running, the second waiting."""
     await world.start_dispatcher()
-    await world.create(example("aw-raycluster-glue"))
-    await world.until_state("raycluster-glue", "Running")
-    await world.create(example("aw-raycluster-glue-1"))
-    await world.until_state("raycluster-glue-1", "Backoff")
+    await world.create_until("Running", example("aw-raycluster-glue"))
+    await world.create_until("Backoff", example("aw-raycluster-glue-1"))
     return world
 
 
 async def test_status_of_a_dispatched_gang_equals_that_of_mcad(world: World) -> None:
     await world.start_dispatcher()
-    await world.create(never_starting(example("aw-raycluster-glue")))
-
-    status = await world.until_state("raycluster-glue", "Dispatched")
+    status = await world.create_until("Dispatched", never_starting(example("aw-raycluster-glue")))
 
     assert without_additions(status) == golden_status("raycluster-glue")
     assert status["cluster"] == "hub"
@@ -68,8 +64,7 @@ async def test_running_gang_says_so_once_its_pods_run(busy: World) -> None:
 async def test_nothing_of_a_waiting_gang_exists(busy: World) -> None:
     # Three that fit are dispatched one after the other, so three cycles have looked at the waiting one again.
     for number in range(3):
-        await busy.create(small_job(f"small-{number}"))
-        await busy.until_state(f"small-{number}", "Running")
+        await busy.create_until("Running", small_job(f"small-{number}"))
 
     clusters = {each["metadata"]["name"] for each in await busy.every("RayCluster")}
     pods = [each["metadata"]["labels"] for each in await busy.every("Pod")]

@@ -15,14 +15,15 @@ WIDGET = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name":
 
 async def test_demand_that_is_not_declared_is_derived(world: World) -> None:
     await world.start_dispatcher()
-    await world.create(appwrapper("three", item(deployment("three", replicas=3, cpu="7"))))
-    await world.until_state("three", "Running")
+    await world.create_until("Running", appwrapper("three", item(deployment("three", replicas=3, cpu="7"))))
 
     # 3 of 24 cpu are left, which holds a job of three one-cpu pods and not one of four.
-    await world.create(appwrapper("four-pods", item(job("four-pods", parallelism=4, cpu="1"))))
-    status = await world.until_state("four-pods", "Backoff")
-    await world.create(appwrapper("three-pods", item(job("three-pods", parallelism=3, cpu="1"))))
-    await world.until_state("three-pods", "Running")
+    status = await world.create_until(
+        "Backoff", appwrapper("four-pods", item(job("four-pods", parallelism=4, cpu="1")))
+    )
+    await world.create_until(
+        "Running", appwrapper("three-pods", item(job("three-pods", parallelism=3, cpu="1")))
+    )
 
     assert status["waiting"]["message"] == "cluster hub: cpu: needs 4, 3 free"
 
@@ -39,9 +40,7 @@ async def test_service_alone_needs_nothing_and_runs(world: World) -> None:
 async def test_kind_without_declared_demand_fails_and_names_the_field_to_declare(world: World) -> None:
     await world.start_dispatcher()
 
-    await world.create(appwrapper("unknown", item(WIDGET)))
-
-    status = await world.until_state("unknown", "Failed")
+    status = await world.create_until("Failed", appwrapper("unknown", item(WIDGET)))
     assert status["state"] == "Failed"
     assert "custompodresources" in message_of(status, "Failed")
     await world.delete("unknown")
@@ -51,11 +50,9 @@ async def test_kind_without_declared_demand_fails_and_names_the_field_to_declare
 async def test_kind_that_is_not_installed_fails_the_gang_and_rolls_back_created_objects(world: World) -> None:
     await world.start_dispatcher()
 
-    await world.create(
-        appwrapper("half", item(config_map("first-half")), item(WIDGET, custompodresources=[]))
+    status = await world.create_until(
+        "Failed", appwrapper("half", item(config_map("first-half")), item(WIDGET, custompodresources=[]))
     )
-
-    status = await world.until_state("half", "Failed")
     assert message_of(status, "Failed") == (
         f'{world.namespace}/half creation failure: no matches for kind "Widget" in version "example.com/v1": '
         "install its CustomResourceDefinition, or correct apiVersion and kind"
@@ -74,9 +71,7 @@ async def test_object_the_api_server_refuses_fails_with_its_own_words(world: Wor
     broken = job("broken")
     broken["spec"]["template"]["spec"]["restartPolicy"] = "Always"
 
-    await world.create(appwrapper("broken", item(broken)))
-
-    status = await world.until_state("broken", "Failed")
+    status = await world.create_until("Failed", appwrapper("broken", item(broken)))
     assert message_of(status, "Failed") == (
         f'{world.namespace}/broken creation failure: Job.batch "broken" is invalid: '
         'spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'
@@ -87,9 +82,9 @@ async def test_object_of_another_owner_is_never_touched(world: World) -> None:
     await world.start_dispatcher()
     theirs = await world.create(config_map("taken", labels={"owner": "somebody"}))
 
-    await world.create(appwrapper("collides", item(config_map("fresh")), item(config_map("taken"))))
-
-    status = await world.until_state("collides", "Failed")
+    status = await world.create_until(
+        "Failed", appwrapper("collides", item(config_map("fresh")), item(config_map("taken")))
+    )
     assert "exists already and is not this AppWrapper's" in message_of(status, "Failed")
     await world.delete("collides")
     await world.until_gone("AppWrapper", "collides")
@@ -131,9 +126,7 @@ async def test_generated_name_is_made_by_us_and_made_once(world: World) -> None:
     generated = config_map("unused")
     generated["metadata"] = {"generateName": "settings-"}
 
-    await world.create(appwrapper("generates", item(generated)))
-
-    await world.until_state("generates", "Running")
+    await world.create_until("Running", appwrapper("generates", item(generated)))
     names = [each["metadata"]["name"] for each in await world.every("ConfigMap")]
     assert len([name for name in names if name.startswith("settings-")]) == 1
 
@@ -141,10 +134,8 @@ async def test_generated_name_is_made_by_us_and_made_once(world: World) -> None:
 async def test_capacity_is_held_until_slowly_terminating_pods_are_gone(world: World) -> None:
     await world.start_dispatcher()
     slow = job("slow", parallelism=3, cpu="8", terminate_after="3s")
-    await world.create(appwrapper("slow", item(slow)))
-    await world.until_state("slow", "Running")
-    await world.create(appwrapper("next", item(job("next", parallelism=3, cpu="8"))))
-    await world.until_state("next", "Backoff")
+    await world.create_until("Running", appwrapper("slow", item(slow)))
+    await world.create_until("Backoff", appwrapper("next", item(job("next", parallelism=3, cpu="8"))))
 
     await world.delete("slow")
     await world.until_gone("Job", "slow")
@@ -165,8 +156,7 @@ async def test_foreign_pods_take_capacity_and_give_it_back(world: World) -> None
         return sum(1 for pod in await world.every("Pod") if pod["spec"].get("nodeName")) == 3
 
     await world.until(bound, "three foreign pods are bound")
-    await world.create(appwrapper("guest", item(job("guest", parallelism=3, cpu="2"))))
-    await world.until_state("guest", "Backoff")
+    await world.create_until("Backoff", appwrapper("guest", item(job("guest", parallelism=3, cpu="2"))))
 
     await world.delete("foreign", "Deployment")
 
@@ -213,17 +203,16 @@ async def test_gang_too_large_for_the_cluster_shows_that_and_blocks_no_other_gan
     await world.create(huge)
 
     status = await world.until_state("huge", "Backoff")
-    await world.create(small_job("small"))
-
-    await world.until_state("small", "Running")
+    await world.create_until("Running", small_job("small"))
     assert status["waiting"]["reason"] == "LargerThanCluster"
 
 
 async def test_priority_can_be_changed_while_it_waits(world: World) -> None:
     await world.start_dispatcher()
     for name in ("holder", "early", "late"):
-        await world.create(renamed(example("aw-raycluster-glue"), name))
-        await world.until_state(name, "Running" if name == "holder" else "Backoff")
+        await world.create_until(
+            "Running" if name == "holder" else "Backoff", renamed(example("aw-raycluster-glue"), name)
+        )
 
     await world.merge("AppWrapper", "late", {"spec": {"priority": 20}})
 

@@ -35,16 +35,14 @@ async def order_of_dispatch(world: World, names: list[str]) -> list[str]:
 
 
 async def fill(world: World) -> None:
-    await world.create(whole_cluster("holder"))
-    await world.until_state("holder", "Running")
+    await world.create_until("Running", whole_cluster("holder"))
 
 
 async def test_priorities_one_five_five_go_five_five_one(world: World) -> None:
     await world.start_dispatcher()
     await fill(world)
     for name, priority in (("one", 1), ("older-five", 5), ("five", 5)):
-        await world.create(whole_cluster(name, priority=priority))
-        await world.until_state(name, "Backoff")
+        await world.create_until("Backoff", whole_cluster(name, priority=priority))
 
     await world.delete("holder")
 
@@ -56,8 +54,7 @@ async def test_priority_slope_lets_a_gang_that_has_waited_overtake(world: World)
     await fill(world)
     # A priority of 1000 a second: ahead as soon as it has waited, by the API server's clock, a second.
     await world.create(whole_cluster("steady", priority=500))
-    await world.create(whole_cluster("climbs", priority=0, priorityslope=1000))
-    await world.until_state("climbs", "Backoff")
+    await world.create_until("Backoff", whole_cluster("climbs", priority=0, priorityslope=1000))
     await world.until_state("steady", "Backoff")
 
     async def climbed() -> bool:
@@ -72,14 +69,10 @@ async def test_priority_slope_lets_a_gang_that_has_waited_overtake(world: World)
 
 async def test_strict_queue_lets_no_gang_past_its_head_and_shows_that(world: World) -> None:
     await world.start_dispatcher(queue_policy="StrictFIFO")
-    await world.create(appwrapper("holder", item(job("holder", cpu="8"))))
-    await world.until_state("holder", "Running")
-    await world.create(whole_cluster("head"))
-    await world.until_state("head", "Backoff")
+    await world.create_until("Running", appwrapper("holder", item(job("holder", cpu="8"))))
+    await world.create_until("Backoff", whole_cluster("head"))
 
-    await world.create(appwrapper("small", item(job("small"))))
-
-    status = await world.until_state("small", "Queueing")
+    status = await world.create_until("Queueing", appwrapper("small", item(job("small"))))
     assert [each["type"] for each in status["conditions"]] == ["Init", "Queueing"]
     assert status["waiting"]["reason"] == "AwaitingHeadOfLine"
     assert await world.get("Job", "small") is None
@@ -97,8 +90,7 @@ async def test_large_gang_starts_within_its_bound_under_a_stream_of_small_ones(w
     for number in range(3):
         await arrive(number)
         await world.until_state(f"small-{number}", "Running")
-    await world.create(appwrapper("large", item(job("large", parallelism=5, cpu="4"))))
-    await world.until_state("large", "Backoff")
+    await world.create_until("Backoff", appwrapper("large", item(job("large", parallelism=5, cpu="4"))))
     started = number = 3
 
     # One always waits behind the large one, so that whatever is freed has a taker.

@@ -23,10 +23,8 @@ SHORT_LEASE = {"lease_seconds": "6", "renew_seconds": "1", "write_timeout_second
 async def first(world: World) -> Process:
     """The dispatcher under which one gang runs and one waits; a short lease, so that a successor comes soon."""
     process = await world.start_dispatcher(**SHORT_LEASE, snapshot_seconds="0.1")
-    await world.create(example("aw-raycluster-glue"))
-    await world.until_state("raycluster-glue", "Running")
-    await world.create(example("aw-raycluster-glue-1"))
-    await world.until_state("raycluster-glue-1", "Backoff")
+    await world.create_until("Running", example("aw-raycluster-glue"))
+    await world.create_until("Backoff", example("aw-raycluster-glue-1"))
     await counted(world)
     return process
 
@@ -48,8 +46,7 @@ async def versions(world: World) -> dict[str, str]:
 
 async def has_done_something(world: World) -> None:
     """Proof that the dispatcher of now is at work and has looked at everything: it dispatches a canary."""
-    await world.create(small_job("canary"))
-    await world.until_state("canary", "Running")
+    await world.create_until("Running", small_job("canary"))
 
 
 async def unchanged(world: World, before: dict[str, str]) -> None:

@@ -54,11 +54,9 @@ def run(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 async def test_explanation_is_that_of_the_cluster(world: World, run: Run) -> None:
     await world.start_dispatcher(**SETTINGS)
     for name in ("one", "two", "three"):
-        await world.create(appwrapper(name, item(job(name, cpu="5"))))
-        await world.until_state(name, "Running")
+        await world.create_until("Running", appwrapper(name, item(job(name, cpu="5"))))
     await world.create(appwrapper("large", item(job("large", 2, cpu="6"))))
-    await world.create(appwrapper("small", item(job("small", cpu="4"))))
-    await world.until_state("small", "Backoff")
+    await world.create_until("Backoff", appwrapper("small", item(job("small", cpu="4"))))
     await until_settled(world, BASE_NODES)
 
     ran = await run("explain", "small")
@@ -89,8 +87,7 @@ async def test_repair_in_the_status_comes_true_and_one_node_less_does_not_suffic
     await world.start_dispatcher(**SETTINGS)
     lasts = {"dispatchDuration": {"expected": 3600}}
     for name in ("one", "two", "three"):
-        await world.create(appwrapper(name, item(job(name, cpu="5")), schedulingSpec=lasts))
-        await world.until_state(name, "Running")
+        await world.create_until("Running", appwrapper(name, item(job(name, cpu="5")), schedulingSpec=lasts))
     await world.create(appwrapper("wide", item(job("wide", 2, cpu="6"))))
     await world.create(appwrapper("small", item(job("small", cpu="4"))))
     await until_settled(world, BASE_NODES)

@@ -25,9 +25,9 @@ def misspelt(name: str) -> Json:
 
 async def test_unknown_field_of_a_running_gang_makes_one_event(world: World) -> None:
     await world.start_dispatcher()
-    await world.create(appwrapper("typo", item(config_map("fine")), item(misspelt("web"))))
-
-    status = await world.until_state("typo", "Running")
+    status = await world.create_until(
+        "Running", appwrapper("typo", item(config_map("fine")), item(misspelt("web")))
+    )
     said = f"Deployment web: {UNKNOWN}"
     assert [
         (each["status"], each["reason"], each["message"])

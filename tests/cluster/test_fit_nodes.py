@@ -35,8 +35,7 @@ async def test_gang_with_pods_that_no_node_takes_waits_with_the_reason_until_a_n
 ) -> None:
     await world.start_dispatcher()
     for name in ("one", "two", "three"):
-        await world.create(appwrapper(name, item(job(name, cpu="5"))))
-        await world.until_state(name, "Running")
+        await world.create_until("Running", appwrapper(name, item(job(name, cpu="5"))))
     await world.create(appwrapper("large", item(job("large", cpu="8"))))
     waiting = (await world.until_state("large", "Backoff"))["waiting"]
     assert waiting["reason"] == "InsufficientResources"
@@ -57,8 +56,7 @@ async def test_gang_with_pods_that_no_node_takes_waits_with_the_reason_until_a_n
 async def test_gang_that_fills_every_node_is_bound_where_it_was_planned(world: World) -> None:
     await world.start_dispatcher()
     small, large = job("small", 16, cpu="1"), job("large", cpu="8")
-    await world.create(appwrapper("tight", item(small), item(large)))
-    await world.until_state("tight", "Running")
+    await world.create_until("Running", appwrapper("tight", item(small), item(large)))
 
     by_node: dict[str, list[str]] = {}
     for pod, node in (await nodes_by_pod(world)).items():

@@ -55,8 +55,7 @@ async def test_growth_is_granted_as_far_as_the_queue_has_quota_and_the_rest_once
 ) -> None:
     await declare("default", resources={GPU: {"nominalQuota": 2}})
     await world.start_dispatcher()
-    await world.create(appwrapper("ray", item(autoscaling("ray", gpu="1"))))
-    await world.until_state("ray", "Running")
+    await world.create_until("Running", appwrapper("ray", item(autoscaling("ray", gpu="1"))))
 
     await scale(world, "ray", 3)
     growth = await until_growth(world, "InsufficientQuota")
@@ -87,8 +86,7 @@ async def test_slice_of_two_hosts_is_granted_whole(world: World, declare: Declar
     await declare("default", resources={"cpu": {"nominalQuota": "1200m"}})
     await world.start_dispatcher()
     ray = changed(autoscaling("ray"), "spec.workerGroupSpecs.0.numOfHosts", 2)
-    await world.create(appwrapper("ray", item(ray)))
-    await world.until_state("ray", "Running")
+    await world.create_until("Running", appwrapper("ray", item(ray)))
 
     await scale(world, "ray", 3)
     growth = await until_growth(world, "InsufficientQuota")
@@ -108,12 +106,10 @@ async def test_growth_waits_for_a_gang_of_its_queue_that_was_queued_before(
 ) -> None:
     await declare("default", resources={GPU: {"nominalQuota": 3}})
     await world.start_dispatcher()
-    await world.create(appwrapper("ray", item(autoscaling("ray", gpu="1"))))
-    await world.until_state("ray", "Running")
+    await world.create_until("Running", appwrapper("ray", item(autoscaling("ray", gpu="1"))))
     large = job("large", 3)
     large["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {GPU: "1"}}
-    await world.create(appwrapper("large", item(large)))
-    await world.until_state("large", "Backoff")
+    await world.create_until("Backoff", appwrapper("large", item(large)))
 
     await scale(world, "ray", 2)
     growth = await until_growth(world, "GrowthBehindGang")
@@ -138,16 +134,16 @@ async def test_surplus_is_preempted_for_a_gang_and_comes_back_once_the_gang_is_g
     await declare("owner", parent="org", resources={GPU: {"nominalQuota": 2}}, preemption=reclaiming)
     await declare("guest", parent="org", resources={GPU: {"nominalQuota": 1}})
     await world.start_dispatcher()
-    await world.create(labelled("guest", appwrapper("ray", item(autoscaling("ray", gpu="1")))))
-    await world.until_state("ray", "Running")
+    await world.create_until(
+        "Running", labelled("guest", appwrapper("ray", item(autoscaling("ray", gpu="1"))))
+    )
     await scale(world, "ray", 3)
     await until_gated(world, "ray", running=3, gated=0)
     before = {each["metadata"]["uid"] for each in await workers(world, "ray")}
 
     own = job("own", 1)
     own["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {GPU: "1"}}
-    await world.create(labelled("owner", appwrapper("own", item(own))))
-    await world.until_state("own", "Running")
+    await world.create_until("Running", labelled("owner", appwrapper("own", item(own))))
     await until_gated(world, "ray", running=2, gated=1)
     assert len(before & {each["metadata"]["uid"] for each in await workers(world, "ray")}) == 2
     status = ((await world.get("AppWrapper", "ray")) or {})["status"]
@@ -182,8 +178,9 @@ async def test_worker_that_ray_found_idle_is_preempted_before_a_newer_worker(
     await declare("owner", parent="org", resources={GPU: {"nominalQuota": 2}}, preemption=reclaiming)
     await declare("guest", parent="org", resources={GPU: {"nominalQuota": 1}})
     await world.start_dispatcher()
-    await world.create(labelled("guest", appwrapper("ray", item(autoscaling("ray", gpu="1")))))
-    await world.until_state("ray", "Running")
+    await world.create_until(
+        "Running", labelled("guest", appwrapper("ray", item(autoscaling("ray", gpu="1"))))
+    )
     await scale(world, "ray", 3)
     await until_gated(world, "ray", running=3, gated=0)
     before = sorted(
@@ -204,7 +201,6 @@ async def test_worker_that_ray_found_idle_is_preempted_before_a_newer_worker(
     await world.until(is_seen, "the edit of the RayCluster is seen")
     own = job("own", 1)
     own["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {GPU: "1"}}
-    await world.create(labelled("owner", appwrapper("own", item(own))))
-    await world.until_state("own", "Running")
+    await world.create_until("Running", labelled("owner", appwrapper("own", item(own))))
     assert {each["metadata"]["name"] for each in await workers(world, "ray")} == set(busy)
     assert "surplus-preempted" in await world.causes("ray")

@@ -111,8 +111,7 @@ async def test_job_whose_parallelism_is_raised_is_charged_told_and_no_drift(
     one = {"limits": {GPU: "1"}, "requests": {GPU: "1", "cpu": "100m"}}
     wrapped = changed(job("train", 1), "spec.template.spec.containers.0.resources", one)
     wrapped["spec"]["completions"] = 4
-    await world.create(appwrapper("train", item(wrapped)))
-    await world.until_state("train", "Running")
+    await world.create_until("Running", appwrapper("train", item(wrapped)))
     await until_used(world, "1")
 
     await world.merge("Job", "train", {"spec": {"parallelism": 3}})

@@ -26,8 +26,7 @@ async def test_base_gang_starts_and_a_growth_beyond_the_quota_neither_starts_nor
 ) -> None:
     await declare("default", resources={GPU: {"nominalQuota": 1}})
     await world.start_dispatcher()
-    await world.create(appwrapper("ray", item(autoscaling("ray", gpu="1"))))
-    await world.until_state("ray", "Running")
+    await world.create_until("Running", appwrapper("ray", item(autoscaling("ray", gpu="1"))))
 
     await scale(world, "ray", 3)
 
@@ -42,8 +41,7 @@ async def test_base_gang_starts_and_a_growth_beyond_the_quota_neither_starts_nor
 
 async def test_pods_start_by_themselves_where_growth_is_charged_once_it_has_happened(world: World) -> None:
     await world.start_dispatcher(growth="charge")
-    await world.create(appwrapper("ray", item(autoscaling("ray"))))
-    await world.until_state("ray", "Running")
+    await world.create_until("Running", appwrapper("ray", item(autoscaling("ray"))))
 
     await scale(world, "ray", 2)
 
@@ -58,8 +56,7 @@ async def test_granted_pod_is_admitted_by_the_successor_of_a_killed_dispatcher(
     async with wires_of(world) as wires:
         mortal = Mortal(wires)
         await mortal.start()
-        await world.create(appwrapper("ray", item(autoscaling("ray"))))
-        await world.until_state("ray", "Running")
+        await world.create_until("Running", appwrapper("ray", item(autoscaling("ray"))))
         strike = mortal.at(wires.api.rules, admits, when)
 
         await scale(world, "ray", 2)

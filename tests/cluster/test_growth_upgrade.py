@@ -52,8 +52,7 @@ async def test_second_raycluster_waits_for_a_grant_and_its_charge_ends_with_the_
 ) -> None:
     await declare("default", resources={GPU: {"nominalQuota": 1}})
     await world.start_dispatcher(queue_status_seconds="0.1")
-    await world.create(appwrapper("vllm", item(service("vllm"))))
-    await world.until_state("vllm", "Running")
+    await world.create_until("Running", appwrapper("vllm", item(service("vllm"))))
     (first,) = await world.names("RayCluster")
 
     await upgrade(world, "vllm")

@@ -60,11 +60,9 @@ async def test_no_pod_ends_the_leader(world: World) -> None:
             continue  # so much of it this API server does check
     assert {"hostile-question", "hostile-version"} <= {each["metadata"]["name"] for each in made}
 
-    await world.create(appwrapper("second", item(job("second"))))
-    await world.until_state("second", "Running")
+    await world.create_until("Running", appwrapper("second", item(job("second"))))
     await world.delete("first")
-    await world.create(appwrapper("third", item(job("third"))))
-    await world.until_state("third", "Running")
+    await world.create_until("Running", appwrapper("third", item(job("third"))))
 
     assert (len(events(process, "leading")), events(process, "leadership_ended")) == (1, [])
     assert events(process, "internal_error") == []

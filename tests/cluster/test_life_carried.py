@@ -24,8 +24,9 @@ def prepare(**spec: Any) -> Json:  # noqa: ANN401
 
 async def half_done(world: World, first: Json, goes_on: Json) -> None:
     """Bring about a gang of something that is done and something that goes on."""
-    await world.create(appwrapper("half", item(first), item(goes_on), schedulingSpec=AT_ONCE))
-    await world.until_state("half", "RunningHoldCompletion")
+    await world.create_until(
+        "RunningHoldCompletion", appwrapper("half", item(first), item(goes_on), schedulingSpec=AT_ONCE)
+    )
 
 
 async def uid_of(world: World, kind: str, name: str) -> str:

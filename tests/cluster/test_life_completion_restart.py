@@ -26,8 +26,9 @@ async def has_ended(world: World, name: str, condition: str) -> None:
 
 async def test_work_that_is_done_while_the_dispatcher_is_away_completes_at_its_return(world: World) -> None:
     process = await world.start_dispatcher()
-    await world.create(appwrapper("ends", item(job("ends", parallelism=3, cpu="8", run_for="1500ms"))))
-    await world.until_state("ends", "Running")
+    await world.create_until(
+        "Running", appwrapper("ends", item(job("ends", parallelism=3, cpu="8", run_for="1500ms")))
+    )
     await world.create(appwrapper("next", item(job("next", parallelism=3, cpu="8"))))
     await crash(world, process)
     await has_ended(world, "ends", "Complete")
@@ -42,8 +43,7 @@ async def test_work_that_is_done_while_the_dispatcher_is_away_completes_at_its_r
 async def test_work_that_fails_while_the_dispatcher_is_away_fails_at_its_return(world: World) -> None:
     process = await world.start_dispatcher()
     breaks = breaking_job("breaks", fail_after="1500ms")
-    await world.create(appwrapper("breaks", item(breaks), item(deployment("other"))))
-    await world.until_state("breaks", "Running")
+    await world.create_until("Running", appwrapper("breaks", item(breaks), item(deployment("other"))))
     await crash(world, process)
     await has_ended(world, "breaks", "Failed")
 

@@ -67,8 +67,7 @@ async def until_phase(world: World, name: str, phase: str) -> Json:
 
 async def test_pod_sets_declare_the_demand_of_components_of_known_and_unknown_kinds(world: World) -> None:
     process = await world.start_dispatcher()
-    await world.create(small_job("canary"))
-    await world.until_state("canary", "Running")
+    await world.create_until("Running", small_job("canary"))
     free = (await free_in(process))["cpu"]
 
     await world.create(
@@ -94,8 +93,7 @@ async def test_pod_sets_declare_the_demand_of_components_of_known_and_unknown_ki
 
 async def test_phases_and_conditions_use_the_words_of_v1beta2(world: World) -> None:
     await world.start_dispatcher()
-    await world.create(example("aw-raycluster-glue"))
-    await world.until_state("raycluster-glue", "Running")
+    await world.create_until("Running", example("aw-raycluster-glue"))
     await in_the_way(world, "input")
     done = job("done", parallelism=3, cpu="8", run_for="3s")
     await world.create(
@@ -156,8 +154,7 @@ async def test_phases_of_suspending_and_requeueing_equal_those_of_v1beta2(world:
 
 async def test_raycluster_without_pod_sets_is_known_by_its_kind(world: World) -> None:
     process = await world.start_dispatcher()
-    await world.create(small_job("canary"))
-    await world.until_state("canary", "Running")
+    await world.create_until("Running", small_job("canary"))
     free = (await free_in(process))["cpu"]
 
     await world.create(components("ray", component(raycluster("ray", cpu="2", workers=2))), V1BETA2)
@@ -172,8 +169,7 @@ async def test_appwrapper_of_another_manager_is_left_alone(world: World, manager
     theirs = components("theirs", component(job("theirs")), managedBy=manager)
     before = await world.create(theirs, V1BETA2)
 
-    await world.create(small_job("canary"))
-    await world.until_state("canary", "Running")
+    await world.create_until("Running", small_job("canary"))
 
     assert await world.get(V1BETA2, "theirs") == before
     assert await world.causes("theirs") == []

@@ -44,8 +44,7 @@ async def test_raycluster_that_is_scaled_has_not_drifted_and_one_whose_image_is_
 ) -> None:
     await world.start_dispatcher()
     ray = changed(raycluster("ray"), "spec.workerGroupSpecs.0.maxReplicas", 4)
-    await world.create(appwrapper("gang", item(ray)))
-    await world.until_state("gang", "Running")
+    await world.create_until("Running", appwrapper("gang", item(ray)))
     uid = ((await world.get("RayCluster", "ray")) or {})["metadata"]["uid"]
 
     # As Ray's autoscaler does: one patch for each of the two fields.
@@ -72,8 +71,9 @@ async def test_scaled_deployment_and_job_have_not_drifted_and_an_image_and_a_con
 ) -> None:
     await world.start_dispatcher()
     read = {**config_map("input"), "data": {"a": "1"}}
-    await world.create(appwrapper("gang", item(deployment("serve")), item(job("train")), item(read)))
-    await world.until_state("gang", "Running")
+    await world.create_until(
+        "Running", appwrapper("gang", item(deployment("serve")), item(job("train")), item(read))
+    )
 
     scale = f"{world.path('Deployment', 'serve')}/scale"
     await world.client.patch(scale, {"spec": {"replicas": 2}}, MERGE_PATCH)
@@ -99,8 +99,7 @@ async def test_edit_without_a_running_dispatcher_is_reported_and_stays_so_over_a
     world: World,
 ) -> None:
     process = await world.start_dispatcher()
-    await world.create(appwrapper("gang", item(deployment("serve"))))
-    await world.until_state("gang", "Running")
+    await world.create_until("Running", appwrapper("gang", item(deployment("serve"))))
     await crash(world, process)
     await edit(world, "Deployment", "serve", **{IMAGE: "other"})
 
@@ -168,8 +167,7 @@ async def test_change_by_a_webhook_at_creation_is_no_drift_until_the_field_chang
 ) -> None:
     world = mirrored
     await world.start_dispatcher()
-    await world.create(appwrapper("gang", item(deployment("serve"))))
-    await world.until_state("gang", "Running")
+    await world.create_until("Running", appwrapper("gang", item(deployment("serve"))))
     serve = (await world.get("Deployment", "serve")) or {}
     assert serve["spec"]["template"]["spec"]["containers"][0]["image"] == "mirror/none"
 

@@ -68,8 +68,7 @@ async def only_what_makes_no_pods_is_kept(world: World) -> None:
 
 async def test_deleted_object_fails_the_gang_and_objects_without_pods_are_kept(world: World) -> None:
     await world.start_dispatcher()
-    await world.create(mixed("robbed"))
-    await world.until_state("robbed", "Running")
+    await world.create_until("Running", mixed("robbed"))
 
     await world.delete("lost", "Job")
 
@@ -85,8 +84,7 @@ async def test_deleted_object_fails_the_gang_and_objects_without_pods_are_kept(w
 
 async def test_object_deleted_while_the_dispatcher_is_away_is_missed_at_its_return(world: World) -> None:
     process = await world.start_dispatcher()
-    await world.create(mixed("robbed"))
-    await world.until_state("robbed", "Running")
+    await world.create_until("Running", mixed("robbed"))
     await crash(world, process)
     await world.delete("lost", "Job")
     await world.until_gone("Job", "lost")
@@ -100,8 +98,9 @@ async def test_object_deleted_while_the_dispatcher_is_away_is_missed_at_its_retu
 
 async def test_evicted_pod_is_queued_again_and_runs_again(world: World) -> None:
     await world.start_dispatcher()
-    await world.create(bent(appwrapper("evicted", item(pod("bare")), item(config_map("input"))), AT_ONCE))
-    await world.until_state("evicted", "Running")
+    await world.create_until(
+        "Running", bent(appwrapper("evicted", item(pod("bare")), item(config_map("input"))), AT_ONCE)
+    )
 
     gone = await evict(world, "bare")
 
@@ -182,8 +181,7 @@ async def nodes_of(plane: Plane) -> dict[str, Json]:
 async def test_gang_on_a_dead_node_is_moved_to_live_nodes(world: World, mended: Plane) -> None:
     await world.start_dispatcher()
     graces = {WARMUP_GRACE: "3s", FORCE_DELETION_GRACE: "1s", **AT_ONCE}
-    await world.create(bent(appwrapper("moves", item(raycluster("ray", cpu="6"))), graces))
-    await world.until_state("moves", "Running")
+    await world.create_until("Running", bent(appwrapper("moves", item(raycluster("ray", cpu="6"))), graces))
     dead = (await world.every("Pod"))[0]["spec"]["nodeName"]
 
     await nodes.silence(mended.client, dead)
@@ -198,8 +196,7 @@ async def test_gang_on_a_dead_node_is_moved_to_live_nodes(world: World, mended: 
 
 async def test_gang_on_a_node_that_comes_back_in_time_stays_where_it_is(world: World, mended: Plane) -> None:
     await world.start_dispatcher()
-    await world.create(appwrapper("stays", item(raycluster("ray", cpu="6"))))
-    await world.until_state("stays", "Running")
+    await world.create_until("Running", appwrapper("stays", item(raycluster("ray", cpu="6"))))
     pods = {each["metadata"]["uid"] for each in await world.every("Pod")}
     absent = (await world.every("Pod"))[0]["spec"]["nodeName"]
     await nodes.silence(mended.client, absent)
@@ -214,8 +211,7 @@ async def test_gang_on_a_node_that_comes_back_in_time_stays_where_it_is(world: W
 
 async def test_pod_that_its_controller_replaces_is_left_to_its_controller(world: World) -> None:
     await world.start_dispatcher()
-    await world.create(appwrapper("heals", item(raycluster("ray"))))
-    await world.until_state("heals", "Running")
+    await world.create_until("Running", appwrapper("heals", item(raycluster("ray"))))
     worker = next(
         each for each in await world.every("Pod") if each["metadata"]["labels"]["ray.io/group"] == "workers"
     )

@@ -108,8 +108,7 @@ async def test_ended_gang_is_not_run_again_after_a_crash(
 
     await world.start_dispatcher()
 
-    await world.create(small_job("canary"))
-    await world.until_state("canary", "Running")
+    await world.create_until("Running", small_job("canary"))
     status = await world.until_shown("ends", state)
     dispatches = 1 if database == "the-same" else 0
     assert (await world.causes("ends")).count("dispatched") == dispatches
@@ -142,20 +141,21 @@ SLOWLY = "1500ms"
 
 
 async def make_requeueing(world: World) -> None:
-    await world.create(
+    await world.create_until(
+        "Running",
         bent(
             appwrapper("goes", item(pod("bare")), item(job("slow", cpu="8", terminate_after=SLOWLY))),
             {RETRY_PAUSE: "0s"},
-        )
+        ),
     )
-    await world.until_state("goes", "Running")
     await evict(world, "bare")
     await world.until_history("goes", "evicted")
 
 
 async def make_suspending(world: World) -> None:
-    await world.create(appwrapper("goes", item(job("slow", cpu="8", terminate_after=SLOWLY)), INPUT))
-    await world.until_state("goes", "Running")
+    await world.create_until(
+        "Running", appwrapper("goes", item(job("slow", cpu="8", terminate_after=SLOWLY)), INPUT)
+    )
     await world.merge("AppWrapper", "goes", {"spec": {"suspend": True}})
     await world.until_history("goes", "suspended")
 
@@ -208,8 +208,7 @@ async def test_deletion_at_any_stage_leaves_nothing_and_gives_everything_back(
     await world.delete("goes")
 
     await world.until_gone("AppWrapper", "goes")
-    await world.create(appwrapper("all", item(job("all", parallelism=3, cpu="8"))))
-    await world.until_state("all", "Running")
+    await world.create_until("Running", appwrapper("all", item(job("all", parallelism=3, cpu="8"))))
     await world.until_gone("ConfigMap", "input")
     assert (await world.causes("goes"))[-1] in {"deleted", "released"}
     assert await world.names("Job") == {"all"}

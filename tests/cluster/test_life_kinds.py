@@ -180,10 +180,10 @@ async def until_free(world: World, process: Process, cpu: int) -> None:
 
 async def until_running(world: World, operator: Operator) -> None:
     """Submit an AppWrapper of one object, and play its operator until it runs."""
-    await world.create(
-        appwrapper("trains", item(operator.operated.wrapped("train")), item(config_map("input")))
+    await world.create_until(
+        "Dispatched",
+        appwrapper("trains", item(operator.operated.wrapped("train")), item(config_map("input"))),
     )
-    await world.until_state("trains", "Dispatched")
     await operator.run_its_pod()
     await world.until_state("trains", "Running")
 

@@ -21,8 +21,9 @@ def labels_of(manifest: Json) -> tuple[str | None, str | None]:
 
 async def test_both_names_of_the_label_reach_objects_and_every_pod(world: World) -> None:
     await world.start_dispatcher()
-    await world.create(appwrapper("marked", item(raycluster("ray", workers=2)), item(job("job"))))
-    await world.until_state("marked", "Running")
+    await world.create_until(
+        "Running", appwrapper("marked", item(raycluster("ray", workers=2)), item(job("job")))
+    )
 
     found = [*await world.every("RayCluster"), *await world.every("Job"), *await world.every("Pod")]
 
@@ -33,8 +34,7 @@ async def test_labels_of_their_author_are_kept(world: World) -> None:
     await world.start_dispatcher()
     named = changed(job("job"), "metadata.labels", {MCAD_NAME_LABEL: "theirs", "team": "blue"})
     theirs = changed(named, "spec.template.metadata.labels", {NAME_LABEL: "also-theirs"})
-    await world.create(appwrapper("marked", item(theirs)))
-    await world.until_state("marked", "Running")
+    await world.create_until("Running", appwrapper("marked", item(theirs)))
 
     made, *_ = await world.every("Job")
     pod, *_ = await world.every("Pod")
@@ -46,9 +46,9 @@ async def test_labels_of_their_author_are_kept(world: World) -> None:
 async def test_longest_name_there_is_runs_and_goes(world: World) -> None:
     await world.start_dispatcher()
     assert len(LONGEST_NAME) == 253
-    await world.create(appwrapper(LONGEST_NAME, item(raycluster("ray")), item(config_map("input"))))
-
-    status = await world.until_state(LONGEST_NAME, "Running")
+    status = await world.create_until(
+        "Running", appwrapper(LONGEST_NAME, item(raycluster("ray")), item(config_map("input")))
+    )
 
     async def counted() -> bool:
         found = await world.get("AppWrapper", LONGEST_NAME)

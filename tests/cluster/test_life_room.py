@@ -68,10 +68,8 @@ async def test_requeued_gang_is_queued_before_a_younger_pending_gang(world: Worl
 async def test_room_of_a_gang_past_its_limit_is_not_given_before_its_pods_are_gone(world: World) -> None:
     process = await world.start_dispatcher(**OFTEN)
     scheduling = {"dispatchDuration": {"limit": 2}}
-    await world.create(whole_cluster("limited", scheduling, terminate_after="30s"))
-    await world.until_state("limited", "Running")
-    await world.create(whole_cluster("next", {}))
-    await world.until_state("next", "Backoff")
+    await world.create_until("Running", whole_cluster("limited", scheduling, terminate_after="30s"))
+    await world.create_until("Backoff", whole_cluster("next", {}))
 
     await world.until_gone("Job", "limited")
 

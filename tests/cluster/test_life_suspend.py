@@ -31,10 +31,8 @@ async def test_suspended_at_submission_stands_in_no_queue_until_it_is_released(
     world: World, version: str
 ) -> None:
     await world.start_dispatcher()
-    await world.create(suspended(small_job("idle")))
-    status = await world.until_state("idle", "Suspended")
-    await world.create(small_job("canary"))
-    await world.until_state("canary", "Running")
+    status = await world.create_until("Suspended", suspended(small_job("idle")))
+    await world.create_until("Running", small_job("canary"))
     assert status["state"] == "Pending"
     assert conditions(status) == {"Init": ("True", "", ""), "Suspended": ("True", "SuspendedByUser", "")}
     assert await queued(world) == []
@@ -57,11 +55,9 @@ async def test_suspended_while_it_waits_leaves_the_queue_and_comes_back_at_its_a
     world: World, version: str
 ) -> None:
     await world.start_dispatcher()
-    await world.create(example("aw-raycluster-glue"))
-    await world.until_state("raycluster-glue", "Running")
+    await world.create_until("Running", example("aw-raycluster-glue"))
     for name in ("first", "second"):
-        await world.create(renamed(example("aw-raycluster-glue"), name))
-        await world.until_state(name, "Backoff")
+        await world.create_until("Backoff", renamed(example("aw-raycluster-glue"), name))
     assert await queued(world) == ["first", "second"]
 
     await world.merge(version, "first", SUSPEND)
@@ -75,10 +71,8 @@ async def test_suspended_while_it_waits_leaves_the_queue_and_comes_back_at_its_a
 
 async def test_suspended_while_it_runs_makes_room_and_runs_again_after_the_other(world: World) -> None:
     await world.start_dispatcher()
-    await world.create(example("aw-raycluster-glue"))
-    await world.until_state("raycluster-glue", "Running")
-    await world.create(example("aw-raycluster-glue-1"))
-    await world.until_state("raycluster-glue-1", "Backoff")
+    await world.create_until("Running", example("aw-raycluster-glue"))
+    await world.create_until("Backoff", example("aw-raycluster-glue-1"))
 
     await world.merge("AppWrapper/v1beta2", "raycluster-glue", SUSPEND)
 
@@ -99,10 +93,10 @@ async def test_suspended_while_it_runs_makes_room_and_runs_again_after_the_other
 
 async def test_room_of_a_suspended_gang_is_not_given_away_before_its_pods_are_gone(world: World) -> None:
     await world.start_dispatcher()
-    await world.create(appwrapper("slow", item(job("slow", parallelism=3, cpu="8", terminate_after="3s"))))
-    await world.until_state("slow", "Running")
-    await world.create(appwrapper("next", item(job("next", parallelism=3, cpu="8"))))
-    await world.until_state("next", "Backoff")
+    await world.create_until(
+        "Running", appwrapper("slow", item(job("slow", parallelism=3, cpu="8", terminate_after="3s")))
+    )
+    await world.create_until("Backoff", appwrapper("next", item(job("next", parallelism=3, cpu="8"))))
 
     await world.merge("AppWrapper", "slow", SUSPEND)
 
@@ -145,8 +139,7 @@ async def test_suspended_while_it_is_being_created_leaves_nothing_and_is_created
 
 async def test_suspended_while_the_dispatcher_is_away_is_removed_at_its_return(world: World) -> None:
     process = await world.start_dispatcher()
-    await world.create(small_job("runs"))
-    await world.until_state("runs", "Running")
+    await world.create_until("Running", small_job("runs"))
     await crash(world, process)
     await world.merge("AppWrapper", "runs", SUSPEND)
     assert await world.names("Job") == {"runs"}
@@ -159,8 +152,7 @@ async def test_suspended_while_the_dispatcher_is_away_is_removed_at_its_return(w
 
 async def test_suspended_and_released_at_once_ends_up_running(world: World) -> None:
     await world.start_dispatcher()
-    await world.create(appwrapper("wavers", item(job("wavers", terminate_after="1s"))))
-    await world.until_state("wavers", "Running")
+    await world.create_until("Running", appwrapper("wavers", item(job("wavers", terminate_after="1s"))))
 
     await world.merge("AppWrapper", "wavers", SUSPEND)
     await world.until_history("wavers", "suspended")

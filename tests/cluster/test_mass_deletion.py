@@ -25,8 +25,7 @@ def doomed(number: int) -> str:
 @pytest.mark.timeout(120)
 async def test_after_a_mass_deletion_nothing_is_held_and_a_canary_runs(world: World) -> None:
     process = await world.start_dispatcher()
-    await world.create(appwrapper("busy", item(job("busy", cpu="4"))))
-    await world.until_state("busy", "Running")
+    await world.create_until("Running", appwrapper("busy", item(job("busy", cpu="4"))))
     for number in range(COUNT):
         # Half of them could never run on these 24 cpus; the others wait for the 4 that are taken.
         cpu, name = ("100" if number % 2 else "21"), doomed(number)
@@ -39,9 +38,7 @@ async def test_after_a_mass_deletion_nothing_is_held_and_a_canary_runs(world: Wo
     leadership = await epoch(world)
 
     await asyncio.gather(*(world.delete(doomed(number)) for number in range(COUNT)))
-    await world.create(small_job("canary"))
-
-    await world.until_state("canary", "Running")
+    await world.create_until("Running", small_job("canary"))
 
     async def all_forgotten() -> bool:
         return await rows(world, DELETED) == [{"deleted": COUNT}]

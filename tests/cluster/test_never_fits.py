@@ -65,8 +65,7 @@ async def test_gang_larger_than_the_cluster_is_noted_once_blocks_no_gang_and_goe
     await world.until_state("huge", "Backoff")
 
     for name in ("one", "two", "three"):  # every one of them wakes cycles that look at the huge one again
-        await world.create(small_job(name))
-        await world.until_state(name, "Running")
+        await world.create_until("Running", small_job(name))
         await world.delete(name)
         await world.until_gone("Job", name)
 
@@ -120,8 +119,7 @@ async def test_many_gangs_that_never_fit_are_noted_once_each_and_a_canary_passes
         return all((each.get("status") or {}).get("waiting") for each in found)
 
     await world.until(all_told, "all hundred are told")
-    await world.create(small_job("canary"))
-    await world.until_state("canary", "Running")
+    await world.create_until("Running", small_job("canary"))
     await cycles_pass(world, process, 5)
 
     told = await rows(

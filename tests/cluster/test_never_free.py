@@ -19,13 +19,13 @@ async def test_gang_that_needs_capacity_of_a_daemonset_shows_that_and_blocks_no_
 
     await world.until(agents_run, "a pod of the DaemonSet runs on each node")
     await world.start_dispatcher(queue_policy="StrictFIFO")
-    await world.create(appwrapper("large", item(job("large", parallelism=3, cpu="8")), priority=100))
-    told = await world.until_state("large", "Backoff")
+    told = await world.create_until(
+        "Backoff", appwrapper("large", item(job("large", parallelism=3, cpu="8")), priority=100)
+    )
 
     message = "cluster hub: cpu: needs 24, 23700m in all of it (of 24, 300m are taken by DaemonSets and static pods)"
     assert (told["waiting"]["reason"], told["waiting"]["message"]) == ("LargerThanCluster", message)
-    await world.create(small_job("small"))
-    await world.until_state("small", "Running")
+    await world.create_until("Running", small_job("small"))
 
     await world.delete("agent", "DaemonSet")
     await world.delete("small")

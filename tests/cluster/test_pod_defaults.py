@@ -37,8 +37,7 @@ async def test_gang_is_charged_for_defaults_of_its_namespace_and_overhead(world:
         template["containers"][0]["resources"] = {}
         template["runtimeClassName"] = name
         await world.start_dispatcher()
-        await world.create(appwrapper("plain", item(plain)))
-        await world.until_state("plain", "Running")
+        await world.create_until("Running", appwrapper("plain", item(plain)))
         (row,) = await rows(world, "SELECT demand FROM appwrapper WHERE name = 'plain'")
         assert row["demand"] == {"cpu": 6000}
         pods = await world.every("Pod")

@@ -90,8 +90,7 @@ async def test_growth_whose_nodes_do_not_come_is_taken_back_and_granted_once_the
     wrapped = changed(wrapped, "spec.workerGroupSpecs.0.replicas", 0)
     resources = {"requests": {"cpu": "12"}, "limits": {"cpu": "12"}}
     wrapped = changed(wrapped, "spec.workerGroupSpecs.0.template.spec.containers.0.resources", resources)
-    await world.create(appwrapper("ray", item(wrapped)))
-    await world.until_state("ray", "Running")
+    await world.create_until("Running", appwrapper("ray", item(wrapped)))
 
     await scale(world, "ray", 1)
     message = await until_growth_needs_nodes(world, "ray")

@@ -168,8 +168,7 @@ async def test_request_of_that_name_that_is_not_ours_fails_the_gang_and_stays(wo
     body = {"apiVersion": "autoscaling.x-k8s.io/v1", "kind": REQUEST, "spec": spec}
     theirs = await world.create({**body, "metadata": {"name": "ray-provisioning-1"}}, REQUEST)
     await world.start_dispatcher(provisioning=SETTING)
-    await world.create(gpu_gang("ray"))
-    status = await world.until_state("ray", "Failed")
+    status = await world.create_until("Failed", gpu_gang("ray"))
     assert "ray-provisioning-1" in json.dumps(status["conditions"])
     (left,) = await world.every(REQUEST)
     assert (left["metadata"]["uid"], left["spec"]) == (theirs["metadata"]["uid"], spec)

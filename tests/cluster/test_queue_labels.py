@@ -79,10 +79,8 @@ async def test_labels_of_the_appwrapper_or_else_of_its_namespace_name_the_queue(
 
 async def test_changed_queue_label_moves_pending_gangs_and_never_running_gangs(world: World) -> None:
     await world.start_dispatcher()
-    await world.create(labelled("runs", {QUEUE_LABEL: "first"}))
-    await world.until_state("runs", "Running")
-    await world.create(labelled("waits", {QUEUE_LABEL: "first"}, cpu="1000"))
-    await world.until_state("waits", "Backoff")
+    await world.create_until("Running", labelled("runs", {QUEUE_LABEL: "first"}))
+    await world.create_until("Backoff", labelled("waits", {QUEUE_LABEL: "first"}, cpu="1000"))
 
     for name in ("runs", "waits"):
         await label(world, name, **{QUEUE_LABEL: "second"})
@@ -182,8 +180,7 @@ async def test_labels_of_kueue_and_kai_on_wrapped_objects_stay_as_written(world:
     wrapped["metadata"]["labels"] = dict(labels)
     wrapped["spec"]["template"]["metadata"]["labels"] = dict(labels)
     await world.start_dispatcher()
-    await world.create(appwrapper("carried", item(wrapped)))
-    await world.until_state("carried", "Running")
+    await world.create_until("Running", appwrapper("carried", item(wrapped)))
 
     found = await world.get("Job", "carried")
     (pod,) = await world.every("Pod")

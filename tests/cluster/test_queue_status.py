@@ -101,11 +101,13 @@ async def test_nothing_is_written_while_nothing_changes(world: World, declare: D
         "divided": "QueueNotLeaf",
     }
     for name in ("company-leaf", "shared-leaf", "divided-leaf"):
-        await world.create(in_queue(name, appwrapper(f"runs-{name}", item(job(f"runs-{name}", cpu="3")))))
-        await world.until_state(f"runs-{name}", "Running")
+        await world.create_until(
+            "Running", in_queue(name, appwrapper(f"runs-{name}", item(job(f"runs-{name}", cpu="3"))))
+        )
     for name, reason in waiting.items():
-        await world.create(in_queue(name, appwrapper(f"waits-{name}", item(job(f"waits-{name}", cpu="3")))))
-        status = await world.until_state(f"waits-{name}", "Backoff")
+        status = await world.create_until(
+            "Backoff", in_queue(name, appwrapper(f"waits-{name}", item(job(f"waits-{name}", cpu="3"))))
+        )
         assert status["waiting"]["reason"] == reason
 
     async def is_quiet() -> bool:
@@ -127,14 +129,12 @@ async def test_held_queue_dispatches_again_once_it_is_resumed(
     await declare("company", resources=CPU)
     await declare("default", parent="company", minRuntimeSeconds=7)
     await world.start_dispatcher(**OFTEN)
-    await world.create(appwrapper("first", item(job("first", cpu="1"))))
-    await world.until_state("first", "Running")
+    await world.create_until("Running", appwrapper("first", item(job("first", cpu="1"))))
 
     held = "held: nothing new is dispatched from it, and what runs goes on"
     assert await run("hold", "company") == Ran(0, f"company is {held}\n")
     assert await run("hold", "company") == Ran(0, f"company is already {held}\n")
-    await world.create(appwrapper("second", item(job("second", cpu="1"))))
-    waiting = await world.until_state("second", "Backoff")
+    waiting = await world.create_until("Backoff", appwrapper("second", item(job("second", cpu="1"))))
     assert waiting["waiting"]["reason"] == "QueueStopped"
     await until_status(world, "default", state="Hold", running=1, pending=1)
 
@@ -161,8 +161,7 @@ async def test_held_queue_dispatches_again_once_it_is_resumed(
 async def test_drained_queue_evicts_its_running_gangs(world: World, declare: Declare, run: Run) -> None:
     await declare("default", resources=CPU)
     await world.start_dispatcher(**OFTEN)
-    await world.create(appwrapper("gang", item(job("gang", 2, cpu="1"))))
-    await world.until_state("gang", "Running")
+    await world.create_until("Running", appwrapper("gang", item(job("gang", 2, cpu="1"))))
     assert (await run("drain", "default")).code == 0
     await until_status(world, "default", state="HoldAndDrain", running=0, pending=1, used={"cpu": "0"})
     await run("resume", "default")

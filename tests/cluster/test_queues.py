@@ -29,8 +29,7 @@ def run(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 async def test_a_gang_without_quota_waits_although_it_fits(world: World, declare: Declare, run: Run) -> None:
     await declare("default", resources={"cpu": {"nominalQuota": 4}})
     await world.start_dispatcher(snapshot_seconds="0.1")
-    await world.create(appwrapper("first", item(job("first", cpu="3"))))
-    await world.until_state("first", "Running")
+    await world.create_until("Running", appwrapper("first", item(job("first", cpu="3"))))
     await world.create(appwrapper("second", item(job("second", cpu="2"))))
     await world.create(appwrapper("third", item(job("third", cpu="1"))))
     waiting = await world.until_state("second", "Backoff")
@@ -44,8 +43,7 @@ async def test_a_gang_without_quota_waits_although_it_fits(world: World, declare
     assert "gangs of this queue do not preempt each other" in told
     assert f"without {world.namespace}/first\n" in told
     assert "with a nominal quota of queue default that has 2 more cpu" in told
-    await world.create(appwrapper("fourth", item(job("fourth", cpu="5"))))
-    waiting = await world.until_state("fourth", "Backoff")
+    waiting = await world.create_until("Backoff", appwrapper("fourth", item(job("fourth", cpu="5"))))
     assert waiting["waiting"]["reason"] == "LargerThanQuota"
     await world.delete("first")
     await world.until_state("second", "Running")
@@ -60,10 +58,8 @@ async def test_a_gang_of_higher_priority_preempts_and_the_victim_comes_back(
         preemption={"withinQueue": "LowerPriority"},
     )
     await world.start_dispatcher()
-    await world.create(appwrapper("dev", item(job("dev", 3, cpu="1")), priority=100))
-    await world.until_state("dev", "Running")
-    await world.create(appwrapper("prod", item(job("prod", 2, cpu="1")), priority=1000))
-    await world.until_state("prod", "Running")
+    await world.create_until("Running", appwrapper("dev", item(job("dev", 3, cpu="1")), priority=100))
+    await world.create_until("Running", appwrapper("prod", item(job("prod", 2, cpu="1")), priority=1000))
     victim = await world.until_state("dev", "Backoff")
     (candidate,) = (each for each in victim["conditions"] if each["type"] == "PreemptCandidate")
     assert candidate["reason"] == "PriorityInQueue"
@@ -96,8 +92,9 @@ async def test_pending_gang_names_the_borrowers_and_then_its_victims(world: Worl
     await declare("owner", parent="company", resources={"cpu": {"nominalQuota": 4}})
     await declare("guest", parent="company", resources={"cpu": {"nominalQuota": 1}})
     await world.start_dispatcher()
-    await world.create(in_queue("guest", appwrapper("small", item(job("small", 3, cpu="1")))))
-    await world.until_state("small", "Running")
+    await world.create_until(
+        "Running", in_queue("guest", appwrapper("small", item(job("small", 3, cpu="1"))))
+    )
     await world.merge("Job", "small", {"metadata": {"finalizers": ["example.com/slow"]}})
     await world.create(in_queue("owner", appwrapper("large", item(job("large", 1, cpu="3500m")))))
     waiting = (await world.until_state("large", "Backoff"))["waiting"]
@@ -135,8 +132,7 @@ async def test_a_victim_runs_again_if_its_preemptor_goes_away_meanwhile(
     )
     await declare("other", resources={"cpu": {"nominalQuota": 4}}, stopPolicy="Hold")
     await world.start_dispatcher()
-    await world.create(appwrapper("victim", item(job("victim", 3, cpu="1"))))
-    await world.until_state("victim", "Running")
+    await world.create_until("Running", appwrapper("victim", item(job("victim", 3, cpu="1"))))
     await world.merge("Job", "victim", {"metadata": {"finalizers": ["example.com/slow"]}})
     await world.create(appwrapper("preemptor", item(job("preemptor", cpu="2")), priority=5))
     preempting = await world.until_history("preemptor", "preempting")
@@ -166,10 +162,8 @@ async def test_a_circle_of_preemptions_is_an_event_of_the_gang_that_closes_it(
     quota = {"cpu": {"nominalQuota": 4}}
     await declare("default", resources=quota, preemption={"withinQueue": "LowerPriority"})
     process = await world.start_dispatcher()
-    await world.create(appwrapper("first", item(job("first", cpu="3")), priority=1))
-    await world.until_state("first", "Running")
-    await world.create(appwrapper("second", item(job("second", cpu="3")), priority=2))
-    await world.until_state("second", "Running")
+    await world.create_until("Running", appwrapper("first", item(job("first", cpu="3")), priority=1))
+    await world.create_until("Running", appwrapper("second", item(job("second", cpu="3")), priority=2))
     await world.merge("AppWrapper", "first", {"spec": {"priority": 3}})
     await world.until_state("first", "Running")
 

@@ -38,8 +38,7 @@ async def uids(world: World) -> dict[str, str]:
 
 async def has_done_something(world: World, name: str) -> None:
     """Proof that the dispatcher has looked at everything: it dispatches a canary, and that runs."""
-    await world.create(small_job(name))
-    await world.until_state(name, "Running")
+    await world.create_until("Running", small_job(name))
 
 
 async def before_the_backup(world: World) -> None:
@@ -119,8 +118,7 @@ async def test_restore_is_noticed_once_and_attempts_continue_after_the_found_att
     world: World, backup: Backup
 ) -> None:
     await world.start_dispatcher()
-    await world.create(small_job("moves"))
-    await world.until_state("moves", "Running")
+    await world.create_until("Running", small_job("moves"))
     await backup.take()
     for times in (2, 3):
         await world.merge("AppWrapper", "moves", SUSPEND)

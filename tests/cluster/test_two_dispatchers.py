@@ -45,8 +45,7 @@ async def test_leader_paused_past_its_lease_neither_commits_nor_asks_for_anythin
     pair.resume()
 
     await pair.until_deposed()
-    await pair.world.create(gang("afterwards"))
-    await pair.world.until_state("afterwards", "Running")
+    await pair.world.create_until("Running", gang("afterwards"))
     assert (len(pair.first.api.writes()), committed(pair.first)) == said
     await told_once(pair, "canary", "late", "afterwards")
 
@@ -107,8 +106,7 @@ async def test_takeover_is_in_time_while_sixteen_writers_hammer_the_database(pai
 
         assert await pair.takeover() <= 2 * LEASE
         assert written() > 16
-    await pair.world.create(gang("afterwards"))
-    await pair.world.until_state("afterwards", "Running")
+    await pair.world.create_until("Running", gang("afterwards"))
     pair.resume()
     await pair.until_deposed()
     await told_once(pair, "canary", "afterwards")

@@ -35,8 +35,7 @@ async def pair(world: World, declare: Declare) -> AsyncIterator[Pair]:
         quota = {"cpu": {"nominalQuota": 8}}
         await declare("default", resources=quota, preemption={"withinQueue": "LowerPriority"})
         for name in (*BYSTANDERS, *VICTIMS):
-            await world.create(appwrapper(name, item(job(name, 2, cpu="1"))))
-            await world.until_state(name, "Running")
+            await world.create_until("Running", appwrapper(name, item(job(name, 2, cpu="1"))))
         yield pair
 
 

@@ -121,8 +121,7 @@ EXPLANATION = ("name", "namespace", "uid", "state", "verdict", "position", "reas
 
 async def test_statuses_and_the_database_say_the_same(world: World, run: Run) -> None:
     await world.start_dispatcher(snapshot_seconds="0.1")
-    await world.create(appwrapper("runs", item(job("runs", 3, cpu="5"))))
-    await world.until_state("runs", "Running")
+    await world.create_until("Running", appwrapper("runs", item(job("runs", 3, cpu="5"))))
     await world.create(appwrapper("large", item(job("large", 2, cpu="6"))))
     await world.create(appwrapper("small", item(with_gpu(job("small", cpu="4"))), priority=3))
     await world.create(appwrapper("huge", item(job("huge", cpu="900"))))

@@ -170,6 +170,11 @@ class World:
         body = {**manifest, "metadata": {**manifest["metadata"], "namespace": self.namespace}}
         return await self.client.create(self.path(kind or manifest["kind"]), body)
 
+    async def create_until(self, state: str, manifest: Json) -> Json:
+        """Create an AppWrapper; its status once its `queuejobstate` is `state`."""
+        await self.create(manifest)
+        return await self.until_state(manifest["metadata"]["name"], state)
+
     async def get(self, kind: str, name: str) -> Json | None:
         """An object, or None."""
         try:

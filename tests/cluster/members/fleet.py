@@ -35,15 +35,15 @@ class Fleet:
 
     async def declare(
         self,
-        name: str,
-        *,
+        *names: str,
         kubeconfig: bytes | None = None,
         labels: dict[str, str] | None = None,
         **spec: object,
     ) -> None:
-        """Make a member known to the hub: its kubeconfig in a Secret, the administrator's, and a MemberCluster."""
-        await self.create_secret(name, kubeconfig or self.members[name].plane.kubeconfig.read_bytes())
-        await self._declare(name, labels, {"kubeconfigSecretRef": {"name": f"cluster-{name}"}, **spec})
+        """Make members known to the hub: a kubeconfig in a Secret, the administrator's, and a MemberCluster."""
+        for name in names:
+            await self.create_secret(name, kubeconfig or self.members[name].plane.kubeconfig.read_bytes())
+            await self._declare(name, labels, {"kubeconfigSecretRef": {"name": f"cluster-{name}"}, **spec})
 
     async def declare_again(self, name: str) -> None:
         """Make a member known once more, whose kubeconfig is in its Secret still."""

@@ -24,12 +24,10 @@ async def anchors(fleet: Fleet) -> dict[str, set[str]]:
 
 
 async def test_gang_that_is_too_big_for_one_member_goes_to_the_other(fleet: Fleet) -> None:
-    await fleet.declare("east")
-    await fleet.declare("west")
+    await fleet.declare("east", "west")
     await fleet.start_dispatcher()
 
-    await fleet.hub.create(gang("six", 6))
-    status = await fleet.hub.until_state("six", "Running")
+    status = await fleet.hub.create_until("Running", gang("six", 6))
 
     assert (status["cluster"], status["running"]) == ("west", 6)
     assert await fleet.objects("Job") == {"west": {"six"}}
@@ -37,12 +35,10 @@ async def test_gang_that_is_too_big_for_one_member_goes_to_the_other(fleet: Flee
 
 
 async def test_gang_too_large_for_all_clusters_waits_with_a_rejection_for_each(fleet: Fleet) -> None:
-    await fleet.declare("east")
-    await fleet.declare("west")
+    await fleet.declare("east", "west")
     await fleet.start_dispatcher()
 
-    await fleet.hub.create(gang("ten", 10))
-    status = await fleet.hub.until_state("ten", "Backoff")
+    status = await fleet.hub.create_until("Backoff", gang("ten", 10))
 
     backoff = next(each for each in status["conditions"] if each["type"] == "Backoff")
     assert backoff["message"] == "Cannot find a cluster with enough resources to dispatch AppWrapper."
@@ -55,12 +51,10 @@ async def test_gang_too_large_for_all_clusters_waits_with_a_rejection_for_each(f
 
 
 async def test_small_gang_goes_where_least_is_left(fleet: Fleet) -> None:
-    await fleet.declare("east")
-    await fleet.declare("west")
+    await fleet.declare("east", "west")
     await fleet.start_dispatcher()
 
-    await fleet.hub.create(gang("three", 3))
-    status = await fleet.hub.until_state("three", "Running")
+    status = await fleet.hub.create_until("Running", gang("three", 3))
 
     assert status["cluster"] == "east"
 
@@ -115,16 +109,13 @@ async def test_deleted_gang_goes_from_its_member_before_it_goes_from_the_hub(fle
 
 
 async def test_restarted_dispatcher_finds_its_gangs_where_they_are(fleet: Fleet) -> None:
-    await fleet.declare("east")
-    await fleet.declare("west")
+    await fleet.declare("east", "west")
     process = await fleet.start_dispatcher()
-    await fleet.hub.create(gang("six", 6))
-    await fleet.hub.until_state("six", "Running")
+    await fleet.hub.create_until("Running", gang("six", 6))
     await fleet.hub.stop_dispatcher(process)
 
     await fleet.start_dispatcher()
-    await fleet.hub.create(gang("four", 4))
-    status = await fleet.hub.until_state("four", "Running")
+    status = await fleet.hub.create_until("Running", gang("four", 4))
 
     assert status["cluster"] == "east"
     assert await fleet.objects("Job") == {"east": {"four"}, "west": {"six"}}
@@ -149,8 +140,7 @@ async def test_gangs_of_a_member_that_is_drained_go_to_another_and_that_counts_f
     await fleet.declare("east", cordoned=True)
     await fleet.declare("west")
     await fleet.start_dispatcher()
-    await fleet.hub.create(gang("two", 2))
-    await fleet.hub.until_state("two", "Running")
+    await fleet.hub.create_until("Running", gang("two", 2))
 
     await fleet.change("east", cordoned=False)
     await fleet.change("west", drain=True, cordonReason="new racks")

@@ -161,17 +161,14 @@ async def test_killed_at_every_commit_of_a_takeover_with_members(fleet: Fleet, w
     """One after the other: each successor comes one commit further than the one before it."""
     # With each probe a member is recognised again: it should not be in time to be taken for the other.
     async with told(fleet, "2") as (mortal, wires, _):
-        await wires.world.create(gang("runs"))
-        await wires.world.until_state("runs", "Running")
-        await wires.world.create(pinned("waits", "nowhere"))
-        await wires.world.until_state("waits", "Backoff")
+        await wires.world.create_until("Running", gang("runs"))
+        await wires.world.create_until("Backoff", pinned("waits", "nowhere"))
 
         await mortal.replace()
         for nth in range(1, TAKEOVER_COMMITS + 1):
             await mortal.at_takeover(nth, when).done.wait()
 
-        await wires.world.create(gang("comes"))
-        await wires.world.until_state("comes", "Running")
+        await wires.world.create_until("Running", gang("comes"))
         waits = Life(Phase.QUEUED, ("submitted",))
         ran = Life(Phase.RUNNING, RAN)
         known = await lives_but_for(wires.world.database_url, "blocked")

@@ -91,8 +91,7 @@ async def test_token_is_rotated_under_running_gangs_and_a_gang_that_is_being_cre
     hub, fleet, east = guarded.hub, guarded.fleet, guarded.fleet.members["east"]
     await guarded.declare("east")
     await guarded.start_dispatcher()
-    await hub.create(gang("runs", 1))
-    await hub.until_state("runs", "Running")
+    await hub.create_until("Running", gang("runs", 1))
     old, new = await identities.token_in(east), await renew(east)
     async with ApiProxy.of(east.plane) as another_way:
         guarded.proxies["east, anew"] = another_way
@@ -109,8 +108,7 @@ async def test_token_is_rotated_under_running_gangs_and_a_gang_that_is_being_cre
         await until_refused(guarded, old)
         gate.open()
         await hub.until_state("between", "Running")
-        await hub.create(gang("afterwards", 1))
-        await hub.until_state("afterwards", "Running")
+        await hub.create_until("Running", gang("afterwards", 1))
         await until_healthy(fleet, "runs", healthy=True)
 
         names = {"runs", "between", "afterwards"}
@@ -142,9 +140,7 @@ async def test_refusal_of_a_member_that_just_restarted_is_not_final(
     await guarded.start_dispatcher()
     rule = guarded.proxies["east"].rules.on(asks, refused(403, "Forbidden", RESTARTED))
 
-    await guarded.hub.create(appwrapper("runs", item(wrapped)))
-
-    await guarded.hub.until_state("runs", "Running")
+    await guarded.hub.create_until("Running", appwrapper("runs", item(wrapped)))
     assert rule.struck.is_set()
     assert (await guarded.hub.causes("runs")).count("dispatched") == 1
 

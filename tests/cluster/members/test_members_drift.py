@@ -12,8 +12,7 @@ IMAGE = "spec__template__spec__containers__0__image"
 async def test_edit_in_a_member_is_reported_on_the_hub_and_left_alone(fleet: Fleet) -> None:
     await fleet.declare("west")
     await fleet.start_dispatcher()
-    await fleet.hub.create(appwrapper("gang", item(job("train")), item(deployment("serve"))))
-    await fleet.hub.until_state("gang", "Running")
+    await fleet.hub.create_until("Running", appwrapper("gang", item(job("train")), item(deployment("serve"))))
     west = fleet.members["west"]
 
     await edit(west, "Deployment", "serve", spec__replicas=2, **{IMAGE: "other"})
@@ -35,8 +34,7 @@ async def test_owner_that_is_taken_from_an_object_in_a_member_is_drift_once_it_i
     """Nothing of it would go with its gang: its anchor owns it no longer."""
     await fleet.declare("west")
     await fleet.start_dispatcher()
-    await fleet.hub.create(appwrapper("gang", item(deployment("serve"))))
-    await fleet.hub.until_state("gang", "Running")
+    await fleet.hub.create_until("Running", appwrapper("gang", item(deployment("serve"))))
     west = fleet.members["west"]
     owners = ((await west.get("Deployment", "serve")) or {})["metadata"]["ownerReferences"]
 

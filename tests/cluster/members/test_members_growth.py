@@ -60,13 +60,13 @@ async def test_surplus_of_a_gang_in_a_member_is_preempted_there_and_comes_back(
     await declare("default", resources=quota, preemption={"withinQueue": "LowerPriority"})
     await fleet.declare("west")
     await fleet.start_dispatcher()
-    await fleet.hub.create(appwrapper("ray", item(autoscaling("ray"))))
-    await fleet.hub.until_state("ray", "Running")
+    await fleet.hub.create_until("Running", appwrapper("ray", item(autoscaling("ray"))))
     await scale(west, "ray", 2)
     await until_gated(west, "ray", running=2, gated=0)
 
-    await fleet.hub.create(appwrapper("urgent", item(job("urgent", cpu="200m")), priority=10))
-    await fleet.hub.until_state("urgent", "Running")
+    await fleet.hub.create_until(
+        "Running", appwrapper("urgent", item(job("urgent", cpu="200m")), priority=10)
+    )
     await until_gated(west, "ray", running=1, gated=1)
     assert {"surplus-preempted", "shrank"} <= set(await fleet.hub.causes("ray"))
 

@@ -43,8 +43,7 @@ async def until_sampled(fleet: Fleet, expected: Rows) -> None:
 async def test_each_leader_records_a_member_that_is_cordoned_lost_and_back(fleet: Fleet) -> None:
     await fleet.declare("west")
     await fleet.start_dispatcher(sample_seconds="1")
-    await fleet.hub.create(gang("two", 2))
-    await fleet.hub.until_state("two", "Running")
+    await fleet.hub.create_until("Running", gang("two", 2))
     await until_sampled(fleet, [(8000, 2000, 0, 6000, True)])
     await fleet.change("west", cordoned=True, cordonReason="new switches")
     await until_happened(fleet, "west", "cordoned")

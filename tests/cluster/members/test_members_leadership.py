@@ -159,8 +159,7 @@ async def test_leader_paused_in_the_middle_of_dispatches_to_two_members_does_not
         gate.open()
     pair.resume()
     await pair.until_deposed()
-    await hub.create(gang("afterwards"))
-    await hub.until_state("afterwards", "Running")
+    await hub.create_until("Running", gang("afterwards"))
 
     assert rivals.first.said() == said
     assert await lives(hub.database_url) == dict.fromkeys(("canary", "three", "six", "afterwards"), LIVED)
@@ -172,8 +171,7 @@ async def test_leader_paused_in_the_middle_of_dispatches_to_two_members_does_not
 async def test_leader_paused_in_the_middle_of_a_deletion_does_not_touch_a_successor(rivals: Rivals) -> None:
     """What it wants to delete is gone when its word arrives, and something new has the name."""
     pair, hub = rivals.pair, rivals.fleet.hub
-    await hub.create(gang("three", cpu="1", pods=3))
-    await hub.until_state("three", "Running")
+    await hub.create_until("Running", gang("three", cpu="1", pods=3))
     gate = gates(rivals.first, removes_a_job, not_yet)["east"]
     await hub.delete("three")
     await gate.reached.wait()
@@ -181,8 +179,7 @@ async def test_leader_paused_in_the_middle_of_a_deletion_does_not_touch_a_succes
 
     await pair.takeover()
     await hub.until_gone("AppWrapper", "three")
-    await hub.create(gang("three", cpu="1", pods=3))
-    await hub.until_state("three", "Running")
+    await hub.create_until("Running", gang("three", cpu="1", pods=3))
     said, late = rivals.first.said(), rivals.first.members["east"].writes()[-1]
     gate.open()
 

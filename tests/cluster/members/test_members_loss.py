@@ -33,8 +33,7 @@ async def until_healthy(fleet: Fleet, name: str, *, healthy: bool) -> Json:
 async def test_status_of_a_member_shows_its_free_capacity_and_that_it_is_reachable(fleet: Fleet) -> None:
     await fleet.declare("west", reserve={"cpu": "1"})
     await fleet.start_dispatcher()
-    await fleet.hub.create(gang("two", 2))
-    await fleet.hub.until_state("two", "Running")
+    await fleet.hub.create_until("Running", gang("two", 2))
 
     async def counted() -> Json | None:
         status = await until_told(fleet, "west", None)
@@ -50,11 +49,9 @@ async def test_status_of_a_member_shows_its_free_capacity_and_that_it_is_reachab
 
 
 async def test_unreachable_member_delays_no_other_gang_and_its_gangs_run_on(fleet: Fleet) -> None:
-    await fleet.declare("east")
-    await fleet.declare("west")
+    await fleet.declare("east", "west")
     await fleet.start_dispatcher()
-    await fleet.hub.create(gang("six", 6))
-    await fleet.hub.until_state("six", "Running")
+    await fleet.hub.create_until("Running", gang("six", 6))
     west = fleet.members["west"].plane
     await crash(west)
     try:
@@ -76,8 +73,7 @@ async def test_unreachable_member_delays_no_other_gang_and_its_gangs_run_on(flee
 async def test_gang_that_is_deleted_while_its_member_is_away_goes_when_it_is_back(fleet: Fleet) -> None:
     await fleet.declare("west")
     await fleet.start_dispatcher()
-    await fleet.hub.create(gang("two", 2))
-    await fleet.hub.until_state("two", "Running")
+    await fleet.hub.create_until("Running", gang("two", 2))
     west = fleet.members["west"].plane
     await crash(west)
     try:
@@ -106,8 +102,7 @@ async def test_unusable_kubeconfig_is_reported_and_can_be_repaired_without_a_res
 
 
 async def test_kubeconfig_that_leads_to_another_cluster_closes_the_member(fleet: Fleet) -> None:
-    await fleet.declare("east")
-    await fleet.declare("west")
+    await fleet.declare("east", "west")
     await fleet.start_dispatcher()
     await until_told(fleet, "east", None)
     await until_told(fleet, "west", None)
@@ -126,8 +121,7 @@ async def test_gang_of_a_lost_member_runs_elsewhere_if_its_operator_says_so_and_
     await fleet.declare("west", onClusterLost={"policy": "requeue", "graceSeconds": 1})
     await fleet.start_dispatcher()
     await fleet.change("east", cordoned=True)
-    await fleet.hub.create(gang("three", 3))
-    status = await fleet.hub.until_state("three", "Running")
+    status = await fleet.hub.create_until("Running", gang("three", 3))
     assert status["cluster"] == "west"
     await fleet.change("east", cordoned=False)
     west = fleet.members["west"].plane
@@ -151,8 +145,7 @@ async def test_gang_of_a_lost_member_runs_elsewhere_if_its_operator_says_so_and_
 async def test_gang_of_a_lost_member_fails_if_its_operator_says_so(fleet: Fleet) -> None:
     await fleet.declare("west", onClusterLost={"policy": "fail", "graceSeconds": 1})
     await fleet.start_dispatcher()
-    await fleet.hub.create(gang("two", 2))
-    await fleet.hub.until_state("two", "Running")
+    await fleet.hub.create_until("Running", gang("two", 2))
     west = fleet.members["west"].plane
     await crash(west)
     try:

@@ -87,8 +87,7 @@ async def test_gang_of_a_kind_that_one_member_lacks_goes_to_the_other_and_is_fou
     fleet: Fleet, widgets: Definition
 ) -> None:
     await widgets.install("west")
-    await fleet.declare("east")
-    await fleet.declare("west")
+    await fleet.declare("east", "west")
     await fleet.start_dispatcher()
 
     await fleet.hub.create(with_a_widget("first"))
@@ -205,8 +204,7 @@ async def test_end_of_a_gang_in_a_member_is_shown_on_the_hub(
 
 async def test_gang_whose_name_is_taken_on_one_member_goes_to_the_other(fleet: Fleet) -> None:
     """What had been made of it before is removed, and what has the name is not touched."""
-    await fleet.declare("east")
-    await fleet.declare("west")
+    await fleet.declare("east", "west")
     theirs = await fleet.members["east"].create(config_map("input"))
     await fleet.start_dispatcher()
 
@@ -239,8 +237,7 @@ async def test_gang_whose_name_is_taken_where_it_could_go_waits_and_says_so(flee
 
 
 async def test_gang_whose_name_is_taken_on_every_member_fails_and_says_by_what(fleet: Fleet) -> None:
-    await fleet.declare("east")
-    await fleet.declare("west")
+    await fleet.declare("east", "west")
     theirs = {name: await member.create(config_map("input")) for name, member in fleet.members.items()}
     await fleet.start_dispatcher()
 
@@ -287,8 +284,7 @@ async def test_gang_does_not_go_where_its_selector_matches_no_more(fleet: Fleet)
     }
 
     await fleet.change("east", cordoned=False)
-    await fleet.hub.create(gang("canary", 1))
-    await fleet.hub.until_state("canary", "Running")
+    await fleet.hub.create_until("Running", gang("canary", 1))
     assert await fleet.objects("Job") == {"east": {"canary"}}
 
 

@@ -49,10 +49,10 @@ async def test_gang_is_charged_for_the_largest_defaults_of_the_members_that_it_s
         await fleet.declare(name, labels={"at": name})
     await fleet.start_dispatcher()
 
-    await fleet.hub.create(without_requests("anywhere", {}))
-    await fleet.hub.until_state("anywhere", "Running")
-    await fleet.hub.create(without_requests("east", {CLUSTER_SELECTOR: "at=east"}, suspend=True))
-    await fleet.hub.until_state("east", "Suspended")
+    await fleet.hub.create_until("Running", without_requests("anywhere", {}))
+    await fleet.hub.create_until(
+        "Suspended", without_requests("east", {CLUSTER_SELECTOR: "at=east"}, suspend=True)
+    )
 
     found = await rows(fleet.hub, "SELECT name, demand FROM appwrapper ORDER BY name")
     assert [(row["name"], row["demand"]) for row in found] == [

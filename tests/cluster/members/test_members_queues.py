@@ -33,8 +33,7 @@ async def test_borrowed_capacity_comes_back_to_its_owner(fleet: Fleet, declare: 
     quota = {"nominalQuota": 8}
     await declare("owner", parent="company", resources={"cpu": quota}, preemption={"reclaim": "Any"})
     await declare("guest", parent="company", resources={"cpu": {"nominalQuota": 4}})
-    await fleet.declare("east")
-    await fleet.declare("west")
+    await fleet.declare("east", "west")
     await fleet.start_dispatcher()
 
     for name, cluster in (("first", "east"), ("second", "west"), ("third", "west")):
@@ -73,8 +72,9 @@ async def test_gangs_of_a_silent_member_are_charged_and_no_preemption_waits_for_
     await declare("owner", parent="company", resources=quota, preemption={"reclaim": "Any"})
     await declare("guest", parent="company")
     for name, cluster, cpu in (("near", "west", "4"), ("leaving", "east", "2"), ("far", "east", "2")):
-        await hub.create(bent(gang(name, "guest", 1, cpu), {CLUSTER_SELECTOR: f"name={cluster}"}))
-        await hub.until_state(name, "Running")
+        await hub.create_until(
+            "Running", bent(gang(name, "guest", 1, cpu), {CLUSTER_SELECTOR: f"name={cluster}"})
+        )
     cut_off(east)
     await until_told(wires.fleet, "east", "ClusterUnreachable")
     await hub.merge("AppWrapper", "leaving", {"spec": {"suspend": True}})
@@ -91,8 +91,7 @@ async def test_gangs_of_a_silent_member_are_charged_and_no_preemption_waits_for_
 
     east.rules.clear()
     await hub.until_state("small", "Running")  # on the quota of `leaving`
-    await hub.create(gang("last", "owner", 1, "2"))
-    await hub.until_state("last", "Running")
+    await hub.create_until("Running", gang("last", "owner", 1, "2"))
     assert await rows(hub, VICTIMS) == [
         {"name": "far", "by_name": "last"},
         {"name": "near", "by_name": "large"},

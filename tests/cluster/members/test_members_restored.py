@@ -60,8 +60,7 @@ async def test_gangs_that_went_to_members_after_the_backup_are_taken_over_where_
         await hub.until_history(name, "pods-running", times=2)
     await fleet.change("east", drain=False)
     for name in ("new", "leaves"):
-        await hub.create(gang(name, 1))
-        await hub.until_state(name, "Running")
+        await hub.create_until("Running", gang(name, 1))
     await hub.kill_dispatchers()
     jobs, there = await fleet.objects("Job"), await anchors(fleet)
     leaves = (await hub.get("AppWrapper", "leaves") or {})["metadata"]["uid"]
@@ -96,8 +95,7 @@ async def test_gang_that_may_run_in_a_member_that_is_away_goes_nowhere_until_tha
     hub = fleet.hub
     await fleet.start_dispatcher()
     await fleet.declare("west", cordoned=True)
-    await hub.create(gang("two", 2))
-    await hub.until_state("two", "Backoff")
+    await hub.create_until("Backoff", gang("two", 2))
     await backup.take()
     await fleet.change("west", cordoned=False)
     await hub.until_state("two", "Running")

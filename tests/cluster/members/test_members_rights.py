@@ -110,8 +110,7 @@ async def loses_labels_and_is_suspended(
 ) -> None:
     """Its objects lose our labels meanwhile, and are given them again."""
     name = f"{its_name}-{where}"
-    await hub.create(at(where, appwrapper(name, *map(item, wrapped))))
-    await hub.until_state(name, "Running")
+    await hub.create_until("Running", at(where, appwrapper(name, *map(item, wrapped))))
     kinds = [each["kind"] for each in wrapped]
     for kind in kinds:
         await there.merge(kind, its_name, {"metadata": {"labels": {UID_LABEL: None}}})
@@ -130,8 +129,7 @@ async def loses_labels_and_is_suspended(
 async def grows(hub: World, there: World, where: str) -> None:
     """Who scales a RayCluster reads there that it may."""
     name = f"ray-{where}"
-    await hub.create(at(where, appwrapper(name, item(autoscaling("ray")))))
-    await hub.until_state(name, "Running")
+    await hub.create_until("Running", at(where, appwrapper(name, item(autoscaling("ray")))))
     await scale(there, "ray", 2)
     assert (await there.event("ray", "GrowthGranted"))["involvedObject"]["kind"] == "RayCluster"
     await delete(hub, name)
@@ -139,8 +137,7 @@ async def grows(hub: World, there: World, where: str) -> None:
 
 async def completes(hub: World, there: World, where: str) -> None:
     name = f"short-{where}"
-    await hub.create(at(where, appwrapper(name, item(job("short", run_for="200ms")))))
-    await hub.until_state(name, "Completed")
+    await hub.create_until("Completed", at(where, appwrapper(name, item(job("short", run_for="200ms")))))
     await delete(hub, name)
 
 
@@ -148,8 +145,7 @@ async def will_not_go(hub: World, there: World, where: str) -> None:
     """Its pods do not end when they are asked to."""
     name, slow = f"slow-{where}", job("slow", terminate_after="1h")
     slow["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 1
-    await hub.create(at(where, appwrapper(name, item(slow)), **{FORCE_DELETION_GRACE: "1s"}))
-    await hub.until_state(name, "Running")
+    await hub.create_until("Running", at(where, appwrapper(name, item(slow)), **{FORCE_DELETION_GRACE: "1s"}))
     await delete(hub, name)
 
     async def forced() -> bool:
@@ -179,8 +175,7 @@ async def names_a_runtime_class(hub: World) -> None:
     """Every cluster is asked for its overhead when the AppWrapper is taken in, also if that is suspended."""
     named = job("named")
     named["spec"]["template"]["spec"]["runtimeClassName"] = "none"
-    await hub.create(appwrapper("named", item(named), suspend=True))
-    await hub.until_state("named", "Suspended")
+    await hub.create_until("Suspended", appwrapper("named", item(named), suspend=True))
     await delete(hub, "named")
 
 
@@ -239,13 +234,11 @@ async def test_hub_that_takes_no_gangs_need_not_give_the_rights_for_them(guarded
     await without_rights_for_gangs(hub)
     await guarded.declare("west")
     first = await guarded.start_dispatcher()
-    await hub.create(gang("stays", 2))
-    await hub.until_state("stays", "Running")
+    await hub.create_until("Running", gang("stays", 2))
     await hub.stop_dispatcher(first)
 
     second = await guarded.start_dispatcher()
-    await hub.create(at("west", appwrapper("short", item(job("short", run_for="200ms")))))
-    await hub.until_state("short", "Completed")
+    await hub.create_until("Completed", at("west", appwrapper("short", item(job("short", run_for="200ms")))))
     await delete(hub, "stays")
 
     assert (guarded.refused(), complaints(first), complaints(second)) == ([], [], [])
@@ -260,8 +253,7 @@ async def test_gang_of_a_lost_database_is_taken_in_without_rights_for_gangs_on_t
     await without_rights_for_gangs(hub)
     await guarded.declare("west")
     process = await guarded.start_dispatcher()
-    await hub.create(gang("stays", 2))
-    await hub.until_state("stays", "Running")
+    await hub.create_until("Running", gang("stays", 2))
     await hub.stop_dispatcher(process)
 
     hub.database_url = make_database()

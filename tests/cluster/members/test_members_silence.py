@@ -142,16 +142,14 @@ async def test_frozen_member_delays_no_other_member_and_loses_nothing(wires: Fle
 
     meanwhile = [f"meanwhile-{number}" for number in range(10)]
     for name in meanwhile:
-        await world.create(pinned(name, "west"))
-        await world.until_state(name, "Running")
+        await world.create_until("Running", pinned(name, "west"))
     await until_told(wires.fleet, "east", "ClusterUnreachable")
     assert (await lives(world.database_url))["caught"].phase is Phase.DISPATCHING
     east.thaw()
 
     await until_told(wires.fleet, "east", None)
     await world.until_state("caught", "Running")
-    await world.create(pinned("afterwards", "east"))
-    await world.until_state("afterwards", "Running")
+    await world.create_until("Running", pinned("afterwards", "east"))
     where = {"caught": "east", "afterwards": "east"} | dict.fromkeys(meanwhile, "west")
     assert {name: await assert_whole(wires.fleet, name) for name in where} == where
     assert await lives_but_for(world.database_url, *NOTED) == dict.fromkeys(where, RAN)

@@ -25,8 +25,7 @@ async def test_successor_of_the_same_name_runs_once_the_leftovers_of_a_deleted_a
     wires: FleetWires,
 ) -> None:
     fleet, hub, east = wires.fleet, wires.fleet.hub, wires.members["east"]
-    await hub.create(pinned("again", "east"))
-    await hub.until_state("again", "Running")
+    await hub.create_until("Running", pinned("again", "east"))
     first = (await hub.get("AppWrapper", "again") or {})["metadata"]["uid"]
     cut_off(east)
     await until_told(fleet, "east", "ClusterUnreachable")

@@ -125,8 +125,7 @@ async def test_namespace_is_made_once_though_the_answer_is_lost(
     namespace, url = elsewhere.namespace, elsewhere.database_url
     rule = wires.members["east"].rules.on(makes_namespace(namespace), lost()[kind])
 
-    await elsewhere.create(gang("new-gang"))
-    await elsewhere.until_state("new-gang", "Running")
+    await elsewhere.create_until("Running", gang("new-gang"))
 
     assert rule.struck.is_set()
     there = {
@@ -144,14 +143,12 @@ async def test_watches_that_are_cut_again_and_again_are_no_loss_of_the_member(
 ) -> None:
     world, east = wires.world, wires.members["east"]
     names = ["steady", *(f"flap-{number}" for number in range(10))]
-    await world.create(pinned("steady", "east"))
-    await world.until_state("steady", "Running")
+    await world.create_until("Running", pinned("steady", "east"))
 
     for name in names[1:]:
         east.cut_watches()
         # That it runs is seen by a watch that was begun anew.
-        await world.create(pinned(name, "east"))
-        await world.until_state(name, "Running")
+        await world.create_until("Running", pinned(name, "east"))
 
     assert await lives_but_for(world.database_url, "blocked") == dict.fromkeys(names, RAN)
     where = {name: await assert_whole(wires.fleet, name) for name in names}

@@ -50,8 +50,7 @@ async def test_changed_selector_of_a_pending_gang_is_followed(fleet: Fleet) -> N
     assert "redirected" in await fleet.hub.causes("one")
 
     await wishes(fleet, "one", selector="zone=east")
-    await fleet.hub.create(gang("next", 1))
-    await fleet.hub.until_state("next", "Running")
+    await fleet.hub.create_until("Running", gang("next", 1))
     assert (await fleet.hub.causes("one")).count("dispatched") == 1
 
 
@@ -60,8 +59,7 @@ async def test_deleted_gang_does_not_wait_for_an_undeclared_member_and_is_remove
 ) -> None:
     await fleet.declare("west")
     await fleet.start_dispatcher()
-    await fleet.hub.create(gang("two", 2))
-    await fleet.hub.until_state("two", "Running")
+    await fleet.hub.create_until("Running", gang("two", 2))
     await fleet.remove("west")
 
     async def says_so() -> bool:
@@ -104,11 +102,9 @@ async def test_since_when_a_member_is_silent_outlives_the_dispatcher_that_notice
 async def test_gangs_that_run_in_members_are_adopted_by_an_empty_database(
     fleet: Fleet, make_database: Callable[[], str]
 ) -> None:
-    await fleet.declare("east")
-    await fleet.declare("west")
+    await fleet.declare("east", "west")
     process = await fleet.start_dispatcher()
-    await fleet.hub.create(gang("six", 6))
-    await fleet.hub.until_state("six", "Running")
+    await fleet.hub.create_until("Running", gang("six", 6))
     before = await fleet.members["west"].get("Job", "six") or {}
     await fleet.hub.stop_dispatcher(process)
 
@@ -129,13 +125,10 @@ async def test_gangs_that_run_in_members_are_adopted_by_an_empty_database(
 async def test_gang_of_an_unreachable_member_waits_with_an_empty_database_and_never_runs_twice(
     fleet: Fleet, make_database: Callable[[], str]
 ) -> None:
-    await fleet.declare("east")
-    await fleet.declare("west")
+    await fleet.declare("east", "west")
     process = await fleet.start_dispatcher()
-    await fleet.hub.create(gang("six", 6))
-    await fleet.hub.until_state("six", "Running")
-    await fleet.hub.create(gang("three", 3))
-    await fleet.hub.until_state("three", "Running")
+    await fleet.hub.create_until("Running", gang("six", 6))
+    await fleet.hub.create_until("Running", gang("three", 3))
     await fleet.hub.stop_dispatcher(process)
     west = fleet.members["west"].plane
     await crash(west)
@@ -156,10 +149,10 @@ async def test_gang_of_an_unreachable_member_waits_with_an_empty_database_and_ne
 async def test_hub_that_was_declared_takes_gangs_and_is_emptied_like_any_other(fleet: Fleet) -> None:
     await fleet.declare_hub()
     await fleet.start_dispatcher()
-    await fleet.hub.create(
-        appwrapper("nothing", item({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n"}}))
+    status = await fleet.hub.create_until(
+        "Running",
+        appwrapper("nothing", item({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n"}})),
     )
-    status = await fleet.hub.until_state("nothing", "Running")
     assert status["cluster"] == "hub"
     await fleet.declare("east")
     await fleet.change("hub", drain=True)

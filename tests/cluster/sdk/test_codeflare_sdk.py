@@ -161,8 +161,9 @@ async def test_appwrapper_that_is_no_ray_cluster_is_listed_as_completed_once_it_
     world: World, release: Release, notebook: Notebook
 ) -> None:
     await world.start_dispatcher()
-    await world.create(appwrapper("short", item(job("short", run_for="1s"), completionstatus="Complete")))
-    await world.until_state("short", "Completed")
+    await world.create_until(
+        "Completed", appwrapper("short", item(job("short", run_for="1s"), completionstatus="Complete"))
+    )
 
     assert await notebook.value(release.list_all_queued(world.namespace)) == [
         queued("short", "COMPLETED", False, "Completed")
