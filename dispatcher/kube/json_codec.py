@@ -37,7 +37,7 @@ def loads(raw: bytes) -> Any:  # noqa: ANN401  # any JSON
 
 
 def dumps(value: object, *, in_order: bool = False) -> bytes:
-    """Write a value that `loads` has read; `in_order` of the names of its fields.
+    """Write a value of JSON; `in_order` of the names of its fields.
 
     The bytes take no more memory than their length: those of `orjson` keep its buffer, of at least 4 KiB.
     """
@@ -45,7 +45,7 @@ def dumps(value: object, *, in_order: bool = False) -> bytes:
     try:
         written = orjson.dumps(value, option=option)
     except orjson.JSONEncodeError:
-        written = orjson.dumps(_pruned(value, DEEPEST), option=option)
+        written = orjson.dumps(_writable(value, DEEPEST), option=option)
     return bytes(memoryview(written))
 
 
@@ -73,9 +73,14 @@ def _without_depths(raw: bytes) -> bytes:
     return b"".join((*parts, raw[copied:]))
 
 
-def _pruned(value: object, levels: int) -> object:
+def _writable(value: object, levels: int) -> object:
+    """The value without what lies too deep, and with question marks in place of halves of characters."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if not isinstance(value, list | dict):
+        return value
+    if not levels:
+        return None
     if isinstance(value, list):
-        return [_pruned(entry, levels - 1) for entry in value] if levels else None
-    if isinstance(value, dict):
-        return {key: _pruned(entry, levels - 1) for key, entry in value.items()} if levels else None
-    return value
+        return [_writable(entry, levels - 1) for entry in value]
+    return {_writable(key, 0): _writable(entry, levels - 1) for key, entry in value.items()}

@@ -75,6 +75,11 @@ def test_json_that_was_read_can_be_written() -> None:
     assert json_codec.dumps({"b": 1, "a": {"d": 1, "c": 2}}, in_order=True) == b'{"a":{"c":2,"d":1},"b":1}'
 
 
+def test_half_of_a_character_is_written_as_a_question_mark() -> None:
+    """No parser of ours reads one, but a text that is written must not depend on that."""
+    assert json_codec.dumps({"a\ud800": ["\udfff", 1, None]}) == b'{"a?":["?",1,null]}'
+
+
 def test_json_that_is_kept_takes_its_own_length() -> None:
     tracemalloc.start()
     try:
