@@ -75,30 +75,22 @@ class DriftChecker:
             self._wake.clear()
 
     async def _answer(self, question: Question) -> None:
+        last = self._answers.get(question.ref.uid)
+        edits = last.edits if last else ()
         try:
             edits = await question.compare()
         except (errors.Forbidden, errors.Invalid) as error:
-            self._note(question, self._last_edits(question))  # the answer would be the same again
-            _not_compared(question, error)
+            _not_compared(question, error)  # the answer would be the same again
         except errors.DispatcherError as error:
             asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._put_back, question)
             _not_compared(question, error)
+            return
         except Exception:  # noqa: BLE001  # the loop's edge: one object must not end the watches beside it
-            self._note(question, self._last_edits(question))
             log.count_internal_error("drift_checker")
             _log.exception("comparison_failed", **_named(question))
-        else:
-            last = self._answers.get(question.ref.uid)
-            self._note(question, edits)
-            if last is None or last.edits != edits:
-                self._on_change(question.appwrapper)
-
-    def _last_edits(self, question: Question) -> Edits:
-        last = self._answers.get(question.ref.uid)
-        return last.edits if last else ()
-
-    def _note(self, question: Question, edits: Edits) -> None:
         self._answers[question.ref.uid] = _Answer(question.edition, edits)
+        if last is None or last.edits != edits:
+            self._on_change(question.appwrapper)
 
     def _put_back(self, question: Question) -> None:
         """Queue a question again, unless there is a newer one about its object."""

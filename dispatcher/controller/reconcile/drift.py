@@ -15,15 +15,19 @@ from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.kube.drift_checker import Edits, Question
 
 
-def drift_of(attempts: Attempts, record: Record, cluster: Cluster) -> str:
-    """The edited fields, in a sentence; a noted drift stands until every object is compared. Empty without drift."""
-    objects = record.attempt.objects if record.attempt else ()
-    edits = [(ref, _edits(attempts, record, ref, cluster)) for ref in objects if ref.uid and not ref.done]
-    if any(each is None for _, each in edits):
-        noted = _noted(record)
-        if noted:
-            return noted
-    return message([(ref, each or ()) for ref, each in edits])
+def drift_of(attempts: Attempts, record: Record, cluster: Cluster) -> str | None:
+    """The edited fields, in a sentence; a noted drift stands until every object is compared. Empty without drift.
+
+    None while a comparison is due that may find one. Objects that no watch has shown are left out: a watch may be
+    refused for ever.
+    """
+    objects = [ref for ref in (record.attempt.objects if record.attempt else ()) if ref.uid and not ref.done]
+    seen = [ref for ref in objects if cluster.objects.state(ref) is not None]
+    edits = [(ref, _edits(attempts, record, ref, cluster)) for ref in seen]
+    found = [(ref, each) for ref, each in edits if each is not None]
+    if len(found) < len(objects) and (noted := _noted(record)):
+        return noted
+    return message(found) or (None if len(found) < len(seen) else "")
 
 
 def _noted(record: Record) -> str:
@@ -32,10 +36,10 @@ def _noted(record: Record) -> str:
 
 
 def _edits(attempts: Attempts, record: Record, ref: ObjectRef, cluster: Cluster) -> Edits | None:
-    """The edits of one object; None until it is compared."""
+    """The edits of one object that a watch has shown; None until it is compared."""
     edition = cluster.objects.edition(ref)
     if edition is None:
-        return None if cluster.objects.state(ref) is None else ()
+        return ()
     if edition.generation == 1 or edition.version == cluster.object_client.version_made(ref.uid):
         return ()  # unchanged since its creation
 

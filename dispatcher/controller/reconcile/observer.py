@@ -181,7 +181,9 @@ class Observer:
         return policy, _objects_of(record, policy, cluster, drift_of(self._attempts, record, cluster))
 
 
-def _objects_of(record: Record, policy: LifecyclePolicy, cluster: Cluster, drift: str) -> ObservedObjects:
+def _objects_of(
+    record: Record, policy: LifecyclePolicy, cluster: Cluster, drift: str | None
+) -> ObservedObjects:
     refs = record.attempt.objects if record.attempt else ()
     shrinking, ledger = record.attempt.shrinking if record.attempt else None, cluster.ledger
     trust = record.attempt.growth_trust if record.attempt else None

@@ -369,10 +369,11 @@ def _issues(
     return [issue for issue in found if issue is not None]
 
 
-def _note(record: Record, issues: list[HealthIssue], drift: str) -> Decision:
+def _note(record: Record, issues: list[HealthIssue], drift: str | None) -> Decision:
     """Keeps the health issue of the record current; the next look is when the next issue is due.
 
-    A drift is noted while there is no other issue, and no step follows from it.
+    A drift is noted while there is no other issue, and no step follows from it. A recovery is noted once it is known
+    that there is no drift either.
     """
     for issue in issues:
         if issue.due is None:
@@ -381,7 +382,7 @@ def _note(record: Record, issues: list[HealthIssue], drift: str) -> Decision:
     if not (noted and any(health.is_the_same(noted.reason, issue.reason) for issue in issues)):
         if drift and (noted is None or (noted.reason, noted.message) != (words.DRIFTED, drift)):
             return Decision(Step.NOTE_HEALTH_ISSUE, words.DRIFTED, drift)
-        if noted and not drift:
+        if noted and drift is not None and not drift:
             return Decision(Step.NOTE_RECOVERY)
     dues = [issue.due for issue in issues if issue.due is not None]
     return Decision(Step.NOOP, until=min(dues, default=None))

@@ -58,18 +58,18 @@ class ObservedObjects(Struct, frozen=True):
     """The pods of a dispatched gang, and the states of its wrapped objects in the order of the attempt.
 
     A state is None where it is unknown; `absent` are objects that a complete watch does not have. `drift` names the
-    changed fields; empty if there are none. `taken` are the requests of the live pods that it is charged for, which are
-    the bound ones, or the admitted ones if its templates have the dispatcher's gate; None if not known. `beyond` are
-    its admitted pods beyond the base gang, None if its templates have no gate. `gated` are its pods with the gate, the
-    oldest first. It `gives_up` pods while one of those that it gives up for another gang is live; `to_delete` are those
-    of them whose deletion was not requested yet. `unplaced` are its granted pods without a node,
-    with the other hosts of their slices.
+    changed fields; empty if there are none, None while that is not known. `taken` are the requests of the live pods
+    that it is charged for, which are the bound ones, or the admitted ones if its templates have the dispatcher's gate;
+    None if not known. `beyond` are its admitted pods beyond the base gang, None if its templates have no gate. `gated`
+    are its pods with the gate, the oldest first. It `gives_up` pods while one of those that it gives up for another
+    gang is live; `to_delete` are those of them whose deletion was not requested yet. `unplaced` are its granted pods
+    without a node, with the other hosts of their slices.
     """
 
     pods: PodCounts = field(default_factory=PodCounts)
     states: tuple[ObjectState | None, ...] = ()
     absent: tuple[ObjectRef, ...] = ()
-    drift: str = ""
+    drift: str | None = ""
     taken: Resources | None = None
     gated: tuple[GatedPod, ...] = ()
     gives_up: bool = False

@@ -162,6 +162,37 @@ async def test_noted_drift_stands_after_a_restart_until_it_is_compared_again(wor
     assert told(world) is None
 
 
+async def test_gang_that_was_short_of_pods_has_not_recovered_before_its_objects_are_compared(
+    world: World,
+) -> None:
+    """Its drift was not told, because the shortage was; a new leader does not know of it."""
+    world.jobs.has(of_generation(3, "other"))
+    record = await world.running(make_appwrapper("aw", TRAIN))
+    short = ("InsufficientPodsReady", "0 of 1 pods run: there is none")
+    await world.commit(run_steps.note_health_issue(record, *short, world.now()))
+    world.ledger.set_pod(Pod("p", NOTHING, "n1", PodPhase.RUNNING, owner=UID))
+    await world.sees(record)
+    await world.reconcile(UID)
+    assert told(world) == short  # it is being asked for
+
+    await settle(world)
+    assert told(world) == DRIFTED
+
+
+async def test_gang_that_was_short_of_pods_recovers_though_its_object_may_not_be_read(world: World) -> None:
+    world.jobs.has(of_generation(3, "other"))
+    world.server.on("GET", f"{JOBS}/train", refusal(403, "Forbidden"))
+    record = await world.running(make_appwrapper("aw", TRAIN))
+    await world.commit(run_steps.note_health_issue(record, "InsufficientPodsReady", "no pods", world.now()))
+    world.ledger.set_pod(Pod("p", NOTHING, "n1", PodPhase.RUNNING, owner=UID))
+    await world.sees(record)
+    await world.forget_wakes()
+    await world.reconcile(UID)
+    assert await world.is_woken_within(5)
+    await world.reconcile(UID)
+    assert told(world) is None
+
+
 async def test_health_of_a_gang_is_checked_while_the_api_server_does_not_answer_about_edits(
     world: World,
 ) -> None:

@@ -53,6 +53,13 @@ def not_yet_running(pods: PodCounts) -> Decision:
         pytest.param(decided(ill(), seconds=10**7), NOOP, id="and-never-acted-upon"),
         pytest.param(decided(ill(message="x: y was changed")), NOTED, id="anew-when-more-is-changed"),
         pytest.param(decided(ill(), drift=""), Decision(Step.NOTE_RECOVERY), id="taken-back"),
+        pytest.param(decided(ill(), drift=None), NOOP, id="not-taken-back-before-it-is-compared"),
+        pytest.param(
+            decided(ill(words.INSUFFICIENT_PODS_READY), drift=None),
+            NOOP,
+            id="no-recovery-from-another-trouble-before-it-is-compared",
+        ),
+        pytest.param(decided(RUNNING, drift=None), NOOP, id="nothing-is-noted-before-it-is-compared"),
         pytest.param(decided(RUNNING, LOST), SHORT, id="another-trouble-first"),
         pytest.param(decided(ill(), LOST), SHORT, id="another-trouble-in-its-place"),
         pytest.param(
