@@ -76,7 +76,7 @@ USUAL_READING: Final = Reading()
 
 
 class Pace(Struct, frozen=True):
-    """What pauses depend on: `jitter`, from 0 to 1, spreads them; `processor_time`, in seconds, times long lines."""
+    """The pace of a reflector: `jitter`, 0 to 1, spreads its pauses; `processor_time`, in seconds, times long lines."""
 
     jitter: Callable[[], float] = random.random
     processor_time: Callable[[], float] = time.thread_time

@@ -222,7 +222,7 @@ class World:
     async def until_object(
         self, kind: str, name: str, look: Callable[[Json | None], T | None], what: str
     ) -> T:
-        """What `look` sees in an object, or in its absence, once it sees something.
+        """Return the first result of `look` at an object, or at its absence, that is not false.
 
         An object that is there is watched, because a watch costs less than the looks of a long wait.
         """
@@ -235,7 +235,7 @@ class World:
         return await self.until(see, what)
 
     async def _see_change(self, kind: str, found: Json, look: Callable[[Json | None], T | None]) -> T | None:
-        """What `look` sees first after this state of an object; None once it is gone, or the watch has ended."""
+        """Return the first such result after this state of an object; None once it is gone, or the watch has ended."""
         metadata = found["metadata"]
         query = {
             "watch": "true",

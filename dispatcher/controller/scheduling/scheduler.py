@@ -71,7 +71,7 @@ async def _nothing_is_finished(_record: Record) -> Collection[int]:
 
 
 class Lookups(Struct, frozen=True):
-    """What the scheduler looks up beside the cache.
+    """The questions that the scheduler asks beside those to the cache.
 
     `is_unchanged` is false if the user has suspended, redirected or deleted the gang since its last commit. `queues`
     returns the declared queues, or None if none is declared. `finished_items` returns the items that the next attempt
