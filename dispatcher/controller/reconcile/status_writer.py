@@ -121,7 +121,7 @@ class StatusWriter:
         status = self._status(record, view, shown)
         if status == shown or self._only_counts_too_soon(uid, status, shown):
             return
-        await self._write(view, status)
+        await self._write(view, status, shown)
 
     async def _report_deferred(self, view: AppWrapperView) -> None:
         """Write once that the AppWrapper is deferred, outside the queue."""
@@ -130,7 +130,7 @@ class StatusWriter:
         if others := conditions_of_others(shown):
             status["conditions"] = list(others)
         if status != shown:
-            await self._write(view, status)
+            await self._write(view, status, shown)
 
     def _is_due(self, record: Record, is_ending: bool) -> bool:
         """False while the next step is about to change what would be written."""
@@ -187,11 +187,12 @@ class StatusWriter:
             self._queue.add_later(uid, wait)
         return wait > 0
 
-    async def _write(self, view: AppWrapperView, status: Status) -> None:
+    async def _write(self, view: AppWrapperView, status: Status, shown: Status) -> None:
+        """Write a status in place of the one that is shown."""
         written = encode_status(status)
         try:
             async with self._one_large if view.excess else contextlib.nullcontext():
-                version = await self._informer.write_status(view, written, self._guard(view))
+                version = await self._informer.write_status(view, written, self._guard(view, shown))
         except errors.NotFound:
             return  # it was deleted meanwhile; its deletion is on the way to us
         except errors.Conflict:
@@ -203,15 +204,15 @@ class StatusWriter:
             return
         self._written[view.uid] = _Written(written, int(version), self._monotonic())
 
-    def _guard(self, view: AppWrapperView) -> str | None:
-        """The resource version that a write may replace.
+    def _guard(self, view: AppWrapperView, shown: Status) -> str | None:
+        """The resource version that a write may replace; `shown` is the status that it replaces.
 
         None for any, where no other client writes conditions and the write ends before the lease does.
         """
         ahead, record = self._ahead(view), self._cache.get(view.uid)
         expects = view.approvals or (record is not None and self._names_approvals(record.leaves))
         may_replace_any = not expects and not view.excess
-        if may_replace_any and not conditions_of_others(self._shown(view)):
+        if may_replace_any and not conditions_of_others(shown):
             return None
         return view.resource_version if ahead is None else str(ahead.resource_version)
 

@@ -540,9 +540,8 @@ class NodeLedger:
         share.held = []
 
     def _count_place(self, each: Place, sign: int) -> None:
-        self._rows.hold(
-            each.node, each.requests, each.pods * sign
-        )  # the places on a node are dropped with it
+        # The node is there, because its places are dropped with it.
+        self._rows.hold(each.node, each.requests, each.pods * sign)
         self._count_held_sort(each, sign)
         self._touch(each.node)
 
