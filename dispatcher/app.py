@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import socket
 import time
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from dispatcher import errors, log
 from dispatcher.api.names import HUB_CLUSTER
@@ -36,6 +37,13 @@ from dispatcher.store.leadership import Leadership, holder_name
 
 _log = log.get("app")
 
+MOST_DESCRIPTORS: Final = 65_536
+"""Open files and connections that the process may have, where its hard limit allows them.
+
+A member has about ten connections, and probes are bounded. Container runtimes start a process with a soft limit of
+1,024, which a hub of many members could reach.
+"""
+
 
 async def run(settings: Settings, kinds: Kinds) -> None:
     """Run the dispatcher until SIGTERM or SIGINT."""
@@ -43,6 +51,7 @@ async def run(settings: Settings, kinds: Kinds) -> None:
     assert main is not None  # noqa: S101  # a coroutine always runs in a task
     loop, application = asyncio.get_running_loop(), Application(settings, kinds)
     set_switch_interval()
+    raise_descriptor_limit()
 
     def stop() -> None:
         application.stop()
@@ -53,6 +62,14 @@ async def run(settings: Settings, kinds: Kinds) -> None:
     with contextlib.suppress(asyncio.CancelledError):
         await application.run()
     _log.info("stopped")
+
+
+def raise_descriptor_limit() -> None:
+    """Raise the soft limit of open files to the hard limit, at most to `MOST_DESCRIPTORS`; never lowers it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class Application:

@@ -3,13 +3,18 @@
 `/healthz` answers while the event loop runs. `/readyz` is 200 for a leader whose watches are complete and for a
 standby that reaches the database; else 503 with the reason. `/metrics` is
 Prometheus text.
+
+Anybody on the pod network reaches this port, and a liveness probe that finds no room restarts the leader. So each
+connection serves one request, lasts `MOST_SECONDS`, and gives way once `MOST_CONNECTIONS` others came after it.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
+from typing import Final, cast
 
 from aiohttp import web
 from msgspec import Struct, field
@@ -267,21 +272,77 @@ def _counter(name: str, text: str, labels: list[str], amounts: Amounts) -> Metri
     return family
 
 
+MOST_CONNECTIONS: Final = 64
+"""Connections at once; a kubelet and a few Prometheus servers have one each, for milliseconds."""
+
+MOST_SECONDS: Final = 10.0
+"""The longest life of a connection, from its first byte to the last; a probe gives up after a second by default."""
+
+
 @asynccontextmanager
-async def serve(address: str, port: int, health: Health, metrics: Metrics) -> AsyncIterator[int]:
+async def serve(
+    address: str, port: int, health: Health, metrics: Metrics, *, most_seconds: float = MOST_SECONDS
+) -> AsyncIterator[int]:
     """Serve probes and metrics until the block ends; yields the port that was bound."""
     application = web.Application()
     application.router.add_get("/healthz", _healthz)
     application.router.add_get("/readyz", _readyz(health))
     application.router.add_get("/metrics", _metrics(metrics))
+    application.on_response_prepare.append(_one_request)
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, address, port)
-        await site.start()
-        yield int(runner.addresses[0][1])
+        connections = _Connections(cast("web.Server", runner.server))  # None only before the setup
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(connections.accept, address, port)
+        ending = asyncio.create_task(connections.end_old(most_seconds), name="probe-connections")
+        try:
+            yield int(server.sockets[0].getsockname()[1])
+        finally:
+            server.close()
+            ending.cancel()
+            with suppress(asyncio.CancelledError):
+                await ending
     finally:
         await runner.cleanup()
+
+
+class _Connections:
+    """The open connections, oldest first: about `MOST_CONNECTIONS` at most, and none for long.
+
+    The oldest gives way, not the newest: idle connections must not keep a kubelet's probe away. Connections that the
+    event loop accepts in one turn (its backlog, 100) are counted in the next.
+    """
+
+    def __init__(self, server: web.Server) -> None:
+        self._server = server
+        self._seen: dict[web.RequestHandler, float] = {}
+
+    def accept(self) -> web.RequestHandler:
+        """The protocol of a connection that was just accepted."""
+        for handler in self._server.connections[: -MOST_CONNECTIONS + 1]:
+            _end(handler)
+        return self._server()
+
+    async def end_old(self, most_seconds: float) -> None:
+        """End connections of that age, until cancelled; looks four times within it."""
+        while True:
+            await asyncio.sleep(most_seconds / 4)
+            now = asyncio.get_running_loop().time()
+            self._seen = {each: self._seen.get(each, now) for each in self._server.connections}
+            for handler, since in self._seen.items():
+                if since <= now - most_seconds * 3 / 4:
+                    _end(handler)
+
+
+def _end(handler: web.RequestHandler) -> None:
+    """End a connection at once: a part of an answer that its peer does not read must not keep it open."""
+    if handler.transport is not None:
+        handler.transport.abort()
+
+
+async def _one_request(_request: web.Request, response: web.StreamResponse) -> None:
+    response.force_close()
 
 
 async def _healthz(_request: web.Request) -> web.Response:

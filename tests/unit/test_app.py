@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.__main__ import main
+from dispatcher.app import MOST_DESCRIPTORS, raise_descriptor_limit
 from dispatcher.core.scheduling.backfill_reservation import Bounds
 from dispatcher.election import WriteFence, retry_pause, until_over
 from dispatcher.errors import Fenced, Forbidden, StoreUnavailable
@@ -226,3 +228,22 @@ async def test_term_that_ends_in_another_way_is_not_passed_over() -> None:
     term.go_on.set()
     with pytest.raises(ExceptionGroup):
         await until_over(term.lead, lambda: False)
+
+
+# --- what the process may open ---------------------------------------------------------------------------
+
+
+def test_soft_limit_of_open_files_is_raised_and_never_lowered() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    endless = before[1] == resource.RLIM_INFINITY
+    wanted = MOST_DESCRIPTORS if endless else min(before[1], MOST_DESCRIPTORS)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
+        raise_descriptor_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (wanted, before[1])
+
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+        raise_descriptor_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

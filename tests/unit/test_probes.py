@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import aiohttp
 import pytest
 
-from dispatcher.probes import Health, Metrics, Role, serve
+from dispatcher.probes import MOST_CONNECTIONS, Health, Metrics, Role, serve
 from tests.metrics import full_metrics
 
 LISTS = "leader: waiting for the first complete lists of AppWrappers, nodes, pods, namespaces and queues"
@@ -78,6 +80,53 @@ async def test_two_dispatchers_in_one_process_have_metrics_of_their_own() -> Non
     first, second = Metrics(), Metrics()
     first.leading.set(1)
     assert "dispatcher_leading 0.0" in (await get("metrics", Health(), second))[1]
+
+
+async def test_probe_is_answered_whatever_number_of_idle_connections_is_open() -> None:
+    async with serve("127.0.0.1", 0, Health(), Metrics()) as port:
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4 * MOST_CONNECTIONS)]
+        assert await _asked(port) == 200
+
+        for oldest, _ in idle[:-MOST_CONNECTIONS]:
+            assert await ended(oldest), "the oldest give way"
+        for _, writer in idle:
+            writer.close()
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n"], ids=["nothing", "half-a-header"]
+)
+async def test_connection_that_sends_no_whole_request_is_ended(sent: bytes) -> None:
+    async with serve("127.0.0.1", 0, Health(), Metrics(), most_seconds=0.05) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        assert await ended(reader)
+        writer.close()
+
+
+async def test_connection_serves_one_request() -> None:
+    async with serve("127.0.0.1", 0, Health(), Metrics()) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
+        answer = await reader.read()
+        assert answer.count(b"HTTP/1.1 200 OK") == 1
+        writer.close()
+
+
+async def ended(reader: asyncio.StreamReader) -> bool:
+    """True once the server has ended the connection without an answer."""
+    try:
+        return await reader.read() == b""
+    except ConnectionError:
+        return True
+
+
+async def _asked(port: int) -> int:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}/healthz") as response,
+    ):
+        return response.status
 
 
 async def get(path: str, health: Health, metrics: Metrics | None = None) -> tuple[int, str]:
