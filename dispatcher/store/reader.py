@@ -2,9 +2,10 @@
 
 `dispatcher_reader` sees every namespace, through the views of the schemas `history` and `scheduling`. Members of
 `dispatcher_tenant` see the namespaces granted to them, through the views of schema `tenant`. Both share a server with
-the queue. So they get few connections, no temporary tables, no large objects, no advisory locks and bounded temporary
-files: they can neither fill the disk nor hold the queue's locks. They can lift their own timeouts, so the leader ends
-overdue sessions (`store.overdue`).
+the queue. So they get few connections, no temporary tables, no large objects, no advisory locks, no notifications in
+bulk and bounded temporary files: they can neither fill the disk nor hold the queue's locks. They can lift their own
+timeouts, so the leader ends overdue sessions (`store.overdue`). Nothing in Postgres bounds the memory and the processor
+time of a session: whoever must not have them reads a replica.
 
 `set_up` returns, as SQL, the statements that its account may not run.
 """
@@ -26,11 +27,20 @@ TENANT: Final = "dispatcher_tenant"
 MOST_CONNECTIONS: Final = 20
 """Connections of the reader at once: a dashboard and some people, and a fifth of Postgres' default."""
 
+MEMBERS_CONNECTIONS: Final = 5
+"""Connections at once of a role made by an operator, if its operator has set no limit."""
+
 TEMP_FILES: Final = "2GB"
 """Temporary files of one session: a year of reports sorts in less."""
 
 IDLE_SECONDS: Final = 60
 """Longest silence in a transaction. The role's own timeout is the same, and ends the session with a clearer error."""
+
+IDLE_SESSION_SECONDS: Final = 600
+"""Longest silence of a session between two queries."""
+
+MOST_NOTIFICATIONS: Final = 0.01
+"""Share of the queue of notifications from which a reader's open transaction ends early. Full, it has 8 GB on disk."""
 
 LOCK_TIMEOUT: Final = "15s"
 """Longest wait of a migration for another migration, or for a table in use."""
@@ -80,10 +90,25 @@ def _written(connection: psycopg.Connection, statement: LiteralString) -> sql.Co
 
 
 _HELD: Final = (
-    "p.pronamespace = 'pg_catalog'::regnamespace AND "
-    "p.proname ~ '^(lo_.*|loread|lowrite|pg_(try_)?advisory_.*)$'"
+    "p.pronamespace = 'pg_catalog'::regnamespace AND p.proname ~ '^(lo_.*|loread|lowrite|pg_(try_)?advisory_.*"
+    "|pg_notify|pg_logical_emit_message|txid_current|pg_current_xact_id)$'"
 )
-"""Functions of large objects, which fill the disk, and of advisory locks, which fill the lock table."""
+"""Functions that a reader could use to harm others.
+
+They fill the disk with large objects, notifications or write-ahead log, the lock table with advisory locks, and use up
+transaction ids.
+"""
+
+_MEMBERS: Final = (
+    "FROM pg_roles AS r, pg_database AS d WHERE d.datname = current_database() AND r.rolcanlogin AND NOT r.rolsuper "
+    f"AND r.rolname <> '{READER}' AND NOT pg_has_role(r.oid, d.datdba, 'MEMBER') "
+    "AND NOT pg_has_role(r.oid, current_user, 'MEMBER') AND EXISTS (SELECT FROM pg_roles AS g "
+    f"WHERE g.rolname IN ('{READER}', '{TENANT}') AND pg_has_role(r.oid, g.oid, 'MEMBER'))"
+)
+"""The roles that operators have made for readers and tenants; no limit is inherited by them."""
+
+_UNLIMITED: Final = f"{_MEMBERS} AND r.rolconnlimit < 0"
+_UNBOUNDED: Final = f"{_MEMBERS} AND NOT coalesce(r.rolconfig::text LIKE '%temp_file_limit=%', false)"
 
 STEPS: Final = (
     Step(
@@ -116,6 +141,21 @@ STEPS: Final = (
         f"ALTER ROLE {READER} SET temp_file_limit = '{TEMP_FILES}'",
     ),
     Step(
+        f"SELECT coalesce(bool_or(rolconfig::text LIKE '%idle_session_timeout=%'), false) FROM pg_roles "
+        f"WHERE rolname = '{READER}'",
+        f"ALTER ROLE {READER} SET idle_session_timeout = '{IDLE_SESSION_SECONDS}s'",
+    ),
+    Step(
+        f"SELECT count(*) = 0 {_UNLIMITED}",
+        f"DO $$ DECLARE each name; BEGIN FOR each IN SELECT r.rolname {_UNLIMITED} LOOP "
+        f"EXECUTE format('ALTER ROLE %I CONNECTION LIMIT {MEMBERS_CONNECTIONS}', each); END LOOP; END $$",
+    ),
+    Step(
+        f"SELECT count(*) = 0 {_UNBOUNDED}",
+        f"DO $$ DECLARE each name; BEGIN FOR each IN SELECT r.rolname {_UNBOUNDED} LOOP "
+        f"EXECUTE format('ALTER ROLE %I SET temp_file_limit = %L', each, '{TEMP_FILES}'); END LOOP; END $$",
+    ),
+    Step(
         "SELECT NOT has_database_privilege('public', current_database(), 'TEMPORARY')",
         "REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC",
     ),
@@ -127,6 +167,14 @@ STEPS: Final = (
         f"FOR each IN SELECT p.oid::regprocedure FROM pg_proc AS p WHERE {_HELD} LOOP "
         "EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I, %I', each, owner, current_user); "
         "EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', each); END LOOP; END $$",
+    ),
+    Step(
+        "SELECT NOT has_language_privilege('public', 'plpgsql', 'USAGE')",
+        # A loop on the server makes notifications faster than statements of a client do.
+        "DO $$ DECLARE owner name; BEGIN "
+        "SELECT pg_get_userbyid(datdba) INTO owner FROM pg_database WHERE datname = current_database(); "
+        "EXECUTE format('GRANT USAGE ON LANGUAGE plpgsql TO %I, %I', owner, current_user); "
+        "REVOKE USAGE ON LANGUAGE plpgsql FROM PUBLIC; END $$",
     ),
     Step(
         "SELECT count(*) > 0 FROM pg_proc WHERE proname = 'answer' AND pronamespace = 'history'::regnamespace",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, LiteralString
@@ -56,6 +57,13 @@ REFUSED: Final[tuple[tuple[LiteralString, str], ...]] = (
     ("SELECT lo_from_bytea(0, 'x')", "permission denied for function lo_from_bytea"),
     ("SELECT pg_advisory_lock(1)", "permission denied for function pg_advisory_lock"),
     ("SELECT pg_try_advisory_xact_lock_shared(1)", "permission denied for function pg_try_advisory"),
+    ("SELECT pg_notify('mine', 'x')", "permission denied for function pg_notify"),
+    (
+        "SELECT pg_logical_emit_message(false, 'mine', 'x')",
+        "permission denied for function pg_logical_emit_message",
+    ),
+    ("SELECT pg_current_xact_id()", "permission denied for function pg_current_xact_id"),
+    ("DO 'BEGIN LOOP NOTIFY mine; END LOOP; END'", "permission denied for language plpgsql"),
     ("SET temp_file_limit = -1", "permission denied to set parameter"),
     ("CREATE TABLE public.mine (n int)", "permission denied for schema public"),
     ("CREATE FUNCTION history.mine() RETURNS int RETURN 1", "permission denied for schema history"),
@@ -68,10 +76,25 @@ REFUSED: Final[tuple[tuple[LiteralString, str], ...]] = (
 @pytest.fixture
 def tenant_of_the_page(own_url: str) -> Iterator[str]:
     """A role that was made by the very statements of docs/history.md."""
-    (block,) = (each for each in SQL_BLOCKS if "CREATE ROLE team_a " in each)
-    name = f"aw_tenant_{uuid.uuid4().hex[:8]}"
-    with psycopg.connect(own_url, autocommit=True) as admin:
-        admin.execute(block.replace("team_a", name).encode())
+    with made_as_the_page_says(own_url, "team_a") as name:
+        yield name
+
+
+@pytest.fixture
+def reader_of_the_page(own_url: str) -> Iterator[str]:
+    """A member of the reader role that was made by the very statements of docs/history.md."""
+    with made_as_the_page_says(own_url, "ada") as name:
+        yield name
+
+
+@contextmanager
+def made_as_the_page_says(url: str, example: str) -> Iterator[str]:
+    """A role with a name of its own in the place of the example's."""
+    (block,) = (each for each in SQL_BLOCKS if f"CREATE ROLE {example} " in each)
+    name = f"aw_{example}_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute(re.sub(rf"\b{example}\b", name, block).encode())
+        admin.execute("ALTER ROLE dispatcher_reader PASSWORD NULL")
         yield name
         admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
 
@@ -93,12 +116,22 @@ def test_reader_has_few_connections_and_little_room_for_sorting(own_url: str) ->
     assert rows_of(with_user(own_url, reader.READER), "SHOW temp_file_limit") == [(reader.TEMP_FILES,)]
 
 
-def test_tenant_made_as_the_page_says_has_few_connections_and_little_room_for_sorting(
-    own_url: str, tenant_of_the_page: str
+def test_roles_made_as_the_page_says_have_few_connections_and_little_room_for_sorting(
+    own_url: str, tenant_of_the_page: str, reader_of_the_page: str
 ) -> None:
     query = "SELECT rolconnlimit FROM pg_roles WHERE rolname = %s"
-    assert rows_of(own_url, query, tenant_of_the_page) == [(5,)]
-    assert rows_of(with_user(own_url, tenant_of_the_page), "SHOW temp_file_limit") == [(reader.TEMP_FILES,)]
+    for name in (tenant_of_the_page, reader_of_the_page):
+        assert rows_of(own_url, query, name) == [(reader.MEMBERS_CONNECTIONS,)]
+        assert rows_of(with_user(own_url, name), "SHOW temp_file_limit") == [(reader.TEMP_FILES,)]
+        assert rows_of(with_user(own_url, name), "SHOW idle_session_timeout") == [("10min",)]
+
+
+def test_migrating_again_limits_roles_that_were_made_without_limits(own_url: str, tenant: str) -> None:
+    assert reader.set_up(own_url) == ()
+
+    query = "SELECT rolconnlimit FROM pg_roles WHERE rolname = %s"
+    assert rows_of(own_url, query, tenant) == [(reader.MEMBERS_CONNECTIONS,)]
+    assert rows_of(with_user(own_url, tenant), "SHOW temp_file_limit") == [(reader.TEMP_FILES,)]
 
 
 def test_setting_up_the_reader_again_leaves_the_settings_of_an_operator(own_url: str) -> None:
@@ -180,6 +213,48 @@ async def test_session_that_holds_an_advisory_lock_is_ended_where_it_could_not_b
         connection.execute("SELECT pg_advisory_lock(1)")
         assert await end_overdue(database, LONG) == [f"{reader.READER}: advisory locks"]
         assert is_ended(connection)
+
+
+async def test_session_that_is_silent_for_long_is_ended(
+    database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with psycopg.connect(with_user(database_url, reader.READER), autocommit=True) as connection:
+        connection.execute("SELECT 1")
+        assert await end_overdue(database, LONG) == []
+        monkeypatch.setattr(overdue, "IDLE_SESSION_SECONDS", 0)
+        assert await end_overdue(database, LONG) == [f"{reader.READER}: idle for long"]
+        assert is_ended(connection)
+
+
+async def test_newest_sessions_beyond_the_bound_are_ended_for_each_user(
+    database: Database, database_url: str, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overdue, "MOST_CONNECTIONS", 2)
+    with ExitStack() as stack:
+        mine, other = (
+            [stack.enter_context(psycopg.connect(with_user(database_url, name))) for _ in range(count)]
+            for name, count in ((tenant, 3), (reader.READER, 2))
+        )
+        assert await end_overdue(database, LONG) == [f"{tenant}: more connections than a reader may have"]
+        assert is_ended(mine[2])
+        for connection in (*mine[:2], *other):
+            connection.execute("SELECT 1")
+
+
+async def test_open_transaction_of_a_reader_is_ended_while_notifications_are_many(
+    database: Database, database_url: str, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with psycopg.connect(with_user(database_url, tenant)) as listener:
+        listener.execute("LISTEN mine")
+        listener.commit()
+        listener.execute("SELECT 1")
+        assert await end_overdue(database, LONG) == []
+        with psycopg.connect(database_url, autocommit=True) as sender:  # more than one page of them
+            sender.execute("SELECT pg_notify('mine', rpad(i::text, 7000, 'x')) FROM generate_series(1, 20) i")
+        monkeypatch.setattr(overdue, "MOST_NOTIFICATIONS", 0.0)
+        ended = await end_overdue(database, LONG)
+        assert ended == [f"{tenant}: an open transaction beside many notifications"]
+        assert is_ended(listener)
 
 
 async def test_sessions_of_others_are_left_alone(database: Database, database_url: str) -> None:
@@ -284,8 +359,10 @@ def test_tenant_has_no_way_round(two_tenants: str, query: LiteralString) -> None
         connection.execute(query)
 
 
-def test_no_function_of_a_tenants_query_sees_rows_of_others(two_tenants: str) -> None:
+def test_no_function_of_a_tenants_query_sees_rows_of_others(two_tenants: str, database_url: str) -> None:
     seen: list[str] = []
+    with psycopg.connect(database_url) as connection:  # as where the account may not revoke it
+        connection.execute("GRANT USAGE ON LANGUAGE plpgsql TO PUBLIC")
     with psycopg.connect(two_tenants) as connection:
         connection.add_notice_handler(lambda notice: seen.append(notice.message_primary or ""))
         connection.execute(
