@@ -44,6 +44,15 @@ def name_of(value: object) -> str:
     return text_of(value, LONGEST_NAME)
 
 
+def printable(text: str) -> str:
+    """Return a text with an escape in the place of each character that is neither printable nor a line break."""
+    if text.isprintable():
+        return text
+    return "\n".join(
+        line if line.isprintable() else "".join(map(_escaped, line)) for line in text.split("\n")
+    )
+
+
 def counted(number: int, noun: str) -> str:
     """Return the number and the noun, such as `1 pod` or `2 pods`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -149,6 +149,13 @@ def _scripted_hub() -> Iterator[Path]:
         thread.join()
 
 
+def _controller(name: str) -> Json:
+    """The reference of a pod that the AppWrapper itself wraps."""
+    api_version = SUBMITTED["apiVersion"]
+    uid = APPWRAPPERS[name]["metadata"]["uid"]
+    return {"apiVersion": api_version, "kind": "AppWrapper", "name": name, "uid": uid, "controller": True}
+
+
 def _script(server: FakeApiServer) -> None:
     for name, raw in APPWRAPPERS.items():
         path = f"{COLLECTION}/{name}"
@@ -174,8 +181,11 @@ def _script(server: FakeApiServer) -> None:
         watch({"type": "MODIFIED", "object": _appwrapper("train-8", "Running", cluster="hub")}),
     )
     pods = [
-        {"metadata": make_metadata(pod, namespace="team-a"), "spec": {"containers": [{"name": "main"}]}}
-        for names in PODS_OF.values()
+        {
+            "metadata": make_metadata(pod, namespace="team-a", ownerReferences=[_controller(name)]),
+            "spec": {"containers": [{"name": "main"}]},
+        }
+        for name, names in PODS_OF.items()
         for pod in names
     ]
     server.on("GET", PODS, *(answer({"metadata": {}, "items": each}) for each in (pods[:1], pods[1:])))

@@ -41,7 +41,7 @@ from dispatcher.cli.options import (
     secret_option,
     yes_option,
 )
-from dispatcher.cli.output import Shape, put, terminal_width, written_as
+from dispatcher.cli.output import Shape, put, say, terminal_width, written_as
 from dispatcher.cli.query import (
     NO_DATABASE,
     ask,
@@ -209,7 +209,7 @@ def add(
         secret=secret,
         anyway=yes,
     )
-    _on_hub(Hub(kubeconfig, context), namespace or own_namespace(), lambda hub: join(hub, wanted, click.echo))
+    _on_hub(Hub(kubeconfig, context), namespace or own_namespace(), lambda hub: join(hub, wanted, say))
 
 
 def _minified(kubeconfig: BinaryIO, context: str) -> bytes:
@@ -281,17 +281,17 @@ async def _remove(hub: HubClient, name: str, *, force: bool) -> None:
     if found is not None:
         _check_empty(found, force=force)
         await hub.remove(found)
-        click.echo(f"member cluster {name} removed")
+        say(f"member cluster {name} removed")
     removed = await hub.clear(name)
     for each in removed:
-        click.echo(f"Secret {hub.namespace}/{each} removed")
+        say(f"Secret {hub.namespace}/{each} removed")
     if found is None and not removed:
         raise errors.CommandFailed(missing(name))
     secret = declared_secret(found) if found else None
     if secret and secret.name not in removed:
-        click.echo(f"The namespace {hub.namespace} has no Secret that add made for it; {secret.name} is left")
+        say(f"The namespace {hub.namespace} has no Secret that add made for it; {secret.name} is left")
     if not (await hub.members())["items"]:
-        click.echo("None is left: from now on every gang goes to the hub itself.")
+        say("None is left: from now on every gang goes to the hub itself.")
 
 
 async def _clusters_and_leader(reports: Reports) -> tuple[Report, bool]:
@@ -353,7 +353,7 @@ def _change(name: str, hub: Hub, spec: Json) -> None:
         found = await client.member(name)
         after = await client.change(found, spec)
         was = "" if changed(found, after) else "already "
-        click.echo(f"{name} is {was}{_scheduling_state(after['spec'])}")
+        say(f"{name} is {was}{_scheduling_state(after['spec'])}")
 
     _on_hub(hub, DEFAULT_NAMESPACE, act)
 

@@ -12,7 +12,7 @@ import click
 
 from dispatcher.cli.examples import examples
 from dispatcher.cli.options import DOCUMENTS, Output, filename_option, output_option
-from dispatcher.cli.output import put, shown_as, terminal_width
+from dispatcher.cli.output import put, say, shown_as, terminal_width
 from dispatcher.cli.query import note
 from dispatcher.cli.tables import Heading, table
 
@@ -88,7 +88,7 @@ def demand(filename: Sequence[BinaryIO], kinds: str, output: Output | None) -> N
         name = getattr(file, "name", "<stdin>")
         found += [_breakdown(name, raw, known) for raw in objects_in(name, file.read(LARGEST_FILE + 1))]
     if output in DOCUMENTS:
-        click.echo(shown_as([_as_value(each) for each in found], output))
+        say(shown_as([_as_value(each) for each in found], output))
         return
     put(_as_table(found, is_wide=output is Output.WIDE), output)
     for each in found:

@@ -30,7 +30,7 @@ from dispatcher.cli.options import (
     namespace_option,
     output_option,
 )
-from dispatcher.cli.output import put, shown_as, terminal_width
+from dispatcher.cli.output import put, say, shown_as, terminal_width
 from dispatcher.cli.parameter_types import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber
 from dispatcher.cli.query import check_way, epilog, note, optional_database_option, patience
 from dispatcher.cli.sentences import state_in_words
@@ -169,7 +169,7 @@ def explain(
     record = _record(snapshot, name, namespace, is_uid=uid)
     world = snapshot.world
     if all(each.uid != record.uid for each in world.pending):
-        click.echo(_not_pending(record, output))
+        say(_not_pending(record, output))
         if any(is_given(command, each) for each in asks):
             note(f"Nothing was planned: {record.key} is not pending.")
         return
@@ -195,7 +195,7 @@ def _explain_from_status(
         found = find_appwrappers(hub, name, selector, namespace, everywhere=everywhere)
     explanations = [StatusExplanation(each, datetime.now(UTC)) for each in found]
     if output in DOCUMENTS:
-        click.echo(shown_as([each.as_value() for each in explanations], output))
+        say(shown_as([each.as_value() for each in explanations], output))
     else:
         is_wide = output is Output.WIDE
         width = None if is_wide else terminal_width()
@@ -459,7 +459,7 @@ def _show(reports: list[Report], output: Output | None) -> None:
     from dispatcher.cli.explanation_report import as_text
 
     if output in DOCUMENTS:
-        click.echo(shown_as([each.as_value() for each in reports], output))
+        say(shown_as([each.as_value() for each in reports], output))
     elif reports:
         is_wide = output is Output.WIDE
         put(as_text(reports, None if is_wide else terminal_width(), is_wide=is_wide), output)

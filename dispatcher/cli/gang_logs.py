@@ -1,23 +1,37 @@
-"""The pods of a gang, head first, and their logs."""
+"""The pods of a gang, head first, and their logs.
+
+A label is a claim: anybody who may create pods in the namespace can write it. So a pod counts only if its controllers
+lead to the AppWrapper, or in a member to an anchor of it, and of two heads the older one comes first.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from dispatcher import errors
 from dispatcher.api.names import HUB_CLUSTER, MCAD_NAME_LABEL, NAME_LABEL, UID_LABEL
 from dispatcher.core.kinds.built_in import HEADS
+from dispatcher.core.kinds.manifest import appwrapper_of, controller_of
 from dispatcher.kube import paths
 from dispatcher.kube.user_client import UserClient
+from dispatcher.text import counted
 
 Json = dict[str, Any]
 
 _DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 
 
+MOST_OWNERS: Final = 5
+"""The longest chain of controllers above a pod that is followed; a RayService has four."""
+
+
 def find_pods(client: UserClient, appwrapper: Json) -> list[Json]:
-    """The pods of an AppWrapper, also finished ones: the head first, then by name."""
+    """The pods of an AppWrapper, also finished ones: the head first, then the oldest, then by name.
+
+    Raises `CommandFailed` if pods claim the AppWrapper and the controllers of none lead to it.
+    """
     metadata = appwrapper["metadata"]
     collection = paths.collection("v1", "pods", metadata["namespace"])
     found: list[Json] = []
@@ -25,7 +39,64 @@ def find_pods(client: UserClient, appwrapper: Json) -> list[Json]:
         found = list(client.items(collection, {"labelSelector": selector}))
         if found:
             break
-    return sorted(found, key=lambda pod: (not _is_head(pod), pod["metadata"]["name"]))
+    owners = _Owners(client, metadata)
+    owned = [pod for pod in found if owners.lead_to_appwrapper(pod)]
+    if found and not owned:
+        raise errors.CommandFailed(
+            f"{counted(len(found), 'pod')} with the label of {metadata['namespace']}/{metadata['name']}, and none is "
+            "controlled by an object of it that you may read: kubectl logs shows their logs"
+        )
+    return sorted(owned, key=_head_first)
+
+
+class _Owners:
+    """The controllers of pods of one namespace, each read once."""
+
+    def __init__(self, client: UserClient, appwrapper: Json) -> None:
+        self._client = client
+        self._namespace = appwrapper["namespace"]
+        self._uid = appwrapper["uid"]
+        self._found: dict[str, Json | None] = {}
+        self._plurals: dict[str, dict[str, str]] = {}
+
+    def lead_to_appwrapper(self, pod: Json) -> bool:
+        """True if the chain of controllers ends at the AppWrapper, or at an anchor of an attempt of it."""
+        metadata: Json | None = pod["metadata"]
+        for _ in range(MOST_OWNERS):
+            reference = controller_of(metadata) if metadata else None
+            if reference is None:
+                return False
+            if reference.get("uid") == self._uid:
+                return True
+            metadata = self._read(reference)
+            if metadata and appwrapper_of(reference) == self._uid:
+                return True
+        return False
+
+    def _read(self, reference: Mapping[str, Any]) -> Json | None:
+        """The metadata of the very object that is referred to; None if it is not there, or out of reach."""
+        uid = str(reference.get("uid"))
+        if uid not in self._found:
+            self._found[uid] = self._asked(reference, uid)
+        return self._found[uid]
+
+    def _asked(self, reference: Mapping[str, Any], uid: str) -> Json | None:
+        version, kind, name = (str(reference.get(key)) for key in ("apiVersion", "kind", "name"))
+        try:
+            plural = self._plural(version, kind)
+            metadata: Json = self._client.get(paths.item(version, plural, self._namespace, name))["metadata"]
+        except (errors.NotFound, errors.Forbidden, errors.ImpossibleName):
+            return None
+        return metadata if metadata.get("uid") == uid else None
+
+    def _plural(self, version: str, kind: str) -> str:
+        """The name of the kind in paths; empty, which is none, if the cluster does not serve it."""
+        if version not in self._plurals:
+            listed = self._client.get(paths.root(version))["resources"]
+            self._plurals[version] = {
+                each["kind"]: each["name"] for each in listed if "/" not in each["name"]
+            }
+        return self._plurals[version].get(kind, "")
 
 
 def commands_for(appwrapper: Json, cluster: str, pods: Sequence[Json]) -> list[str]:
@@ -55,8 +126,14 @@ def _is_head(pod: Json) -> bool:
     return not HEADS.isdisjoint((pod["metadata"].get("labels") or {}).items())
 
 
+def _head_first(pod: Json) -> tuple[bool, str, str]:
+    metadata = pod["metadata"]
+    return not _is_head(pod), str(metadata.get("creationTimestamp")), metadata["name"]
+
+
 def _container(pod: Json) -> str:
-    """The container that kubectl would choose."""
+    """The container that kubectl would choose: the annotation counts only if it names one of the pod."""
     chosen = (pod["metadata"].get("annotations") or {}).get(_DEFAULT_CONTAINER)
-    containers = pod["spec"]["containers"]
-    return str(chosen or containers[0]["name"])
+    containers = [each["name"] for each in pod["spec"]["containers"]]
+    inits = [each["name"] for each in pod["spec"].get("initContainers") or ()]
+    return str(chosen if chosen in (*containers, *inits) else containers[0])

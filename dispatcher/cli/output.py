@@ -23,12 +23,14 @@ from enum import StrEnum
 from math import isfinite
 from typing import Final
 
+import click
 from msgspec import Struct
 
 from dispatcher.cli.sentences import folded, width_of
 from dispatcher.cli.tables import Heading, relative, span, table
 from dispatcher.core.model.timestamps import timestamp
 from dispatcher.store.reports import Report, Row
+from dispatcher.text import printable
 
 UNKNOWN: Final = "unknown"
 
@@ -128,14 +130,23 @@ def terminal_width() -> int | None:
     return width_of(sys.stdout)
 
 
+def say(shown: str, *, err: bool = False) -> None:
+    """Print text on stdout or stderr; the only function of the commands that does.
+
+    What others wrote (names, annotations, messages) must not reach a terminal as control characters. The two exceptions
+    are the log of a pod, which is its author's own as with kubectl, and the refresh of a screen.
+    """
+    click.echo(printable(shown), err=err)
+
+
 def put(shown: str, form: str | None) -> None:
     """Print what a command shows; a pager scrolls wide output that is wider than the terminal, and text wraps."""
-    width = terminal_width()
+    shown, width = printable(shown), terminal_width()
     if form is None:
         shown = folded(shown, width)
     pager = _pager() if form == Shape.WIDE and width and max(map(len, shown.split("\n"))) > width else []
     if not pager:
-        print(shown)
+        say(shown)
         return
     options = {"LESS": f"{os.environ.get('LESS', '')} -S -+F"}  # -F would end it before anything is scrolled
     with suppress(KeyboardInterrupt):

@@ -13,7 +13,7 @@ from typing import Final
 import click
 
 from dispatcher.cli.examples import examples
-from dispatcher.cli.output import shown_as, terminal_width
+from dispatcher.cli.output import say, shown_as, terminal_width
 from dispatcher.cli.parameter_types import Word
 from dispatcher.errors import InvalidFile
 
@@ -108,6 +108,6 @@ def plan(file: str, output: Output | None, repairs: bool) -> None:
     advice = advise(world, decided, known) if repairs else {}
     report = PlanReport(world, shares, (*outcomes, *world.lacking_approvals()), advice)
     if output is not None:
-        print(shown_as(report.as_document(), output))
+        say(shown_as(report.as_document(), output))
     else:
-        print(report.as_text(terminal_width()))
+        say(report.as_text(terminal_width()))

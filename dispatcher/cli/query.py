@@ -20,7 +20,17 @@ from dispatcher.cli import coroutines
 from dispatcher.cli.durations import NotWritten, duration, moment
 from dispatcher.cli.examples import EXIT_CODES, examples
 from dispatcher.cli.options import namespace_option
-from dispatcher.cli.output import Column, Shape, as_csv, as_json, as_table, put, terminal_width, written_as
+from dispatcher.cli.output import (
+    Column,
+    Shape,
+    as_csv,
+    as_json,
+    as_table,
+    put,
+    say,
+    terminal_width,
+    written_as,
+)
 from dispatcher.cli.parameter_types import Word
 from dispatcher.cli.sentences import folded, width_of
 from dispatcher.errors import CommandFailed, SettingsError, StoreUnavailable, TryAgain
@@ -226,7 +236,7 @@ def laid_out(
 
 def note(sentence: str) -> None:
     """Print a sentence on stderr."""
-    click.echo(folded(one_line(sentence), width_of(sys.stderr)), err=True)
+    say(folded(one_line(sentence), width_of(sys.stderr)), err=True)
 
 
 def _harmless(written: str) -> str:

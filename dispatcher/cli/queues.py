@@ -25,6 +25,7 @@ from dispatcher.cli.output import (
     plain,
     prose,
     put,
+    say,
     shown_as,
     terminal_width,
     value,
@@ -243,7 +244,7 @@ def _stop(name: str, policy: StopPolicy, hub: Hub) -> None:
         return listed, before
 
     listed, before = _on_hub(hub, act)
-    click.echo(f"{name} is {'already ' if before is policy else ''}{_MEANING[policy]}")
+    say(f"{name} is {'already ' if before is policy else ''}{_MEANING[policy]}")
     if stopped := _stopped_above(listed, name):
         note(f"{stopped}, which counts for {name}, too.")
 

@@ -10,7 +10,7 @@ import click
 
 from dispatcher.cli.examples import examples
 from dispatcher.cli.options import DOCUMENTS, Output, output_option
-from dispatcher.cli.output import put, shown_as, terminal_width
+from dispatcher.cli.output import put, say, shown_as, terminal_width
 from dispatcher.cli.query import note
 from dispatcher.cli.user_options import (
     ALL_NAMESPACES,
@@ -74,7 +74,7 @@ def running(
         pods = _pods(hub, gangs)
     report = RunningReport.of(gangs, pods, datetime.now(UTC))
     if output in DOCUMENTS:
-        click.echo(shown_as(report.as_value(), output))
+        say(shown_as(report.as_value(), output))
     elif gangs:
         put(report.as_wide_table() if output is Output.WIDE else report.as_table(terminal_width()), output)
     else:
@@ -114,7 +114,7 @@ def nodes(output: Output | None, namespace: str, selector: str, kubeconfig: str,
     with UserHub(kubeconfig, context) as hub, asking():
         report, sentences = NodeReport.read(hub, namespace or hub.namespace, selector)
     if output in DOCUMENTS:
-        click.echo(shown_as(report.as_value(), output))
+        say(shown_as(report.as_value(), output))
     elif report.nodes:
         put(report.as_wide_table() if output is Output.WIDE else report.as_table(terminal_width()), output)
     else:

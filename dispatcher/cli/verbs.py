@@ -15,7 +15,7 @@ from dispatcher.cli.appwrapper_names import names_on_hub, parts
 from dispatcher.cli.durations import duration
 from dispatcher.cli.examples import examples
 from dispatcher.cli.gang_progress import Goal
-from dispatcher.cli.output import put
+from dispatcher.cli.output import put, say
 from dispatcher.cli.parameter_types import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber, Word
 from dispatcher.cli.query import explained, note
 from dispatcher.cli.sources import reading_hub
@@ -359,7 +359,7 @@ def logs(name: str, follow: bool, only_commands: bool, namespace: str, kubeconfi
         pods = find_pods(client, found.raw) if client else []
         if client is None or only_commands:
             for line in commands_for(found.raw, cluster, pods):
-                click.echo(line)
+                say(line)
             return
         if not pods:
             raise errors.CommandFailed(f"{found.key} has no pods in {cluster} now")

@@ -18,7 +18,7 @@ import click
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.parameter_types import Number
 from dispatcher.errors import TryAgain
-from dispatcher.text import counted
+from dispatcher.text import counted, printable
 
 EVERY: Final = 2.0
 INTERRUPTED: Final = 130
@@ -72,6 +72,7 @@ def _again(look: Callable[[], str], seen: str) -> tuple[str, str]:
 
 
 def _drawn(said: str) -> str:
+    said = printable(said)
     if not sys.stdout.isatty():
         return said
     width, height = shutil.get_terminal_size()

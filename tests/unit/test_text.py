@@ -13,7 +13,7 @@ from dispatcher.core.lifecycle import queue_steps
 from dispatcher.core.model.record import Change, Pending
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.store import mapping
-from dispatcher.text import LONGEST_MESSAGE, name_of, one_line, text_of
+from dispatcher.text import LONGEST_MESSAGE, name_of, one_line, printable, text_of
 from tests.builders import at, make_record
 from tests.edges import EDGES, NASTY
 
@@ -60,3 +60,11 @@ def test_line_is_printable_bounded_and_left_alone_the_second_time(text: str, lon
 @pytest.mark.parametrize("value", [None, 5, 1.5, True, [], {}, ["a"]])
 def test_value_that_is_no_text_gives_empty_text(value: object) -> None:
     assert (text_of(value), name_of(value)) == ("", "")
+
+
+@given(texts)
+def test_text_for_a_terminal_has_line_breaks_and_printable_characters_alone(text: str) -> None:
+    shown = printable(text)
+    assert shown.replace("\n", "").isprintable()
+    assert shown.count("\n") == text.count("\n")
+    assert printable(shown) == shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
 import json
@@ -13,6 +14,7 @@ from uuid import UUID
 
 import pytest
 
+from dispatcher.cli import output
 from dispatcher.cli.output import (
     as_asked,
     as_csv,
@@ -145,3 +147,32 @@ def test_csv_has_a_heading_and_a_record_a_row() -> None:
 def test_an_empty_report_is_a_heading_or_an_empty_list() -> None:
     empty = Report(("a", "b"), ())
     assert (as_csv(empty), as_json(empty)) == ("a,b", "[]")
+
+
+# --- the way to the terminal -----------------------------------------------------------------------------
+
+COMMANDS = Path(output.__file__).parent
+WRITERS = {
+    ("output.py", "click.echo"): "the one function",
+    ("watching.py", "click.echo"): "clears the screen, and makes the text printable itself",
+    ("verbs.py", "click.echo"): "the log of a pod, as kubectl shows it",
+    ("release.py", "click.echo"): "files of the package",
+    ("completion.py", "click.echo"): "for the shell, which reads words",
+}
+
+
+def test_one_function_writes_to_the_terminal() -> None:
+    found = set()
+    for path in COMMANDS.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            written = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if written in {"print", "click.echo", "click.secho", "sys.stdout.write", "sys.stderr.write"}:
+                found.add((path.name, written))
+    assert found == WRITERS.keys()
+
+
+def test_what_others_wrote_cannot_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    output.say("a\x1b[2Kb\nc\x9b2Jd\u202ee")
+    output.put("name\x1b]0;title\x07", None)
+
+    assert capsys.readouterr().out == "a\\x1b[2Kb\nc\\x9b2Jd\\u202ee\nname\\x1b]0;title\\x07\n"
