@@ -167,7 +167,7 @@ def test_rights_for_special_cases_equal_the_commented_rights_of_the_manifests(
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())["wrappedKinds"]
     added = [
         {"group": "platform.example.com", "kind": "Training", "resource": "trainings"},
-        *([{"group": "", "kind": "Secret", "resource": "secrets"}] if mode == "single" else []),
+        {"group": "", "kind": "Secret", "resource": "secrets"},
     ]
     chart = rendered(helm, mode=mode, wrappedKinds=defaults + added, **values)
 

@@ -95,12 +95,11 @@ EVERY_KIND: tuple[Json, ...] = (
     autoscaling("all"),
 )
 SECRET: Json = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "all"}}
-"""Nothing on the hub is given the right to read all of them."""
+"""Its right is commented out in both manifests: with it the dispatcher could read every Secret of a cluster."""
 
 
 async def has_every_kind_and_is_suspended(hub: World, there: World, where: str) -> None:
-    wrapped = [*EVERY_KIND, *([] if where == "hub" else [SECRET])]
-    await loses_labels_and_is_suspended(hub, there, where, "all", wrapped)
+    await loses_labels_and_is_suspended(hub, there, where, "all", EVERY_KIND)
     # By itself, because the operator makes objects of the names that a RayCluster has.
     await loses_labels_and_is_suspended(hub, there, where, "serving", [rayservice("serving")])
 
@@ -283,6 +282,24 @@ async def test_namespaces_are_made_with_the_right_that_the_manifest_has_ready(
     await elsewhere.create(gang("two", 2))
 
     assert (await elsewhere.until_state("two", "Running"))["cluster"] == "west"
+    assert guarded.refused() == []
+
+
+async def test_secrets_are_wrapped_with_the_right_that_the_manifest_has_ready(
+    guarded: Guarded, tmp_path: Path
+) -> None:
+    ready = '# - {apiGroups: [""], resources: [secrets], verbs: [create, get, list, watch, patch, delete]}'
+    written = identities.MEMBER.read_text()
+    assert written.count(ready) == 1
+    manifest = tmp_path / "member.yaml"
+    manifest.write_text(written.replace(ready, ready.removeprefix("# ")))
+    await identities.apply(guarded.fleet.members["west"].plane, manifest)
+    await guarded.declare("west")
+    await guarded.start_dispatcher()
+
+    await guarded.hub.create(appwrapper("sealed", item(SECRET), item(job("sealed", run_for="200ms"))))
+
+    assert (await guarded.hub.until_state("sealed", "Completed"))["cluster"] == "west"
     assert guarded.refused() == []
 
 
