@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def names_of_definitions() -> set[str]:
 
 def test_every_file_names_the_version_of_the_package() -> None:
     assert f"ARG VERSION={VERSION}\n" in RUNTIME
-    assert {SERVICES[name]["image"] for name in ("migrate", "dispatcher")} == {
+    assert {SERVICES[name]["image"] for name in ("migrate", "kubeconfig", "dispatcher")} == {
         f"${{DISPATCHER_IMAGE:-appwrapper-dispatcher:{VERSION}}}"
     }
 
@@ -110,7 +111,8 @@ def test_services_start_one_after_the_other() -> None:
         "postgres": {},
         "cluster": {},
         "migrate": {"postgres": healthy},
-        "dispatcher": {"postgres": healthy, "cluster": healthy, "migrate": done},
+        "kubeconfig": {"cluster": healthy, "migrate": done},
+        "dispatcher": {"postgres": healthy, "cluster": healthy, "migrate": done, "kubeconfig": done},
     }
     assert {name for name, each in SERVICES.items() if "healthcheck" in each} == {"postgres", "cluster"}
 
@@ -124,6 +126,21 @@ def test_password_is_in_no_file() -> None:
     }
     assert values == {"POSTGRES_PASSWORD": GIVEN, "PGPASSWORD": GIVEN}
     assert ".env" in (CHECKOUT / ".gitignore").read_text().splitlines()
+
+
+def test_administrators_kubeconfig_is_readable_by_its_users_alone(tmp_path: Path) -> None:
+    assert SERVICES["cluster"]["environment"]["K3S_KUBECONFIG_MODE"] == "600"
+    program, option, written = SERVICES["kubeconfig"]["entrypoint"]
+    assert (program, option, written.count("65532, 65532")) == ("python", "-c", 1)
+    (tmp_path / "administrator").mkdir()
+    (tmp_path / "dispatcher").mkdir()
+    (tmp_path / "administrator" / "kubeconfig").write_text("contexts: []")
+    here = re.sub(r'"/(\w+/kubeconfig)"', rf'"{tmp_path}/\1"', written)
+    here = here.replace("65532, 65532", f"{os.getuid()}, {os.getgid()}")
+    for _ in range(2):  # and when the trial is started again
+        subprocess.run([sys.executable, "-c", here], check=True, timeout=30)  # noqa: S603  # our own file
+        copy = tmp_path / "dispatcher" / "kubeconfig"
+        assert (copy.read_text(), copy.stat().st_mode & 0o777) == ("contexts: []", 0o600)
 
 
 def test_trial_cluster_installs_all_definitions_and_waits_for_them() -> None:
