@@ -3,7 +3,8 @@
 # The builder downloads what requirements.lock pins and checks each hash, builds the wheel from the checkout, and installs
 # it without the network. The runtime has the interpreter and the installed packages: no compiler, no pip of its own.
 # It runs as uid 65532, writes no file outside /tmp, and needs no capability.
-ARG PYTHON_IMAGE=python:3.11-slim
+# By digest, so that a build is the same tomorrow; CONTRIBUTING.md says when to take a newer one.
+ARG PYTHON_IMAGE=python:3.11-slim@sha256:9c900dea9e8fb7e16277c179b555cc72d29a352dbc33cff48ad5a0412fd5bfc7
 
 FROM ${PYTHON_IMAGE} AS builder
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore

@@ -59,6 +59,21 @@ def test_image_takes_only_pinned_packages_and_leaves_the_tools_in_the_builder() 
     assert "pip" not in RUNTIME.replace("pipefail", "")
 
 
+def test_base_images_are_pinned_by_digest() -> None:
+    pinned = re.compile(r"@sha256:[0-9a-f]{64}\}?")
+    [base] = re.findall(r"^ARG PYTHON_IMAGE=(.*)$", DOCKERFILE, re.MULTILINE)
+    trial = (CHECKOUT / "manifests/components/trial-postgres/postgres.yaml").read_text()
+    values = yaml.safe_load((CHECKOUT / "manifests/chart/values.yaml").read_text())
+    [of_trial] = re.findall(r"^ +image: (.*)$", trial, re.MULTILINE)
+    images = {
+        of_trial,
+        values["trialPostgres"]["image"],
+        SERVICES["postgres"]["image"].split(":-")[1].rstrip("}"),
+    }
+    assert len(images) == 1, "one Postgres for every trial"
+    assert [each for each in (base, *images) if not pinned.search(each)] == []
+
+
 def test_image_runs_as_the_user_of_the_deployment() -> None:
     assert f"USER {SECURITY['runAsUser']}:{SECURITY['runAsGroup']}\n" in RUNTIME
 
