@@ -18,9 +18,14 @@ from dispatcher.api.names import (
     ATTEMPT_LABEL,
     CLUSTER_SELECTOR,
     FINALIZER,
+    GROWTH_ANNOTATION,
+    GROWTH_GATE,
     ITEM_LABEL,
+    KAI_QUEUE_LABEL,
+    KUEUE_QUEUE_LABEL,
     MCAD_NAME_LABEL,
     NAME_LABEL,
+    QUEUE_LABEL,
     RESOURCE_NAME_LABEL,
     UID_LABEL,
     USER_ANNOTATION,
@@ -35,6 +40,10 @@ APPWRAPPER: Final = "AppWrapper"
 POD: Final = "Pod"
 VICTIMS_UID: Final = "uid-of-a-victim"
 """Stands for the uid of another tenant's AppWrapper until the act is carried out."""
+OWN_UID: Final = "uid-of-its-own"
+"""Stands, in what follows an object of an act, for the uid of that object."""
+VICTIMS_QUEUE: Final = "of-the-victim"
+"""The queue of the other tenant, on a hub that has queues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +57,8 @@ class Act:
     patches: tuple[Json, ...] = ()
     is_deleted: bool = False
     """Each object is deleted once it has its patches."""
+    then: tuple[Json, ...] = ()
+    """Pods that are created at once after each object, before its patches."""
 
     @property
     def kind(self) -> str:
@@ -295,6 +306,90 @@ def restless(draw: Draw) -> Act:
     return Act((stuffed(kind, labels, brackets),), touches(*changes), draw(st.booleans()))
 
 
+def marked_pod(
+    labels: Json, annotations: Json, requests: Json, *gates: str, node: str = "", uid: str = OWN_UID
+) -> Json:
+    """A pod that an AppWrapper controls, with marks of the dispatcher that its author wrote."""
+    spec = _pod_spec(requests) | ({"nodeName": node} if node else {})
+    if gates:
+        spec["schedulingGates"] = [{"name": each} for each in gates]
+    owner = {"apiVersion": "workload.codeflare.dev/v1beta1", "kind": APPWRAPPER, "name": "own", "uid": uid}
+    metadata = {
+        "labels": labels,
+        "annotations": annotations,
+        "ownerReferences": [{**owner, "controller": True}],
+    }
+    return {"apiVersion": "v1", "kind": POD, "metadata": metadata, "spec": spec}
+
+
+def growth_forged(node: str = "", *gates: str, growth: str = "0 0.x") -> Act:
+    """A running AppWrapper, and a pod beneath it that claims to be growth of thousands of GPUs."""
+    pod = marked_pod(
+        {UID_LABEL: OWN_UID}, {GROWTH_ANNOTATION: growth}, {"nvidia.com/gpu": "4000"}, *gates, node=node
+    )
+    return Act((plain(APPWRAPPER) | {"spec": _wrap({"generictemplate": _CONFIG_MAP})["spec"]},), then=(pod,))
+
+
+def taken_in_late(count: int, filler: int = 60_000) -> Act:
+    """Large AppWrappers that keep intake busy, each with a pod under its uid before it is taken in."""
+    template = {**_CONFIG_MAP, "data": {"filler": "x" * filler}}
+    body = _wrap({"generictemplate": template}, {"generictemplate": _job({"cpu": "64"})}, suspend=True)
+    pod = marked_pod({UID_LABEL: OWN_UID, ATTEMPT_LABEL: "1"}, {}, {"cpu": "10m"})
+    return Act((body,) * count, ({"spec": {"suspend": False}},), then=(pod,))
+
+
+def many_sets(count: int) -> Act:
+    """A gang of so many Jobs of different sizes, which all but one name the same node."""
+    jobs = []
+    for number in range(count):
+        job = _job({"cpu": f"{520 + number}m"}, name=f"set-{number}")
+        if number:
+            job["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "node-0"}
+        jobs.append(job)
+    return Act((_wrap(*({"generictemplate": each} for each in jobs)),))
+
+
+@st.composite
+def counterfeit(draw: Draw) -> Act:
+    """Pods under an AppWrapper of the tenant or of the victim, with any mark that the dispatcher makes."""
+    growth = draw(
+        st.sampled_from(["0 0.x", "1 0.spec.template", "999999999 0.x 999999999", "x", "-1 0.x 0", ""])
+    )
+    gates = draw(st.sampled_from([(), (GROWTH_GATE,), (GROWTH_GATE, "example.com/other")]))
+    requests = draw(
+        st.sampled_from([{}, {"cpu": "1e6"}, {"nvidia.com/gpu": "4000"}, {"example.com/odd": "1"}])
+    )
+    labels = draw(st.one_of(st.just({UID_LABEL: OWN_UID, ATTEMPT_LABEL: "1"}), st.just(CLAIM), _labels()))
+    uid, node = draw(st.sampled_from([OWN_UID, VICTIMS_UID])), draw(st.sampled_from(["", "ghost", "node-0"]))
+    pod = marked_pod(labels, {GROWTH_ANNOTATION: growth}, requests, *gates, node=node, uid=uid)
+    suspended = draw(st.booleans())
+    patches = ({"spec": {"suspend": False}},) if suspended else ()
+    return Act(
+        (_wrap({"generictemplate": _CONFIG_MAP}, suspend=suspended),),
+        patches,
+        then=(pod,) * draw(st.integers(1, 4)),
+    )
+
+
+@st.composite
+def poacher(draw: Draw) -> Act:
+    """Labels of the queues and classes of others, on AppWrappers that leave and enter the queue."""
+    key = draw(st.sampled_from([QUEUE_LABEL, KUEUE_QUEUE_LABEL, KAI_QUEUE_LABEL]))
+    queues = st.sampled_from([VICTIMS_QUEUE, "default", "none", "", "x" * 63])
+    body = _wrap(
+        {"generictemplate": _job({"cpu": "64"})}, metadata={"labels": {key: draw(queues)}}, priority=2**31 - 1
+    )
+    moves = tuple({"metadata": {"labels": {key: draw(queues)}}} for _ in range(draw(st.integers(0, 4))))
+    turns = tuple({"spec": {"suspend": bool(number % 2)}} for number in range(draw(st.integers(0, 6))))
+    return Act((body,) * draw(st.sampled_from([1, LARGEST_BURST])), moves + turns)
+
+
+def _crowded() -> st.SearchStrategy[Act]:
+    return st.one_of(
+        st.integers(2, 200).map(many_sets), st.integers(1, 8).map(taken_in_late), counterfeit(), poacher()
+    )
+
+
 @st.composite
 def swarm(draw: Draw) -> Act:
     """Many of one object at once, some of them deleted as soon as they are made."""
@@ -323,6 +418,11 @@ def known() -> list[Act]:
         Act((stuffed(POD, many_labels() | CLAIM),), touches({})),
         Act(nested(90_000).bodies * 60),
         Act(tuple(invented_versions(UNKNOWN_KINDS, series) for series in range(10))),
+        growth_forged(),
+        growth_forged("ghost"),
+        growth_forged("", GROWTH_GATE),
+        taken_in_late(30),
+        many_sets(61),
     ]
 
 
@@ -337,11 +437,13 @@ def torn() -> st.SearchStrategy[Act]:
 
 def acts(count: int) -> list[Act]:
     """The known attacks, then the same `count` draws in every run; every object has a name of its own."""
-    strategies = (greedy(), pushy(), bulky(), forged(), impostor(), torn(), restless(), swarm())
+    strategies = (greedy(), pushy(), bulky(), forged(), impostor(), torn(), restless(), swarm(), _crowded())
     found = [*known(), *drawn(st.one_of(*strategies), count)]
     return [
         replace(
-            act, bodies=tuple(_named(body, f"act-{number}-{each}") for each, body in enumerate(act.bodies))
+            act,
+            bodies=tuple(_named(body, f"act-{number}-{each}") for each, body in enumerate(act.bodies)),
+            then=tuple(_named(body, f"then-{number}-{each}") for each, body in enumerate(act.then)),
         )
         for number, act in enumerate(found)
     ]
@@ -359,4 +461,12 @@ def against(act: Act, victim: str) -> Act:
         return replaced
 
     bodies = tuple({**body, "metadata": aimed(body["metadata"])} for body in act.bodies)
-    return replace(act, bodies=bodies, patches=tuple(map(aimed, act.patches)))
+    return replace(
+        act, bodies=bodies, patches=tuple(map(aimed, act.patches)), then=tuple(map(aimed, act.then))
+    )
+
+
+def after(body: Json, then: Json, uid: str) -> Json:
+    """A pod that follows an object, which the API server has given this uid; named after both."""
+    aimed: Json = json.loads(json.dumps(then).replace(OWN_UID, uid))
+    return _named(aimed, f"{body['metadata']['name']}-{then['metadata']['name']}")

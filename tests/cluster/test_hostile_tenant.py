@@ -28,7 +28,7 @@ from testbed.processes import Process, Supervisor
 from tests.cluster.manifests import appwrapper, config_map, item
 from tests.cluster.outcomes import epoch
 from tests.cluster.world import World
-from tests.hostile import Act, acts, against, known
+from tests.hostile import POD, Act, acts, after, against, known
 
 Json = dict[str, Any]
 
@@ -120,9 +120,17 @@ async def carry_out(act: Act, tenant: World, house: World) -> bool:
 
 async def carry_out_one(act: Act, body: Json, tenant: World, house: World) -> bool:
     path = tenant.path(act.kind, body["metadata"]["name"])
-    placed = {**body, "metadata": {**body["metadata"], "namespace": tenant.namespace}}
-    if not await is_let_pass(tenant.client.create(tenant.path(act.kind), placed, accept=METADATA)):
+    made: list[Json] = []
+
+    async def make() -> Json:
+        made.append(await tenant.client.create(tenant.path(act.kind), _placed(body, tenant), accept=METADATA))
+        return made[0]
+
+    if not await is_let_pass(make()):
         return False
+    for each in act.then if made else ():  # an answer that is too large has no uid
+        pod = _placed(after(body, each, made[0]["metadata"]["uid"]), tenant)
+        await is_let_pass(tenant.client.create(tenant.path(POD), pod, accept=METADATA))
     for patch in act.patches:
         await is_let_pass(tenant.client.patch(path, patch, MERGE_PATCH, accept=METADATA))
     if act.is_deleted:
@@ -130,6 +138,10 @@ async def carry_out_one(act: Act, body: Json, tenant: World, house: World) -> bo
             found = await house.client.get(path, accept=METADATA, loads=orjson.loads)
             await is_let_pass(tenant.client.delete(path, found["metadata"]["uid"]))
     return True
+
+
+def _placed(body: Json, tenant: World) -> Json:
+    return {**body, "metadata": {**body["metadata"], "namespace": tenant.namespace}}
 
 
 async def is_let_pass(call: Awaitable[Json]) -> bool:
