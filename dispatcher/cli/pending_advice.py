@@ -17,6 +17,7 @@ FIRST: Final = "Wait: it goes when enough is free; asking for less brings that n
 EXCLUDED: Final = (
     "Ask the operator about the excluded nodes ({}), or ask for less; kubectl aw explain names nodes."
 )
+NOT_DECIDED: Final = "Use fewer pod sets of different sizes, or fewer rules between them."
 _EXCLUDED: Final = "nodes excluded: "
 """As `core.scheduling.explain` writes it; the reasons follow."""
 
@@ -29,6 +30,8 @@ def advice_of(row: Row) -> object:
             return FIRST
         case "LargerThanCluster", _ if _EXCLUDED in message:
             return EXCLUDED.format(message.partition(_EXCLUDED)[2].partition(";")[0].partition(")")[0])
+        case "NotDecided", _:
+            return NOT_DECIDED
     return row.get("advice")
 
 

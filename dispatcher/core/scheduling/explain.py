@@ -28,7 +28,7 @@ from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import NOT_SELECTED
 from dispatcher.core.scheduling.fit import Shortfall, fit, shortfall_in_empty
 from dispatcher.core.scheduling.node_traits import Traits
-from dispatcher.text import one_line
+from dispatcher.text import counted, one_line
 
 INSUFFICIENT: Final = "InsufficientResources"
 """The gang would fit the empty cluster, but does not fit its free capacity."""
@@ -36,6 +36,8 @@ RESERVED: Final = "ReservedForAnother"
 """The gang would fit the free capacity, but that is reserved for a gang past the starvation bound."""
 LARGER_THAN_CLUSTER: Final = "LargerThanCluster"
 """The gang would not fit the cluster even after all pods that end there have ended."""
+NOT_DECIDED: Final = "NotDecided"
+"""The search for places for all pods ended at its bound, even in the cluster after all pods that end have ended."""
 NEEDS_POTENTIAL: Final = "NeedsPotentialNodes"
 """The gang would fit only with potential nodes, of pools that are not trusted now or for which none is dispatched."""
 NO_CLUSTER: Final = "NoCluster"
@@ -55,10 +57,10 @@ _MOST_EXCLUSIONS: Final = 3
 class ClusterShortfall(Struct, frozen=True, gc=False):  # as `Shortfall`
     """Why the capacity of `cluster` is too small for a gang: by `shortfall`.
 
-    For LARGER_THAN_CLUSTER, that is of the capacity without pods that end, `permanent` are the requests of the other
-    pods, and `reserve` is the reserve of the cluster. For RESERVED, `keeper` is the gang that the capacity is kept for;
-    empty if it is promised to gangs that go first. `traits` are the nodes, where gangs are placed on nodes. `trust` is
-    that in the pools of the cluster.
+    For LARGER_THAN_CLUSTER and NOT_DECIDED, that is of the capacity without pods that end, `permanent` are the requests
+    of the other pods, and `reserve` is the reserve of the cluster. For RESERVED, `keeper` is the gang that the capacity
+    is kept for; empty if it is promised to gangs that go first. `traits` are the nodes, where gangs are placed on
+    nodes. `trust` is that in the pools of the cluster.
     """
 
     cluster: str
@@ -72,8 +74,8 @@ class ClusterShortfall(Struct, frozen=True, gc=False):  # as `Shortfall`
 
     @property
     def may_fit_later(self) -> bool:
-        """True if the gang may fit once other gangs end; False if only more nodes help."""
-        return self.reason not in {LARGER_THAN_CLUSTER, NEEDS_POTENTIAL}
+        """True if the gang fits once other gangs end; False if only more nodes help, or if nobody knows."""
+        return self.reason not in {LARGER_THAN_CLUSTER, NOT_DECIDED, NEEDS_POTENTIAL}
 
     def resource(self, gang: Gang) -> str:
         """The scarcest resource; empty if the capacity is only kept for another."""
@@ -103,12 +105,11 @@ def cluster_shortfall(
 def short_when_empty(
     cluster: str, gang: Gang, capacity: CapacitySnapshot, in_empty: Shortfall
 ) -> ClusterShortfall:
-    """The shortfall of a gang that does not even fit the empty cluster."""
+    """The shortfall of a gang that does not even fit the empty cluster, or of which that is not decided."""
     traits = None if capacity.nodes is None else capacity.nodes.traits
     permanent = capacity.permanent_for(gang)
-    return ClusterShortfall(
-        cluster, LARGER_THAN_CLUSTER, in_empty, permanent, capacity.reserve, traits=traits
-    )
+    reason = NOT_DECIDED if in_empty.undecided else LARGER_THAN_CLUSTER
+    return ClusterShortfall(cluster, reason, in_empty, permanent, capacity.reserve, traits=traits)
 
 
 def short_of_room(
@@ -325,6 +326,9 @@ def _fragmented(gang: Gang, short: ClusterShortfall) -> str:
     others = " on nodes with its other requests" * (places is not None and shortfall.pod_set is not None)
     facts = f"{resource}: {available} {what}{others}, at most {largest} on one node"
     if shortfall.pod_set is None:
+        if shortfall.undecided:
+            steps = counted(shortfall.undecided, "step")
+            return f"{facts}; not decided within {steps} whether all {_count(gang)} pods have nodes at once"
         return f"{facts}; the pods of each pod set have nodes, but not all {_count(gang)} pods at once"
     pod_set = gang.pod_sets[shortfall.pod_set]
     if short.traits is not None and not short.traits.usable_by(pod_set).any():
@@ -382,6 +386,7 @@ _DISTANCES: Final = {
     INSUFFICIENT: 0,
     RESERVED: 0,
     LARGER_THAN_CLUSTER: 2,
+    NOT_DECIDED: 2,
     NOT_SELECTED: 3,
 }
 

@@ -38,7 +38,8 @@ class Shortfall(Struct, frozen=True, gc=False):
 
     `missing` are the amounts that the sums lack. If they lack nothing, the nodes are the reason: only `fitting` pods of
     the pod set with index `pod_set` have a node. If `pod_set` is None, the pods of each pod set have nodes, but not all
-    at once. `groups` are then the nodes for the pods of that pod set, or of the one with the largest pods.
+    at once; with `undecided` steps, it is not known whether they have, because the search ended at that bound.
+    `groups` are then the nodes for the pods of that pod set, or of the one with the largest pods.
     """
 
     missing: Resources = NOTHING
@@ -48,6 +49,7 @@ class Shortfall(Struct, frozen=True, gc=False):
     available: Resources = NOTHING
     needs: Trusted = ()
     compared: Gang | None = None
+    undecided: int = 0
 
     def scarcest(self, gang: Gang) -> tuple[str, int]:
         """The scarcest resource; for a shortfall on nodes, also the largest amount on one of `groups`.
@@ -220,7 +222,15 @@ def _fit(gang: Gang, available: Resources, nodes: NodeCapacity | None, assign: _
     found = assign(nodes, gang)
     if isinstance(found, Unplaceable):
         groups = nodes.groups(_subject(gang, found.index))
-        return Shortfall(NOTHING, found.index, found.fitting, groups, available, compared=gang)
+        return Shortfall(
+            NOTHING,
+            found.index,
+            found.fitting,
+            groups,
+            available,
+            compared=gang,
+            undecided=found.undecided,
+        )
     return found or ASSIGNED_NOWHERE
 
 

@@ -6,15 +6,16 @@ the pod sets in several orders and with two rules for the choice of nodes, and t
 placements up to a bound. It may therefore refuse pod sets that have a placement, but never returns a placement that
 does not fit.
 
-Growth: a pod set costs O(nodes x resources that it requests); several pod sets cost that for each order that is tried,
-at most `placement_orders.MOST_ORDERS` times two, then at most `placement_search.MOST_STEPS` steps of the search.
+Growth: a pod set costs O(nodes x resources that it requests). Several pod sets cost that for each order that is tried,
+in each combination of domains that is tried, then some steps of a search; `placement_bounds` bounds the sum of all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Final
+from functools import reduce
+from operator import and_
+from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -23,6 +24,7 @@ from msgspec.structs import replace
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.scheduling.node_room import Room
 from dispatcher.core.scheduling.node_traits import Amounts, Traits
+from dispatcher.core.scheduling.placement_bounds import Work
 from dispatcher.core.scheduling.placement_orders import allowed, placed_by_orders
 from dispatcher.core.scheduling.placement_search import placed_by_search
 from dispatcher.core.scheduling.wanted_pods import Wanted, wanted_of
@@ -37,10 +39,15 @@ Placement = list[Amounts]
 
 
 class Unplaceable(Struct, frozen=True):
-    """The first pod set that alone has too few nodes, and how many of its pods fit; None if each alone fits."""
+    """The first pod set that alone has too few nodes, and how many of its pods fit; None if each alone fits.
+
+    If each alone fits, `undecided` are the steps after which the search for a placement of all ended at its bound. It
+    is 0 if there is none.
+    """
 
     index: int | None = None
     fitting: int = 0
+    undecided: int = 0
 
 
 class Rest(Struct, frozen=True):
@@ -65,8 +72,8 @@ def place(
             return Unplaceable(each.index, total)
         alone.append(fitting)
     found = _placed(wanted, alone, room, traits) if wanted else {}
-    if found is None:
-        return Unplaceable()
+    if isinstance(found, Unplaceable):
+        return found
     empty = np.zeros_like(room.slots)
     return [found.get(index, empty) for index in range(len(pod_sets))]
 
@@ -83,14 +90,23 @@ def _most_alone(each: Wanted, fitting: Amounts, room: Room) -> int:
 
 def _placed(
     wanted: Sequence[Wanted], alone: Sequence[Amounts], room: Room, traits: Traits
-) -> dict[int, Amounts] | None:
-    for narrowed in islice(_in_domains(wanted, alone, traits), MOST_DOMAINS):
-        found = placed_by_orders(narrowed, room, traits)
-        if found is None and not _is_exact(narrowed) and not any(each.is_tentative for each in narrowed):
-            found = placed_by_search(narrowed, room, traits)
+) -> dict[int, Amounts] | Unplaceable:
+    work = Work(room.slots.size)
+    has_choice = any(each.pods.together for each in wanted)
+    for narrowed in _in_domains(wanted, alone, traits, work):
+        found = placed_by_orders(narrowed, room, traits, work)
         if found is not None:
             return found
-    return None
+        # The combination in which the pods of these sets may be in several domains has a search for all of them.
+        if _is_exact(narrowed) or any(each.is_tentative for each in narrowed):
+            continue
+        found = placed_by_search(narrowed, room, traits, work)
+        if found is not None:
+            return found
+        if not (has_choice or work.is_cut):
+            break
+    is_complete = all(each.spreading is None or each.spreading.is_exact for each in wanted)
+    return Unplaceable(undecided=work.steps if work.is_cut or not is_complete else 0)
 
 
 def _is_exact(wanted: Sequence[Wanted]) -> bool:
@@ -101,68 +117,141 @@ def _is_exact(wanted: Sequence[Wanted]) -> bool:
 
 
 def _in_domains(
-    wanted: Sequence[Wanted], alone: Sequence[Amounts], traits: Traits
+    wanted: Sequence[Wanted], alone: Sequence[Amounts], traits: Traits, work: Work
 ) -> Iterator[Sequence[Wanted]]:
-    """The pod sets with their nodes narrowed to one domain, for each combination of domains that might do."""
-    choices = [list(_domains_of(each, fitting, traits)) for each, fitting in zip(wanted, alone, strict=True)]
-    yield from filter(None, islice(_combined(choices, ()), MOST_COMBINATIONS))
+    """The pod sets with their nodes narrowed to one domain, for each combination of domains that might do.
+
+    There may be more than are looked at, or tried: `work` then says so.
+    """
+    choices = [_domains_of(each, fitting, traits) for each, fitting in zip(wanted, alone, strict=True)]
+    if all(len(each) == 1 for each in choices):
+        yield [each.only for each in choices]
+        return
+    for tried, combined in enumerate(_combined(choices, _rules_by_last(wanted), work)):
+        if tried == MOST_DOMAINS:
+            work.is_cut = True
+            return
+        yield combined
 
 
 def _combined(
-    choices: Sequence[Sequence[Wanted]], chosen: tuple[Wanted, ...]
-) -> Iterator[tuple[Wanted, ...]]:
-    """The combinations that begin with those chosen; an empty one in the place of those that contradict themselves."""
-    if len(chosen) == len(choices):
-        yield chosen
+    choices: Sequence[_Choices], rules: Sequence[Sequence[_NearRule]], work: Work
+) -> Iterator[list[Wanted]]:
+    """The combinations of domains that do not contradict themselves, of those that are looked at, in order.
+
+    `rules` are those that the choice at each place may break. The choices are a list of iterators and not calls within
+    each other, because there is one for each pod set.
+    """
+    if not all(map(len, choices)):
         return
-    for each in choices[len(chosen)]:
-        combined = *chosen, each
-        if _may_agree(combined):
-            yield from _combined(choices, combined)
-        else:
-            yield ()
+    chosen: list[Wanted] = []
+    begun, looked_at = [iter(choices[0])], 0
+    while begun:
+        del chosen[len(begun) - 1 :]
+        each = next(begun[-1], None)
+        if each is None:
+            begun.pop()
+            continue
+        chosen.append(each)
+        agrees = all(rule.may_hold(chosen) for rule in rules[len(chosen) - 1])
+        if agrees and len(chosen) < len(choices):
+            begun.append(iter(choices[len(chosen)]))
+            continue
+        looked_at += 1
+        if looked_at > MOST_COMBINATIONS:
+            work.is_cut = True
+            return
+        if agrees:
+            yield list(chosen)
 
 
-def _may_agree(narrowed: Sequence[Wanted]) -> bool:
-    """False if pod sets that must be near each other, and no others, were narrowed to different domains."""
-    chosen = {each.index: each.chosen for each in narrowed}
-    for each in narrowed:
+class _NearRule(NamedTuple):
+    """That pods of the set at one place are near others, by their places: not all of them in other domains."""
+
+    label: str
+    place: int
+    others: tuple[int, ...]
+
+    def may_hold(self, chosen: Sequence[Wanted]) -> bool:
+        """False if the pod sets were narrowed to different domains."""
+        own = chosen[self.place].chosen.get(self.label)
+        others = [chosen[other].chosen.get(self.label) for other in self.others]
+        return own is None or None in others or own in others
+
+
+def _rules_by_last(wanted: Sequence[Wanted]) -> list[list[_NearRule]]:
+    """The rules about pods that must be near each other, by the last place that they are about."""
+    place = {each.index: at for at, each in enumerate(wanted)}
+    found: list[list[_NearRule]] = [[] for _ in wanted]
+    for at, each in enumerate(wanted):
         for label, distances in each.pods.near:
-            own, others = (
-                each.chosen.get(label),
-                [chosen.get(each.index + one, {}).get(label) for one in distances],
+            others = [place.get(each.index + one) for one in distances]
+            known = tuple(other for other in others if other is not None)
+            if len(known) == len(others):  # a set without pods to place was not narrowed
+                found[max((at, *known))].append(_NearRule(label, at, known))
+    return found
+
+
+class _Choices(Struct, frozen=True):
+    """A pod set, and the domains by label to which its nodes may be narrowed, in the order in which they are tried.
+
+    The first are no domains if `is_free`, which narrows nothing.
+    """
+
+    pods: Wanted
+    domains: Sequence[Mapping[str, int]]
+    traits: Traits
+    is_free: bool
+
+    def __len__(self) -> int:
+        return len(self.domains) + self.is_free
+
+    def __iter__(self) -> Iterator[Wanted]:
+        if self.is_free:
+            yield self.pods
+        for domains in self.domains:
+            mask = reduce(
+                and_, (self.traits.domains(key) == value for key, value in domains.items()), self.pods.mask
             )
-            if own is not None and None not in others and own not in others:
-                return False
-    return True
+            yield replace(self.pods, mask=mask, chosen=domains)
+
+    @property
+    def only(self) -> Wanted:
+        """The first one."""
+        return next(iter(self))
 
 
-def _domains_of(each: Wanted, fitting: Amounts, traits: Traits) -> Iterator[Wanted]:
+def _domains_of(each: Wanted, fitting: Amounts, traits: Traits) -> _Choices:
     """The pod set in each domain that has enough nodes for it, the tightest domain first.
 
     Pods that keep away from others may be on all nodes, which is tried first: one domain leaves others to the others.
     """
     if each.pods.together:
-        found = [each]
-        for key in each.pods.together:
-            found = [one for before in found for one in _in_each_domain(before, key, fitting, traits)]
+        found = _having_enough(each, each.pods.together, fitting, traits)
     else:
-        yield each
         found = [
-            one for key in _shared_keys(each, traits) for one in _in_each_domain(each, key, fitting, traits)
+            one for key in _shared_keys(each, traits) for one in _having_enough(each, (key,), fitting, traits)
         ]
-    sizes = [(int(fitting[one.mask].sum()), at) for at, one in enumerate(found)]
-    for _, at in sorted(sizes):
-        yield found[at]
+    tightest = sorted(range(len(found)), key=lambda at: (found[at][0], at))
+    domains = [found[at][1] for at in tightest[: MOST_COMBINATIONS + 1]]
+    return _Choices(each, domains, traits, is_free=not each.pods.together)
 
 
-def _in_each_domain(each: Wanted, key: str, fitting: Amounts, traits: Traits) -> Iterator[Wanted]:
-    """The pod set in each domain of its nodes that has enough of them."""
-    domains = traits.domains(key)
-    for value in np.unique(domains[each.mask & (domains >= 0) & (fitting > 0)]):
-        mask = each.mask & (domains == value)
-        if int(fitting[mask].sum()) >= each.count:
-            yield replace(each, mask=mask, chosen={**each.chosen, key: int(value)})
+def _having_enough(
+    each: Wanted, keys: Sequence[str], fitting: Amounts, traits: Traits
+) -> list[tuple[int, dict[str, int]]]:
+    """The domains by each of these labels with nodes for all pods of the set, and for how many pods.
+
+    Costs O(nodes) for each label, sorted once.
+    """
+    domains = np.array([traits.domains(key) for key in keys])
+    nodes = np.flatnonzero(each.mask & (fitting > 0) & (domains >= 0).all(axis=0))
+    cells, of_node = np.unique(domains[:, nodes], axis=1, return_inverse=True)
+    sums = np.bincount(of_node.reshape(-1), fitting[nodes], cells.shape[1]).astype(np.int64)
+    return [
+        (int(sums[cell]), dict(zip(keys, cells[:, cell].tolist(), strict=True)))
+        for cell in np.flatnonzero(sums >= each.count)
+    ]
 
 
 def _shared_keys(each: Wanted, traits: Traits) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
 from itertools import islice, permutations
 from typing import Final
 
@@ -12,19 +13,24 @@ from numpy.typing import NDArray
 from dispatcher.core.model.resources import Resources, is_device
 from dispatcher.core.scheduling.node_room import Room
 from dispatcher.core.scheduling.node_traits import Amounts, Traits
+from dispatcher.core.scheduling.placement_bounds import Work
 from dispatcher.core.scheduling.wanted_pods import Wanted
 
 MOST_ORDERS: Final = 6
 """Orders of the pod sets that are tried."""
 
 
-def placed_by_orders(wanted: Sequence[Wanted], room: Room, traits: Traits) -> dict[int, Amounts] | None:
+def placed_by_orders(
+    wanted: Sequence[Wanted], room: Room, traits: Traits, work: Work
+) -> dict[int, Amounts] | None:
     """The placement of the first order and rule that places all; one pod set needs only one."""
     if len(wanted) == 1:
-        return _in_order(wanted, room, traits, is_tight=True)
+        return _in_order(wanted, room, traits, work, is_tight=True)
     for order in islice(orders(wanted, room), MOST_ORDERS):
         for is_tight in (True, False):
-            found = _in_order(order, room, traits, is_tight=is_tight)
+            if not work.may_order:
+                return None
+            found = _in_order(order, room, traits, work, is_tight=is_tight)
             if found is not None:
                 return found
     return None
@@ -46,15 +52,28 @@ def orders(wanted: Sequence[Wanted], room: Room) -> Iterator[Sequence[Wanted]]:
 
 
 def _counted_first(order: Sequence[Wanted]) -> Sequence[Wanted]:
-    """The order, changed only so far that each set comes after the earlier ones that count for its spread."""
+    """The order, changed only so far that each set comes after the earlier ones that count for its spread.
+
+    Costs O(sets + counted sets), each with the logarithm of a heap.
+    """
     if not any(each.counts_earlier for each in order):
         return order
-    left, found = list(order), list[Wanted]()
-    while left:
-        indexes = {each.index for each in left}
-        chosen = next(each for each in left if indexes.isdisjoint(_counted_by(each)))
-        left.remove(chosen)
+    place = {each.index: at for at, each in enumerate(order)}
+    counted = [_counted_by(each) & place.keys() for each in order]
+    counting: dict[int, list[int]] = {}
+    for at, indexes in enumerate(counted):
+        for index in indexes:
+            counting.setdefault(index, []).append(at)
+    lacking = [len(indexes) for indexes in counted]
+    ready = [at for at, number in enumerate(lacking) if not number]
+    found = list[Wanted]()
+    while ready:
+        chosen = order[heappop(ready)]
         found.append(chosen)
+        for at in counting.get(chosen.index, ()):
+            lacking[at] -= 1
+            if not lacking[at]:
+                heappush(ready, at)
     return found
 
 
@@ -75,11 +94,12 @@ def _size(requests: Resources, room: Room) -> tuple[float, float]:
 
 
 def _in_order(
-    wanted: Sequence[Wanted], room: Room, traits: Traits, *, is_tight: bool
+    wanted: Sequence[Wanted], room: Room, traits: Traits, work: Work, *, is_tight: bool
 ) -> dict[int, Amounts] | None:
     """One pod set after the other, on the nodes with the least that stays free, or (not tight) with the most."""
     left, found = room.copy(), dict[int, Amounts]()
     for each in (each.beside(found) for each in wanted):
+        work.ordered += 1
         fitting = allowed(each, left, traits)
         order = _ranked(each, left, fitting, traits.order, is_tight=is_tight)
         if each.spreading is None:

@@ -12,19 +12,32 @@ from numpy.typing import NDArray
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.node_room import Room
 from dispatcher.core.scheduling.node_traits import Amounts, Traits
+from dispatcher.core.scheduling.placement_bounds import Work
 from dispatcher.core.scheduling.placement_orders import allowed, orders
 from dispatcher.core.scheduling.spread import FewDomains
 from dispatcher.core.scheduling.wanted_pods import Wanted
 
-MOST_STEPS: Final = 2000
-"""Steps of the search for a placement that no order finds; some ten milliseconds."""
 MOST_SEARCHED_NODES: Final = 24
 MOST_SEARCHED_PODS: Final = 64
 """Nodes that some pod set could use, and pods, beyond which there is no search: orders then find placements."""
 
 
+class _Choice(Struct):
+    """How many pods of a pod set one node takes, and the state before: it is not tried twice."""
+
+    at: int
+    node: int
+    left: int
+    pods: int
+    state: object
+
+
 class _Search(Struct):
-    """A search over all placements of the pod sets on few nodes, in plain numbers; it ends after `steps` steps."""
+    """A search over all placements of the pod sets on few nodes, in plain numbers; it ends after `steps` steps.
+
+    Each step chooses how many pods of one pod set go to one node. The choices so far are a list and not calls within
+    each other, because there are as many as pod sets times nodes.
+    """
 
     wanted: Sequence[Wanted]
     requests: list[list[tuple[int, int]]]
@@ -37,33 +50,50 @@ class _Search(Struct):
     slots: list[int]
     taken: list[list[int]]
     failed: set[object]
-    steps: int = MOST_STEPS
+    steps: int
 
-    def run(self, at: int, node: int, left: int) -> bool:
-        """True if the pod sets from `at` on have a placement, `left` pods of the first on the nodes from `node` on."""
-        while left == 0:
-            if not self._is_spread(at):
+    def run(self) -> bool:
+        """True if all pod sets have a placement; else False, and `steps` is negative if the search ended before."""
+        choices: list[_Choice] = []
+        at, node, left = 0, 0, self.wanted[0].count
+        while True:
+            while left == 0 and self._is_spread(at) and at + 1 < len(self.wanted):
+                at, node, left = at + 1, 0, self.wanted[at + 1].count
+            if left == 0 and self._is_placed(at):
+                return True
+            choice = self._first_choice(at, node, left)
+            if choice is not None:
+                choices.append(choice)
+                self._take(at, node, choice.pods)
+            elif self.steps < 0 or not self._choose_next(choices):
                 return False
-            at += 1
-            if at == len(self.wanted):
-                return all(map(self._is_near, range(at)))
-            node, left = 0, self.wanted[at].count
-        if node == len(self.slots):
-            return False
+            last = choices[-1]
+            at, node, left = last.at, last.node + 1, last.left - last.pods
+
+    def _is_placed(self, at: int) -> bool:
+        """True if all pods of the sets up to `at`, which is the last, are where their rules allow them."""
+        return at + 1 == len(self.wanted) and self._is_spread(at) and all(map(self._is_near, range(at + 1)))
+
+    def _first_choice(self, at: int, node: int, left: int) -> _Choice | None:
+        """The most pods that a node takes; None if no choice is left, the same state failed, or the steps are over."""
+        if left == 0 or node == len(self.slots):
+            return None
         state = at, node, left, tuple(map(tuple, self.free)), tuple(self.slots), self._used_domains(at)
         if state in self.failed:
-            return False
+            return None
         self.steps -= 1
-        if self.steps < 0:
-            return False
-        for pods in range(min(left, self._most(at, node)), -1, -1):
-            self._take(at, node, pods)
-            if self.run(at, node + 1, left - pods):
+        return None if self.steps < 0 else _Choice(at, node, left, min(left, self._most(at, node)), state)
+
+    def _choose_next(self, choices: list[_Choice]) -> bool:
+        """Take one pod less by the last choice that has one; False if no choice is left."""
+        while choices:
+            last = choices[-1]
+            if last.pods:
+                self._take(last.at, last.node, -1)
+                last.pods -= 1
                 return True
-            self._take(at, node, -pods)
-            if self.steps < 0:
-                return False
-        self.failed.add(state)
+            self.failed.add(last.state)
+            choices.pop()
         return False
 
     def _most(self, at: int, node: int) -> int:
@@ -120,10 +150,15 @@ class _Search(Struct):
         return tuple(self.taken[at]) if self.domains[at] or self.spread[at] else ()
 
 
-def placed_by_search(wanted: Sequence[Wanted], room: Room, traits: Traits) -> dict[int, Amounts] | None:
-    """A placement found by search; None if there is none, or the search would be, or was, too long."""
+def placed_by_search(
+    wanted: Sequence[Wanted], room: Room, traits: Traits, work: Work
+) -> dict[int, Amounts] | None:
+    """A placement found by search; None if there is none, or if the search would be, or was, too long: `work` says."""
     nodes = _searched(wanted, room, traits)
-    if nodes.size > MOST_SEARCHED_NODES or sum(each.count for each in wanted) > MOST_SEARCHED_PODS:
+    steps = work.most_steps
+    is_small = nodes.size <= MOST_SEARCHED_NODES and sum(each.count for each in wanted) <= MOST_SEARCHED_PODS
+    if not is_small or steps <= 0:
+        work.is_cut = True
         return None
     ordered = next(orders(wanted, room))
     position = {each.index: at for at, each in enumerate(ordered)}
@@ -152,8 +187,12 @@ def placed_by_search(wanted: Sequence[Wanted], room: Room, traits: Traits) -> di
         slots=room.slots[nodes].tolist(),
         taken=[[0] * nodes.size for _ in ordered],
         failed=set(),
+        steps=steps,
     )
-    if not search.run(0, 0, ordered[0].count):
+    is_found = search.run()
+    work.searched += steps - max(search.steps, 0)
+    if not is_found:
+        work.is_cut |= search.steps < 0
         return None
     found = dict[int, Amounts]()
     for each, taken in zip(ordered, search.taken, strict=True):

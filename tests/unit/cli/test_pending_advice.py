@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.cli.pending_advice import EXCLUDED, FIRST, advice_of, with_true_advice
+from dispatcher.cli.pending_advice import EXCLUDED, FIRST, NOT_DECIDED, advice_of, with_true_advice
 from dispatcher.core.model.record import Pending
 from dispatcher.core.scheduling.explanation import explain
 from dispatcher.core.scheduling.world import World
@@ -25,6 +25,7 @@ MEMBERS = "east (cpu: needs 8, 4 in all of it; 1 of 2 nodes excluded: 1 cordoned
         ("LargerThanCluster", 1, "cluster hub: cpu: needs 8, 4 in all of it", GENERAL),
         ("LargerThanCluster", 3, TAINTED, EXCLUDED.format("1 cordoned, 1 with taint a=b not tolerated")),
         ("LargerThanCluster", 1, MEMBERS, EXCLUDED.format("1 cordoned")),
+        ("NotDecided", 2, "", NOT_DECIDED),
         (None, None, None, GENERAL),
     ],
 )

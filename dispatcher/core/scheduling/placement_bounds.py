@@ -1,0 +1,49 @@
+"""The bounds of one question whether pod sets have places, and the work that was done for it.
+
+A tenant writes the pod sets, and so decides how many orders, combinations of domains and steps of a search there are.
+These bounds are of all of them together.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+MOST_STEPS: Final = 2000
+"""Steps of one search for a placement that no order finds; some tens of milliseconds."""
+MOST_STEPS_IN_ALL: Final = 3 * MOST_STEPS
+"""Steps of all searches for one question: each combination of domains has a search."""
+MOST_ORDERED: Final = 4096
+"""Pod sets that orders place one after the other for one question, each counted once for `_NODES` nodes or a part of
+them. The first order is finished in any case; some tenths of a second."""
+
+_NODES: Final = 1000
+
+
+class Work(Struct):
+    """The work on one question: pod sets placed by orders, and steps of searches.
+
+    `is_cut` is true once a bound has ended something that might have found a placement. So there may be one, even if
+    none was found.
+    """
+
+    nodes: int
+    ordered: int = 0
+    searched: int = 0
+    is_cut: bool = False
+
+    @property
+    def steps(self) -> int:
+        """All steps so far."""
+        return self.ordered + self.searched
+
+    @property
+    def may_order(self) -> bool:
+        """True if one more order may be tried."""
+        return self.ordered * (1 + self.nodes // _NODES) < MOST_ORDERED
+
+    @property
+    def most_steps(self) -> int:
+        """The steps that one more search may have."""
+        return min(MOST_STEPS, MOST_STEPS_IN_ALL - self.searched)
