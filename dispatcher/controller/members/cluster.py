@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from dispatcher import log
 from dispatcher.api import names
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.controller.members.first_lists import FirstLists
@@ -23,6 +24,7 @@ from dispatcher.core.model.pods import Pod, Unscheduled
 from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.requirements import Kind
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.kube.anchors import Anchors
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
@@ -238,6 +240,13 @@ class Cluster:
         if old != new:
             self._namespace_sets = None
             self._on_capacity()
+
+    def capacity(self) -> CapacitySnapshot:
+        """The capacity at this moment. An exception about the places of one AppWrapper is logged and counted."""
+        found = self.ledger.snapshot()
+        for failure in self.ledger.take_failures():
+            log.internal_error("scheduler", failure.error, appwrapper=failure.uid, cluster=self.name)
+        return found
 
     def track(self, record: Record) -> None:
         """Track the objects of an attempt, so that their pods are confirmed at once as pods of the AppWrapper.

@@ -192,7 +192,7 @@ class Fleet:
         """The cluster snapshots by name, for a scheduling cycle over gangs with these requirements."""
         if not self.has_members:
             closed = None if self._membership.is_known else MEMBERS_UNKNOWN
-            capacity = self._hub.ledger.snapshot().provided_by(self._provisioning)
+            capacity = self._hub.capacity().provided_by(self._provisioning)
             capacity = capacity.trusting(self._trust_in(HUB_CLUSTER))
             capacity = capacity.backed_by(self._hub.pod_defaults.device_resources)
             hub = ClusterSnapshot(HUB_CLUSTER, capacity, closed=closed)

@@ -161,7 +161,7 @@ class Member(Struct):
         )
 
     def _snapshot(self, cluster: Cluster) -> CapacitySnapshot:
-        return cluster.ledger.snapshot().without(self.reserve)
+        return cluster.capacity().without(self.reserve)
 
     def _recent_errors(self, now: datetime) -> int:
         while self.errors_at and now - self.errors_at[0] > ERRORS_COUNT_FOR:

@@ -37,6 +37,7 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
+from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.growth import GatedPod, PodsByTemplate, SurplusPod
 from dispatcher.core.model.nodes import Node, Taint
@@ -265,6 +266,10 @@ class CapacityLedger:
             cluster=self._cluster,
             potential=(self._growing, FULL_TRUST) if self._growing else NO_POOLS,
         )
+
+    def take_failures(self) -> list[Failure]:
+        """The AppWrappers whose pods have no places because of an exception, each once; their demand is charged."""
+        return [] if self._by_node is None else self._by_node.take_failures()
 
     def _snapshot_nodes(self, nodes: NodeLedger) -> NodeSnapshot:
         """The snapshot of the nodes, with places for the growth of the AppWrappers that changed since the last one."""

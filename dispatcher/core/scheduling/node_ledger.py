@@ -26,6 +26,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from dispatcher.core.model import potential
+from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, Places, PodSet
 from dispatcher.core.model.growth import PodShape
 from dispatcher.core.model.nodes import Node
@@ -75,6 +76,8 @@ class NodeLedger:
         self._lasting_sorts = PodSorts()
         """The pods that never end, by sort."""
         self._sorts_version = 0, 0
+        self._failures: dict[str, Exception] = {}
+        """The exceptions of the last placements by the uid of the AppWrapper, until they are taken."""
 
     # --- events ------------------------------------------------------------------------------------------------
 
@@ -325,6 +328,11 @@ class NodeLedger:
     def _versions(self) -> tuple[int, int]:
         return self.sorts_version, self._lasting_sorts.version
 
+    def take_failures(self) -> list[Failure]:
+        """The AppWrappers whose pods have no places because of an exception, each since it happened."""
+        failures, self._failures = self._failures, {}
+        return [Failure(uid, error) for uid, error in failures.items()]
+
     # --- potential nodes ---------------------------------------------------------------------------------------
 
     def _note_trust(self, appwrapper: str, share: PlaceShare) -> None:
@@ -393,22 +401,46 @@ class NodeLedger:
             self._pools_changed = True  # its potential nodes may be idle now
 
     def _settle(self) -> None:
-        """Give the unbound pods their places: planned ones first, then, where these do not fit, any."""
+        """Give the unbound pods their places: planned ones first, then, where these do not fit, any.
+
+        An exception about one AppWrapper leaves its pods without places, which charges them to every view, and takes
+        no place from another one.
+        """
         for name in self._touched:
             if name in self._holders and self._rows.states[name].is_crowded:
                 self._unsettled.update(self._holders[name])
         self._unsettled.update(self._unplaced)
         self._touched.clear()
-        changed, self._unsettled = self._unsettled, {}
+        changed = self._unsettled.copy()
         for uid in changed:
             self._release_places(uid)
         # All planned places first: a gang that needs other places must not take a planned place of another gang.
-        gangs = {uid: gang for uid in changed if (gang := self._shares[uid].to_place)}
-        rests = {uid: self._hold_planned(uid, gang) for uid, gang in gangs.items()}
+        gangs, rests = dict[str, Gang](), dict[str, Unbound]()
+        for uid in changed:
+            try:
+                if gang := self._shares[uid].to_place:
+                    rests[uid] = self._hold_planned(uid, gang)
+                    gangs[uid] = gang
+            except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the places of the others
+                self._leave_unplaced(uid, error)
         for uid, rest in rests.items():
-            self._hold_elsewhere(uid, gangs[uid], rest)
+            try:
+                self._hold_elsewhere(uid, gangs[uid], rest)
+            except Exception as error:  # noqa: BLE001  # as above
+                self._leave_unplaced(uid, error)
         for uid in changed:
             self._note_use(uid, self._shares[uid])
+        # Only now: after an exception that is about none of them, the next snapshot settles all of them again.
+        for uid in changed:
+            self._unsettled.pop(uid, None)
+
+    def _leave_unplaced(self, uid: str, error: Exception) -> None:
+        """Hold no places for an AppWrapper, because its placement raised this exception."""
+        if isinstance(error, MemoryError):
+            raise error
+        self._release_places(uid)
+        self._unplaced[uid] = None
+        self._failures[uid] = error
 
     def _hold_planned(self, uid: str, gang: Gang) -> Unbound:
         """Hold the planned places that are there; return the pods of each pod set that have none."""
@@ -526,18 +558,18 @@ class NodeLedger:
         ]
 
     def _hold(self, uid: str, held: Held) -> None:
-        """Hold one more place for an AppWrapper."""
+        """Hold one more place for an AppWrapper; a place that could not be counted is none."""
+        self._count_place(held.place, +1)
         self._shares[uid].held.append(held)
         self._holders.setdefault(held.place.node, {})[uid] = None
-        self._count_place(held.place, +1)
 
     def _release_places(self, uid: str) -> None:
         """Hold no places for an AppWrapper."""
-        share = self._shares[uid]
-        for each, _ in share.held:
+        held = self._shares[uid].held
+        while held:
+            each, _ = held.pop()
             self._holders.get(each.node, {}).pop(uid, None)
             self._count_place(each, -1)
-        share.held = []
 
     def _count_place(self, each: Place, sign: int) -> None:
         # The node is there, because its places are dropped with it.
