@@ -12,6 +12,7 @@ from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ComponentsCondition, ConditionType
 from dispatcher.core.lifecycle import queue_steps, removal_steps
 from dispatcher.core.lifecycle.transitions import Cause
+from dispatcher.core.model.failures import INTERNAL_ERROR
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.provisioning import AWAITING_CAPACITY
 from dispatcher.core.model.record import AWAITING_APPROVAL, Phase
@@ -62,7 +63,7 @@ def waits_for() -> set[str]:
         constants(explain)
         | constants(cluster_filters)
         | constants(refusals)
-        | {queue_steps.AWAITING_RELEASE, AWAITING_CAPACITY, AWAITING_APPROVAL}
+        | {queue_steps.AWAITING_RELEASE, AWAITING_CAPACITY, AWAITING_APPROVAL, INTERNAL_ERROR}
         | first_words("Pending")
         | {words.PREEMPTION_TRIGGERED, "CreationPostponed", words.CLUSTER_LOST, words.NAMESPACE_QUEUE_FULL}
     )

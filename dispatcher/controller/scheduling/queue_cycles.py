@@ -19,6 +19,7 @@ from dispatcher.core.lifecycle import queue_steps, run_steps
 from dispatcher.core.lifecycle.queue_steps import AWAITING_RELEASE
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model import incremental
+from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.growth import Shrinking
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.preemption import Reason
@@ -27,6 +28,7 @@ from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, is_unreachable
 from dispatcher.core.scheduling.cycle import Outcome, Preempting
 from dispatcher.core.scheduling.explain import INSUFFICIENT
+from dispatcher.core.scheduling.isolation import copies_of
 from dispatcher.core.scheduling.ordering import is_eligible
 from dispatcher.core.scheduling.pending_queue import Changes
 from dispatcher.core.scheduling.sharing.cycle import Drained
@@ -51,6 +53,8 @@ class QueuePlan(Struct, frozen=True):
 
     groups: tuple[Preempting | Drained, ...]
     others: tuple[Outcome, ...]
+    failures: Sequence[Failure] = ()
+    """The exceptions for which the cycle refused a class."""
 
 
 class QueueCycles:
@@ -92,7 +96,27 @@ class QueueCycles:
         return QueuePlan(
             tuple(each for each in news if isinstance(each, Preempting | Drained)),
             tuple(each for each in news if not isinstance(each, Preempting | Drained)),
+            self._planner.failures,
         )
+
+    def forget(self) -> None:
+        """Forget what is kept between cycles: an exception ended one, so it may be half changed."""
+        self._planner = QueuePlanner()
+
+    def plan_alone(
+        self,
+        record: Record,
+        rules: QueueRules,
+        active: Sequence[ActiveGang],
+        snapshots: Mapping[str, ClusterSnapshot],
+        now: datetime,
+    ) -> None:
+        """Plan one queued gang as if no other waited; changes copies of the snapshots only."""
+        planner = QueuePlanner()
+        only = Changes({record.uid: record}, are_all=True)
+        incremental.run(planner.news_in_steps(only, rules, active, copies_of(snapshots), now))
+        for failure in planner.failures:
+            raise failure.error
 
     def active_in_steps(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[Sequence[ActiveGang]]:
         """Every gang that holds capacity, as queues see it; the oldest dispatch first.

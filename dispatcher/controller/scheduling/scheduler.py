@@ -13,11 +13,11 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import chain
 from typing import Final, Protocol
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from dispatcher import errors, log
 from dispatcher.controller.scheduling import queue_cycles
@@ -28,12 +28,19 @@ from dispatcher.controller.scheduling.queue_cycles import QueueCycles
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.core.lifecycle import queue_steps
 from dispatcher.core.model import incremental
+from dispatcher.core.model.failures import UNDECIDED_BY_ERROR, Failure
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Outcome, Placed, Preempting, Waiting
+from dispatcher.core.scheduling.isolation import (
+    BARRED_FOR,
+    copies_of,
+    culprits_in_steps,
+    plan_in_one_queue,
+)
 from dispatcher.core.scheduling.pending_queue import NewOutcome, outcome_of
 from dispatcher.core.scheduling.recheck import still_fitting
 from dispatcher.core.scheduling.sharing.cycle import Drained
@@ -181,11 +188,7 @@ class Scheduler:
         await self._known.get_ready(pending.requirements())
         now = self._now()  # a gang that arrived while the cycle waited must not be dispatched before that
         begun, slices = self._monotonic(), Slices(self._monotonic)
-        snapshots = self._snapshots()
-        # The plan takes from the snapshots.
-        before = {name: replace(each, capacity=each.capacity.copy()) for name, each in snapshots.items()}
-        # No name for the news: the last reference to a decision is in its batch.
-        batches = await slices.run(_in_batches(await self._plan(snapshots, now, slices), len(snapshots)))
+        batches, before = await self._plan_without_culprits(now, slices)
         self._planned_at = now
         # A cycle that plans for seconds also commits pending reasons for as long, or none would ever be committed.
         enough = self._monotonic() + min(self._monotonic() - begun, MOST_TELLING) * bool(slices.pauses)
@@ -202,6 +205,59 @@ class Scheduler:
         if self._is_next_due:
             self._is_next_due = False
             self.wake()
+
+    async def _plan_without_culprits(
+        self, now: datetime, slices: Slices
+    ) -> tuple[deque[list[NewOutcome]], Mapping[str, ClusterSnapshot]]:
+        """The news of a cycle in batches, and the snapshots before it.
+
+        If an exception ends the plan, the gangs that cause it are barred, and all others are planned anew.
+        """
+        while True:
+            snapshots = self._snapshots()
+            before = copies_of(snapshots)  # the plan takes from the snapshots
+            try:
+                # No name for the news: the last reference to a decision is in its batch.
+                news = _in_batches(await self._plan(snapshots, now, slices), len(snapshots))
+                return await slices.run(news), before
+            except (errors.StoreError, MemoryError):
+                raise
+            except Exception:
+                self._queue_cycles.forget()
+                if not await self._bar_culprits(before, now, slices):
+                    raise
+
+    async def _bar_culprits(
+        self, snapshots: Mapping[str, ClusterSnapshot], now: datetime, slices: Slices
+    ) -> bool:
+        """Bar the queued gangs that end a plan (logged, once for each kind); false if there are none."""
+        queues, rules, pending = self._lookups.queues(), self._rules, self._cache.pending_queue
+        if queues is None:
+            alone = partial(
+                plan_in_one_queue,
+                snapshots=snapshots,
+                policy=rules.policy,
+                bound=rules.starvation_bound,
+                now=now,
+            )
+        else:
+            active = await slices.run(self._queue_cycles.active_in_steps(copies_of(snapshots)))
+            alone = partial(
+                self._queue_cycles.plan_alone, rules=queues, active=active, snapshots=snapshots, now=now
+            )
+        culprits = await slices.run(culprits_in_steps(pending.in_cycles(), alone))
+        changes: list[Change | None] = []
+        for each in culprits:
+            log.internal_error("scheduler", each.failure.error, appwrapper=each.failure.uid)
+            changes += (
+                _change_safely(Impossible(record, UNDECIDED_BY_ERROR), now) for record in each.records
+            )
+        for batch in incremental.in_parts(filter(None, changes), LARGEST_BATCH):
+            self._note_committed(await self._committer.commit_all(batch))
+        for each in culprits:  # only now: a changed record takes part again
+            pending.bar((record.uid for record in each.records), now + BARRED_FOR)
+        slices.begin()
+        return bool(culprits)
 
     async def _release_growth(self) -> None:
         """Have the reconciler note the growth that no pod uses, without a pause, where a gang waits for it."""
@@ -226,10 +282,13 @@ class Scheduler:
         queues, rules = self._lookups.queues(), self._rules
         if queues is None:
             pending = self._cache.pending_queue
-            return await slices.run(
+            news = await slices.run(
                 pending.plan_in_steps(snapshots, rules.policy, rules.starvation_bound, now)
             )
+            _log_failures(pending.take_failures())
+            return news
         plan = await slices.run(self._queue_cycles.plan_in_steps(queues, snapshots, now))
+        _log_failures(plan.failures)
         for group in plan.groups:
             await self._take_back(group, now)
             slices.pauses += 1  # other tasks ran during the commit
@@ -249,7 +308,7 @@ class Scheduler:
             committed = await self._committer.commit_together(changes) if changes else []
         self._note_committed(committed)
         gangs = {each.record.uid for each in queue_cycles.leaving(group)}
-        if len(committed) < len(gangs) and not queue_cycles.are_current(group, self._cache):
+        if len(committed) < len(gangs) and not self._are_current(group):
             self.wake()
 
     async def _changes_safely(self, group: Preempting | Drained, now: datetime) -> list[Change]:
@@ -286,7 +345,7 @@ class Scheduler:
         changes: dict[str, Change | None] = {each.record.uid: None for each in batch}
         for news in batch:
             # Records that changed during the plan are for the next cycle.
-            if not isinstance(news, Placed) and self._cache.pending_queue.holds(news.record):
+            if not isinstance(news, Placed) and self._is_current(news.record):
                 changes[news.record.uid] = _change_safely(news, now)
                 await slices.give_way()
         planned = [each for each in batch if isinstance(each, Placed)]
@@ -295,6 +354,22 @@ class Scheduler:
         self._note_committed(await self._committer.commit_all([each for each in changes.values() if each]))
         slices.pauses += 1  # other tasks ran during the commit
         slices.begin()
+
+    def _is_current(self, record: Record) -> bool:
+        """True if a record is queued and has not changed; false if that raises (logged)."""
+        try:
+            return self._cache.pending_queue.holds(record)
+        except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the cycle of the others
+            log.internal_error("scheduler", error, appwrapper=record.uid)
+            return False
+
+    def _are_current(self, group: Preempting | Drained) -> bool:
+        """True if no record of a group has changed, or if that raises (logged): then nothing is to be done at once."""
+        try:
+            return queue_cycles.are_current(group, self._cache)
+        except Exception as error:  # noqa: BLE001  # one group must not end the cycle of the others
+            log.internal_error("scheduler", error, appwrapper=queue_cycles.leaving(group)[0].record.uid)
+            return True
 
     def _note_committed(self, records: Iterable[Record]) -> None:
         """With queues, a dispatch and a preemption may let a class go that was refused before in the same cycle."""
@@ -317,8 +392,7 @@ class Scheduler:
         placed = [each for each in placed if self._lookups.is_unchanged(each.record)]
         if not placed or not slices.pauses:
             return placed
-        pending = self._cache.pending_queue
-        unchanged = [each for each in placed if pending.holds(each.record)]
+        unchanged = [each for each in placed if self._is_current(each.record)]
         snapshots = self._snapshots()
         found = unchanged if snapshots == before else still_fitting(unchanged, snapshots)
         if len(found) < len(placed):
@@ -346,6 +420,12 @@ def _in_batches(news: Sequence[NewOutcome], clusters: int) -> Steps[deque[list[N
         batches.append(batch)
         yield
     return batches
+
+
+def _log_failures(failures: Iterable[Failure]) -> None:
+    """Log and count the exceptions for which a cycle refused a class of gangs."""
+    for each in failures:
+        log.internal_error("scheduler", each.error, appwrapper=each.uid)
 
 
 def _change_safely(news: NewOutcome, now: datetime) -> Change | None:

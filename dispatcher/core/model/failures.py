@@ -1,14 +1,13 @@
 """Exceptions that one AppWrapper caused, as values: the core goes on with the others, and an adapter logs and counts.
 
 No exception of one AppWrapper may reach another one. The core catches where it decides about one of them and nothing is
-half changed. Where that is not so, it raises `Failed`, and its caller drops what was planned.
+changed yet. Any other exception ends the plan, which may be half changed: it is dropped, and `scheduling.isolation`
+finds the gangs that cause it.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
-
-from msgspec import Struct
 
 from dispatcher.core.model.record import Pending
 
@@ -24,23 +23,9 @@ class Failure(NamedTuple):
     uid: str
     error: Exception
 
-
-class Failed(Exception):
-    """A plan was ended by an exception about one gang (`uid`), and may be half changed: it is to be dropped."""
-
-    def __init__(self, uid: str, error: Exception) -> None:
-        super().__init__(f"{uid}: {type(error).__name__}")
-        self.uid = uid
-        self.error = error
-
-
-class Subject(Struct):
-    """The gang that a plan is about at this moment, by its uid; empty while it is about none or about all."""
-
-    uid: str = ""
-
-    def failed(self, error: Exception) -> Exception:
-        """The exception to raise for this one: `Failed` if it is about one gang, and memory is not the reason."""
-        if isinstance(error, Failed | MemoryError) or not self.uid:
-            return error
-        return Failed(self.uid, error)
+    @classmethod
+    def of(cls, uid: str, error: Exception) -> Failure:
+        """The failure of an AppWrapper. Raises the exception again if it is nobody's fault, as a lack of memory is."""
+        if isinstance(error, MemoryError):
+            raise error
+        return cls(uid, error)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 
 from msgspec import Struct, field
 
+from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Pending, Record
@@ -173,7 +174,8 @@ class CycleState:
 
     A gang is compared with the clusters for which no refusal is `remembered`. That is every cluster that has changed,
     and every cluster that this cycle takes capacity from. Gangs of one equivalence class share a refusal; `classify`
-    returns the class of a record. `placed_on` are the clusters that this cycle placed gangs on.
+    returns the class of a record. `placed_on` are the clusters that this cycle placed gangs on. A class is refused if
+    the decision about it raises an exception before it changes anything; these exceptions are the `failures`.
     """
 
     def __init__(
@@ -183,6 +185,7 @@ class CycleState:
         remembered: Remembered | None = None,
     ) -> None:
         self.placed_on: set[str] = set()
+        self.failures: list[Failure] = []
         self.refusals: dict[Hashable, Refused] = {}
         self._snapshots = [snapshots[name] for name in sorted(snapshots)]
         self._by_name = snapshots
@@ -221,20 +224,35 @@ class CycleState:
         known = self.refusals.get(key)
         if known is not None:
             return known
-        remembered = self._remembered.refusals.get(key)
-        if remembered is None:
-            outcome: Placed | Refused = self._place(record, {})
-        elif not_holding := self._remembered.not_holding(key):
-            kept = {name: each for name, each in remembered.shortfalls.items() if name not in not_holding}
-            outcome = self._place(record, kept)
-        else:
-            outcome = remembered
+        try:
+            outcome = self._decide(record, key)
+        except Exception as error:  # noqa: BLE001  # one class must not end the cycle of the others
+            self.failures.append(Failure.of(record.uid, error))
+            outcome = Refused.by_error(record.gang)
         if isinstance(outcome, Placed):
-            self.placed_on.add(outcome.cluster)
-            self._remembered.changed.add(outcome.cluster)
+            self._take(outcome)
         else:
             self.refusals[key] = outcome
         return outcome
+
+    def _decide(self, record: Record, key: Hashable) -> Placed | Refused:
+        """The decision about a gang of a class, which changes nothing yet."""
+        remembered = self._remembered.refusals.get(key)
+        if remembered is None:
+            return self._place(record, {})
+        if not_holding := self._remembered.not_holding(key):
+            kept = {name: each for name, each in remembered.shortfalls.items() if name not in not_holding}
+            return self._place(record, kept)
+        return remembered
+
+    def _take(self, placed: Placed) -> None:
+        """Take the capacity of a placed gang. After an exception here the plan is to be dropped."""
+        gang, cluster = placed.record.gang, placed.cluster
+        self._by_name[cluster].capacity.take(gang, placed.assignment)
+        if cluster in self._beside:
+            self._beside[cluster].take(gang, placed.assignment)
+        self.placed_on.add(cluster)
+        self._remembered.changed.add(cluster)
 
     def _place(self, record: Record, remembered: Mapping[str, ClusterShortfall]) -> Placed | Refused:
         gang, allowed = record.gang, self._allow(record.requirements)
@@ -262,11 +280,7 @@ class CycleState:
             why_no_request(gang, best.capacity.provisioning),
             why_no_other(gang, best.name, fitting, allowed.rejections, shortfalls),
         )
-        assignment = fitting[best.name]
-        best.capacity.take(gang, assignment)
-        if best.name in self._beside:
-            self._beside[best.name].take(gang, assignment)
-        return Placed(record, best.name, "; ".join(filter(None, why)), assignment)
+        return Placed(record, best.name, "; ".join(filter(None, why)), fitting[best.name])
 
     def _available(self, snapshot: ClusterSnapshot) -> CapacitySnapshot:
         """The free capacity of a cluster without the part that is kept for a starved gang."""

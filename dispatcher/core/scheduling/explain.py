@@ -17,6 +17,7 @@ from dispatcher.api.potential import OnPotential
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model import potential
 from dispatcher.core.model.devices import has_device_class
+from dispatcher.core.model.failures import INTERNAL_ERROR, UNDECIDED_BY_ERROR
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.potential import FULL_TRUST, Trust
 from dispatcher.core.model.quantity import in_words
@@ -165,6 +166,15 @@ class Refused:
         self.may_fit_later = not has_clusters or any(each.may_fit_later for each in shortfalls)
         """True if the gang would fit a cluster once all pods that end there have ended, or if there is no cluster."""
         self.nearest = self._find_nearest()
+
+    @classmethod
+    def by_error(cls, gang: Gang) -> Refused:
+        """The refusal of a gang about which the decision raised an exception."""
+        refused = cls(gang, (), (), has_members=False)
+        refused.may_fit_later = False
+        refused.nearest = Nearest(INTERNAL_ERROR, "", "")
+        refused._pending = UNDECIDED_BY_ERROR
+        return refused
 
     @property
     def may_be_head(self) -> bool:

@@ -76,7 +76,7 @@ class NodeLedger:
         self._lasting_sorts = PodSorts()
         """The pods that never end, by sort."""
         self._sorts_version = 0, 0
-        self._failures: dict[str, Exception] = {}
+        self._failures: dict[str, Failure] = {}
         """The exceptions of the last placements by the uid of the AppWrapper, until they are taken."""
 
     # --- events ------------------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ class NodeLedger:
     def take_failures(self) -> list[Failure]:
         """The AppWrappers whose pods have no places because of an exception, each since it happened."""
         failures, self._failures = self._failures, {}
-        return [Failure(uid, error) for uid, error in failures.items()]
+        return list(failures.values())
 
     # --- potential nodes ---------------------------------------------------------------------------------------
 
@@ -436,11 +436,10 @@ class NodeLedger:
 
     def _leave_unplaced(self, uid: str, error: Exception) -> None:
         """Hold no places for an AppWrapper, because its placement raised this exception."""
-        if isinstance(error, MemoryError):
-            raise error
+        failure = Failure.of(uid, error)
         self._release_places(uid)
         self._unplaced[uid] = None
-        self._failures[uid] = error
+        self._failures[uid] = failure
 
     def _hold_planned(self, uid: str, gang: Gang) -> Unbound:
         """Hold the planned places that are there; return the pods of each pod set that have none."""

@@ -160,9 +160,10 @@ class Traits:
         if known is None:
             if len(self._exclusions) >= _MOST_EXCLUSIONS:
                 self._exclusions.clear()
-            known = self._exclusions[constraints] = Counter()
+            known = Counter()
             for reason, count in self._count_excluded(pod_sets or (PLAIN,)):
                 known[reason] += count
+            self._exclusions[constraints] = known
         return known
 
     def _count_excluded(self, pod_sets: Sequence[PodSet]) -> Iterator[tuple[str, int]]:

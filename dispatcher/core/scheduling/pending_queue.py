@@ -33,6 +33,7 @@ from dispatcher.core.lifecycle.queue_steps import (
     pending_key_of,
 )
 from dispatcher.core.model import incremental
+from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Record
@@ -109,6 +110,8 @@ class PendingQueue:
         self._followed: FollowedTerms | None = FOLLOWS_NONE
         """The terms about pods of these gangs; None after a change of them."""
         self._reader: object = self
+        self._barred: set[str] = set()
+        self._failures: list[Failure] = []
         self._forget_classes()
 
     def _forget_classes(self) -> None:
@@ -171,6 +174,26 @@ class PendingQueue:
         following = bisect_right(self._postponed, now, key=itemgetter(0))
         return self._postponed[following][0] if following < len(self._postponed) else None
 
+    def bar(self, uids: Iterable[str], until: datetime) -> None:
+        """Let these gangs take part in no cycle before that time, or until they change.
+
+        The next cycle reads all records again.
+        """
+        for uid in uids:
+            if uid in self._records:
+                self._barred.add(uid)
+                insort(self._postponed, (until, uid))
+        self._reader = object()
+
+    def in_cycles(self) -> list[Record]:
+        """The queued records but for those that are barred, in no order."""
+        return [each for uid, each in self._records.items() if uid not in self._barred]
+
+    def take_failures(self) -> list[Failure]:
+        """The exceptions for which cycles refused a class, each once, with the uid of the gang that was decided."""
+        failures, self._failures = self._failures, []
+        return failures
+
     def plan(
         self,
         snapshots: Mapping[str, ClusterSnapshot],
@@ -196,7 +219,7 @@ class PendingQueue:
         changes = self.changes_for(self, now)
         if changes.are_all:
             self._forget_classes()
-        return self._plan(changes.records, snapshots, policy, bound, now)
+        return self._plan_or_forget(changes.records, snapshots, policy, bound, now)
 
     def changes_for(self, reader: object, now: datetime) -> Changes:
         """The changes since the last call for this reader, with the records that have become eligible by now.
@@ -205,14 +228,16 @@ class PendingQueue:
         """
         self._take_due(now)
         inbox, self._inbox = self._inbox, {}
-        if reader is self._reader:
-            return Changes(inbox, are_all=False)
+        are_all = reader is not self._reader
         self._reader = reader
-        return Changes(dict(self._records), are_all=True)
+        if are_all:
+            return Changes({each.uid: each for each in self.in_cycles()}, are_all=True)
+        return Changes(inbox, are_all=False)
 
     # --- the records -----------------------------------------------------------------------------------------
 
     def _forget(self, uid: str) -> bool:
+        self._barred.discard(uid)
         record = self._records.pop(uid, None)
         if record is None:
             return False
@@ -235,7 +260,9 @@ class PendingQueue:
         """Adds the records that have become eligible to the inbox."""
         until = bisect_right(self._postponed, now, key=itemgetter(0))
         for _, uid in self._postponed[:until]:
-            self._inbox[uid] = self._records[uid]
+            self._barred.discard(uid)
+            if uid in self._records:
+                self._inbox[uid] = self._records[uid]
         del self._postponed[:until]
 
     def _take_in(self, inbox: Mapping[str, Record | None], now: datetime) -> Steps[None]:
@@ -304,6 +331,21 @@ class PendingQueue:
 
     # --- a cycle ---------------------------------------------------------------------------------------------
 
+    def _plan_or_forget(
+        self,
+        inbox: Mapping[str, Record | None],
+        snapshots: Mapping[str, ClusterSnapshot],
+        policy: QueueingStrategy,
+        bound: timedelta,
+        now: datetime,
+    ) -> Steps[list[NewOutcome]]:
+        """As `_plan`; after an exception the next cycle reads all records again: classes may be half changed."""
+        try:
+            return (yield from self._plan(inbox, snapshots, policy, bound, now))
+        except Exception:
+            self._reader = object()
+            raise
+
     def _plan(
         self,
         inbox: Mapping[str, Record | None],
@@ -334,6 +376,7 @@ class PendingQueue:
             yield from self._evaluate_by_class(cycle, kept, now)
             outdated = yield from self._outdated(state.refusals, kept, changed)
             yield from incremental.update(state.refusals, kept)
+        self._failures += state.failures
         news = yield from _news_in_order(cycle.outcomes, now)
         self._touched = yield from self._classes_of(news)
         forgotten, self._last = self._last, _LastCycle()

@@ -24,6 +24,7 @@ from dispatcher.core.lifecycle.queue_steps import (
     AWAITING_RELEASE,
 )
 from dispatcher.core.model import incremental
+from dispatcher.core.model.failures import UNDECIDED_BY_ERROR, Failure
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Pending, Record
@@ -143,7 +144,8 @@ class QueueShare(Struct, frozen=True):
 class QueueCycle:
     """One cycle. Only one of `run`, `run_in_steps` and `news_in_steps` may be called, once.
 
-    With `failed`, a search for victims is not made again if an equal one failed, which gives the same outcomes.
+    With `failed`, a search for victims is not made again if an equal one failed, which gives the same outcomes. A class
+    is refused if the decision about it raises an exception before it changes anything; these are the `failures`.
     """
 
     def __init__(
@@ -153,6 +155,9 @@ class QueueCycle:
         failed: FailedSearches | None = None,
         beginning: _Beginning | None = None,
     ) -> None:
+        self.failures: list[Failure] = []
+        self._is_changing = False
+        """True while accounts, rooms or a search are changed for a gang: then an exception ends the cycle."""
         begun = beginning or incremental.run(_begin(facts, snapshots))
         self._facts = facts
         self._forest = facts.forest
@@ -299,7 +304,14 @@ class QueueCycle:
         self._turns.changed(leaves)
 
     def _decide(self, gang: PendingGang) -> Steps[Outcome]:
-        outcome = yield from self._answer(gang)
+        self._is_changing = False
+        try:
+            outcome = yield from self._answer(gang)
+        except Exception as error:
+            if self._is_changing:
+                raise
+            self.failures.append(Failure.of(gang.uid, error))
+            outcome = Impossible(gang.record, UNDECIDED_BY_ERROR)
         if isinstance(outcome, Placed) or outcome.pending.queue:
             return outcome
         return replace(outcome, pending=replace(outcome.pending, queue=gang.leaves[0]))
@@ -325,7 +337,9 @@ class QueueCycle:
             cluster = self._promise(gang, rooms)
             if cluster:
                 return Waiting(record, Pending(AWAITING_RELEASE, _AFTER_RELEASE, cluster=cluster))
+        self._is_changing = True  # a search gives back what it took only once it ends
         victims = yield from self._search.find(gang, [each.name for each in rooms], self._accepting)
+        self._is_changing = victims is not None
         if victims is not None:
             return self._preempt(gang, victims)
         return self._answers.waiting(gang, rooms, rejections, shortfalls)
@@ -421,6 +435,7 @@ class QueueCycle:
             ),
             why_no_other(record.gang, best.name, fitting, rejections, short),
         )
+        self._is_changing = True
         best.dispatch(record.gang, assignment)
         for ledger in (self._ledger, self._later):
             ledger.charge(gang.leaves, record.gang.demand, record.priority)
@@ -438,6 +453,7 @@ class QueueCycle:
         return best.name
 
     def _promise_on(self, gang: PendingGang, room: ClusterRoom, assignment: Assignment) -> None:
+        self._is_changing = True
         room.promise(gang.record.gang, assignment)
         self._later.charge(gang.leaves, gang.record.gang.demand, gang.record.priority)
         self._changed(gang.leaves)

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from msgspec import Struct, field
 
+from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.preemption import PREEMPTIONS_WITHIN
 from dispatcher.core.queues.forest import Forest
@@ -52,6 +53,8 @@ class QueuePlanner:
     """The queued gangs of a hub with queues. The time in successive calls never decreases."""
 
     def __init__(self) -> None:
+        self.failures: Sequence[Failure] = ()
+        """The exceptions for which the last cycle refused a class."""
         self._queued = QueuedGangs()
         self._failed = FailedSearches()
         self._quiet: _Quiet | None = None
@@ -69,6 +72,7 @@ class QueuePlanner:
         `changes` are those of the pending queue since the last call. `active` must be the same object as in the last
         call if no gang in it has changed. All steps must run, one cycle at a time.
         """
+        self.failures = ()
         yield from self._take_in(changes, now)
         known = QueueRules(rules.forest, rules.selected, rules.usage)
         if not changes.records and self._is_as_before(known, active, snapshots, now):
@@ -77,6 +81,7 @@ class QueuePlanner:
         facts = QueueFacts(rules.forest, self._queued, active, now, known.namespaces, rules.usage)
         cycle = yield from QueueCycle.begin_in_steps(facts, snapshots, self._failed)
         news = yield from cycle.news_in_steps()
+        self.failures = cycle.failures
         if not news and not self._queued.has_slopes:
             self._quiet = _Quiet(known, active, snapshots, next_change(facts))
         return news

@@ -1,0 +1,183 @@
+"""An exception about one gang, at any function of the core that a cycle calls for it, stops no other gang."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from msgspec.structs import replace
+from structlog.testing import capture_logs
+
+from dispatcher import log
+from dispatcher.controller.scheduling.scheduler import Scheduler
+from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.record import Pending, Phase, Record
+from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.resources import Resources, sum_of
+from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim
+from dispatcher.core.scheduling.capacity_ledger import FitMode
+from dispatcher.core.scheduling.isolation import BARRED_FOR
+from dispatcher.errors import StoreUnavailable
+from dispatcher.kube.client import ClusterClient
+from tests.builders import at, make_blocked, make_gang, make_record
+from tests.fakes import FakeApiServer
+from tests.unit.controller import injection
+from tests.unit.controller.injection import injected
+from tests.unit.controller.test_scheduler import dispatch_of
+from tests.unit.controller.test_scheduler_queues import scheduler_of
+from tests.unit.controller.world import World, world_of
+
+QUEUES = (
+    Queue("org"),
+    Queue("default", "org", {"cpu": Quota(6000)}, preemption=Preemption(reclaim=Reclaim.ANY)),
+    Queue("other", "org", {"cpu": Quota(2000)}),
+)
+
+
+def two_sets(cpu: int) -> Gang:
+    """Two pods of different size, so that a placement is searched."""
+    sets = (PodSet(1, Resources({"cpu": cpu}), path="a"), PodSet(1, Resources({"cpu": cpu + 1}), path="b"))
+    return Gang(sum_of(each.total for each in sets), 2, sets)
+
+
+GANGS = {"fits": two_sets(501), "waits": two_sets(2501), "never": two_sets(90_001)}
+
+
+CASES = (*GANGS, "starved")
+
+
+def tenant_of(case: str) -> Record:
+    """A gang that fits, that waits for others, that never fits, or that has waited past the starvation bound."""
+    alone = ClusterRequirements(namespace="tenant")  # which it shares with nobody
+    gang = GANGS.get(case, GANGS["waits"])
+    record = make_record(name="tenant", gang=gang, enqueue_seq=1, priority=5, requirements=alone)
+    return replace(make_blocked(record), blocked_since=at(-7200)) if case == "starved" else record
+
+
+def prepare(world: World, tenant: Record, *, running: bool = True) -> None:
+    """Two nodes, half of them used by a gang of another queue; the tenant's gang is first, then the canary."""
+    world.ledger.__init__(FitMode.NODE, "hub")  # type: ignore[misc]  # the world's parts know this ledger
+    for name in ("n1", "n2"):
+        world.ledger.set_node(Node(name, Resources({"cpu": 4000, "pods": 20})))
+    if running:
+        other = make_record(Phase.DISPATCHED, name="running", gang=make_gang(cpu=3000), queue="other")
+        world.cache.put(other)
+    world.cache.put(tenant)
+    world.cache.put(make_record(name="canary", gang=make_gang(cpu=250), enqueue_seq=2))
+
+
+def scheduler(world: World, *, has_queues: bool) -> Scheduler:
+    return scheduler_of(world, QUEUES) if has_queues else dispatch_of(world)
+
+
+async def called_for(
+    server: FakeApiServer, client: ClusterClient, case: str, *, has_queues: bool
+) -> list[str]:
+    """The functions that a cycle calls for the tenant's gang."""
+    gang = injection.Gang(tenant_of(case))
+    async with world_of(server, client) as world:
+        prepare(world, gang.record)
+        with injected(gang), capture_logs():
+            await scheduler(world, has_queues=has_queues)._cycle_safely()  # noqa: SLF001  # the loop's body
+    return sorted(gang.calls)
+
+
+async def stopped_by(
+    server: FakeApiServer, client: ClusterClient, case: str, names: Sequence[str], *, has_queues: bool
+) -> list[str]:
+    """The functions of these at which an exception keeps the canary from its dispatch, or is not counted."""
+    found = []
+    for name in names:
+        gang = injection.Gang(tenant_of(case), raising=name)
+        before = sum(log.internal_errors().values())
+        async with world_of(server, client) as world:
+            prepare(world, gang.record)
+            one = scheduler(world, has_queues=has_queues)
+            with injected(gang), capture_logs():
+                await one._cycle_safely()  # noqa: SLF001  # the loop's body
+            if world.record("uid-of-canary").phase is Phase.QUEUED:
+                found.append(f"{name}: the canary waits")
+            if gang.raised and sum(log.internal_errors().values()) == before:
+                found.append(f"{name}: not counted")
+    return found
+
+
+@pytest.mark.parametrize("has_queues", [False, True], ids=["one-queue", "queues"])
+@pytest.mark.parametrize("case", CASES)
+async def test_exception_about_one_gang_at_any_function_of_the_core_stops_no_other(
+    server: FakeApiServer, client: ClusterClient, case: str, has_queues: bool
+) -> None:
+    names = await called_for(server, client, case, has_queues=has_queues)
+    assert len(names) > 30
+    assert await stopped_by(server, client, case, names, has_queues=has_queues) == []
+
+
+FIT = "dispatcher.core.scheduling.fit.fit"
+TAKE = "dispatcher.core.scheduling.capacity_snapshot.CapacitySnapshot.take"
+
+
+@pytest.mark.parametrize("has_queues", [False, True], ids=["one-queue", "queues"])
+@pytest.mark.parametrize("raising", [FIT, TAKE])
+async def test_gang_whose_decision_raised_waits_with_an_internal_error_and_is_logged_once(
+    world: World, raising: str, has_queues: bool
+) -> None:
+    tenant = tenant_of("fits")
+    prepare(world, tenant)
+    for number in range(3):  # of the same class
+        world.cache.put(replace(tenant, uid=f"uid-{number}", name=f"aw-{number}", enqueue_seq=10 + number))
+    one = scheduler(world, has_queues=has_queues)
+    before = log.internal_errors().get("scheduler", 0)
+    with capture_logs() as logs, injected(injection.Gang(tenant, raising=raising)):
+        await one._cycle_safely()  # noqa: SLF001  # the loop's body
+    assert world.record("uid-of-canary").phase is Phase.DISPATCHING
+    for uid in ("uid-of-tenant", "uid-0", "uid-1", "uid-2"):
+        assert world.record(uid).phase is Phase.QUEUED
+        assert world.record(uid).pending == Pending(
+            "InternalError", "internal error; see the dispatcher's log"
+        ) or world.record(uid).pending == Pending(
+            "InternalError", "internal error; see the dispatcher's log", queue="default"
+        )
+    errors = [each["appwrapper"] for each in logs if each["event"] == "internal_error"]
+    assert errors == ["uid-of-tenant"]
+    assert log.internal_errors()["scheduler"] == before + 1
+
+
+@pytest.mark.parametrize("has_queues", [False, True], ids=["one-queue", "queues"])
+async def test_half_taken_capacity_of_a_plan_that_raised_is_given_to_others(
+    world: World, has_queues: bool
+) -> None:
+    """The tenant's gang would take all that the canary needs; it raises once half of it is taken."""
+    tenant = make_record(name="tenant", gang=two_sets(3_999), enqueue_seq=1, priority=5)
+    prepare(world, tenant, running=False)
+    canary = make_record(name="large", gang=make_gang(cpu=3_900), enqueue_seq=3)
+    world.cache.put(canary)
+    one = scheduler(world, has_queues=has_queues)
+    node = "dispatcher.core.scheduling.node_snapshot.NodeSnapshot.take"
+    with injected(injection.Gang(tenant, raising=node)):
+        await one._cycle_safely()  # noqa: SLF001  # the loop's body
+    assert world.record("uid-of-large").phase is Phase.DISPATCHING
+
+
+async def test_gang_that_ended_a_plan_is_decided_again_after_a_while(world: World) -> None:
+    tenant = tenant_of("fits")
+    prepare(world, tenant)
+    one = dispatch_of(world)
+    with injected(injection.Gang(tenant, raising=TAKE)):
+        await one._cycle_safely()  # noqa: SLF001  # the loop's body
+    await one._cycle_safely()  # noqa: SLF001  # the loop's body
+    assert world.record("uid-of-tenant").phase is Phase.QUEUED
+    await asyncio.sleep(BARRED_FOR.total_seconds())
+    await one._cycle_safely()  # noqa: SLF001  # the loop's body
+    assert world.record("uid-of-tenant").phase is Phase.DISPATCHING
+
+
+@pytest.mark.parametrize("error", [MemoryError(), StoreUnavailable("gone")])
+async def test_lack_of_memory_and_of_the_store_are_no_fault_of_a_gang(world: World, error: Exception) -> None:
+    tenant = tenant_of("fits")
+    prepare(world, tenant)
+    one = dispatch_of(world)
+    with injected(injection.Gang(tenant, raising=TAKE, error=error)), pytest.raises(type(error)):
+        await one.cycle()
+    assert world.record("uid-of-tenant").pending is None
