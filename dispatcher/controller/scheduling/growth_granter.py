@@ -14,6 +14,8 @@ from dispatcher import log
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.slices import Slices
+from dispatcher.core.model import incremental
+from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Change
 from dispatcher.core.queues.forest import Forest
@@ -26,6 +28,7 @@ from dispatcher.core.scheduling.grants import (
     decide_in_steps,
     goes_first,
 )
+from dispatcher.core.scheduling.isolation import copies_of
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.core.scheduling.waiting_gangs import WaitingGangs
@@ -81,7 +84,7 @@ class GrowthGranter:
             active = await slices.run(self._active.active_in_steps(snapshots))
         waiting = await slices.run(WaitingGangs.of(list(pending), forest, now, reservations))
         facts = GrantFacts(forest, active, waiting, now, reservations, usage)
-        grants = await slices.run(decide_in_steps(growing, facts, snapshots))
+        grants = await slices.run(_decide_without_culprits(growing, facts, snapshots))
         changes = {each.record.uid: change for each in grants if (change := _change_safely(each, now))}
         committed = {record.uid for record in await self._committer.commit_all(list(changes.values()))}
         for uid in committed:
@@ -95,6 +98,33 @@ class GrowthGranter:
             for pod in grant.pods:
                 waited = now - datetime.fromisoformat(pod.created_at)
                 self._metrics.growth_grant_seconds.observe(max(0.0, waited.total_seconds()))
+
+
+def _decide_without_culprits(
+    growing: Sequence[Growing], facts: GrantFacts, snapshots: Mapping[str, ClusterSnapshot]
+) -> Steps[list[Grant]]:
+    """As `decide_in_steps`; if it raises, the decisions about the gangs that do not raise alone (logged).
+
+    The pass that raised may be half changed: all is decided anew on copies, which cost O(nodes) in each pass.
+    """
+    before = copies_of(snapshots)
+    try:
+        return (yield from decide_in_steps(growing, facts, snapshots))
+    except MemoryError:
+        raise
+    except Exception:
+        left = []
+        for each in growing:
+            try:
+                incremental.run(decide_in_steps([each], facts, copies_of(before)))
+                left.append(each)
+            except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the pass of the others
+                failure = Failure.of(each.record.uid, error)
+                log.internal_error("growth", failure.error, appwrapper=failure.uid)
+            yield
+        if len(left) == len(growing):
+            raise
+    return (yield from decide_in_steps(left, facts, before))
 
 
 def _change_safely(grant: Grant, now: datetime) -> Change | None:

@@ -15,7 +15,7 @@ from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
-from dispatcher.core.model.resources import Resources, sum_of
+from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim
 from dispatcher.core.scheduling.capacity_ledger import FitMode
 from dispatcher.core.scheduling.isolation import BARRED_FOR
@@ -26,6 +26,7 @@ from tests.fakes import FakeApiServer
 from tests.unit.controller import injection
 from tests.unit.controller.injection import injected
 from tests.unit.controller.test_scheduler import dispatch_of
+from tests.unit.controller.test_scheduler_growth import ask, ray
 from tests.unit.controller.test_scheduler_queues import scheduler_of
 from tests.unit.controller.world import World, world_of
 
@@ -181,3 +182,25 @@ async def test_lack_of_memory_and_of_the_store_are_no_fault_of_a_gang(world: Wor
     with injected(injection.Gang(tenant, raising=TAKE, error=error)), pytest.raises(type(error)):
         await one.cycle()
     assert world.record("uid-of-tenant").pending is None
+
+
+PLACE_OF_GROWTH = "dispatcher.core.scheduling.grants.gangs_of"
+
+
+@pytest.mark.parametrize("has_queues", [False, True], ids=["one-queue", "queues"])
+async def test_exception_about_the_growth_of_one_gang_stops_no_other_growth(
+    world: World, has_queues: bool
+) -> None:
+    tenant, honest = ray(world, name="tenant"), ray(world, name="honest")
+    for each in (tenant, honest):
+        ask(world, each, 1)
+    one = (
+        scheduler_of(world, (Queue("default", None, {"cpu": Quota(8000)}),))
+        if has_queues
+        else dispatch_of(world)
+    )
+    with capture_logs() as logs, injected(injection.Gang(tenant, raising=PLACE_OF_GROWTH)):
+        await one._cycle_safely()  # noqa: SLF001  # the loop's body
+    assert world.record(honest.uid).grown == Resources({"cpu": 1000})
+    assert world.record(tenant.uid).grown == NOTHING
+    assert {each["appwrapper"] for each in logs if each["event"] == "internal_error"} == {tenant.uid}
