@@ -78,6 +78,7 @@ class MetricValues(Struct, frozen=True):
     head_blocked: float = 0.0
     free: Mapping[tuple[str, ...], int] = field(default_factory=dict)
     total: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    left_out: Mapping[str, int] = field(default_factory=dict)
     reachable: Mapping[str, bool] = field(default_factory=dict)
     failing: Mapping[tuple[str, ...], bool] = field(default_factory=dict)
     reconnects: Mapping[tuple[str, ...], int] = field(default_factory=dict)
@@ -211,6 +212,12 @@ def _of_clusters(now: MetricValues) -> Iterator[Metric]:
         "Free amount in base units (cpu in milli), outstanding demand taken off; negative is a debt",
         ["cluster", "resource"],
         now.free,
+    )
+    yield _gauge(
+        "dispatcher_node_names_left_out",
+        "Resources, labels and taints of nodes beyond the bounds, which do not count",
+        ["cluster"],
+        _by_name(now.left_out),
     )
     yield _gauge(
         "dispatcher_watch_failing",

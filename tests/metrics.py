@@ -35,6 +35,7 @@ def full_metrics() -> Metrics:
         head_blocked=60.0,
         free={("hub", "cpu"): -500},
         total={("hub", "cpu"): 8000},
+        left_out={"hub": 8},
         reachable={"hub": True},
         failing={("hub", "pods"): False},
         reconnects={("hub", "pods"): 3},

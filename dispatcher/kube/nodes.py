@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from itertools import islice
 from sys import intern
 from typing import Any, Final
 
@@ -17,13 +18,14 @@ from dispatcher.core.kinds.object_status import End
 from dispatcher.core.kinds.pod_requests import live_pod_requests
 from dispatcher.core.kinds.podsets import constraint_of
 from dispatcher.core.kinds.registry import BUILT_IN
-from dispatcher.core.model.nodes import Node, Taint
+from dispatcher.core.model.nodes import HOSTNAME, Node, Taint
 from dispatcher.core.model.pod_terms import PodSort
 from dispatcher.core.model.pods import Gate, Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.quantity import QuantityError, amount
 from dispatcher.core.model.record import ObjectRef
-from dispatcher.core.model.resources import Resources
+from dispatcher.core.model.resources import WELL_KNOWN, Resources
 from dispatcher.kube.client import Json
+from dispatcher.kube.outside import first_keys, mapping_of, mappings_of
 from dispatcher.kube.owner_resolver import controller_ref
 from dispatcher.text import name_of, one_line, text_of
 
@@ -50,22 +52,71 @@ class PodView(Struct, frozen=True):
     names_appwrapper: bool = False
 
 
+MOST_NAMES_OF_NODE: Final = 64
+"""Names of resources of one node that count."""
+
+MOST_NAMES_READ: Final = 1024
+"""Names of resources of one node that are looked at; names without an amount, or that are none, do not count."""
+
+MOST_LABELS_OF_NODE: Final = 512
+"""Labels of one node that count: a node with all labels of the device plugins has about 200."""
+
+MOST_TAINTS: Final = 64
+"""Taints of one node. A node with more is not used: the others could keep every pod away."""
+
+LABELS_READ_FIRST: Final = (
+    HOSTNAME,
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "node.kubernetes.io/instance-type",
+    "kubernetes.io/arch",
+    "kubernetes.io/os",
+)
+"""Where labels are bounded, these go first: they name topologies, and what every kubelet says of its machine.
+
+Source: https://kubernetes.io/docs/reference/labels-annotations-taints/
+"""
+
+
 def decode_node(raw: Json) -> Node:
-    """A node; usable if it is Ready and not cordoned."""
-    spec = raw.get("spec") or {}
-    status = raw.get("status") or {}
-    ready = _condition(status, "Ready").get("status") == "True"
-    written = status.get("allocatable") or {}
-    allocatable = _amounts(written)
+    """A node; usable if it is Ready and not cordoned. Never raises: it keeps the sound parts of any object.
+
+    Names of resources, labels and taints are bounded, and the value says how many were left out. Costs O(bounds)
+    whatever was sent.
+    """
+    metadata, spec, status = (mapping_of(raw.get(each)) for each in ("metadata", "spec", "status"))
+    ready = _node_is_ready(status)
+    written = mapping_of(status.get("allocatable"))
+    allocatable, unread = _amounts(written)
+    labels = _labels_of_node(labelled := mapping_of(metadata.get("labels")))
+    taints = list(islice(mappings_of(spec.get("taints")), MOST_TAINTS + 1))
+    has_too_many = len(taints) > MOST_TAINTS
     return Node(
-        name=intern(name_of(raw["metadata"]["name"])),
+        name=intern(name_of(metadata.get("name"))),
         allocatable=allocatable,
-        usable=ready and not spec.get("unschedulable"),
-        taints=tuple(_taint(taint) for taint in spec.get("taints") or ()),
+        usable=ready and not spec.get("unschedulable") and not has_too_many,
+        taints=tuple(_taint(each) for each in taints[:MOST_TAINTS] if _is_taint(each)),
         ready=ready,
-        labels=_labels(raw["metadata"].get("labels") or {}),
+        labels=labels,
         most_pods=allocatable["pods"] if "pods" in written else None,
+        left_out=unread + max(0, len(labelled) - MOST_LABELS_OF_NODE) + has_too_many,
     )
+
+
+def _node_is_ready(status: Mapping[str, Any]) -> bool:
+    conditions = mappings_of(status.get("conditions"))
+    ready = next((each for each in conditions if each.get("type") == "Ready"), {})
+    return ready.get("status") == "True"
+
+
+def _labels_of_node(written: Mapping[str, Any]) -> Mapping[str, str]:
+    """The labels, up to the bound; interned, because nodes of one sort have the same ones."""
+    names_read = first_keys(written, LABELS_READ_FIRST, MOST_LABELS_OF_NODE)
+    return {
+        intern(name_of(key)): intern(name_of(value))
+        for key in names_read
+        if isinstance(value := written[key], str)
+    }
 
 
 def decode_pod(raw: Json) -> PodView:
@@ -240,16 +291,26 @@ def _labels(raw: Mapping[str, Any]) -> Mapping[str, str]:
     return {intern(name_of(key)): intern(name_of(value)) for key, value in raw.items()}
 
 
+def _is_taint(raw: Mapping[str, Any]) -> bool:
+    return isinstance(raw.get("key"), str) and isinstance(raw.get("effect"), str)
+
+
 def _taint(raw: Mapping[str, Any]) -> Taint:
     return Taint(key=name_of(raw["key"]), value=name_of(raw.get("value")), effect=name_of(raw["effect"]))
 
 
-def _amounts(quantities: Mapping[str, Any]) -> Resources:
-    """Allocatable amounts; an amount over 2^63-1 counts as 0."""
+def _amounts(quantities: Mapping[str, Any]) -> tuple[Resources, int]:
+    """Allocatable amounts, and how many were left out by the bounds; an amount over 2^63-1 counts as 0."""
     amounts: dict[str, int] = {}
-    for resource, quantity in quantities.items():
+    read = 0
+    for resource in first_keys(quantities, WELL_KNOWN, MOST_NAMES_READ):
+        if len(amounts) == MOST_NAMES_OF_NODE:
+            break
+        read += 1
         try:
-            amounts[resource] = amount(resource, quantity)
+            found = amount(resource, quantities[resource])
         except QuantityError:
             continue
-    return Resources(amounts)
+        if found:
+            amounts[intern(resource)] = found
+    return Resources(amounts), len(quantities) - read

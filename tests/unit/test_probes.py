@@ -61,6 +61,7 @@ async def test_metrics_are_those_of_the_moment() -> None:
         "dispatcher_events_dropped_total 5.0",
         'dispatcher_internal_errors_total{worker="owners"} 6.0',
         "dispatcher_leading 1.0",
+        'dispatcher_node_names_left_out{cluster="hub"} 8.0',
         'dispatcher_potential_failures_total{cluster="gke-west",pool="l4"} 1.0',
         "dispatcher_preemption_loops_total 0.0",
         'dispatcher_preemptions_total{reason="FairShare"} 1.0',

@@ -40,6 +40,8 @@ from dispatcher.kube.pod_defaults_reader import PodDefaultsReader
 from dispatcher.kube.reflector import Extent, Reflector
 from dispatcher.kube.surplus_pods import SurplusPods
 
+_log: Final = log.get("cluster")
+
 NAMESPACES_PATH: Final = "/api/v1/namespaces"
 METADATA_ONLY: Final = Extent(contents=False)
 
@@ -111,6 +113,7 @@ class Cluster:
         self.live_pods = LivePodLister(client, on_pods, ledger.is_down, self._owner)
         anchor_root = self.anchors.root_of if self.is_member else None
         self.owners = OwnerResolver(client, self.discovery, self._owner_resolved, namespace_of, anchor_root)
+        self._told_names_left_out = False
         self._on_capacity = on_capacity
         self._on_pods = on_pods
         self._unresolved_pods: dict[str, set[str]] = defaultdict(set)
@@ -295,6 +298,7 @@ class Cluster:
                 self.ledger.remove_node(old.name)
         else:
             self.ledger.set_node(new)
+            self._tell_names_left_out(new)
         node = new or old
         if node is not None and _is_down(old) != _is_down(new):
             for appwrapper in self.ledger.owners_on(node.name):
@@ -302,6 +306,13 @@ class Cluster:
         # A heartbeat changes only the version of a node: it must not cause a cycle.
         if old != new:
             self._on_capacity()
+
+    def _tell_names_left_out(self, node: Node) -> None:
+        """Log the first node whose names go beyond the bounds; the metric has their number at any time."""
+        if self.ledger.left_out and not self._told_names_left_out:
+            self._told_names_left_out = True
+            left_out = self.ledger.left_out
+            _log.warning("node_names_left_out", cluster=self.name, node=node.name, left_out=left_out)
 
     def _pod_changed(self, uid: str, old: PodView | None, new: PodView | None) -> None:
         if old is not None and (new is None or _claim(old) != _claim(new)):

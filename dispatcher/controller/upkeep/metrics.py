@@ -56,6 +56,7 @@ def gather(sources: Sources, now: datetime) -> MetricValues:
         phases=Counter(record.phase.value for record in sources.cache.records()),
         free=_of_each(clusters, _free),
         total=_of_each(clusters, lambda cluster: cluster.ledger.total()),
+        left_out={name: cluster.ledger.left_out for name, cluster in clusters.items()},
         reachable=sources.reachable(),
         failing=_failing(sources.watches()),
         reconnects=sources.informer.reconnects

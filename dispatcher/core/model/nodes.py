@@ -210,7 +210,8 @@ ANY_NODE: Final = NodeRequirements()
 class Node(Struct, frozen=True):
     """The capacity of a node; `usable` means Ready and not cordoned, `ready` only Ready.
 
-    `most_pods` is the number of pods that the node lists, also 0; None if it lists none.
+    `most_pods` is the number of pods that the node lists, also 0; None if it lists none. `left_out` are the names of
+    resources and labels, and the taints, that the node has beyond the bounds of a decoder and that do not count.
     """
 
     name: str
@@ -220,6 +221,7 @@ class Node(Struct, frozen=True):
     ready: bool = True
     labels: Mapping[str, str] = field(default_factory=dict)
     most_pods: int | None = None
+    left_out: int = 0
 
     def __hash__(self) -> int:
         # Without the labels, which are a dictionary.

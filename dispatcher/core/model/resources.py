@@ -15,6 +15,9 @@ LARGEST_AMOUNT: Final = 2**63 - 1
 PODS: Final = "pods"
 """The node resource that bounds the number of pods on a node: each pod takes one, even if it requests none."""
 
+WELL_KNOWN: Final = ("cpu", "memory", "ephemeral-storage", PODS)
+"""The resources that every kubelet lists; where names are bounded, these go first."""
+
 
 def is_device(resource: str) -> bool:
     """True for a vendor's resource, such as `nvidia.com/gpu`: scarcer than cpu and memory."""

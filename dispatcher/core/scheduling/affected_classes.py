@@ -15,7 +15,9 @@ changed node costs some nanoseconds for each class.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+import itertools
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping
 from typing import Final, Generic, TypeVar
 
 import numpy as np
@@ -34,6 +36,8 @@ MOST_CHANGED_NODES: Final = 64
 """Changed nodes of one cluster; after more, the gangs are compared one by one."""
 MOST_CONSTRAINTS: Final = 64
 """Different constraints on nodes; beyond, the gangs are compared one by one."""
+MOST_COLUMNS: Final = 256
+"""Resources that the classes name. Each takes a number of every class, so a class that names more is not in the arrays."""
 LARGEST: Final = 2**53
 """The largest amount in the arrays: products of the shares in millionths stay below 2^63."""
 LARGEST_DEBT: Final = 2**42
@@ -73,6 +77,9 @@ class AffectedClasses(Generic[ClassT]):
     def add(self, class_: ClassT, gang: Gang) -> None:
         """Add a class of gangs like this one; safe to repeat."""
         if class_ in self._rows or not _is_exact(gang):
+            return
+        names = {name for each in (gang.demand, *(each.requests for each in gang.pod_sets)) for name in each}
+        if not (self._demands.has_columns_for(names) and self._requests.has_columns_for(names)):
             return
         nodes = gang.constraints
         group = self._groups.get(nodes)
@@ -166,10 +173,18 @@ class _Table:
 
     def __init__(self) -> None:
         self.columns: dict[str, tuple[Amounts, int]] = {}
-        """For each resource its amounts, and its number."""
+        """For each resource its amounts, and its number, which no other has had."""
         self.tags: Amounts = np.full(0, -1)
         """A number for each row; -1 for a free one."""
         self._free: list[int] = []
+        self._names: dict[int, Resources] = {}
+        """The amounts of each row that is in use."""
+        self._rows_of = Counter[str]()
+        self._numbers = itertools.count()
+
+    def has_columns_for(self, names: Collection[str]) -> bool:
+        """True if a row with these resources needs no more columns than are allowed."""
+        return len(self.columns) + sum(name not in self.columns for name in names) <= MOST_COLUMNS
 
     @property
     def size(self) -> int:
@@ -182,16 +197,21 @@ class _Table:
             self._grow()
         row = self._free.pop()
         self.tags[row] = tag
+        self._names[row] = amounts
         for name, amount in amounts.items():
             if name not in self.columns:
-                self.columns[name] = np.zeros(self.size, np.int64), len(self.columns)
+                self.columns[name] = np.zeros(self.size, np.int64), next(self._numbers)
+            self._rows_of[name] += 1
             self.columns[name][0][row] = amount
         return row
 
     def remove(self, row: int) -> None:
-        """Free a row."""
-        for column, _ in self.columns.values():
-            column[row] = 0
+        """Free a row, and the columns that no row needs any more."""
+        for name in self._names.pop(row):
+            self.columns[name][0][row] = 0
+            self._rows_of[name] -= 1
+            if not self._rows_of[name]:
+                del self._rows_of[name], self.columns[name]
         self.tags[row] = -1
         self._free.append(row)
 

@@ -52,6 +52,7 @@ from dispatcher.core.scheduling.node_ledger import NodeLedger
 from dispatcher.core.scheduling.node_rows import NO_LOAD, Load
 from dispatcher.core.scheduling.node_snapshot import NodeSnapshot
 from dispatcher.core.scheduling.pods_there import FOLLOWS_NONE, FollowedTerms
+from dispatcher.core.scheduling.resource_names import ResourceNames
 
 
 class FitMode(StrEnum):
@@ -73,6 +74,8 @@ class CapacityLedger:
         self._cluster = cluster
         self._by_node = NodeLedger() if fit is FitMode.NODE else None
         self._nodes: dict[str, Node] = {}
+        self._names = ResourceNames()
+        self._left_out = 0
         self._pods: dict[str, Pod] = {}
         self._loads: dict[str, Load] = {}
         self._owners: dict[str, Counter[str]] = {}
@@ -147,9 +150,12 @@ class CapacityLedger:
 
     def set_node(self, node: Node) -> None:
         """Adds a node or replaces its last state."""
-        known = self._nodes.get(node.name)
-        if known == node or is_potential(node.name):
+        if is_potential(node.name):
             return  # no API server allows such a name
+        known = self._nodes.get(node.name)
+        node = self._with_counted_names(known, node)
+        if known == node:
+            return
         if known is not None:
             self._count_node(known, -1)
         self._nodes[node.name] = node
@@ -162,9 +168,33 @@ class CapacityLedger:
         known = self._nodes.get(name)
         if known is not None:
             self._count_node(known, -1)
+            self._names.remove(known.allocatable)
+            self._left_out -= known.left_out
             del self._nodes[name]
             if self._by_node is not None:
                 self._by_node.remove_node(name)
+
+    def _with_counted_names(self, known: Node | None, node: Node) -> Node:
+        """The node without the names of resources that do not count in this cluster; see `ResourceNames`."""
+        if known is not None and known.allocatable == node.allocatable and known.left_out == node.left_out:
+            return node
+        before = NOTHING if known is None else known.allocatable
+        counted = self._names.replace(before, node.allocatable)
+        if counted is not node.allocatable:
+            left_out = node.left_out + len(node.allocatable) - len(counted)
+            node = replace(node, allocatable=counted, left_out=left_out)
+        self._left_out += node.left_out - (0 if known is None else known.left_out)
+        return node
+
+    @property
+    def left_out(self) -> int:
+        """The names, labels and taints of the nodes beyond the bounds, which do not count."""
+        return self._left_out
+
+    @property
+    def resource_names(self) -> int:
+        """How many names of resources count, those of potential nodes aside; at most `MOST_NAMES_OF_CLUSTER`."""
+        return len(self._names)
 
     def is_down(self, node: str) -> bool:
         """True if that node is known and not Ready."""

@@ -8,6 +8,7 @@ capacities cost one copy of the arrays.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -88,6 +89,9 @@ class NodeRows:
         self.all_traits = self.traits
         """The traits with potential nodes; the same ones while there was none."""
         self._columns: dict[str, int] = {}
+        """The row of each resource that some node lists; they have no gaps."""
+        self._listed = Counter[str]()
+        """By resource the number of nodes that list it."""
         self._vacant: list[int] = []
         self._free, self._allocatable, self._lasting = NodeTable(), NodeTable(), NodeTable()
         self._unwritten: dict[str, None] = {}
@@ -95,9 +99,8 @@ class NodeRows:
 
     def set(self, node: Node, load: Load) -> None:
         """Add a node or replace its last state."""
-        for name in node.allocatable:
-            self._columns.setdefault(name, len(self._columns))
         known = self.states.get(node.name)
+        self._list_names(NOTHING if known is None else known.node.allocatable, node.allocatable)
         if known is None:
             row = self._vacant.pop() if self._vacant else len(self.rows)
             self.states[node.name], self.rows[node.name] = NodeState(node, load), row
@@ -126,13 +129,15 @@ class NodeRows:
 
     def remove(self, name: str) -> bool:
         """Remove a node with the places held there; False if it is not known."""
-        if self.states.pop(name, None) is None:
+        known = self.states.pop(name, None)
+        if known is None:
             return False
+        self._list_names(known.node.allocatable, NOTHING)
         row = self.rows.pop(name)
         self._vacant.append(row)
         self._retraited[row] = None
         self._unwritten.pop(name, None)
-        for table in (self._free, self._allocatable, self._lasting):
+        for table in self._tables:
             table.write(row, self._columns, NOTHING, 0)
         return True
 
@@ -157,10 +162,40 @@ class NodeRows:
     def capacities(self) -> list[NodeCapacity]:
         """The free capacity, the allocatable one, and the one that pods which never end leave."""
         self._write()
-        size, tables = len(self.traits.nodes), (self._free, self._allocatable, self._lasting)
+        size = len(self.traits.nodes)
         return [
-            NodeCapacity(table.room(self._columns, size), self.traits, self.all_traits) for table in tables
+            NodeCapacity(table.room(self._columns, size), self.traits, self.all_traits)
+            for table in self._tables
         ]
+
+    @property
+    def _tables(self) -> tuple[NodeTable, NodeTable, NodeTable]:
+        return self._free, self._allocatable, self._lasting
+
+    def _list_names(self, before: Resources, now: Resources) -> None:
+        """Give each name that comes a column, and drop the columns that no node needs any more."""
+        if before.keys() == now.keys():
+            return
+        for name in now:
+            if name not in before:
+                self._listed[name] += 1
+                self._columns.setdefault(name, len(self._columns))
+        for name in before:
+            if name not in now:
+                self._listed[name] -= 1
+                if not self._listed[name]:
+                    del self._listed[name]
+                    self._drop_column(name)
+
+    def _drop_column(self, name: str) -> None:
+        """Drop a column; the last one takes its row. Costs a copy of one row."""
+        last = len(self._columns) - 1
+        row = self._columns.pop(name)
+        if row != last:
+            moved = next(each for each in reversed(self._columns) if self._columns[each] == last)
+            self._columns[moved] = row
+        for table in self._tables:
+            table.drop(row, last)
 
     def _write_later(self, name: str) -> None:
         self._unwritten[name] = None

@@ -8,7 +8,7 @@ Growth: a fit costs O(groups of equal nodes) while nothing is taken, and O(nodes
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import islice
 from operator import or_
@@ -90,6 +90,11 @@ class NodeCapacity:
     def all_traits(self) -> Traits:
         """The traits with potential nodes."""
         return self._all_traits
+
+    @property
+    def resource_names(self) -> Collection[str]:
+        """The resources that some node lists; each is a column of the arrays."""
+        return self._room.columns.keys()
 
     def equals(self, other: NodeCapacity) -> bool:
         """True if both have the same amounts on the same nodes."""

@@ -28,6 +28,14 @@ class NodeTable:
                 self._amounts[column, row] = max(-LARGEST, min(LARGEST, amount))
         self._slots[row] = max(-UNLIMITED_PODS, min(UNLIMITED_PODS, slots))
 
+    def drop(self, column: int, last: int) -> None:
+        """Forget a column; the last one moves into its place."""
+        height = self._amounts.shape[0]
+        if column < height:
+            self._amounts[column] = self._amounts[last] if last < height else 0
+        if last < height:
+            self._amounts[last] = 0
+
     def room(self, columns: Mapping[str, int], nodes: int) -> Room:
         """A copy of the amounts of the first `nodes` nodes."""
         self._grow(len(columns), nodes)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from dispatcher.api.names import GROWTH_ANNOTATION, GROWTH_GATE, ITEM_ANNOTATION, UID_LABEL
 from dispatcher.controller.members.cluster import Cluster
@@ -128,6 +129,21 @@ async def test_free_capacity_is_that_of_nodes_minus_the_requests_of_pods(
     async with running(client) as it:
         await it.cluster.wait_until_listed()
         assert it.ledger.free()["cpu"] == 5000
+
+
+async def test_names_of_nodes_beyond_the_bounds_are_logged_once_and_the_others_count(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    names = {f"a.b/{number}": "1" for number in range(70)}
+    nodes = [make_node(name, **names) for name in ("n1", "n2")]
+    has(server, "nodes", *nodes)
+    has(server, "pods")
+    with capture_logs() as logs:
+        async with running(client) as observed:
+            await observed.cluster.wait_until_listed()
+    told = [each for each in logs if each["event"] == "node_names_left_out"]
+    assert [(each["cluster"], each["node"], each["left_out"]) for each in told] == [("hub", "n1", 6)]
+    assert (len(observed.ledger.total()), observed.ledger.left_out) == (64, 12)
 
 
 async def test_ended_pod_frees_capacity_and_wakes_the_scheduler_and_a_heartbeat_does_not(

@@ -13,7 +13,16 @@ from dispatcher.core.model.pod_terms import PodSort, PodTerm
 from dispatcher.core.model.pods import Gate, Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.core.model.resources import Resources
-from dispatcher.kube.nodes import LONGEST_MESSAGE, PodView, decode_node, decode_pod
+from dispatcher.kube.nodes import (
+    LABELS_READ_FIRST,
+    LONGEST_MESSAGE,
+    MOST_LABELS_OF_NODE,
+    MOST_NAMES_OF_NODE,
+    MOST_TAINTS,
+    PodView,
+    decode_node,
+    decode_pod,
+)
 from tests.builders import make_node, make_pod
 
 
@@ -419,3 +428,66 @@ def test_pod_of_a_template_with_our_gate_names_it_and_its_pods_in_the_base_gang(
     pod = decode_pod(make_pod(annotations={GROWTH_ANNOTATION: written})).pod
 
     assert (pod.can_be_gated, pod.template, pod.base_pods) == (True, template, base_pods)
+
+
+def odd(**fields: Any) -> dict[str, Any]:  # noqa: ANN401
+    """A node as no API server sends it; `fields` replace those of a sound one."""
+    return {**make_node(cpu="8"), **fields}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param({}, id="nothing"),
+        pytest.param({"metadata": 7, "spec": "s", "status": [1]}, id="no-objects"),
+        pytest.param(odd(metadata={"name": ["n"], "labels": 7}), id="labels-are-a-number"),
+        pytest.param(odd(metadata={"name": "n", "labels": {"a": {"b": "c"}, "d": None}}), id="odd-labels"),
+        pytest.param(odd(spec={"taints": 7}), id="taints-are-a-number"),
+        pytest.param(
+            odd(spec={"taints": [7, None, {}, {"key": "k"}, {"effect": "NoSchedule"}]}), id="odd-taints"
+        ),
+        pytest.param(
+            odd(status={"conditions": {"type": "Ready"}, "allocatable": [1]}), id="lists-for-objects"
+        ),
+        pytest.param(
+            odd(status={"conditions": ["Ready", 7], "allocatable": {"cpu": {"a": 1}}}), id="odd-amounts"
+        ),
+    ],
+)
+def test_odd_node_is_decoded_without_its_unsound_parts(raw: dict[str, Any]) -> None:
+    node = decode_node(raw)
+    assert (node.taints, dict(node.labels), node.left_out) == ((), {}, 0)
+
+
+def test_sound_taints_and_labels_of_an_odd_node_count() -> None:
+    taints = [7, {"key": "gpu", "effect": "NoSchedule"}, {"key": "gpu"}]
+    raw = odd(metadata={"name": "n", "labels": {"zone": "a", "odd": 7}}, spec={"taints": taints})
+    node = decode_node(raw)
+    assert (node.taints, node.labels) == ((Taint("gpu", "", "NoSchedule"),), {"zone": "a"})
+
+
+def test_node_has_at_most_a_bound_of_names_the_well_known_ones_first() -> None:
+    names = [f"a.b/{number:04}" for number in range(5000)]
+    raw = make_node(**{**dict.fromkeys(names, "1"), "pods": "110", "memory": "1", "cpu": "8"})
+    node = decode_node(raw)
+    assert list(node.allocatable) == ["cpu", "memory", "pods", *names[: MOST_NAMES_OF_NODE - 3]]
+    assert (node.usable, node.most_pods, node.left_out) == (True, 110, 5003 - MOST_NAMES_OF_NODE)
+
+
+def test_names_that_are_none_do_not_take_the_places_of_others() -> None:
+    raw = make_node(**{**{f"-{number}": "1" for number in range(100)}, "a.b/c": "1", "a.b/none": "0"})
+    assert decode_node(raw).allocatable == Resources({"a.b/c": 1})
+
+
+def test_node_has_at_most_a_bound_of_labels_those_of_topologies_first() -> None:
+    raw = make_node()
+    raw["metadata"]["labels"] = {**{f"a{number}": "v" for number in range(5000)}, LABELS_READ_FIRST[1]: "z"}
+    node = decode_node(raw)
+    assert (len(node.labels), node.labels[LABELS_READ_FIRST[1]]) == (MOST_LABELS_OF_NODE, "z")
+    assert node.left_out == 5001 - MOST_LABELS_OF_NODE
+
+
+def test_node_with_more_taints_than_are_read_is_not_used() -> None:
+    taints = [{"key": f"k{number}", "effect": "NoSchedule"} for number in range(MOST_TAINTS + 1)]
+    fits, more = (decode_node(make_node(spec={"taints": taints[:most]})) for most in (MOST_TAINTS, None))
+    assert (fits.usable, fits.left_out, more.usable, more.left_out) == (True, 0, False, 1)

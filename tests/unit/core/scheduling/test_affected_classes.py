@@ -19,7 +19,7 @@ from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling import affected_classes
-from dispatcher.core.scheduling.affected_classes import LARGEST, AffectedClasses
+from dispatcher.core.scheduling.affected_classes import LARGEST, MOST_COLUMNS, AffectedClasses
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import CycleState, plan
@@ -318,3 +318,18 @@ def test_rows_are_used_again() -> None:
     ledger.set_pod(using("a", 8))
     assert run(table.of(before, snapshot_of(ledger))) == set()
     assert table._demands.size == 128  # noqa: SLF001  # its rows
+
+
+def test_names_that_gangs_request_take_a_bounded_number_of_columns_which_go_with_their_gangs() -> None:
+    table = AffectedClasses[str]()
+    for round_ in range(3):
+        for number in range(40):
+            names = (f"a.b/{round_}-{number}-{each}" for each in range(20))
+            requests = Resources(dict.fromkeys(names, 1))
+            table.add(f"{number}", Gang(requests, 1, (PodSet(1, requests),)))
+        known = [number for number in range(40) if table.knows(f"{number}")]
+        assert known == list(range(MOST_COLUMNS // 20))  # the others always count as affected
+        assert len(table._demands.columns) == 20 * len(known)  # noqa: SLF001  # its columns
+        for number in range(40):
+            table.remove(f"{number}")
+        assert not table._demands.columns  # noqa: SLF001
