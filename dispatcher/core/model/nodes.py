@@ -72,7 +72,7 @@ class LabelOperator(StrEnum):
     LT = "Lt"
 
 
-class LabelRequirement(Struct, frozen=True):
+class LabelRequirement(Struct, frozen=True, cache_hash=True):
     """A condition on one label; `values` are the operands, one whole number for GT and LT."""
 
     key: str

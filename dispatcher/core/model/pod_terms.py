@@ -21,7 +21,7 @@ OWN_NAMESPACE: Final = ""
 """Stands for the namespace of the pod that has a term, until that is known."""
 
 
-class PodTerm(Struct, frozen=True):
+class PodTerm(Struct, frozen=True, cache_hash=True):
     """A required term about other pods: their domain is that of `topology`, a label of nodes.
 
     It selects the pods in `namespaces` (None: in every namespace) with labels that satisfy all `conditions`. Terms of
@@ -57,7 +57,7 @@ class PodTerm(Struct, frozen=True):
         return replace(self, namespaces=self.namespaces - {OWN_NAMESPACE} | {namespace})
 
 
-class PodSort(Struct, frozen=True, weakref=True):
+class PodSort(Struct, frozen=True, weakref=True, cache_hash=True):
     """The facts of a pod that terms about pods depend on: `repels` are its own terms of required anti-affinity.
 
     `labels` are sorted. A pod `is_ending` once its deletion was requested. Equal sorts from `of` are one object: many
@@ -97,17 +97,25 @@ _SORTS: Final = WeakValueDictionary[object, PodSort]()
 class TermIndex:
     """A set of terms, and which of them select a sort of pods; immutable.
 
-    A sort is compared only with the terms that name one of its labels, and with those that name none.
+    A sort is compared only with the terms about its namespace that name one of its labels, or no label.
     """
 
-    __slots__ = ("_by_item", "_known", "terms")
+    __slots__ = ("_by_key", "_known", "terms")
 
     def __init__(self, terms: Iterable[PodTerm] = ()) -> None:
         self.terms = frozenset(terms)
-        self._by_item: dict[Item | None, list[PodTerm]] = {}
+        self._by_key: dict[_Key, tuple[PodTerm, ...]] = {}
         self._known: dict[PodSort, frozenset[PodTerm]] = {}
-        for each in self.terms:
-            self._by_item.setdefault(each.item, []).append(each)
+        self._index(self.terms)
+
+    def _index(self, terms: Iterable[PodTerm]) -> None:
+        new: dict[_Key, list[PodTerm]] = {}
+        for each in terms:
+            item = each.item
+            for namespace in (None,) if each.namespaces is None else each.namespaces:
+                new.setdefault((namespace, item), []).append(each)
+        for key, found in new.items():
+            self._by_key[key] = (*self._by_key.get(key, ()), *found)
 
     def __eq__(self, other: object) -> bool:
         """True if both have the same terms."""
@@ -129,14 +137,26 @@ class TermIndex:
 
     def union(self, other: TermIndex) -> TermIndex:
         """The terms of both."""
-        if other.terms <= self.terms:
+        return self if other.terms <= self.terms else self.with_terms(other.terms)
+
+    def with_terms(self, terms: Iterable[PodTerm]) -> TermIndex:
+        """These terms, and others; costs one copy of a dictionary, and the terms that are new."""
+        new = frozenset(terms) - self.terms
+        if not new:
             return self
-        return TermIndex(self.terms | other.terms)
+        found = TermIndex()
+        found.terms = self.terms | new
+        found._by_key = self._by_key.copy()
+        found._index(new)
+        return found
 
     def _candidates(self, sort: PodSort) -> Iterator[PodTerm]:
-        for item in (None, *sort.labels):
-            yield from self._by_item.get(item, ())
+        for namespace in (None, sort.namespace):
+            for item in (None, *sort.labels):
+                yield from self._by_key.get((namespace, item), ())
 
 
 NO_TERMS: Final = TermIndex()
+_Key = tuple[str | None, Item | None]
+"""A namespace, and a label that every selected pod has; None if a term names none."""
 _MOST_REMEMBERED: Final = 20_000

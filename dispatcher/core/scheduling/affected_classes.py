@@ -37,7 +37,7 @@ MOST_CHANGED_NODES: Final = 64
 MOST_CONSTRAINTS: Final = 64
 """Different constraints on nodes; beyond, the gangs are compared one by one."""
 MOST_COLUMNS: Final = 256
-"""Resources that the classes name. Each takes a number of every class, so a class that names more is not in the arrays."""
+"""Resources that the classes name. Each takes a number of every class; a class that names more counts as affected."""
 LARGEST: Final = 2**53
 """The largest amount in the arrays: products of the shares in millionths stay below 2^63."""
 LARGEST_DEBT: Final = 2**42

@@ -99,10 +99,10 @@ class PodsThere:
     """The number of pods by node, for each selection that is followed and each term of anti-affinity of pods.
 
     `repelling` has the terms of anti-affinity of all these pods, and those that are followed: a gang placed within a
-    cycle brings no others.
+    cycle brings no others. A pod costs its own terms, however many others are known.
     """
 
-    __slots__ = ("_by_term", "_domains", "_followed", "_mine", "_selected", "repelling")
+    __slots__ = ("_by_term", "_coming", "_domains", "_followed", "_mine", "_repelling", "_selected")
 
     def __init__(
         self,
@@ -111,7 +111,9 @@ class PodsThere:
         selected: dict[PodTerm, _Nodes],
         by_term: dict[PodTerm, _Nodes],
     ) -> None:
-        self.repelling = repelling
+        self._repelling = repelling
+        self._coming: dict[PodTerm, None] = {}
+        """Terms of `repelling` that are not in the index yet: it is made when it is asked for, not with each pod."""
         self._followed = followed
         self._selected = selected
         self._by_term = by_term
@@ -128,13 +130,25 @@ class PodsThere:
         """The same pods with other terms that are followed; `new` are the pods of those that were not."""
         kept = {each: nodes for each, nodes in self._selected.items() if each in followed.selecting.terms}
         selected = {**kept, **{each: nodes for each, nodes in new.items() if nodes}}
-        repelling = followed.repelling.union(TermIndex(self._by_term))
+        repelling = followed.repelling.with_terms(self._by_term)
         return PodsThere(followed, repelling, selected, self._by_term)
 
     @property
-    def terms_there(self) -> Iterable[PodTerm]:
-        """The terms of anti-affinity of these pods."""
-        return self._by_term.keys()
+    def repelling(self) -> TermIndex:
+        """The terms of anti-affinity of all these pods, and those that are followed."""
+        if self._coming:
+            self._repelling = self._repelling.with_terms(self._coming)
+            self._coming = {}
+        return self._repelling
+
+    def forget_gone(self) -> bool:
+        """Drop the terms that no pod has any more, once these are most of all; False if they are not."""
+        followed = self._followed.repelling
+        there = len(self._by_term) + sum(each not in self._by_term for each in followed.terms)
+        if len(self._repelling.terms) + len(self._coming) <= _MOST_GONE + 2 * there:
+            return False
+        self._repelling, self._coming = followed.with_terms(self._by_term), {}
+        return True
 
     def concerns(self, sort: PodSort) -> bool:
         """True if a known term concerns pods of this sort."""
@@ -146,8 +160,8 @@ class PodsThere:
         for each in selections:
             self._add(self._selected, each, node, pods)
         for each in sort.repels:
-            if each not in self.repelling.terms:
-                self.repelling = self.repelling.union(TermIndex([each]))
+            if each not in self._repelling.terms:
+                self._coming[each] = None
             self._add(self._by_term, each, node, pods)
         is_concerned = bool(selections or sort.repels)
         if is_concerned:
@@ -280,10 +294,7 @@ class PodSorts(Struct):
 
     def taken(self) -> PodsThere:
         """The pods at this moment, without the terms of anti-affinity that no pod has any more."""
-        repelling = self._followed.repelling.union(TermIndex(self.there.terms_there))
-        if len(self.there.repelling.terms) > _MOST_GONE + 2 * len(repelling.terms):
-            self.there.repelling = repelling
-            self.version += 1
+        self.version += self.there.forget_gone()
         return self.there.copy()
 
     def follow(self, followed: FollowedTerms) -> bool:
