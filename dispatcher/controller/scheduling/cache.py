@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import chain
-from typing import Final
+from operator import is_
+from typing import Final, NamedTuple
 
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
@@ -25,6 +26,20 @@ from dispatcher.core.scheduling.sharing.surplus import Surplus, surplus_of
 
 _UNDISPATCHED: Final = frozenset({Phase.QUEUED, Phase.SUSPENDED})
 """Phases in which an AppWrapper counts against its namespace's bound, although it holds no capacity."""
+
+
+class _KnownSurplus(NamedTuple):
+    """The surplus of a gang as of one record and one version of its pods."""
+
+    record: Record
+    ledger: CapacityLedger
+    version: tuple[object, object]
+    surplus: Surplus
+
+    def is_of(self, record: Record, ledger: CapacityLedger) -> bool:
+        """True if it is still the surplus of the gang."""
+        is_same = self.record is record and self.ledger is ledger
+        return is_same and all(map(is_, self.version, ledger.surplus_version(record.uid)))
 
 
 class Cache:
@@ -59,6 +74,7 @@ class Cache:
         self._by_cluster: dict[str, dict[str, None]] = {}
         self._requesting: set[str] = set()
         self._grown: set[str] = set()
+        self._surplus: dict[str, _KnownSurplus] = {}
         self.awaited_growth: frozenset[str] = frozenset()
 
     def load(self, records: Iterable[Record]) -> None:
@@ -127,14 +143,39 @@ class Cache:
         return found
 
     def surplus(self) -> dict[str, Surplus]:
-        """The surplus of active gangs that grew, by the uid of the AppWrapper; O(gangs that grew)."""
+        """The surplus of active gangs that grew, by the uid of the AppWrapper.
+
+        Costs O(gangs that grew), and the pods of those that changed since the last call: a gang that did not change has
+        the same value. `prepare_surplus` before it leaves few of them.
+        """
         found = {}
         for uid in sorted(self._grown):
-            record = self._records[uid]
-            ledger = self._ledgers.get(record.attempt.cluster) if record.attempt else None
-            if ledger is not None:
-                found[uid] = surplus_of(record, ledger)
+            if (surplus := self._surplus_of(uid)) is not None:
+                found[uid] = surplus
+        self._surplus = {uid: self._surplus[uid] for uid in found}
         return found
+
+    def prepare_surplus(self) -> Steps[None]:
+        """Find the surplus of each gang that changed, in steps of one gang, so that `surplus` finds it done."""
+        for uid in sorted(self._grown):
+            if uid in self._grown and not self._is_known(uid):
+                self._surplus_of(uid)
+                yield
+
+    def _is_known(self, uid: str) -> bool:
+        known, record = self._surplus.get(uid), self._records[uid]
+        ledger = self._ledgers.get(record.attempt.cluster) if record.attempt else None
+        return known is not None and ledger is not None and known.is_of(record, ledger)
+
+    def _surplus_of(self, uid: str) -> Surplus | None:
+        record = self._records[uid]
+        ledger = self._ledgers.get(record.attempt.cluster) if record.attempt else None
+        if ledger is None:
+            return None
+        if not self._is_known(uid):
+            version = ledger.surplus_version(uid)
+            self._surplus[uid] = _KnownSurplus(record, ledger, version, surplus_of(record, ledger))
+        return self._surplus[uid].surplus
 
     def cluster_of(self, uid: str) -> str:
         """The name of the cluster that has, or will have, objects of an AppWrapper; the hub's if no cluster does."""

@@ -35,12 +35,12 @@ from dispatcher.core.scheduling.sharing.cycle import Drained
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.sharing.surplus import (
+    Parts,
     Surplus,
     awaited_growth,
     awaited_room,
     by_gang,
     given_up,
-    in_parts,
     split,
 )
 from dispatcher.text import counted
@@ -69,6 +69,7 @@ class QueueCycles:
             {},
             [],
         )
+        self._parts = Parts()
         self._active_of: tuple[int, frozenset[str]] | None = None
 
     def plan_in_steps(
@@ -91,7 +92,7 @@ class QueueCycles:
         now: datetime,
     ) -> Steps[QueuePlan]:
         yield from self._update_active(snapshots)
-        active = self._with_surplus(surplus)
+        active = yield from self._with_surplus(surplus)
         news = yield from self._planner.news_in_steps(changes, rules, active, snapshots, now)
         return QueuePlan(
             tuple(each for each in news if isinstance(each, Preempting | Drained)),
@@ -125,8 +126,8 @@ class QueueCycles:
         """
         surplus = self._cache.surplus()
         yield from self._update_active(snapshots)
-        active = self._with_surplus(surplus)
-        split(by_gang(active), snapshots)
+        active = yield from self._with_surplus(surplus)
+        yield from split(by_gang(active), snapshots)
         return active
 
     def awaited_growth(self, forest: Forest) -> frozenset[str]:
@@ -153,14 +154,16 @@ class QueueCycles:
         snapshots = snapshots_of()
         grown = (record for uid in surplus if (record := self._cache.get(uid)) is not None)
         active = [gang for record in grown if (gang := _active(record, snapshots)) is not None]
-        return (yield from awaited_room(in_parts(active, surplus), waiting, snapshots))
+        parts = yield from Parts().in_steps(active, surplus)
+        return (yield from awaited_room(parts, waiting, snapshots))
 
-    def _with_surplus(self, surplus: Mapping[str, Surplus]) -> Sequence[ActiveGang]:
+    def _with_surplus(self, surplus: Mapping[str, Surplus]) -> Steps[Sequence[ActiveGang]]:
         """The active gangs, those with surplus pods in parts; the same object as long as nothing of it changes."""
         gangs, known, found = self._in_parts
         if gangs is not self._active or known != surplus:
-            found = in_parts(self._active, surplus)
-            self._in_parts = self._active, surplus, found
+            gangs = self._active
+            found = yield from self._parts.in_steps(gangs, surplus)
+            self._in_parts = gangs, surplus, found
         return found
 
     def _update_active(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[None]:

@@ -179,6 +179,7 @@ class Scheduler:
         slices = Slices(self._monotonic)
         growing = await slices.run(self._growth.growing_in_steps(forest, before_the_cycle=before_the_cycle))
         if growing:
+            await slices.run(self._cache.prepare_surplus())
             snapshots = self._snapshots()
             if not await self._growth.decide(growing, queues, snapshots, self._now(), slices):
                 self.wake()
@@ -186,6 +187,7 @@ class Scheduler:
     async def _decide_on_queue(self) -> None:
         pending = self._cache.pending_queue
         await self._known.get_ready(pending.requirements())
+        await Slices(self._monotonic).run(self._cache.prepare_surplus())
         now = self._now()  # a gang that arrived while the cycle waited must not be dispatched before that
         begun, slices = self._monotonic(), Slices(self._monotonic)
         batches, before = await self._plan_without_culprits(now, slices)

@@ -90,6 +90,8 @@ class AppWrapperShare(Struct):
     granted: PodsByTemplate | None = None
     unbound: Counter[PodShape] = field(default_factory=Counter)
     of_gated_templates: int = 0
+    version: object = None
+    """Another object after each change."""
 
     def count(self, pod: Pod, sign: int) -> None:
         """Count a confirmed pod by its state, or no more with the sign -1."""

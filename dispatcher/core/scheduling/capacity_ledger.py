@@ -89,6 +89,7 @@ class CapacityLedger:
         self._growing: tuple[PotentialPool, ...] = ()
         self._followed = FOLLOWS_NONE
         self._unwanted: dict[str, frozenset[tuple[str, str]]] = {}
+        self._all_unwanted = frozenset[tuple[str, str]]()
 
     def follow(self, followed: FollowedTerms) -> None:
         """Compare gangs with these terms, and no others, with the pods that are there.
@@ -390,17 +391,25 @@ class CapacityLedger:
         share = self._shares.get(appwrapper)
         if share is None:
             return []
-        return share.surplus(given_up, frozenset[tuple[str, str]]().union(*self._unwanted.values()))
+        return share.surplus(given_up, self._all_unwanted)
+
+    def surplus_version(self, appwrapper: str) -> tuple[object, object]:
+        """The same two objects as long as the pods of an AppWrapper (by uid), and what it can give up, are the same."""
+        share = self._shares.get(appwrapper)
+        return None if share is None else share.version, self._all_unwanted
 
     def set_unwanted(self, source: str, pods: frozenset[tuple[str, str]]) -> None:
         """Note the pods (namespace and name) that one source wants to be deleted, in place of those noted before.
 
         They are given up before others, if they can be given up at all.
         """
+        if self._unwanted.get(source, frozenset()) == pods:
+            return
         if pods:
             self._unwanted[source] = pods
         else:
             self._unwanted.pop(source, None)
+        self._all_unwanted = frozenset[tuple[str, str]]().union(*self._unwanted.values())
 
     def is_live(self, uid: str) -> bool:
         """True of a pod that is known, and neither Succeeded nor Failed; one that is being deleted is live."""
@@ -500,6 +509,7 @@ class CapacityLedger:
 
     def _settle(self, appwrapper: str, share: AppWrapperShare) -> None:
         """Recomputes the reservation of a changed share; drops the share if it is empty."""
+        share.version = object()
         target = share.target
         reservation = NOTHING if share.demand is None else (target - share.bound).positive_part()
         if self._by_node is not None:

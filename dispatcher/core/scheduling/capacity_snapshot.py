@@ -17,6 +17,7 @@ from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model.devices import is_of_device_class
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
 from dispatcher.core.model.growth import SurplusPod
+from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.nodes import Taint, Toleration
 from dispatcher.core.model.pod_terms import NO_TERMS, TermIndex
 from dispatcher.core.model.potential import FULL_TRUST, MOST_NODES, PotentialPool, Trust
@@ -165,19 +166,22 @@ class CapacitySnapshot:
         elif (use := self.nodes.uses.get(appwrapper)) is not None:
             self.nodes.charge(use, sign)
 
-    def split(self, surplus: Mapping[str, Mapping[str, tuple[tuple[SurplusPod, ...], Resources]]]) -> None:
+    def split(
+        self, surplus: Mapping[str, Mapping[str, tuple[tuple[SurplusPod, ...], Resources]]]
+    ) -> Steps[None]:
         """Let `charge` take surplus without the rest of its AppWrapper, and that without its surplus.
 
         `surplus` has its parts by the uid of the AppWrapper, then by the uid to charge each by: its pods, none for what
-        no pod uses, with what it frees.
+        no pod uses, with what it frees. In steps of one AppWrapper.
         """
         if self.nodes is not None:
-            self.nodes.split(surplus)
+            yield from self.nodes.split(surplus)
             return
         self._beyond = dict(self._beyond)
         for appwrapper, parts in surplus.items():
             freed = sum_of(amounts for _, amounts in parts.values())
             self._beyond[appwrapper] = (self._beyond.get(appwrapper, NOTHING) - freed).positive_part()
+            yield
 
     def take_as(self, appwrapper: str, gang: Gang, assignment: Assignment) -> None:
         """Charges the demand of `gang` as that of an AppWrapper (by uid), so that `charge` can take it back."""

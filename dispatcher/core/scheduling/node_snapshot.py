@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from dispatcher.core.model.gang import Assignment, Constraint, Gang, PodSet
 from dispatcher.core.model.growth import SurplusPod
+from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.nodes import UNLIMITED_PODS
 from dispatcher.core.model.pod_terms import PodSort
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
@@ -381,10 +382,13 @@ class NodeSnapshot(Struct):
         self.beyond += use.beyond * sign
         self.generation = object()
 
-    def split(self, surplus: Mapping[str, Mapping[str, tuple[tuple[SurplusPod, ...], Resources]]]) -> None:
+    def split(
+        self, surplus: Mapping[str, Mapping[str, tuple[tuple[SurplusPod, ...], Resources]]]
+    ) -> Steps[None]:
         """Let surplus have uses of its own: by the uid of the AppWrapper, then by the uid of the new use.
 
-        A part without pods is what no pod uses, with its amounts.
+        A part without pods is what no pod uses, with its amounts. In steps of one AppWrapper; the uses are as before
+        until the last one.
         """
         found: dict[str, Use] = {}
         for appwrapper, parts in surplus.items():
@@ -394,6 +398,7 @@ class NodeSnapshot(Struct):
                 if use != Use():
                     found[uid] = use
             found[appwrapper] = rest.use()
+            yield
         self.uses = ChainMap(found, dict(self.uses))
 
     def free_for(self, gang: Gang | None) -> Resources:

@@ -553,7 +553,7 @@ class _Beginning(Struct, frozen=True):
 def _begin(facts: QueueFacts, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[_Beginning]:
     ledger, later = yield from now_and_later(facts.forest, facts.active)
     parts = by_gang(facts.active)
-    split(parts, snapshots)
+    yield from split(parts, snapshots)
     shares = yield from division.divide_all_in_steps(
         later.accounts, facts.forest, snapshots, _pending(facts.queued)
     )

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from dispatcher.core.lifecycle.growth import taken_soon
 from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.growth import PodRef, Shrinking, SurplusPod, slices_of
-from dispatcher.core.model.incremental import Steps
+from dispatcher.core.model.incremental import Steps, run
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.queues.forest import Forest
@@ -72,14 +72,33 @@ def surplus_of(record: Record, ledger: CapacityLedger) -> Surplus:
 
 def in_parts(gangs: Iterable[ActiveGang], surplus: Mapping[str, Surplus]) -> list[ActiveGang]:
     """These gangs; those with surplus (by uid) in parts, the surplus first, its pods in the order in which they go."""
-    found: list[ActiveGang] = []
-    for gang in gangs:
-        known = surplus.get(gang.uid, NO_SURPLUS)
-        if gang.is_leaving or gang.is_fixed or known == NO_SURPLUS:
-            found.append(gang)
-        else:
-            found += _parts(gang, known)
-    return found
+    return run(Parts().in_steps(gangs, surplus))
+
+
+class Parts:
+    """The parts of gangs with surplus, kept as long as the gang and its surplus are the same."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[ActiveGang, Surplus, list[ActiveGang]]] = {}
+
+    def in_steps(
+        self, gangs: Iterable[ActiveGang], surplus: Mapping[str, Surplus]
+    ) -> Steps[list[ActiveGang]]:
+        """As `in_parts`, in steps of one gang with surplus; a gang that did not change costs no step."""
+        found: list[ActiveGang] = []
+        before, self._known = self._known, {}
+        for gang in gangs:
+            known = surplus.get(gang.uid, NO_SURPLUS)
+            if gang.is_leaving or gang.is_fixed or known == NO_SURPLUS:
+                found.append(gang)
+                continue
+            last = before.get(gang.uid)
+            if last is None or last[1] is not known or last[0] != gang:
+                last = gang, known, _parts(gang, known)
+                yield
+            self._known[gang.uid] = last
+            found += last[2]
+        return found
 
 
 def _shrinking(record: Record) -> Shrinking | None:
@@ -163,7 +182,7 @@ def awaited_room(
     For a hub without declared queues, where no gang is promised what leaves. Changes the snapshots.
     """
     leaving = leaving_by_cluster(gang for gang in gangs if gang.is_unused)
-    split(by_gang(gangs), snapshots)
+    yield from split(by_gang(gangs), snapshots)
     rooms = [ClusterRoom(snapshots[name], unused) for name, unused in leaving.items() if name in snapshots]
     for gang, requirements in dict.fromkeys(record.shape for record in waiting) if rooms else ():
         counting = required(requirements, snapshots)
@@ -185,17 +204,23 @@ def by_gang(gangs: Iterable[ActiveGang]) -> dict[str, list[ActiveGang]]:
     return found
 
 
-def split(parts_of: Mapping[str, Sequence[ActiveGang]], snapshots: Mapping[str, ClusterSnapshot]) -> None:
-    """Let the parts of these gangs free their room in the snapshots without the rest of their gangs."""
+def split(
+    parts_of: Mapping[str, Sequence[ActiveGang]], snapshots: Mapping[str, ClusterSnapshot]
+) -> Steps[None]:
+    """Let the parts of these gangs free their room in the snapshots without the rest of their gangs.
+
+    In steps of one gang; the snapshots are as before until the last one.
+    """
     found: dict[str, dict[str, dict[str, tuple[tuple[SurplusPod, ...], Resources]]]] = {}
     for uid, parts in parts_of.items():
         surplus = {
             each.uid: (each.part.pods, each.part.held) for each in parts if each.part and each.is_surplus
         }
         found.setdefault(parts[0].cluster, {})[uid] = surplus
+        yield
     for cluster, surplus_by_gang in found.items():
         if cluster in snapshots:
-            snapshots[cluster].capacity.split(surplus_by_gang)
+            yield from snapshots[cluster].capacity.split(surplus_by_gang)
 
 
 def with_surplus(taken: Iterable[ActiveGang], parts: Mapping[str, Iterable[ActiveGang]]) -> list[ActiveGang]:
