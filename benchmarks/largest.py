@@ -42,6 +42,7 @@ from dispatcher.core.kinds.cluster_defaults import ClusterDefaults
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.record import Phase
 from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.seals import Seals
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.kube.client import ClusterClient
@@ -205,6 +206,7 @@ class Leader:
             "benchmark",
             lambda: datetime.now(UTC),
             lambda _gang, _queues, _cluster: None,
+            Seals(b"key", datetime.now(UTC)),
         )
         self.intake = Intake(
             attempts,

@@ -73,6 +73,7 @@ from dispatcher.core.model.clock import Clock
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.seals import Seals
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
@@ -104,6 +105,7 @@ from dispatcher.store.queue_declarations import QueueDeclarationStore
 from dispatcher.store.recent_use import RecentUseStore
 from dispatcher.store.restore_detection import Incarnation
 from dispatcher.store.samples import SampleStore
+from dispatcher.store.seal_key import seals_of
 from dispatcher.store.snapshots import SnapshotStore
 
 _log = log.get("session")
@@ -125,11 +127,12 @@ class Process(Struct, frozen=True):
 
 
 class Identity(Struct, frozen=True):
-    """The hub of a session, by its uid; its database, by its id; and how often that database was restored."""
+    """The hub of a session, by its uid; its database, by its id and its seals; and how often that was restored."""
 
     hub_uid: str
     hub_id: str
     incarnation: Incarnation
+    seals: Seals
 
 
 async def identify(process: Process, hub_uid: str) -> Identity:
@@ -138,7 +141,8 @@ async def identify(process: Process, hub_uid: str) -> Identity:
     if incarnation.is_news:
         _log.warning("database_restored", incarnation=incarnation.number)
     store = QueueStore(process.database, lambda: process.leadership.lease)
-    return Identity(hub_uid, str(await store.hub_id()), incarnation)
+    seals = await seals_of(process.database, process.leadership.lease)
+    return Identity(hub_uid, str(await store.hub_id()), incarnation, seals)
 
 
 class Session:
@@ -169,7 +173,13 @@ class Session:
             process.client, self._cluster.discovery, self._appwrapper_changed, self._is_taken_in
         )
         self._attempts = Attempts(
-            self._informer, self._clusters, self._specs, identity.hub_id, now, self._class_of
+            self._informer,
+            self._clusters,
+            self._specs,
+            identity.hub_id,
+            now,
+            self._class_of,
+            identity.seals,
         )
         self._fields = self._make_field_check()
         self._concerned = ConcernedAppWrappers(self._cache, self._informer, self._queue.add)

@@ -31,6 +31,9 @@ ATTEMPT_LABEL: Final = f"{PREFIX}/attempt"
 HUB_ANNOTATION: Final = f"{PREFIX}/hub"
 """On every wrapped object: the id of the hub's database."""
 
+SEAL_ANNOTATION: Final = f"{PREFIX}/seal"
+"""Beside `HUB_ANNOTATION`: the proof that this database granted the attempt (`core.model.seals`)."""
+
 ITEM_ANNOTATION: Final = f"{PREFIX}/item"
 """On every wrapped object: its index in the AppWrapper."""
 

@@ -18,11 +18,12 @@ from msgspec import Struct
 
 from dispatcher import errors
 from dispatcher.api import names
-from dispatcher.core.kinds.manifest import Anchor, Owner, anchor_name, anchor_of, appwrapper_of
+from dispatcher.core.kinds.manifest import Anchor, Owner, anchor_name, anchor_of, appwrapper_of, seal_in
 from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.kube import paths
 from dispatcher.kube.answers import one_object
 from dispatcher.kube.client import METADATA_LIST, ClusterClient, Json
+from dispatcher.kube.object_client import Mark
 from dispatcher.kube.paging import pages
 from dispatcher.text import name_of
 
@@ -43,6 +44,12 @@ class Found(Struct, frozen=True):
     hub_id: str
     deleting: bool
     created_at: datetime
+    seal: str = ""
+
+    @property
+    def mark(self) -> Mark:
+        """What it says about the attempt."""
+        return Mark(self.appwrapper, self.attempt, self.namespace, self.seal)
 
 
 class Anchors:
@@ -197,6 +204,7 @@ def _read(metadata: Json) -> Found | None:
         hub_id=str((metadata.get("annotations") or {}).get(names.HUB_ANNOTATION)),
         deleting="deletionTimestamp" in metadata,
         created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
+        seal=seal_in(metadata),
     )
 
 

@@ -31,6 +31,7 @@ from dispatcher.core.kinds.manifest import (
     owned_by,
     ownership_of,
     reference,
+    seal_in,
 )
 from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.kinds.provisioning_request import API_VERSION as REQUEST_API_VERSION
@@ -48,11 +49,15 @@ from dispatcher.text import one_line, text_of
 
 
 class Mark(NamedTuple):
-    """The AppWrapper that owns an object, the attempt that made it, and its namespace."""
+    """The AppWrapper that owns an object, the attempt that made it, its namespace and its seal.
+
+    Only the seal proves the attempt (`core.model.seals`): anybody can write the others.
+    """
 
     appwrapper: str
     attempt: int
     namespace: str = ""
+    seal: str = ""
 
 
 class Created(Struct, frozen=True):
@@ -219,15 +224,15 @@ class ObjectClient:
         made = self._made.get(ref.uid)
         return edited(build(wrapped, owner), found, made.differences if made else None)
 
-    async def attempt_of(self, wrapped: WrappedObject, owner: Owner) -> int | None:
-        """The number of the attempt that made the object of that item; None if the AppWrapper has no such object.
+    async def mark_of(self, wrapped: WrappedObject, owner: Owner) -> Mark | None:
+        """The mark of the object of that item; None if the AppWrapper has no such object.
 
         An object without a number, such as MCAD's, counts as of attempt 1.
         """
         _, found = await self._look(reference(wrapped, owner))
         if found is None or owned_by(found["metadata"]) != owner.uid:
             return None
-        return _attempt_in(found["metadata"])
+        return _mark_in(owner.uid, found["metadata"])
 
     async def request_of(self, owner: Owner) -> FoundRequest | None:
         """The ProvisioningRequest of the owner's attempt; None if it has none, or if reading any is forbidden.
@@ -254,7 +259,7 @@ class ObjectClient:
                 metadata = raw["metadata"]
                 appwrapper = (metadata.get("labels") or {}).get(names.UID_LABEL)
                 if appwrapper and owned_by(metadata) == appwrapper:
-                    yield Mark(appwrapper, _attempt_in(metadata), str(metadata.get("namespace")))
+                    yield _mark_in(appwrapper, metadata)
 
     async def newest_warning(self, ref: ObjectRef) -> str:
         """The newest warning about an object as "Reason: message", in one line; empty if none can be read."""
@@ -395,9 +400,10 @@ class ObjectClient:
         return kind
 
 
-def _attempt_in(metadata: Json) -> int:
-    """The attempt that made an object; 1 if it has no number."""
-    return attempt_number(metadata) or 1
+def _mark_in(appwrapper: str, metadata: Json) -> Mark:
+    """The mark of an object that an AppWrapper owns; its attempt is 1 if it has no number."""
+    namespace = str(metadata.get("namespace"))
+    return Mark(appwrapper, attempt_number(metadata) or 1, namespace, seal_in(metadata))
 
 
 def _is_used_up(error: errors.Forbidden) -> bool:

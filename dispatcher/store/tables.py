@@ -73,6 +73,8 @@ hub: Final = Table(
     _moment("settled_at", nullable=True),
     _text("history_dropped_month"),
     _moment("history_dropped_at", nullable=True),
+    Column("seal_key", LargeBinary),
+    _moment("sealed_since", nullable=True),
     CheckConstraint("singleton", name="one_row"),
 )
 

@@ -12,12 +12,14 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from dispatcher.core.model.seals import Seals
 from dispatcher.errors import Fenced
 from dispatcher.store import restore_detection
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
 from dispatcher.store.restore_detection import Incarnation
+from dispatcher.store.seal_key import seals_of
 from testbed import backup
 from tests.postgres.changes import make_block, make_submit, rows_of
 
@@ -41,6 +43,12 @@ async def recognised(url: str) -> Incarnation:
     """What a dispatcher that is started there finds out."""
     async with leading(url) as (database, leadership):
         return await restore_detection.recognise(database, leadership.lease)
+
+
+async def seals(url: str) -> Seals:
+    """The seals of a dispatcher that is started there."""
+    async with leading(url) as (database, leadership):
+        return await seals_of(database, leadership.lease)
 
 
 async def settled(url: str) -> None:
@@ -114,6 +122,29 @@ async def test_restore_that_cannot_be_detected_can_be_declared(database_url: str
     said = await recognised(database_url)
     assert (said.number, said.is_settled, said.is_news) == (2, False, True)
     assert (await recognised(database_url)).number == 2
+
+
+async def test_key_of_the_seals_is_made_once_and_is_in_the_backup(
+    database_url: str, restored: Restore
+) -> None:
+    first = await seals(database_url)
+    assert len(first.key) == 32
+    assert await seals(database_url) == first
+    assert await seals(await asyncio.to_thread(restored, database_url, "by-another-name")) == first
+    ((just_now,),) = rows_of(database_url, "SELECT clock_timestamp() - sealed_since < '1 minute' FROM hub")
+    assert just_now
+
+
+async def test_key_of_the_seals_is_kept_from_readers(
+    database_url: str, make_database: Callable[[], str]
+) -> None:
+    await seals(database_url)
+    assert (await seals(make_database())).key != (await seals(database_url)).key
+    shown = rows_of(
+        database_url,
+        "SELECT count(*) FROM information_schema.view_column_usage WHERE column_name = 'seal_key'",
+    )
+    assert shown == [(0,)]
 
 
 PART = {"server": 0, "timeline": 1, "database": 2, "table": 3}

@@ -1,4 +1,9 @@
-"""Finds the cluster in which a new AppWrapper runs already: under an earlier database, or by MCAD."""
+"""Finds the cluster in which a new AppWrapper runs already: under an earlier database, or by MCAD.
+
+What the clusters have is only a reason to search. An object counts if it proves an attempt: by its seal, or because the
+AppWrapper is older than the key of the database (`core.model.seals`). Otherwise anybody could have a new AppWrapper
+adopted, past its queue and all approvals, with a pod that names it.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +23,14 @@ from dispatcher.core.intake.status_end import end_in_status
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.kube.appwrappers import AppWrapperView
+from dispatcher.kube.object_client import Mark
 
 
 class Adoption:
     """Asks the clusters; `is_complete` is true if every cluster is known for certain and can be searched."""
 
     def __init__(self, attempts: Attempts, is_complete: Callable[[], bool]) -> None:
+        self._attempts = attempts
         self._clusters = attempts.clusters
         self._hub_id = attempts.hub_id
         self._class_of = attempts.class_of
@@ -44,7 +51,12 @@ class Adoption:
         """
         are_all_asked = self._is_complete()
         on_hub = {view.uid for view in views if view.status}
-        found = await search(self._clusters, {view.uid for view in views}, on_hub)
+        created = {view.uid: view.created_at for view in views}
+
+        def believes(mark: Mark) -> bool:
+            return self._attempts.believes(mark, created[mark.appwrapper])
+
+        found = await search(self._clusters, created, on_hub, believes)
         found.are_complete &= are_all_asked
         return found
 
@@ -85,7 +97,9 @@ class Adoption:
         if cluster is None:
             raise errors.Unavailable(f"cluster {found.cluster} was lost after it was searched")
         owner = replace(owner_of_new(view, self._hub_id), attempt=found.attempt)
-        attempt = UnknownAttempt(owner, gang, queues, spec.wrapped)
+        attempt = UnknownAttempt(
+            owner, gang, queues, spec.wrapped, lambda mark: self._attempts.believes(mark, view.created_at)
+        )
         return await find_request(cluster, attempt, self._class_of, self._now())
 
     async def _attempt_on_hub(self, view: AppWrapperView, spec: AppWrapperSpec) -> int | None:
@@ -96,9 +110,10 @@ class Adoption:
         hub = self._clusters.get(HUB_CLUSTER)
         if hub is None or not (view.status or hub.pod_counts(view.uid).live):
             return None
-        attempts = []
+        marks = []
         for wrapped in spec.wrapped:
             # A hub that takes no gangs itself grants no right to read objects, and has none of ours.
             with contextlib.suppress(errors.Forbidden):
-                attempts.append(await hub.object_client.attempt_of(wrapped, owner_of_new(view, self._hub_id)))
-        return max((each for each in attempts if each is not None), default=None)
+                marks.append(await hub.object_client.mark_of(wrapped, owner_of_new(view, self._hub_id)))
+        proven = (each for each in marks if each and self._attempts.believes(each, view.created_at))
+        return max((each.attempt for each in proven), default=None)

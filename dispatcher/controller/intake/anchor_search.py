@@ -8,7 +8,7 @@ An AppWrapper with a forged finalizer costs its share of that list, and delays n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from msgspec import Struct, field
@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from dispatcher import errors, log
 from dispatcher.controller.intake.request_search import REQUEST_KIND
 from dispatcher.controller.members.cluster import Cluster
+from dispatcher.kube.object_client import Mark
 
 SEARCH_SECONDS: Final = 10.0
 """Timeout of the list of anchors of one member; enough for some ten thousand anchors."""
@@ -40,27 +41,35 @@ class FoundAttempts(Struct):
     requested: dict[tuple[str, str], int] | None = field(default_factory=dict)
 
 
+Believes = Callable[[Mark], bool]
+"""True if an object with that mark proves an attempt of an AppWrapper that is searched for."""
+
+
 async def search(
-    clusters: Mapping[str, Cluster], uids: Collection[str], on_hub: Collection[str]
+    clusters: Mapping[str, Cluster], uids: Collection[str], on_hub: Collection[str], believes: Believes
 ) -> FoundAttempts:
     """Ask every connected member for anchors of the AppWrappers, and the hub for the requests of those in `on_hub`."""
     found = FoundAttempts()
     members = [each for each in clusters.values() if each.is_member]
-    searches = [_ask(each, clusters, frozenset(uids), found) for each in members]
+    searches = [_ask(each, clusters, frozenset(uids), believes, found) for each in members]
     if on_hub:
         hubs = [each for each in clusters.values() if not each.is_member]
-        searches += [_ask_hub(each, frozenset(on_hub), found) for each in hubs]
+        searches += [_ask_hub(each, frozenset(on_hub), believes, found) for each in hubs]
     await asyncio.gather(*searches)
     return found
 
 
 async def _ask(
-    cluster: Cluster, clusters: Mapping[str, Cluster], uids: frozenset[str], found: FoundAttempts
+    cluster: Cluster,
+    clusters: Mapping[str, Cluster],
+    uids: frozenset[str],
+    believes: Believes,
+    found: FoundAttempts,
 ) -> None:
     try:
         async with asyncio.timeout(SEARCH_SECONDS):
             async for anchor in cluster.anchors.all(uids):
-                if anchor.appwrapper in uids:
+                if anchor.appwrapper in uids and believes(anchor.mark):
                     note_found(found.latest, anchor.appwrapper, FoundAttempt(anchor.attempt, cluster.name))
     except Exception as error:  # noqa: BLE001  # the loop's edge: one member must not end the others
         note_unanswered("anchor_search", error, cluster=cluster.name)
@@ -68,12 +77,12 @@ async def _ask(
             found.are_complete = False  # a member that was lost meanwhile is known not to be connected
 
 
-async def _ask_hub(hub: Cluster, uids: frozenset[str], found: FoundAttempts) -> None:
+async def _ask_hub(hub: Cluster, uids: frozenset[str], believes: Believes, found: FoundAttempts) -> None:
     requested: dict[tuple[str, str], int] = {}
     try:
         async with asyncio.timeout(SEARCH_SECONDS):
             async for mark in hub.object_client.marks(*REQUEST_KIND):
-                if mark.appwrapper in uids:
+                if mark.appwrapper in uids and believes(mark):
                     key = mark.namespace, mark.appwrapper
                     requested[key] = max(mark.attempt, requested.get(key, 0))
     except errors.Forbidden:

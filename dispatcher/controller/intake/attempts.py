@@ -17,6 +17,8 @@ from dispatcher.core.lifecycle.observed_state import Loss
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.seals import Seals
+from dispatcher.kube.object_client import Mark
 
 
 class Members(Struct, frozen=True):
@@ -45,6 +47,11 @@ class Attempts(Struct, frozen=True):
     hub_id: str
     now: Callable[[], datetime]
     class_of: ClassOf
+    seals: Seals
+
+    def believes(self, mark: Mark, created_at: datetime) -> bool:
+        """True if an object with this mark proves its attempt; `created_at` is the age of the AppWrapper."""
+        return self.seals.vouch_for(mark.appwrapper, mark.attempt, mark.seal, created_at)
 
     def cluster_of(self, record: Record | None) -> Cluster | None:
         """The cluster that has objects of the AppWrapper; None if none has, or it is not connected."""
@@ -54,7 +61,7 @@ class Attempts(Struct, frozen=True):
 
     def owner_of(self, record: Record) -> Owner:
         """The owner that the objects of the attempt bear."""
-        return owner_of(record, self.hub_id)
+        return owner_of(record, self.hub_id, self.seals)
 
     def is_wanted(self, record: Record) -> bool:
         """False once the AppWrapper is gone or being deleted, as far as the watch shows."""

@@ -22,6 +22,7 @@ from dispatcher.core.lifecycle.provisioning import recovered
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.requirements import Kind
+from dispatcher.kube.object_client import Mark
 
 REQUEST_KIND: Final[Kind] = (API_VERSION, KIND)
 
@@ -30,12 +31,16 @@ ClassOf = Callable[[Gang, Iterable[str], str], ProvisioningClass | None]
 
 
 class UnknownAttempt(Struct, frozen=True):
-    """An attempt that the database lacks: the owner that its objects bear, and its gang."""
+    """An attempt that the database lacks: the owner that its objects bear, and its gang.
+
+    `believes` says whether an object's mark proves an attempt.
+    """
 
     owner: Owner
     gang: Gang
     queues: Sequence[str]
     wrapped: Sequence[WrappedObject]
+    believes: Callable[[Mark], bool]
 
 
 async def find_request(
@@ -54,9 +59,9 @@ async def _has_objects(cluster: Cluster, attempt: UnknownAttempt) -> bool:
     """True if the cluster has a wrapped object that this attempt has created."""
     for wrapped in attempt.wrapped:
         try:
-            number = await cluster.object_client.attempt_of(wrapped, attempt.owner)
+            mark = await cluster.object_client.mark_of(wrapped, attempt.owner)
         except errors.Forbidden:
             continue  # without the right to read such objects, the dispatcher has created none
-        if number == attempt.owner.attempt:
+        if mark is not None and mark.attempt == attempt.owner.attempt and attempt.believes(mark):
             return True
     return False

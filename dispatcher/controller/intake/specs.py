@@ -26,6 +26,7 @@ from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.gang import Assignment, Gang
 from dispatcher.core.model.potential import is_potential
 from dispatcher.core.model.record import Record
+from dispatcher.core.model.seals import Seals
 from dispatcher.kube.appwrappers import AppWrapperView
 from dispatcher.kube.time_slices import TimeSlice, run_in_thread_if_large
 from dispatcher.store.queue import QueueStore
@@ -146,7 +147,7 @@ def _parse(spec: bytes, namespace: str) -> AppWrapperSpec:
     return parse_spec(orjson.loads(spec), namespace=namespace)
 
 
-def owner_of(record: Record, hub_id: str) -> Owner:
+def owner_of(record: Record, hub_id: str, seals: Seals) -> Owner:
     """The owner of the objects of the record's current attempt."""
     return Owner(
         uid=record.uid,
@@ -158,6 +159,7 @@ def owner_of(record: Record, hub_id: str) -> Owner:
         hub_id=hub_id,
         hints=hints_of(record.gang, record.attempt.assignment) if record.attempt is not None else (),
         pod_annotations=pod_annotations(record),
+        seals=seals,
     )
 
 

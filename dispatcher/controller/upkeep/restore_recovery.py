@@ -41,6 +41,7 @@ from dispatcher.core.model.incremental import in_parts
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
 from dispatcher.core.model.requirements import Kind
+from dispatcher.kube.object_client import Mark
 
 SEARCH_AGAIN_SECONDS: Final = 5.0
 AT_ONCE: Final = 8
@@ -188,9 +189,7 @@ class RestoreRecovery:
     async def _search_member(self, cluster: Cluster, search: Search) -> None:
         try:
             async for found in cluster.anchors.all():
-                if found.hub_id == self._hub_id and self._is_in_its_namespace(
-                    found.appwrapper, found.namespace
-                ):
+                if found.hub_id == self._hub_id and self._is_proven(found.mark):
                     note_found(search.latest, found.appwrapper, FoundAttempt(found.attempt, cluster.name))
         except Exception as error:  # noqa: BLE001  # the loop's edge: one member must not end the others
             note_unanswered("restore_recovery", error, cluster=cluster.name)
@@ -199,7 +198,7 @@ class RestoreRecovery:
     async def _search_hub(self, kind: Kind, search: Search) -> None:
         try:
             async for mark in self._clusters[HUB_CLUSTER].object_client.marks(*kind):
-                if self._is_in_its_namespace(mark.appwrapper, mark.namespace):
+                if self._is_proven(mark):
                     note_found(search.latest, mark.appwrapper, FoundAttempt(mark.attempt, HUB_CLUSTER))
         except errors.Forbidden as error:
             # A hub that takes no gangs itself grants no right to read objects, and has none of ours.
@@ -208,10 +207,14 @@ class RestoreRecovery:
             note_unanswered("restore_recovery", error, cluster=HUB_CLUSTER, kind=kind[1])
             search.unanswered_kinds.add(kind)
 
-    def _is_in_its_namespace(self, appwrapper: str, namespace: str) -> bool:
-        """False for an object in another namespace than its AppWrapper: any user can write our labels."""
-        record = self._cache.get(appwrapper)
-        return record is not None and record.namespace == namespace
+    def _is_proven(self, mark: Mark) -> bool:
+        """False for an object in another namespace than its AppWrapper, or without proof: any user can write labels."""
+        record = self._cache.get(mark.appwrapper)
+        return (
+            record is not None
+            and record.namespace == mark.namespace
+            and self._attempts.believes(mark, record.created_at)
+        )
 
     async def _unended(self) -> AsyncIterator[Record]:
         """Yields, in slices, each record of an AppWrapper that exists or may exist, and has not ended."""
@@ -282,7 +285,13 @@ class RestoreRecovery:
         try:
             owner = replace(self._attempts.owner_of(record), attempt=found.attempt)
             wrapped = (await self._specs.of(record)).wrapped
-            attempt = UnknownAttempt(owner, record.gang, record.leaves, wrapped)
+            attempt = UnknownAttempt(
+                owner,
+                record.gang,
+                record.leaves,
+                wrapped,
+                lambda mark: self._attempts.believes(mark, record.created_at),
+            )
             requests[uid] = await find_request(cluster, attempt, self._attempts.class_of, self._now())
         except errors.StoreError:
             raise

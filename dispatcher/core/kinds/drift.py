@@ -120,8 +120,8 @@ def _of_marks(written: Mapping[str, Any], found: Mapping[str, Any]) -> _Found:
 
 
 def _is_mark(key: str) -> bool:
-    if key == names.HUB_ANNOTATION:
-        return False  # a hub with a new database takes over objects with its old id
+    if key in (names.HUB_ANNOTATION, names.SEAL_ANNOTATION):
+        return False  # a hub with a new database takes over objects with its old id and key
     return key.startswith(f"{names.PREFIX}/") or key in _MARKS
 
 

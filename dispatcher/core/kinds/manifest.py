@@ -2,9 +2,10 @@
 
 The marks identify the owner of an object. Labels, on the object and in every pod template: the AppWrapper's uid and the
 attempt, the AppWrapper's name and the object's as MCAD and its successor spelled them, and in the pod
-templates the item's index. Annotations: the hub's id and the item's index. The owner is the AppWrapper on the hub,
-and in a member cluster a ConfigMap for each attempt, its anchor. Anybody can write labels, so they prove nothing:
-`whose` uses the owner reference, and the labels only for the attempt.
+templates the item's index. Annotations: the hub's id, the item's index, and the seal, which alone proves the attempt
+(`core.model.seals`). The owner is the AppWrapper on the hub, and in a member cluster a ConfigMap for each attempt, its
+anchor. Anybody can write labels, so they prove nothing: `ownership_of` uses the owner reference, and the labels only
+for the attempt.
 
 Templates of groups that can grow get the dispatcher's scheduling gate (`with_gates`).
 
@@ -32,6 +33,8 @@ from dispatcher.core.kinds.podsets import GrowingTemplate, growing_templates
 from dispatcher.core.kinds.server_fields import STATUS, is_pod_template, without_server_fields
 from dispatcher.core.model.gang import template_name
 from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.seals import Seals
+from dispatcher.text import text_of
 
 Json = dict[str, Any]
 
@@ -66,7 +69,8 @@ class Owner(Struct, frozen=True):
     """The AppWrapper that an object is created for, its attempt and its hub.
 
     In a member cluster there is no AppWrapper: `anchor` is the ConfigMap there of this attempt. `hints` are the places
-    of the gang's pods at its dispatch. All its pods get the `pod_annotations`.
+    of the gang's pods at its dispatch. All its pods get the `pod_annotations`. `seals` seal its objects; None for an
+    owner of which nothing is created.
     """
 
     uid: str
@@ -79,6 +83,7 @@ class Owner(Struct, frozen=True):
     anchor: Anchor | None = None
     hints: tuple[NodeHint, ...] = ()
     pod_annotations: Mapping[str, str] = field(default_factory=dict)
+    seals: Seals | None = None
 
     def reference(self) -> Json:
         """The owner reference by which Kubernetes deletes the object with its owner."""
@@ -106,6 +111,12 @@ class Owner(Struct, frozen=True):
         }
 
 
+def _proofs(owner: Owner) -> dict[str, str]:
+    """The annotations that say which hub made an object, and prove for which attempt."""
+    seal = {names.SEAL_ANNOTATION: owner.seals.of(owner.uid, owner.attempt)} if owner.seals else {}
+    return {names.HUB_ANNOTATION: owner.hub_id, **seal}
+
+
 def reference(wrapped: WrappedObject, owner: Owner) -> ObjectRef:
     """The reference of an item in the cluster; the same for every call."""
     return ObjectRef(
@@ -126,7 +137,7 @@ def anchor_of(owner: Owner) -> Json:
             "name": anchor_name(owner.uid, owner.attempt),
             "namespace": owner.namespace,
             "labels": owner.labels(),
-            "annotations": {names.HUB_ANNOTATION: owner.hub_id},
+            "annotations": _proofs(owner),
         },
         "immutable": True,
         "data": {"appwrapper": f"{owner.namespace}/{owner.name}", "attempt": str(owner.attempt)},
@@ -252,6 +263,12 @@ def is_of_later_attempt(metadata: Mapping[str, Any], owner: Owner) -> bool:
     return (attempt_number(metadata) or 0) > owner.attempt
 
 
+def seal_in(metadata: Mapping[str, Any]) -> str:
+    """The seal that an object shows; empty if it shows none."""
+    annotations = metadata.get("annotations")
+    return text_of(annotations.get(names.SEAL_ANNOTATION)) if isinstance(annotations, Mapping) else ""
+
+
 def attempt_number(metadata: Mapping[str, Any]) -> int | None:
     """The attempt number in an object's label; None if there is no valid one."""
     marked = str((metadata.get("labels") or {}).get(names.ATTEMPT_LABEL))
@@ -285,7 +302,7 @@ def _labels(wrapped: WrappedObject, owner: Owner) -> dict[str, str]:
 
 
 def _annotations(wrapped: WrappedObject, owner: Owner) -> dict[str, str]:
-    return {names.HUB_ANNOTATION: owner.hub_id, names.ITEM_ANNOTATION: str(wrapped.index)}
+    return {**_proofs(owner), names.ITEM_ANNOTATION: str(wrapped.index)}
 
 
 class _PodMarks(Struct, frozen=True):

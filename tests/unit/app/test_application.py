@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from dispatcher.app import Application
 from dispatcher.controller.members.first_lists import NotListed
 from dispatcher.controller.members.membership import MembersUnknown
+from dispatcher.core.model.seals import Seals
 from dispatcher.errors import ClusterError, Forbidden, StoreUnavailable
 from dispatcher.kube.client import ClusterClient
 from dispatcher.probes import MetricValues
@@ -23,6 +24,7 @@ from dispatcher.session import Identity
 from dispatcher.settings import Settings
 from dispatcher.store.leadership import Lease
 from dispatcher.store.restore_detection import Incarnation
+from tests.builders import at
 from tests.fakes import FakeApiServer, client_of
 from tests.unit.controller.members import HUB_UID, FakeClusterRecords, is_cluster
 from tests.unit.virtual_time import monotonic, until
@@ -139,7 +141,7 @@ async def process(server: FakeApiServer, monkeypatch: pytest.MonkeyPatch) -> Pro
         return client_of(server)
 
     async def identify(_process: object, hub_uid: str) -> Identity:
-        return Identity(hub_uid, "the-hub", Incarnation())
+        return Identity(hub_uid, "the-hub", Incarnation(), Seals(b"key", at(0)))
 
     is_cluster(server, HUB_UID)
     monkeypatch.setattr("dispatcher.app.ClusterClient.connect", connect)

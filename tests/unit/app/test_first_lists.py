@@ -16,6 +16,7 @@ from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.controller.intake.namespaces import PATH as NAMESPACES
 from dispatcher.controller.members.first_lists import NotListed
 from dispatcher.core.model.clock import Clock
+from dispatcher.core.model.seals import Seals
 from dispatcher.kube.client import ClusterClient, always
 from dispatcher.probes import Metrics
 from dispatcher.session import Identity, Process, Session
@@ -23,6 +24,7 @@ from dispatcher.settings import Settings
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.restore_detection import Incarnation
+from tests.builders import at
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal
 from tests.unit.controller.members import (
     HUB_UID,
@@ -59,7 +61,7 @@ async def session(
     leadership = Leadership(database, "me")
     settings = Settings(author_check="off")
     process = Process(settings, client, database, leadership, clock, Metrics(), always)
-    yield Session(process, Identity(HUB_UID, "the-hub", Incarnation()))
+    yield Session(process, Identity(HUB_UID, "the-hub", Incarnation(), Seals(b"key", at(0))))
     await database.close()
 
 

@@ -17,9 +17,20 @@ from dispatcher.controller.intake.anchor_search import SEARCH_SECONDS
 from dispatcher.controller.intake.intake import LARGEST_BATCH_BYTES
 from dispatcher.controller.intake.specs import Specs
 from dispatcher.core.kinds.manifest import anchor_name, build
+from dispatcher.core.model.pods import Pod
 from dispatcher.core.model.record import Phase
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.model.timestamps import timestamp
 from dispatcher.kube.appwrappers import AppWrapperView
-from tests.builders import attempt_of, make_appwrapper, make_metadata, make_owner, make_template, make_wrapped
+from tests.builders import (
+    at,
+    attempt_of,
+    make_appwrapper,
+    make_metadata,
+    make_owner,
+    make_template,
+    make_wrapped,
+)
 from tests.fakes import FakeApiServer, Reply, answer, client_of, never, refusal
 from tests.unit.controller.wire import APPWRAPPERS, MISSING, PODS
 from tests.unit.controller.world import World
@@ -210,6 +221,44 @@ async def test_running_gang_that_the_database_does_not_know_is_adopted(world: Wo
         3,
         "hub",
     )
+
+
+# --- what a tenant can make look like a gang that runs ----------------------------------------------------------
+
+YOUNG = {"creationTimestamp": timestamp(at(3600))}
+"""Of an AppWrapper that was created long after the key of the database."""
+
+
+def shows(world: World, uid: str) -> None:
+    """Have a live pod of the AppWrapper in the hub, as anybody can make one."""
+    world.ledger.set_pod(Pod("thief", Resources({"cpu": 1000}), owner=uid))
+
+
+@pytest.mark.parametrize(
+    "status",
+    [pytest.param({}, id="with-a-pod"), pytest.param({"canrun": True}, id="with-a-status-that-says-it-runs")],
+)
+async def test_new_appwrapper_is_queued_whatever_was_made_under_its_uid(world: World, status: Json) -> None:
+    world.server.on("GET", f"{PODS}/pod", answer(running(3)))
+    shows(world, "uid-of-aw")
+    record = await world.admit(make_appwrapper(status=status, **YOUNG))
+    assert (record.phase, record.attempt) == (Phase.QUEUED, None)
+
+
+async def test_new_appwrapper_is_queued_whatever_anchors_a_member_shows(
+    world: World, west: FakeApiServer
+) -> None:
+    west.on("GET", CONFIGMAPS, anchors(("uid-of-aw", 1)))
+    record = await world.admit(make_appwrapper(**FORGED, **YOUNG))
+    assert (record.phase, record.attempt) == (Phase.QUEUED, None)
+
+
+async def test_young_gang_is_adopted_by_the_seal_of_its_objects(world: World) -> None:
+    built = build(make_wrapped(), make_owner(attempt=3, seals=world.seals))
+    built["metadata"]["uid"] = "uid-of-pod"
+    world.server.on("GET", f"{PODS}/pod", answer(built))
+    record = await world.admit(make_appwrapper(status={"canrun": True}, **YOUNG))
+    assert (record.phase, attempt_of(record).number) == (Phase.DISPATCHING, 3)
 
 
 async def test_latest_attempt_is_adopted_where_an_earlier_one_has_left_something(world: World) -> None:

@@ -21,9 +21,18 @@ from dispatcher.core.kinds.manifest import build
 from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.model.record import Attempt, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.timestamps import timestamp
 from dispatcher.errors import Fenced
 from dispatcher.kube.client import ClusterClient
-from tests.builders import attempt_of, make_appwrapper, make_owner, make_record, make_template, make_wrapped
+from tests.builders import (
+    at,
+    attempt_of,
+    make_appwrapper,
+    make_owner,
+    make_record,
+    make_template,
+    make_wrapped,
+)
 from tests.fakes import FakeApiServer, Reply, answer, client_of, hang_up, refusal
 from tests.unit import workers
 from tests.unit.controller.test_orphan_gc import CONFIGMAPS, anchor, page
@@ -234,6 +243,20 @@ async def test_labelled_object_of_another_namespace_does_not_count(world: World,
     world.server.on("GET", ALL_PODS, page([forged]))
     restored.east_has(anchor(attempt=9, namespace="evil"))
     assert await restored.begin() == before
+
+
+async def test_object_without_a_seal_proves_no_attempt_of_a_young_appwrapper(
+    world: World, restored: Restored
+) -> None:
+    before = await world.admit(make_appwrapper(creationTimestamp=timestamp(at(3600))))
+    world.cache.put(replace(before, created_at=at(3600)))
+    restored.east_has(anchor(attempt=3))
+    restored.hub_has(2)
+    assert (await restored.begin()).phase is Phase.QUEUED
+
+    sealed = build(make_wrapped(), make_owner(attempt=4, seals=world.seals))
+    world.server.on("GET", ALL_PODS, page([sealed]))
+    assert where(await restored.begin()) == (Phase.DISPATCHING, 4, "hub")
 
 
 async def test_anchors_of_another_hub_do_not_count(world: World, restored: Restored) -> None:

@@ -40,6 +40,7 @@ from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.seals import Seals
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.status.outlook import Outlook
@@ -57,6 +58,8 @@ Json = dict[str, Any]
 
 KEPT_FOR = timedelta(minutes=2)
 """For so long `brought_to` has things kept after an end."""
+SEALS_OF_A_NEW_DATABASE = Seals(b"key", at(0))
+"""Those of a database that was made when the tests begin, after all their AppWrappers."""
 AT_ONCE = 4
 """How many AppWrappers of one cluster are reconciled at once."""
 SERVES = {
@@ -100,6 +103,7 @@ class World:
     store: FakeStore = field(default_factory=FakeStore)
     dispatch_wakes: int = 0
     fit: FitMode = FitMode.AGGREGATE
+    seals: Seals = SEALS_OF_A_NEW_DATABASE
 
     def __post_init__(self) -> None:
         self.ledger = CapacityLedger(self.fit)
@@ -129,7 +133,13 @@ class World:
         self.committer = Committer(self.store, self.cache, lambda _change, _record: None)
         self.specs = Specs(self.store)
         self.attempts = Attempts(
-            self.hub, self.clusters, self.specs, "the-hub", self.now, lambda _gang, _queues, _cluster: None
+            self.hub,
+            self.clusters,
+            self.specs,
+            "the-hub",
+            self.now,
+            lambda _gang, _queues, _cluster: None,
+            self.seals,
         )
         self.members = members_without_any()
         self.jobs = Watched(self.server, "/apis/batch/v1", "jobs")
