@@ -23,11 +23,10 @@ from dispatcher.core.lifecycle import (
     run_steps,
 )
 from dispatcher.core.lifecycle.decision import requested_requirements
-from dispatcher.core.lifecycle.growth import admissible, with_pods, without_unplaced
+from dispatcher.core.lifecycle.growth import admissible, taken_soon, with_pods, without_unplaced
 from dispatcher.core.lifecycle.observed_state import ObservedState
 from dispatcher.core.lifecycle.step import Decision, Step
 from dispatcher.core.model.record import Change, Record
-from dispatcher.core.model.resources import sum_of
 from dispatcher.kube.events import EventAbout
 
 
@@ -225,7 +224,7 @@ def _note_growth(record: Record, observed: ObservedState, now: datetime) -> Resu
     if objects.taken is None:
         return NOTHING
     within = admissible(record.allowed, objects.taken, objects.gated, record.granted)
-    taken = objects.taken + sum_of(pod.requests for pod in within)
+    taken = taken_soon(record.allowed, objects.taken, objects.gated, record.granted)
     pods = None if objects.beyond is None else with_pods(objects.beyond, within)
     shrinking = record.attempt.shrinking if record.attempt else None
     is_taken_back = shrinking is not None and not shrinking.preempted_by

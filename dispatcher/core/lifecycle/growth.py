@@ -62,11 +62,13 @@ def growth_of(demand: Resources, taken: Resources) -> Resources:
 def taken_soon(
     held: Resources, taken: Resources, gated: Sequence[GatedPod], granted: PodsByTemplate | None = None
 ) -> Resources:
-    """The requests of all pods that count, and of the gated ones that are about to be admitted.
+    """The requests of all pods that count, and of the gated ones that are about to be admitted, within what it holds.
 
-    So a grant stays until its pods are admitted, however long that takes.
+    So a grant stays until its pods are admitted, however long that takes. Gated pods add nothing to what a gang holds:
+    a pod of the base gang that requests more than its template is charged for that once it is on a node.
     """
-    return taken + sum_of(pod.requests for pod in admissible(held, taken, gated, granted))
+    soon = taken + sum_of(pod.requests for pod in admissible(held, taken, gated, granted))
+    return taken.highest(soon.lowest(held))
 
 
 def with_pods(beyond: PodsByTemplate, pods: Iterable[GatedPod]) -> PodsByTemplate:

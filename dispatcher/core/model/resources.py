@@ -110,6 +110,17 @@ class Resources(Mapping[str, int]):
         names = {*self, *other}
         return Resources({name: max(self[name], other.get(name, 0)) for name in names})
 
+    def lowest(self, other: Resources) -> Resources:
+        """Per resource the smaller of the two amounts (absent is 0)."""
+        return self - (self - other).positive_part()
+
+    def times_in(self, free: Mapping[str, int]) -> int | None:
+        """How often these amounts fit in `free`; None without any amount: then there is no limit."""
+        return min(
+            (max(0, free.get(name, 0)) // amount for name, amount in self._amounts.items() if amount > 0),
+            default=None,
+        )
+
     def fits_in(self, free: Mapping[str, int]) -> bool:
         """True if `free` has every requested amount; other resources may be negative."""
         # Without a generator or a call for each amount: a cycle calls this for every gang and cluster.

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 from msgspec import Struct, field
 
 from dispatcher.core.lifecycle.growth import admissible
+from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.growth import GatedPod, PodsByTemplate, PodShape, SurplusPod
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.pods import Gate, Pod, PodPhase, PodReason, Unscheduled
@@ -67,15 +68,24 @@ class PodTally(Struct):
 class AppWrapperShare(Struct):
     """One AppWrapper's demand while it is active, its confirmed pods, and the requests of all pods that claim it.
 
-    `grown` is its growth in the record, and `granted` are the pods of that. `unbound` are the admitted pods without a
-    node, by their shapes; `admitted_of` counts the admitted pods by template, and `admitted_in` by the name of their
-    replica; `base_of` has the pods of each template in the base gang, and `growing` are the confirmed admitted pods.
+    `grown` is its growth in the record, and `granted` are the pods of that. `sets` are the pod sets of its gang by
+    template. `unbound` are the admitted pods without a node, by their shapes; `admitted_of` counts the admitted pods by
+    template, and `admitted_in` by the name of their replica; `growing` are the confirmed admitted pods. `base_of` has
+    the pods of each template in the base gang as its `live_of` pods say it; the gang's own count goes before that.
     Without pods `of_gated_templates` its growth is that of its bound pods, and unbound pods beyond the demand do not
     count.
+
+    `away` are the requests of its admitted pods on nodes that do not exist, as for a moment after a node went.
+
+    Anybody who may create pods in its namespace can make a pod of it, with any mark, amount and node. So only pods
+    `there`, which means on nodes that exist, are charged beyond the record: they use real capacity. The other pods are
+    covered by what the record holds, or count nothing.
     """
 
     demand: Resources | None = None
     bound: Resources = NOTHING
+    there: Resources = NOTHING
+    away: Counter[Resources] = field(default_factory=Counter)
     admitted: Resources = NOTHING
     reservation: Resources = NOTHING
     lost: int = 0
@@ -85,6 +95,8 @@ class AppWrapperShare(Struct):
     admitted_of: Counter[str] = field(default_factory=Counter)
     admitted_in: Counter[str] = field(default_factory=Counter)
     base_of: dict[str, int] = field(default_factory=dict)
+    live_of: Counter[str] = field(default_factory=Counter)
+    sets: Mapping[str, PodSet] = field(default_factory=dict)
     growing: dict[str, Pod] = field(default_factory=dict)
     grown: Resources = NOTHING
     granted: PodsByTemplate | None = None
@@ -105,7 +117,7 @@ class AppWrapperShare(Struct):
         """Count a live pod by its gate; pods that only claim the AppWrapper count too."""
         self.of_gated_templates += sign * (pod.can_be_gated or pod.gate is not None)
         if pod.template:
-            self.base_of[pod.template] = pod.base_pods
+            self._note_base(pod, sign)
         if pod.is_admitted:
             self.admitted += pod.requests * sign
             if pod.template:
@@ -121,6 +133,19 @@ class AppWrapperShare(Struct):
         else:
             self.gated[pod.uid] = pod
 
+    def _note_base(self, pod: Pod, sign: int) -> None:
+        """Note how many pods of its template the base gang has, as the pod says, while there is a live pod of it."""
+        add(self.live_of, pod.template, sign)
+        if pod.template in self.live_of:
+            self.base_of[pod.template] = pod.base_pods
+        else:
+            self.base_of.pop(pod.template, None)
+
+    def _base(self, template: str, said: int) -> int:
+        """The pods of a template in the base gang: by the gang, or if its pod sets do not have that one, as `said`."""
+        known = self.sets.get(template)
+        return said if known is None else known.count
+
     def _note_growing(self, pod: Pod, sign: int) -> None:
         if sign < 0:
             self.growing.pop(pod.uid, None)
@@ -128,17 +153,21 @@ class AppWrapperShare(Struct):
             self.growing[pod.uid] = pod
 
     def surplus(
-        self, given_up: Collection[str] = (), unwanted: Collection[tuple[str, str]] = ()
+        self,
+        nodes: Collection[str],
+        given_up: Collection[str] = (),
+        unwanted: Collection[tuple[str, str]] = (),
     ) -> list[SurplusPod]:
         """The pods that were given up, then the others beyond the base gang: first those that lose the least.
 
-        These are ending pods, `unwanted` ones, which Ray found idle, gated ones, which have not started, and those
-        without a node. Of several, the newest goes first.
+        The least lose ending pods, `unwanted` ones, which Ray found idle, gated ones, which have not started, and those
+        without a node. Of several, the newest goes first. `nodes` are those that exist.
         """
         found = []
-        beyond = Counter(pod.template for pod in self.growing.values())
-        beyond.subtract(self._base_of_growing())
-        pods = [(pod.admitted_as, pod) for pod in self.growing.values() if pod.admitted_as is not None]
+        growing = self._growing_and_covered(nodes, given_up)
+        beyond = Counter(pod.template for pod in growing)
+        beyond.subtract(self._base_of(growing))
+        pods = [(pod.admitted_as, pod) for pod in growing if pod.admitted_as is not None]
         pods += [(pod.gate, pod) for pod in self._granted() if pod.gate is not None]
         pods.sort(key=lambda each: (each[1].gate is not None, _age_of(each)))
         slices = list(_by_slice(pods, Counter()).values())
@@ -155,11 +184,29 @@ class AppWrapperShare(Struct):
                 found += [_surplus_pod(at, pod, name) for at, pod in hosts]
         return found
 
-    def _base_of_growing(self) -> dict[str, int]:
+    def _growing_and_covered(self, nodes: Collection[str], given_up: Collection[str]) -> list[Pod]:
+        """The confirmed admitted pods that are charged: those on nodes, and the oldest others within what it holds.
+
+        To delete an unbound pod that the record does not cover would free nothing. Without a record it is all of them.
+        """
+        if self.demand is None:
+            return list(self.growing.values())
+        found, others = [], []
+        for pod in self.growing.values():
+            (found if pod.node in nodes or pod.uid in given_up else others).append(pod)
+        left = self._left_of_held()
+        for pod in sorted(others, key=_admitted_age_of):
+            if pod.requests.fits_in(left):
+                left -= pod.requests
+                found.append(pod)
+        return found
+
+    def _base_of(self, growing: Iterable[Pod]) -> dict[str, int]:
         """The pods of each template in the base gang; where the confirmed pods differ, the most that one says."""
         found: dict[str, int] = {}
-        for pod in self.growing.values():
-            found[pod.template] = max(found.get(pod.template, 0), pod.base_pods)
+        for pod in growing:
+            said = max(found.get(pod.template, 0), pod.base_pods)
+            found[pod.template] = self._base(pod.template, said)
         return found
 
     def _granted(self) -> list[Pod]:
@@ -171,7 +218,7 @@ class AppWrapperShare(Struct):
         """The gated pods that may be admitted."""
         if self.demand is None or not self.gated:
             return []
-        return admissible(self.demand + self.grown, self.admitted, self.gated_by_age(), self.granted)
+        return admissible(self.held, self.taken, self.gated_by_age(), self.granted)
 
     def gated_by_age(self) -> list[GatedPod]:
         """The gated pods, by slice and the oldest first; of each template, those that the base gang lacks belong to it.
@@ -183,7 +230,8 @@ class AppWrapperShare(Struct):
         for name, hosts in _by_slice(sorted(gated, key=_age_of), self.admitted_of.copy()).items():
             _, pod = hosts[0]
             missing = self._missing(name, pod)
-            is_base = bool(pod.template) and counted[pod.template] + missing <= pod.base_pods
+            base = self._base(pod.template, pod.base_pods)
+            is_base = bool(pod.template) and counted[pod.template] + missing <= base
             counted[pod.template] += missing * is_base
             found += [self._gated_pod(gate, host, name, missing, is_base=is_base) for gate, host in hosts]
         return found
@@ -221,7 +269,16 @@ class AppWrapperShare(Struct):
         return tuple((template, pods) for template, pods in found if pods)
 
     def _beyond(self, template: str) -> int:
-        return max(0, self.admitted_of[template] - self.base_of.get(template, 0))
+        return max(0, self.admitted_of[template] - self._base(template, self.base_of.get(template, 0)))
+
+    def move(self, requests: Resources, pods: int, *, is_there: bool) -> None:
+        """Count pods with these requests on nodes, or no more with a negative number."""
+        if is_there:
+            self.there += requests * pods
+        else:
+            self.away[requests] += pods
+            if not self.away[requests]:
+                del self.away[requests]
 
     @property
     def claims_any(self) -> bool:
@@ -229,16 +286,95 @@ class AppWrapperShare(Struct):
         return bool(self.admitted or self.gated or self.of_gated_templates)
 
     @property
+    def held(self) -> Resources:
+        """The amounts that it holds by its record."""
+        return (self.demand or NOTHING) + self.grown
+
+    @property
     def target(self) -> Resources:
-        """The amounts that an active AppWrapper is to have room for, with those that its bound pods take."""
-        demand = self.demand or NOTHING
-        return (demand + self.grown).highest(self.admitted) if self.of_gated_templates else demand
+        """The amounts that an active AppWrapper is to have room for, with those that its pods take on nodes."""
+        return self.held.highest(self.there) if self.of_gated_templates else self.demand or NOTHING
+
+    @property
+    def taken(self) -> Resources:
+        """The requests of the live pods for which it is charged: those on nodes, and others within what it holds.
+
+        A pod without a node that does not fit as a whole in what is left is not of this gang's growth. Costs O(shapes).
+        """
+        taken, left = self.there, self._left_of_held()
+        if not self.of_gated_templates or not left:
+            return taken
+        elsewhere = self.away.copy()
+        for shape, pods in self.unbound.items():
+            elsewhere[shape.requests] += pods
+        for requests in sorted(elsewhere, key=_order_of_requests):
+            most, pods = requests.times_in(left), elsewhere[requests]
+            more = requests * (pods if most is None else min(pods, most))
+            taken, left = taken + more, left - more
+        return taken
+
+    def _left_of_held(self) -> Resources:
+        """What it holds beyond its pods on nodes."""
+        return (self.held - self.there).positive_part()
 
     def starting(self) -> Counter[PodShape]:
-        """The admitted pods without a node, and the gated ones that may be admitted, by their shapes."""
+        """The admitted pods without a node, and the gated ones that may be admitted, by their shapes.
+
+        Pods of the base gang come first. Beyond them there are no more than what it holds has room for; a pod takes the
+        place of its template, whatever it requests itself. Costs O(shapes), of which a tenant can make one for each
+        pod.
+        """
         if self.demand is None or not self.of_gated_templates:
             return Counter()
-        return self.unbound + Counter(each.shape for each in self._admissible())
+        wanted = self.unbound + Counter(each.shape for each in self._admissible())
+        found: Counter[PodShape] = Counter()
+        left, base = self._left_of_held(), self._missing_base()
+        beyond: list[tuple[PodShape, int]] = []
+        for shape, pods in wanted.items():
+            own = max(0, min(pods, base[shape.template]))
+            base[shape.template] -= own
+            if own:
+                found[shape] += own
+                left -= self._place_of(shape) * own
+            if pods > own:
+                beyond.append((shape, pods - own))
+        left = left.positive_part()
+        for shape, pods in sorted(beyond, key=_order_of_shapes):
+            place = self._place_of(shape)
+            most = place.times_in(left)
+            taken = pods if most is None else min(pods, most)
+            if taken:
+                found[shape] += taken
+                left -= place * taken
+        return found
+
+    def _missing_base(self) -> Counter[str]:
+        """The pods of each template in the base gang that have no node."""
+        found = Counter({name: each.count for name, each in self.sets.items()})
+        found.subtract(self.admitted_of)
+        for shape, pods in self.unbound.items():
+            if shape.template:
+                found[shape.template] += pods
+        return found
+
+    def _place_of(self, shape: PodShape) -> Resources:
+        """The amounts of the place that such a pod gets."""
+        known = self.sets.get(shape.template)
+        return shape.requests if known is None else known.requests.highest(shape.requests)
+
+
+def _order_of_shapes(each: tuple[PodShape, int]) -> tuple[str, list[tuple[str, int]]]:
+    """The sort key of shapes: the same in every process."""
+    return each[0].template, _order_of_requests(each[0].requests)
+
+
+def _order_of_requests(requests: Resources) -> list[tuple[str, int]]:
+    return sorted(requests.items())
+
+
+def _admitted_age_of(pod: Pod) -> tuple[str, str]:
+    at = pod.admitted_as
+    return ("", "") if at is None else (at.created_at, at.name)
 
 
 def _surplus_order(

@@ -5,7 +5,7 @@ free = sum over usable nodes of (allocatable - requests of the live pods bound t
 
 The target of an AppWrapper is its demand. If its pods have, or had, the dispatcher's scheduling gate, it is
 
-target = max(demand + growth of the record, requests of its own live admitted pods, bound or not)
+target = max(demand + growth of the record, requests of its own live pods on nodes that exist)
 
 `CapacityLedger` keeps this value current by events. An event costs O(resource names). The special cases:
 
@@ -15,7 +15,8 @@ target = max(demand + growth of the record, requests of its own live admitted po
   every pod of a Deployment would be counted twice for a moment, and other gangs would not fit.
 - A pod that is being deleted counts until it is Succeeded, Failed or gone: it still occupies its node.
 - An unbound pod does not count: its AppWrapper's target covers it, and a foreign pod may never be bound. So a grant is
-  charged from its commit on, and two grants never get the same room.
+  charged from its commit on, and two grants never get the same room. Nor does a pod on a node that does not exist count
+  beyond the record, whatever its marks say: any user may create a pod that names an AppWrapper and a node.
 - A gang sees only nodes whose taints all of its pods tolerate. A reservation has no node yet, so every view is charged
   all of it: until the pods are bound, a gang may seem to use the nodes of another. This delays gangs; it never
   overcommits nodes.
@@ -79,6 +80,8 @@ class CapacityLedger:
         self._pods: dict[str, Pod] = {}
         self._loads: dict[str, Load] = {}
         self._owners: dict[str, Counter[str]] = {}
+        self._pods_on: dict[str, dict[str, Counter[Resources]]] = {}
+        """The live pods on each node, known or not, by the uid of their AppWrapper and by their requests."""
         self._pools: dict[tuple[Taint, ...], Pool] = {}
         self._shares: dict[str, AppWrapperShare] = {}
         self._beyond: dict[str, Resources] = {}
@@ -161,6 +164,8 @@ class CapacityLedger:
             self._count_node(known, -1)
         self._nodes[node.name] = node
         self._count_node(node, +1)
+        if known is None:
+            self._count_there(node.name, +1)
         if self._by_node is not None:
             self._by_node.set_node(node, self._loads.get(node.name, NO_LOAD))
 
@@ -172,6 +177,7 @@ class CapacityLedger:
             self._names.remove(known.allocatable)
             self._left_out -= known.left_out
             del self._nodes[name]
+            self._count_there(name, -1)
             if self._by_node is not None:
                 self._by_node.remove_node(name)
 
@@ -258,7 +264,7 @@ class CapacityLedger:
             self._note_repelling()
         if self._by_node is not None:
             self._by_node.reserve(appwrapper, gang, assignment)
-        self._set_demand(appwrapper, gang.demand, grown, granted)
+        self._set_demand(appwrapper, gang, grown, granted)
 
     def release(self, appwrapper: str) -> None:
         """Ends the charge of an AppWrapper; its live pods are then charged like foreign pods."""
@@ -337,28 +343,19 @@ class CapacityLedger:
         share = self._shares.get(appwrapper)
         return NOTHING if share is None else share.bound
 
-    def admitted(self, appwrapper: str) -> Resources:
-        """The requests of the live pods of an AppWrapper (by uid) without the dispatcher's gate, bound or not.
-
-        Pods that claim the AppWrapper count like in `bound`.
-        """
-        share = self._shares.get(appwrapper)
-        return NOTHING if share is None else share.admitted
-
     def taken(self, appwrapper: str) -> Resources:
         """The requests of the live pods for which an AppWrapper (by uid) is charged.
 
-        They are its admitted pods if the templates have the dispatcher's gate, else its bound ones.
+        They are its pods on nodes that exist. If the templates have the dispatcher's gate, its other admitted pods
+        count too, within what its record holds.
         """
         share = self._shares.get(appwrapper)
-        if share is None:
-            return NOTHING
-        return share.admitted if share.of_gated_templates else share.bound
+        return NOTHING if share is None else share.taken
 
     def charged(self, appwrapper: str) -> Resources:
         """The amounts that are charged for an active AppWrapper (by uid): its reservation and its bound pods."""
         share = self._shares.get(appwrapper)
-        return NOTHING if share is None else share.target.highest(share.bound)
+        return NOTHING if share is None else share.target.highest(share.there)
 
     def gated(self, appwrapper: str) -> list[GatedPod]:
         """The live pods of an AppWrapper (by uid) with the dispatcher's gate, by age and name; claims as in `bound`."""
@@ -391,7 +388,7 @@ class CapacityLedger:
         share = self._shares.get(appwrapper)
         if share is None:
             return []
-        return share.surplus(given_up, self._all_unwanted)
+        return share.surplus(self._nodes, given_up, self._all_unwanted)
 
     def surplus_version(self, appwrapper: str) -> tuple[object, object]:
         """The same two objects as long as the pods of an AppWrapper (by uid), and what it can give up, are the same."""
@@ -456,6 +453,7 @@ class CapacityLedger:
             self._note_gated(uid, share)
         if pod.occupies_node:
             share.bound += pod.requests * sign
+            self._move(pod, uid, share, sign)
             if pod.owner is not None:
                 self._count_on_node(pod.node, pod.owner, share, sign)
         self._settle(uid, share)
@@ -473,6 +471,28 @@ class CapacityLedger:
         add(owners, owner, sign)
         if not owners:
             del self._owners[node]
+
+    def _move(self, pod: Pod, uid: str, share: AppWrapperShare, sign: int) -> None:
+        """Count a bound pod, or no more with the sign -1, by whether its node exists."""
+        if not pod.requests:
+            return
+        share.move(pod.requests, sign, is_there=pod.node in self._nodes)
+        on_node = self._pods_on.setdefault(pod.node, {})
+        by_requests = on_node.setdefault(uid, Counter())
+        add(by_requests, pod.requests, sign)
+        if not by_requests:
+            del on_node[uid]
+        if not on_node:
+            del self._pods_on[pod.node]
+
+    def _count_there(self, node: str, sign: int) -> None:
+        """Count the pods on a node that came, or went, for their AppWrappers. Costs O(pods on the node)."""
+        for uid, by_requests in self._pods_on.get(node, {}).items():
+            share = self._shares[uid]
+            for requests, pods in by_requests.items():
+                share.move(requests, pods * sign, is_there=True)
+                share.move(requests, -pods * sign, is_there=False)
+            self._settle(uid, share)
 
     def _use_node(self, pod: Pod, sign: int) -> None:
         taken = pod.requests * sign
@@ -499,12 +519,14 @@ class CapacityLedger:
     def _set_demand(
         self,
         appwrapper: str,
-        demand: Resources | None,
+        gang: Gang | None,
         grown: Resources = NOTHING,
         granted: PodsByTemplate | None = None,
     ) -> None:
         share = self._shares.setdefault(appwrapper, AppWrapperShare())
-        share.demand, share.grown, share.granted = demand, grown, granted
+        share.demand = None if gang is None else gang.demand
+        share.sets = {} if gang is None else {each.template: each for each in gang.pod_sets}
+        share.grown, share.granted = grown, granted
         self._settle(appwrapper, share)
 
     def _settle(self, appwrapper: str, share: AppWrapperShare) -> None:
@@ -518,7 +540,7 @@ class CapacityLedger:
             self._reserved += reservation - share.reservation
             share.reservation = reservation
         if share.demand is not None and (
-            beyond := (target.highest(share.bound) - share.demand).positive_part()
+            beyond := (target.highest(share.there) - share.demand).positive_part()
         ):
             self._beyond[appwrapper] = beyond
         else:

@@ -26,7 +26,14 @@ from msgspec.structs import replace
 
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.lifecycle import run_steps
-from dispatcher.core.lifecycle.growth import admissible, growth_of, lacking_hosts, requested, with_pods
+from dispatcher.core.lifecycle.growth import (
+    admissible,
+    growth_of,
+    lacking_hosts,
+    requested,
+    taken_soon,
+    with_pods,
+)
 from dispatcher.core.model import potential
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.growth import GatedPod, GrowthRequest, PodsByTemplate, PodShape, slices_of
@@ -92,8 +99,9 @@ SLICE_INCOMPLETE: Final = "SliceIncomplete"
 
 
 class Growing(Struct, frozen=True):
-    """A gang with gated pods, or with an earlier growth request. `admitted` are the requests of its admitted pods.
+    """A gang with gated pods, or with an earlier growth request.
 
+    `admitted` are the requests of its admitted pods that count: those on nodes, and others within what it holds.
     `gated` are the gated pods, the oldest first, and `beyond` are its admitted pods beyond the base gang. `there` are
     the nodes with its pods, by template; only if its pods have rules about each other.
     """
@@ -111,7 +119,7 @@ class Growing(Struct, frozen=True):
         gated = ledger.gated(uid)
         has_rules = any(each.has_rules for each in record.gang.pod_sets) or any(each.apart for each in gated)
         there = ledger.nodes_with(uid) if has_rules else {}
-        return cls(record, ledger.admitted(uid), gated, ledger.beyond(uid) or (), there)
+        return cls(record, ledger.taken(uid), gated, ledger.beyond(uid) or (), there)
 
     @property
     def requested(self) -> list[GatedPod]:
@@ -270,7 +278,8 @@ class _Growth:
         self.there = {template: set(nodes) for template, nodes in growing.there.items()}
         """The nodes with its pods, by template, with those of the granted ones."""
         within = growing.within
-        self._taken = growing.admitted + sum_of(each.requests for each in within)
+        record = growing.record
+        self._taken = taken_soon(record.allowed, growing.admitted, growing.gated, record.granted)
         self._beyond = with_pods(growing.beyond, within)
 
     def grant(self, hosts: Hosts, assignment: Assignment) -> None:

@@ -422,3 +422,23 @@ async def test_room_of_a_worker_that_ray_removed_is_released_for_a_gang_without_
     await world.committer.commit(run_steps.note_growth(world.record(record.uid), CPU * 5, at(START)))
     await scheduler.cycle()
     assert world.record(waits.uid).phase is (Phase.DISPATCHING if awaited else Phase.QUEUED)
+
+
+@pytest.mark.parametrize("node", ["", "ghost"])
+async def test_pod_that_a_tenant_forges_under_its_own_gang_stops_no_other_gang(
+    world: World, node: str
+) -> None:
+    record = ray(world)
+    huge = Resources({"cpu": 4_000_000, "nvidia.com/gpu": 4000})
+    gate = Gate("default", "forged", f"{at(START):%Y-%m-%dT%H:%M:%SZ}")
+    forged = Pod("forged", huge, node, owner=record.uid, can_be_gated=True, template="0.x", admitted_as=gate)
+    world.ledger.set_pod(forged)
+    ask(world, record, 1)
+    waiting = put(world, "victim", 1, "default", created_at=at(START - 60))
+    scheduler = dispatch_of(world)
+    await scheduler.cycle()
+    await scheduler.cycle()
+    assert world.record(waiting.uid).phase is Phase.DISPATCHING
+    assert world.record(record.uid).held == CPU * 3
+    assert world.ledger.free()["cpu"] >= 8000 - 3000 - 1000
+    assert world.ledger.free()["nvidia.com/gpu"] == 0

@@ -22,6 +22,8 @@ def account(
 
     `reservations` is the demand of every active AppWrapper by its uid, `growth` its growth in the record.
     """
+    nodes = tuple(nodes)
+    names = {node.name for node in nodes}
     open_nodes = _open_to(gang, nodes)
     free = sum_of(open_nodes.values())
     free -= sum_of(pod.requests for pod in pods if pod.occupies_node and pod.node in open_nodes)
@@ -29,8 +31,8 @@ def account(
         own = [pod for pod in pods if pod.live and uid == (pod.owner or pod.claim)]
         target = demand
         if any(pod.can_be_gated or pod.gate for pod in own):
-            admitted = sum_of(pod.requests for pod in own if pod.gate is None)
-            target = (demand + growth.get(uid, NOTHING)).highest(admitted)
+            there = sum_of(pod.requests for pod in own if pod.node in names)
+            target = (demand + growth.get(uid, NOTHING)).highest(there)
         free -= (target - sum_of(pod.requests for pod in own if pod.node)).positive_part()
     return free
 

@@ -177,10 +177,18 @@ class LedgerAgainstDefinition(RuleBasedStateMachine):
             assert self.ledger.bound(appwrapper) == sum_of(pod.requests for pod in pods)
 
     @invariant()
-    def admitted_are_the_requests_of_its_live_pods_without_the_gate(self) -> None:
+    def taken_are_its_pods_on_nodes_that_exist_and_admitted_ones_within_what_it_holds(self) -> None:
         for appwrapper in ("a", "b"):
             pods = [pod for pod in self.pods.values() if (pod.owner or pod.claim) == appwrapper and pod.live]
-            assert self.ledger.admitted(appwrapper) == sum_of(pod.requests for pod in pods if not pod.gate)
+            taken = sum_of(pod.requests for pod in pods if pod.node in self.nodes)
+            if any(pod.can_be_gated or pod.gate for pod in pods):
+                held = self.reservations.get(appwrapper, NOTHING)
+                held += self.growth.get(appwrapper, NOTHING) if appwrapper in self.reservations else NOTHING
+                others = [pod.requests for pod in pods if not pod.gate and pod.node not in self.nodes]
+                for requests in sorted(others, key=lambda each: sorted(each.items())):
+                    if requests.fits_in((held - taken).positive_part()):
+                        taken += requests
+            assert self.ledger.taken(appwrapper) == taken
 
     @invariant()
     def gated_pods_are_listed_by_age_and_name(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pods import Gate, Pod, PodPhase
@@ -17,6 +18,9 @@ GATE = Gate("team-a", "more", "2026-01-01T00:00:00Z")
 GATED = Pod("more", EACH, owner="ray", gate=GATE, can_be_gated=True)
 ADMITTED = Pod("more", EACH, owner="ray", can_be_gated=True)
 BOUND = Pod("more", EACH, "n2", PodPhase.RUNNING, owner="ray", can_be_gated=True)
+HUGE = Resources({"cpu": 4000})
+GHOST = Pod("ghost", HUGE, "ghost", owner="ray", can_be_gated=True, template="0.x", admitted_as=GATE)
+FORGED = Pod("forged", HUGE, owner="ray", gate=GATE, can_be_gated=True, template="0.x", base_pods=1000)
 SIDE_CAR = Pod("more", EACH + {"cpu": 1}, owner="ray", gate=GATE, can_be_gated=True)
 NO_GATE = Pod("more", EACH, owner="ray")
 
@@ -29,7 +33,10 @@ NO_GATE = Pod("more", EACH, owner="ray")
         pytest.param([BASE, GATED], NOTHING, 13, id="growth-request"),
         pytest.param([BASE, GATED], EACH, 10, id="granted"),
         pytest.param([BASE, ADMITTED], EACH, 10, id="admitted"),
-        pytest.param([BASE, ADMITTED], NOTHING, 10, id="admitted-before-its-growth-is-committed"),
+        pytest.param([BASE, ADMITTED], NOTHING, 13, id="admitted-by-nobody"),
+        pytest.param([BASE, GHOST], NOTHING, 13, id="on-a-node-that-does-not-exist"),
+        pytest.param([BASE, FORGED], NOTHING, 13, id="forged-as-one-of-a-large-base-gang"),
+        pytest.param([BASE, replace(FORGED, gate=None)], EACH, 10, id="forged-beside-a-grant"),
         pytest.param([BASE, BOUND], EACH, 10, id="bound"),
         pytest.param([BASE, BOUND], NOTHING, 10, id="bound-before-its-growth-is-committed"),
         pytest.param([BASE], EACH, 10, id="pod-gone-and-growth-still-committed"),
@@ -47,7 +54,7 @@ def test_grant_takes_room_from_its_commit_on(
 
     assert ledger.free()["cpu"] == free
     ledger.release("ray")
-    assert ledger.free()["cpu"] == 16 - sum(pod.requests["cpu"] for pod in pods if pod.node)
+    assert ledger.free()["cpu"] == 16 - sum(pod.requests["cpu"] for pod in pods if pod.node in {"n1", "n2"})
 
 
 @pytest.mark.parametrize(("grown", "places"), [(NOTHING, 0), (EACH, 1)])

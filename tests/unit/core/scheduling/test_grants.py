@@ -101,7 +101,7 @@ class Hub:
                 gate = Gate("team-a", f"{record.name}-{number + 1}", f"{at(seconds):%Y-%m-%dT%H:%M:%SZ}")
                 uid = f"{record.name}-{number + 1}"
                 ledger.set_pod(Pod(uid, CPU * cpu, owner=record.uid, gate=gate, can_be_gated=True))
-            growing.append(Growing(record, ledger.admitted(record.uid), ledger.gated(record.uid)))
+            growing.append(Growing(record, ledger.taken(record.uid), ledger.gated(record.uid)))
         forest = None if self.queues is None else Forest.of(self.queues)
         active = [found for each in holders if (found := active_gang(each, is_unreachable=False)) is not None]
         known = incremental.run(WaitingGangs.of(list(queued), forest, at(self.seconds), self.reservations))
