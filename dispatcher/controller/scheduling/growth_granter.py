@@ -28,6 +28,7 @@ from dispatcher.core.scheduling.grants import (
     decide_in_steps,
     goes_first,
 )
+from dispatcher.core.scheduling.growth_turns import asked_at
 from dispatcher.core.scheduling.isolation import copies_of
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
@@ -96,7 +97,7 @@ class GrowthGranter:
     def _observe(self, grants: Iterable[Grant], now: datetime) -> None:
         for grant in grants:
             for pod in grant.pods:
-                waited = now - datetime.fromisoformat(pod.created_at)
+                waited = now - asked_at(grant.record, pod, now)
                 self._metrics.growth_grant_seconds.observe(max(0.0, waited.total_seconds()))
 
 

@@ -37,6 +37,7 @@ from dispatcher.core.model.growth import (
     PodsByTemplate,
     Shrinking,
     SurplusPod,
+    age_in,
     slices_of,
 )
 from dispatcher.core.model.quantity import in_words
@@ -151,7 +152,7 @@ def lacking_hosts(gated: Iterable[GatedPod], now: datetime) -> list[tuple[GatedP
         hosts
         for hosts in found
         if len(hosts) < hosts[0].missing
-        and now - max(datetime.fromisoformat(pod.created_at) for pod in hosts) >= HOSTS_COME_WITHIN
+        and now - max(age_in(pod.created_at) for pod in hosts) >= HOSTS_COME_WITHIN
     ]
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
-from typing import NamedTuple, TypeVar
+from datetime import UTC, datetime
+from typing import Final, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -36,6 +36,19 @@ class PodShape(NamedTuple):
         item, _, path = self.template.partition(".")
         number = int(item) if item.isdigit() else 0
         return PodSet(0, self.requests, tolerations, nodes=nodes, apart=self.apart, path=path, item=number)
+
+
+AGE_UNKNOWN: Final = datetime.max.replace(tzinfo=UTC)
+"""Stands for a time that cannot be read: such a pod is the youngest, so it gains nothing."""
+
+
+def age_in(created_at: str) -> datetime:
+    """The time that a cluster wrote as a pod's creation; `AGE_UNKNOWN` if it is no time, or names no zone."""
+    try:
+        found = datetime.fromisoformat(created_at)
+        return found.astimezone(UTC) if found.tzinfo else AGE_UNKNOWN
+    except (ValueError, OverflowError):
+        return AGE_UNKNOWN
 
 
 class GatedPod(Struct, frozen=True):

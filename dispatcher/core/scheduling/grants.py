@@ -65,7 +65,7 @@ from dispatcher.core.scheduling.explain import (
 )
 from dispatcher.core.scheduling.fit import Shortfall, fits_in_empty, shortfall_in_empty
 from dispatcher.core.scheduling.growth_rules import Nodes, beside_own
-from dispatcher.core.scheduling.growth_turns import Hosts, growth_turns
+from dispatcher.core.scheduling.growth_turns import Hosts, asked_at, growth_turns
 from dispatcher.core.scheduling.sharing.division import Shares, divide_all_in_steps
 from dispatcher.core.scheduling.sharing.gangs import (
     ActiveGang,
@@ -458,7 +458,7 @@ class _GrantCycle:
         if goes_first(record, forest):
             return None
         queue = record.queue if forest is not None else ONE_QUEUE
-        created = datetime.fromisoformat(pod.created_at)
+        created = asked_at(record, pod, self._facts.now)
         first_for_room = self._first.get(room.name)
         before = [
             *(

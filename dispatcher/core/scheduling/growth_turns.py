@@ -12,8 +12,9 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
+from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.growth import GatedPod
+from dispatcher.core.model.growth import GatedPod, age_in
 from dispatcher.core.model.incremental import Steps, in_order
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import sum_of
@@ -38,17 +39,30 @@ def growth_turns(
 
     Without declared queues the ledger has an empty forest: then only priority and age count.
     """
-    by_age = yield from in_order(asking, lambda each: _age_of(each[1][0]))
+    by_age = yield from in_order(asking, lambda each: _age_of(each[0], each[1][0], now))
     queued = QueuedGangs()
     for number, (record, hosts) in enumerate(by_age):
-        queued.put(_alone(record, hosts, number), now)
+        queued.put(_alone(record, hosts, number, now), now)
         yield
     return Turns(queued, later, shares, usage, now)
 
 
-def _alone(record: Record, hosts: Hosts, number: int) -> Record:
+def asked_at(record: Record, pod: GatedPod, now: datetime) -> datetime:
+    """Since when a pod of a gang asks to start, never later than `now`.
+
+    The hub's API server dates AppWrappers and pods alike. A member's clock is its own: if it lags, its pods would pass
+    every gang that waits. So a pod of a member asks no longer than the gang's growth request is known.
+    """
+    created = age_in(pod.created_at)
+    if record.attempt is not None and record.attempt.cluster != HUB_CLUSTER:
+        noted = record.growth_request
+        created = max(created, now if noted is None else noted.since)
+    return min(created, now)
+
+
+def _alone(record: Record, hosts: Hosts, number: int, now: datetime) -> Record:
     """The pods as a gang of their own; of two that were created in the same second, `number` decides."""
-    created, requests = datetime.fromisoformat(hosts[0].created_at), sum_of(each.requests for each in hosts)
+    created, requests = asked_at(record, hosts[0], now), sum_of(each.requests for each in hosts)
     return replace(
         record,
         uid=hosts[0].uid,
@@ -59,5 +73,5 @@ def _alone(record: Record, hosts: Hosts, number: int) -> Record:
     )
 
 
-def _age_of(pod: GatedPod) -> tuple[str, str, str]:
-    return pod.created_at, pod.namespace, pod.name
+def _age_of(record: Record, pod: GatedPod, now: datetime) -> tuple[datetime, str, str, str]:
+    return asked_at(record, pod, now), pod.created_at, pod.namespace, pod.name

@@ -442,3 +442,14 @@ async def test_pod_that_a_tenant_forges_under_its_own_gang_stops_no_other_gang(
     assert world.record(record.uid).held == CPU * 3
     assert world.ledger.free()["cpu"] >= 8000 - 3000 - 1000
     assert world.ledger.free()["nvidia.com/gpu"] == 0
+
+
+@pytest.mark.parametrize("written", ["", "yesterday", "2026-01-01T00:00:00", "9999-12-31T23:59:59-23:59"])
+async def test_pod_with_an_unreadable_age_stops_no_growth(world: World, written: str) -> None:
+    good, odd = ray(world, 1, name="good"), ray(world, 1, name="odd")
+    ask(world, good, 2)
+    gate = Gate("default", "odd-1", written)
+    world.ledger.set_pod(Pod("odd-1", CPU, owner=odd.uid, gate=gate, can_be_gated=True))
+    await dispatch_of(world).cycle()
+    assert world.record(good.uid).held == CPU * 3
+    assert world.record(odd.uid).held == CPU * 2
