@@ -66,7 +66,8 @@ def module_of(path: Path) -> str:
 
 def calls_of(tree: ast.Module, module: str) -> dict[str, set[str]]:
     """The functions of a module by full name, and the full names that each calls; nested functions are part of it."""
-    names = {name: f"{module}.{name}" for name in (each.name for each in tree.body if is_function(each))}
+    functions = (each for each in tree.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+    names = {each.name: f"{module}.{each.name}" for each in functions}
     for each in ast.walk(tree):
         if isinstance(each, ast.ImportFrom) and each.module:
             names |= {alias.asname or alias.name: f"{each.module}.{alias.name}" for alias in each.names}
@@ -75,10 +76,6 @@ def calls_of(tree: ast.Module, module: str) -> dict[str, set[str]]:
         prefix = f"{module}.{owner}." if owner else f"{module}."
         found[f"{prefix}{function.name}"] = set(called_in(function, names, prefix if owner else ""))
     return found
-
-
-def is_function(node: ast.stmt) -> bool:
-    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
 
 
 def functions_of(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
