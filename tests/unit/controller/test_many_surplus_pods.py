@@ -79,7 +79,9 @@ def test_surplus_is_prepared_in_steps_of_one_gang_that_changed() -> None:
 
 def test_gangs_are_parted_and_split_in_steps_of_one_gang_that_changed() -> None:
     ledger, cache = grown()
-    active = [active_gang(each, is_unreachable=False) for each in cache.records()]
+    found_gangs = (active_gang(each, is_unreachable=False) for each in cache.records())
+    active = [each for each in found_gangs if each is not None]
+    assert len(active) == GANGS
     parts = Parts()
     assert steps_of(parts.in_steps(active, cache.surplus())) == GANGS
     ledger.remove_pod("5-2")
