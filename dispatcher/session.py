@@ -34,7 +34,7 @@ from dispatcher.controller.members.connector import Means, Pace
 from dispatcher.controller.members.first_lists import missing, wait_for_lists
 from dispatcher.controller.members.fleet import Fleet, FleetCallbacks
 from dispatcher.controller.members.pod_defaults import PodDefaultsOfClusters
-from dispatcher.controller.members.potential_trust import PotentialTrust
+from dispatcher.controller.members.potential_trust import PoolsFailed, PotentialTrust
 from dispatcher.controller.reconcile.acts import Acts
 from dispatcher.controller.reconcile.creation import Creator
 from dispatcher.controller.reconcile.event_recorder import StepRecorder, event_about
@@ -268,7 +268,7 @@ class Session:
             pace=Pace(settings.probe_seconds, settings.unreachable_seconds, settings.unlisted_seconds),
             provisioning=process.provisioning,
             potential=process.potential,
-            distrusted_in=self._trust.distrusted_in,
+            trust_in=self._trust.trust_in,
         )
         callbacks = FleetCallbacks(self._wake_scheduler, self._member_changed)
         return Fleet(self._cluster, hub_uid, means, callbacks, self._count_running)
@@ -276,8 +276,8 @@ class Session:
     def _bind_within_of(self, cluster: str) -> timedelta:
         return self._fleet.potential_of(cluster).bind_within
 
-    async def _note_pools_failed(self, cluster: str, pools: Collection[str]) -> None:
-        await self._trust.note_failed(cluster, pools, self._bind_within_of(cluster))
+    async def _note_pools_failed(self, failed: PoolsFailed) -> None:
+        await self._trust.note_failed(failed, self._bind_within_of(failed.cluster))
 
     def _make_namespaces(self) -> Namespaces:
         process, settings = self._process, self._process.settings

@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.api.spec_errors import one_line
-from dispatcher.core.model.potential import PoolFailures
+from dispatcher.core.model.potential import LONGEST_DISTRUST, PoolFailures
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import LONGEST_MESSAGE
 from dispatcher.core.status.cluster_state import ClusterChange, ClusterEvent, ClusterState, changes
@@ -96,24 +96,35 @@ class ClusterStore:
                 await connection.execute(_SET_STATE, {"name": name, **_STATE_COLUMNS.row(kept)})
                 await self._write_events(connection, name, at, changes(stored, now))
 
-    async def pool_failures(self) -> dict[tuple[str, str], PoolFailures]:
-        """The failures of the pools whose nodes did not come, by cluster and pool."""
+    async def pool_failures(self) -> dict[tuple[str, str, str], PoolFailures]:
+        """The failures of the pools whose nodes did not come, by cluster, pool and namespace."""
         async with self._database.reading() as connection:
             found = await connection.execute(_POOL_FAILURES)
             return {
-                (row.cluster, row.pool): PoolFailures(row.count, row.distrusted_until)  # type: ignore[arg-type]
+                (row.cluster, row.pool, row.namespace): PoolFailures(
+                    row.failures, row.distrusted_until, row.is_confirmed
+                )
                 for row in found
             }
 
-    async def note_pool(self, cluster: str, pool: str, failures: PoolFailures) -> None:
-        """Store the failures of a pool in place of those stored before; none of them ends its row."""
-        pool_of = {"cluster": cluster, "pool": pool}
+    async def note_pool(
+        self, cluster: str, pool: str, namespace: str, failures: PoolFailures, now: datetime
+    ) -> None:
+        """Store the failures of a pool in a namespace in place of those stored before.
+
+        Those of the pool that do not count any more are removed, so the table has no rows of the distant past.
+        """
+        values = {"cluster": cluster, "pool": pool, "namespace": namespace}
+        state = {"failures": failures.count, "until": failures.until, "confirmed": failures.confirmed}
         async with self._fenced() as connection:
-            if failures.count:
-                values = {**pool_of, "count": failures.count, "until": failures.until}
-                await connection.execute(_SET_POOL_FAILURES, values)
-            else:
-                await connection.execute(_NO_POOL_FAILURES, pool_of)
+            old = {"cluster": cluster, "pool": pool, "before": now - LONGEST_DISTRUST}
+            await connection.execute(_OLD_POOL_FAILURES, old)
+            await connection.execute(_SET_POOL_FAILURES, {**values, **state})
+
+    async def forget_pool(self, cluster: str, pool: str) -> None:
+        """Remove all failures of a pool: its nodes have come."""
+        async with self._fenced() as connection:
+            await connection.execute(_NO_POOL_FAILURES, {"cluster": cluster, "pool": pool})
 
     async def note_rotation(self, name: str, at: datetime) -> None:
         """Store that the address or the credentials of a cluster changed."""
@@ -160,12 +171,22 @@ _SET_UNREACHABLE: Final = text(
 _SET_REACHABLE: Final = text(
     "UPDATE member_cluster SET unreachable_since = NULL WHERE name = :name AND unreachable_since IS NOT NULL"
 )
-_POOL_FAILURES: Final = text("SELECT cluster, pool, count, distrusted_until FROM pool_failures")
-_SET_POOL_FAILURES: Final = text(
-    "INSERT INTO pool_failures (cluster, pool, count, distrusted_until) VALUES (:cluster, :pool, :count, :until) "
-    "ON CONFLICT (cluster, pool) DO UPDATE SET count = excluded.count, distrusted_until = excluded.distrusted_until"
+_POOL_FAILURES: Final = text(
+    "SELECT cluster, pool, namespace, failures, distrusted_until, is_confirmed FROM namespace_pool_failures"
 )
-_NO_POOL_FAILURES: Final = text("DELETE FROM pool_failures WHERE cluster = :cluster AND pool = :pool")
+_SET_POOL_FAILURES: Final = text(
+    "INSERT INTO namespace_pool_failures (cluster, pool, namespace, failures, distrusted_until, is_confirmed) "
+    "VALUES (:cluster, :pool, :namespace, :failures, :until, :confirmed) "
+    "ON CONFLICT (cluster, pool, namespace) DO UPDATE SET failures = excluded.failures, "
+    "distrusted_until = excluded.distrusted_until, is_confirmed = excluded.is_confirmed"
+)
+_OLD_POOL_FAILURES: Final = text(
+    "DELETE FROM namespace_pool_failures "
+    "WHERE cluster = :cluster AND pool = :pool AND distrusted_until <= :before"
+)
+_NO_POOL_FAILURES: Final = text(
+    "DELETE FROM namespace_pool_failures WHERE cluster = :cluster AND pool = :pool"
+)
 _STATE_COLUMNS: Final = mapping.Fields(mapping.same(types(tables.member_cluster), ClusterState))
 _STATE: Final = text(
     f"SELECT {listed(_STATE_COLUMNS.columns)} FROM member_cluster WHERE name = :name FOR UPDATE"

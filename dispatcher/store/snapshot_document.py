@@ -237,7 +237,13 @@ def _pool_of(value: Mapping[str, Any]) -> PotentialPool:
 
 def _trust_of(value: Mapping[str, Any]) -> Trust:
     distrusted = ((pool, datetime.fromisoformat(until)) for pool, until in value["distrusted"])
-    return Trust(OnPotential(value["policy"]), tuple(distrusted))
+    in_namespaces = (
+        (namespace, pool, datetime.fromisoformat(until))
+        for namespace, pool, until in value.get(
+            "in_namespaces", ()
+        )  # a leader of an earlier release writes none
+    )
+    return Trust(OnPotential(value["policy"]), tuple(distrusted), tuple(in_namespaces))
 
 
 def _node_of(value: Mapping[str, Any]) -> Node:

@@ -249,6 +249,7 @@ member_cluster: Final = Table(
     _text("closed_reason"),
 )
 
+# Read and written only by releases before 0031, which may lead beside this one.
 pool_failures: Final = Table(
     "pool_failures",
     metadata,
@@ -257,6 +258,18 @@ pool_failures: Final = Table(
     Column("count", Integer, nullable=False),
     _moment("distrusted_until"),
     PrimaryKeyConstraint("cluster", "pool"),
+)
+
+namespace_pool_failures: Final = Table(
+    "namespace_pool_failures",
+    metadata,
+    Column("cluster", Text, nullable=False),
+    Column("pool", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("failures", Integer, nullable=False),
+    _moment("distrusted_until"),
+    Column("is_confirmed", Boolean, nullable=False),
+    PrimaryKeyConstraint("cluster", "pool", "namespace"),
 )
 
 cluster_snapshot: Final = Table(

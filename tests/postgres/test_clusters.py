@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.core.model.potential import PoolFailures
+from dispatcher.core.model.potential import LONGEST_DISTRUST, PoolFailures
 from dispatcher.core.status.cluster_state import ClusterState
 from dispatcher.errors import Fenced, SettingsError
 from dispatcher.store.clusters import ClusterStore
@@ -42,11 +42,21 @@ def told(url: str) -> list[Told]:
 
 async def test_failures_of_pools_are_kept_until_their_nodes_come(clusters: ClusterStore) -> None:
     assert await clusters.pool_failures() == {}
-    await clusters.note_pool("east", "l4", PoolFailures(1, NOW))
-    await clusters.note_pool("east", "l4", PoolFailures(2, LATER))
-    await clusters.note_pool("west", "l4", PoolFailures(1, NOW))
-    await clusters.note_pool("west", "l4", PoolFailures())
-    assert await clusters.pool_failures() == {("east", "l4"): PoolFailures(2, LATER)}
+    await clusters.note_pool("east", "l4", "team-a", PoolFailures(1, NOW), NOW)
+    await clusters.note_pool("east", "l4", "team-a", PoolFailures(2, LATER, confirmed=True), NOW)
+    await clusters.note_pool("east", "l4", "team-b", PoolFailures(1, LATER), NOW)
+    await clusters.note_pool("west", "l4", "team-a", PoolFailures(1, NOW), NOW)
+    await clusters.forget_pool("west", "l4")
+    assert await clusters.pool_failures() == {
+        ("east", "l4", "team-a"): PoolFailures(2, LATER, confirmed=True),
+        ("east", "l4", "team-b"): PoolFailures(1, LATER),
+    }
+
+
+async def test_failures_of_pools_that_count_no_more_leave_the_table(clusters: ClusterStore) -> None:
+    await clusters.note_pool("east", "l4", "team-a", PoolFailures(1, NOW), NOW)
+    await clusters.note_pool("east", "l4", "team-b", PoolFailures(1, LATER), NOW + LONGEST_DISTRUST)
+    assert await clusters.pool_failures() == {("east", "l4", "team-b"): PoolFailures(1, LATER)}
 
 
 async def test_cluster_joins_once(east: ClusterStore, database_url: str, leadership: Leadership) -> None:

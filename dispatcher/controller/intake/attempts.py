@@ -11,6 +11,7 @@ from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.intake.request_search import ClassOf
 from dispatcher.controller.intake.specs import Specs, owner_of
 from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.potential_trust import PoolsFailed
 from dispatcher.core.kinds.manifest import Owner, reference
 from dispatcher.core.kinds.provisioning_request import refs_of
 from dispatcher.core.lifecycle.observed_state import Loss
@@ -32,7 +33,7 @@ class Members(Struct, frozen=True):
     """True if a cluster that may take a gang with these requirements provides its capacity on request."""
     bind_within_of: Callable[[str], timedelta]
     """The time in which the pods of a gang on trust must have nodes."""
-    note_pools_failed: Callable[[str, Collection[str]], Awaitable[None]]
+    note_pools_failed: Callable[[PoolsFailed], Awaitable[None]]
     """Notes that the nodes of these pools did not come in that time. Raises `StoreError`."""
     note_pools_came: Callable[[str, Collection[str]], Awaitable[None]]
     """Notes that the nodes of these pools came. Raises `StoreError`."""

@@ -17,10 +17,11 @@ from msgspec import Struct
 
 from dispatcher import errors, log
 from dispatcher.api.membercluster import SecretKey
-from dispatcher.api.potential import NO_POTENTIAL, PotentialNodes
+from dispatcher.api.potential import NO_POTENTIAL, OnPotential, PotentialNodes
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.member import CONNECTING, AnotherCluster, Member, Unlisted, closed_for
+from dispatcher.core.model.potential import Trust
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.status.cluster_state import ClusterState
@@ -76,16 +77,16 @@ class ClusterRecords(Protocol):
         """Record that the kubeconfig was changed."""
 
 
-def _nothing_distrusted(_cluster: str) -> tuple[tuple[str, datetime], ...]:
-    return ()
+def _full_trust(_cluster: str, policy: OnPotential) -> Trust:
+    return Trust(policy)
 
 
 class Means(Struct, frozen=True):
     """The dependencies of connections: the hub's client, the namespace of kubeconfigs, factories and the clock.
 
     `provisioning` is the class that provides capacity on request in clusters that declare none. `potential` are the
-    pools of the hub that grow, unless the MemberCluster `hub` declares others. `distrusted_in` has the pools of a
-    cluster that are not trusted now, each with the end of that.
+    pools of the hub that grow, unless the MemberCluster `hub` declares others. `trust_in` is the trust in the
+    pools of a cluster with that policy now.
     """
 
     hub: ClusterClient
@@ -97,7 +98,7 @@ class Means(Struct, frozen=True):
     pace: Pace
     provisioning: ProvisioningClass | None = None
     potential: PotentialNodes = NO_POTENTIAL
-    distrusted_in: Callable[[str], tuple[tuple[str, datetime], ...]] = _nothing_distrusted
+    trust_in: Callable[[str, OnPotential], Trust] = _full_trust
 
 
 class ConnectionCallbacks(Struct, frozen=True):

@@ -88,7 +88,7 @@ class Fleet:
         self._pace = means.pace
         self._provisioning = means.provisioning
         self._potential = means.potential
-        self._distrusted_in = means.distrusted_in
+        self._trusted = means.trust_in
         declare_pools(hub.name, hub.ledger, self._potential)
         self._unreachable_since: dict[str, datetime] = {}
         self._recorded: set[str] = set()
@@ -220,7 +220,7 @@ class Fleet:
         return (None if member is None else member.declared.provisioning) or self._provisioning
 
     def _trust_in(self, cluster: str) -> Trust:
-        return Trust(self.potential_of(cluster).on_potential, self._distrusted_in(cluster))
+        return self._trusted(cluster, self.potential_of(cluster).on_potential)
 
     def reserve_of(self, cluster: str) -> Resources:
         """The reserve that the declaration of a member keeps free; none for other clusters."""

@@ -12,7 +12,7 @@ from dispatcher.controller.intake.limits import Limits
 from dispatcher.controller.reconcile.creation import Creator
 from dispatcher.controller.reconcile.pacing import Pacing, Withdrawals
 from dispatcher.controller.reconcile.pod_admission import PodAdmitter, PodDeleter
-from dispatcher.controller.reconcile.remediation import Remediator
+from dispatcher.controller.reconcile.remediation import Remediator, pools_failed
 from dispatcher.controller.reconcile.removal import Remover
 from dispatcher.controller.reconcile.result import NOTHING, Result, poll
 from dispatcher.core.lifecycle import (
@@ -149,11 +149,11 @@ class Acts:
 
     async def _take_back_growth(self, record: Record, observed: ObservedState, decision: Decision) -> Result:
         """Commits that granted pods without nodes are given up, once their pools are not trusted any more."""
-        attempt = record.attempt
-        if attempt is None:
+        attempt, cluster = record.attempt, self._attempts.cluster_of(record)
+        if attempt is None or cluster is None:
             return NOTHING
         # Before the commit, as for a gang: the next pass must not grant the same pods on the same pool.
-        await self._members.note_pools_failed(attempt.cluster, observed.awaited_pools)
+        await self._members.note_pools_failed(pools_failed(record, observed, cluster))
         shrinking = without_unplaced(attempt.grown, observed.objects.unplaced)
         change = run_steps.take_back_growth(record, shrinking, decision.message, self._attempts.now())
         return Result(change, wakes_scheduler=True)

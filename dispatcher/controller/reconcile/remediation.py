@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
 from dispatcher.api import conditions as words
 from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.potential_trust import PoolsFailed
 from dispatcher.controller.reconcile.result import NOTHING, Result, poll
 from dispatcher.core.kinds.provisioning_request import refs_of
 from dispatcher.core.lifecycle import run_steps
@@ -31,7 +32,7 @@ class Remediator:
     """Ends attempts that are done or have a health issue for too long."""
 
     def __init__(
-        self, attempts: Attempts, note_pools_failed: Callable[[str, Collection[str]], Awaitable[None]]
+        self, attempts: Attempts, note_pools_failed: Callable[[PoolsFailed], Awaitable[None]]
     ) -> None:
         self._attempts = attempts
         self._note_pools_failed = note_pools_failed
@@ -70,7 +71,7 @@ class Remediator:
             if decision.reason == words.POTENTIAL_NODES_MISSING:
                 # Before the eviction: the next cycle must not dispatch the gang to the same pool. A failure while a
                 # pool is not trusted counts nothing, so a new leader may repeat both.
-                await self._note_pools_failed(cluster.name, observed.awaited_pools)
+                await self._note_pools_failed(pools_failed(record, observed, cluster))
             now = self._attempts.now()
             return Result(end_of_attempt(record, decision, observed.policy, complaint, now))
         if suspected.reason == words.MISSING_COMPONENT:
@@ -119,6 +120,12 @@ class Remediator:
         states = tuple(found.get(ref) or state for ref, state in zip(refs, objects.states, strict=False))
         absent = tuple(ref for ref, state in found.items() if state is None)
         return replace(objects, states=states, absent=absent)
+
+
+def pools_failed(record: Record, observed: ObservedState, cluster: Cluster) -> PoolsFailed:
+    """The pools whose nodes did not come for a gang, and whether a scheduler looked for nodes for its pods."""
+    confirmed = bool(cluster.ledger.unscheduled(record.uid))
+    return PoolsFailed(cluster.name, observed.awaited_pools, record.namespace, confirmed)
 
 
 async def _complaint(record: Record, decision: Decision, observed: ObservedState, cluster: Cluster) -> str:

@@ -175,6 +175,11 @@ class Gang(Struct, frozen=True):
     def __post_init__(self) -> None:
         force_setattr(self, "constraints", frozenset(each.constraint for each in self.pod_sets))
 
+    @property
+    def namespace(self) -> str:
+        """The namespace of its pods; empty if the labels of no pod set are known."""
+        return next((each.sort.namespace for each in self.pod_sets if each.sort is not None), "")
+
     def in_cluster(self, cluster: str) -> Gang:
         """The gang as its pods are made in that cluster."""
         for name, gang in self.smaller:

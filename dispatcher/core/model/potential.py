@@ -7,17 +7,19 @@ as its maximum exceeds the nodes that are there, but never more than `MOST_NODES
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import force_setattr, replace
 
 from dispatcher.api.potential import NodePool, OnPotential, PotentialNodes
 from dispatcher.core.model.nodes import HOSTNAME, Node, Taint
 from dispatcher.core.model.quantity import QuantityError, resource_amounts
 from dispatcher.core.model.resources import Resources
 from dispatcher.text import counted
+from dispatcher.values import equal_without, shown_without
 
 MOST_NODES: Final = 1000
 """Potential nodes of one pool at a time, so that a maximum of 10^9 costs no more than one of a thousand."""
@@ -110,34 +112,96 @@ def in_words(trusted: Trusted) -> str:
     return " and ".join(filter(None, (", ".join(named[:-1]), named[-1]))) if named else ""
 
 
+@equal_without("kept_from")
+@shown_without("kept_from")
 class Trust(Struct, frozen=True):
-    """What a gang may count on in one cluster: its policy, and the pools that failed, with the end of the distrust."""
+    """The potential nodes that gangs may count on in one cluster: the policy, and the pools that failed.
+
+    `distrusted` are the pools that no gang trusts, each with the end of that. `in_namespaces` are the others that the
+    gangs of one namespace do not trust: the namespace, the pool, and the end.
+    """
 
     policy: OnPotential = OnPotential.DISPATCH
     distrusted: tuple[tuple[str, datetime], ...] = ()
+    in_namespaces: tuple[tuple[str, str, datetime], ...] = ()
+    kept_from: frozenset[tuple[str, str]] = frozenset()
+    """The pairs of namespace and pool in `in_namespaces`, whatever is given; kept, because every fit asks for them."""
 
-    def has(self, pool: str) -> bool:
-        """True if a gang is dispatched although it needs nodes of that pool."""
-        return self.policy is OnPotential.DISPATCH and all(pool != name for name, _ in self.distrusted)
+    def __post_init__(self) -> None:
+        pairs = frozenset((namespace, pool) for namespace, pool, _ in self.in_namespaces)
+        force_setattr(self, "kept_from", pairs)
+
+    def has(self, pool: str, namespace: str) -> bool:
+        """True if a gang of the namespace is dispatched although it needs nodes of that pool.
+
+        A gang whose namespace is not known (empty) trusts no pool that some namespace distrusts.
+        """
+        if self.policy is not OnPotential.DISPATCH or any(pool == name for name, _ in self.distrusted):
+            return False
+        if not self.kept_from:
+            return True
+        if not namespace:
+            return all(pool != name for _, name in self.kept_from)
+        return (namespace, pool) not in self.kept_from
 
 
 FULL_TRUST: Final = Trust()
 
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 LONGEST_DISTRUST: Final = timedelta(hours=6)
+NAMESPACES_FOR_ALL: Final = 3
+"""Namespaces in which a pool must have failed before no gang trusts it: one author's pods need not want its nodes."""
 _MOST_DOUBLINGS: Final = 20
 """Beyond it, every distrust is the longest one."""
 
 
 class PoolFailures(Struct, frozen=True):
-    """How often in a row the nodes of a pool did not come, and the end of the distrust."""
+    """How often in a row the nodes of a pool did not come for gangs of one namespace, and the end of its distrust.
+
+    The failures are `confirmed` once a scheduler has said of pods of one of these gangs that no node takes them. Pods
+    that no scheduler looks at say nothing about the pool: only their own namespace distrusts it.
+    """
 
     count: int = 0
     until: datetime = _NEVER
+    confirmed: bool = False
 
-    def after_failure(self, bind_within: timedelta, now: datetime) -> PoolFailures:
-        """The failures after one more: the distrust lasts `bind_within`, and doubles; the same while it lasts."""
+    def after_failure(self, bind_within: timedelta, now: datetime, *, confirmed: bool = True) -> PoolFailures:
+        """The failures after one more: the distrust lasts `bind_within`, and doubles.
+
+        While it lasts, another failure can only confirm it. After `LONGEST_DISTRUST` of trust the count begins anew.
+        """
         if now < self.until:
-            return self
-        doubled: timedelta = bind_within * 2 ** min(self.count, _MOST_DOUBLINGS)
-        return PoolFailures(self.count + 1, now + min(LONGEST_DISTRUST, doubled))
+            return replace(self, confirmed=self.confirmed or confirmed)
+        known = self if self.counts_at(now) else PoolFailures()
+        doubled: timedelta = bind_within * 2 ** min(known.count, _MOST_DOUBLINGS)
+        until = now + min(LONGEST_DISTRUST, doubled)
+        return PoolFailures(known.count + 1, until, confirmed)
+
+    def counts_at(self, now: datetime) -> bool:
+        """True if these failures still matter for a distrust or for the length of the next one."""
+        return self.count > 0 and now < self.until + LONGEST_DISTRUST
+
+
+def distrusted_until(failures: Iterable[PoolFailures]) -> datetime | None:
+    """The end of the distrust of all gangs in a pool, by its failures in each namespace; None if too few failed.
+
+    It lasts while the confirmed distrust of at least `NAMESPACES_FOR_ALL` namespaces does.
+    """
+    ends = sorted((each.until for each in failures if each.confirmed), reverse=True)
+    return ends[NAMESPACES_FOR_ALL - 1] if len(ends) >= NAMESPACES_FOR_ALL else None
+
+
+def trust_in(policy: OnPotential, failures: Mapping[str, Mapping[str, PoolFailures]], now: datetime) -> Trust:
+    """The trust in the pools of a cluster with these failures by pool and namespace; O(failures)."""
+    for_all: list[tuple[str, datetime]] = []
+    own: list[tuple[str, str, datetime]] = []
+    for pool, by_namespace in sorted(failures.items()):
+        end = distrusted_until(by_namespace.values())
+        if end is not None and now < end:
+            for_all.append((pool, end))
+        else:
+            own += (
+                (name, pool, each.until) for name, each in sorted(by_namespace.items()) if now < each.until
+            )
+    return Trust(policy, tuple(for_all), tuple(own))

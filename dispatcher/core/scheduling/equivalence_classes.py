@@ -1,11 +1,11 @@
 """Equivalence classes of pending gangs: gangs of one class are refused alike, so one of them is evaluated for all.
 
 A class is defined by facts that some cluster distinguishes: the demand and the pod sets, also those in clusters where
-the gang requests less, the node taints of the clusters
-that each pod set tolerates, the terms of pod anti-affinity that select it, and the clusters that reject its
-requirements, with the reasons. Thousands of namespaces
-are one class if every cluster has all of them. A preference matters only among clusters that a gang fits. A closed
-cluster is closed for every gang, so closures are no part of a class.
+the gang requests less, the node taints of the clusters that each pod set tolerates, the terms of pod anti-affinity that
+select it, the pools that its namespace alone does not trust, and the clusters that reject its requirements, with the
+reasons. Thousands of namespaces are one class if every cluster has all of them, and no pool failed for one of them. A
+preference matters only among clusters that a gang fits. A closed cluster is closed for every gang, so closures are no
+part of a class.
 
 If facts of the clusters change, only the gangs to which they matter change their class.
 """
@@ -37,6 +37,11 @@ Tolerated = tuple[frozenset[Taints], ...]
 """The present taints that each pod set tolerates."""
 Pods = tuple[tuple[object, ...], ...]
 """The pod sets without their tolerations; the last entry has the smaller gangs of clusters, if there are any."""
+Distrusted = frozenset[tuple[str, str]]
+"""Clusters, each with a pool whose nodes did not come for the gangs of one namespace; empty for most."""
+_TRUSTS_ALL: Final[Distrusted] = frozenset()
+_UNKNOWN: Final = ""
+"""The namespace of a gang whose pods are not known."""
 AT_ONCE: Final = 50
 """Requirements that one step compares with every changed cluster."""
 
@@ -58,6 +63,7 @@ class ClassKey(NamedTuple):
     tolerated: Tolerated
     clearance: Clearance
     repelled: Repelled
+    distrusted: Distrusted
 
 
 class _Facts(NamedTuple):
@@ -94,7 +100,9 @@ def class_of(record: Record, snapshots: Mapping[str, ClusterSnapshot]) -> tuple[
         answer for snapshot in opened if (answer := rejection(record.requirements, snapshot)) is not None
     )
     repelled = repelled_by(record.gang, known_repelling(snapshots))
-    return record.gang.demand, _pods(record.gang), _tolerated(record.gang, taints), rejections, repelled
+    tolerated = _tolerated(record.gang, taints)
+    distrusted = _distrusted(snapshots).get(record.gang.namespace, _TRUSTS_ALL)
+    return record.gang.demand, _pods(record.gang), tolerated, rejections, repelled, distrusted
 
 
 class Classes:
@@ -105,6 +113,7 @@ class Classes:
         self._facts: dict[str, _Facts] = {}
         self._taints: frozenset[Taints] = frozenset()
         self._repelling = NO_TERMS
+        self._distrusted: dict[str, Distrusted] = {}
         self._requiring: dict[ClusterRequirements, _Requiring] = {}
         self._tolerating: dict[Tolerations, _Tolerating] = {}
         self._clearances: WeakValueDictionary[tuple[Rejection, ...], Clearance] = WeakValueDictionary()
@@ -139,14 +148,18 @@ class Classes:
         tolerated = self._tolerating[tolerations_of(record.gang)].tolerated
         clearance = self._requiring[record.requirements].clearance
         repelled = repelled_by(record.gang, self._repelling)
-        return ClassKey(record.gang.demand, _pods(record.gang), tolerated, clearance, repelled)
+        distrusted = (
+            self._distrusted.get(record.gang.namespace, _TRUSTS_ALL) if self._distrusted else _TRUSTS_ALL
+        )
+        return ClassKey(record.gang.demand, _pods(record.gang), tolerated, clearance, repelled, distrusted)
 
     def follow(
         self, snapshots: Mapping[str, ClusterSnapshot], gangs: Iterable[tuple[str, Gang]]
     ) -> Steps[list[str]]:
         """Updates the classes to these clusters; returns the uids of the gangs whose class changed.
 
-        `gangs` are all that were added, by uid; they are read only if the known terms of anti-affinity changed.
+        `gangs` are all that were added, by uid; they are read only if the known terms of anti-affinity changed, or the
+        pools that some namespace alone does not trust.
         """
         chosen_from = _chosen_from(snapshots)
         facts = {name: _facts(snapshot) for name, snapshot in chosen_from.items()}
@@ -168,7 +181,19 @@ class Classes:
             differing = TermIndex(repelling.terms ^ self._repelling.terms)
             self._repelling = repelling
             yield from self._find_repelled(gangs, differing, moved)
+        distrusted = _distrusted(snapshots)
+        if distrusted != self._distrusted:
+            differing_in = _differing(distrusted, self._distrusted)
+            self._distrusted = distrusted
+            yield from self._find_in(differing_in, gangs, moved)
         return moved
+
+    def _find_in(
+        self, namespaces: frozenset[str], gangs: Iterable[tuple[str, Gang]], moved: list[str]
+    ) -> Steps[None]:
+        for part in in_parts(gangs):
+            moved += (uid for uid, gang in part if gang.namespace in namespaces)
+            yield
 
     def _find_repelled(
         self, gangs: Iterable[tuple[str, Gang]], differing: TermIndex, moved: list[str]
@@ -249,6 +274,20 @@ def _tolerated(gang: Gang, taints: frozenset[Taints]) -> Tolerated:
 
 def _taints(snapshots: Mapping[str, ClusterSnapshot]) -> frozenset[Taints]:
     return frozenset[Taints]().union(*(snapshot.capacity.taints for snapshot in snapshots.values()))
+
+
+def _distrusted(snapshots: Mapping[str, ClusterSnapshot]) -> dict[str, Distrusted]:
+    """The pools that one namespace does not trust and others do, by that; all of them for an unknown namespace."""
+    found: dict[str, set[tuple[str, str]]] = {}
+    for name, snapshot in snapshots.items():
+        for namespace, pool in snapshot.capacity.trust.kept_from:
+            for each in (namespace, _UNKNOWN):
+                found.setdefault(each, set()).add((name, pool))
+    return {namespace: frozenset(pools) for namespace, pools in found.items()}
+
+
+def _differing(one: Mapping[str, Distrusted], other: Mapping[str, Distrusted]) -> frozenset[str]:
+    return frozenset(each for each in one.keys() | other.keys() if one.get(each) != other.get(each))
 
 
 def known_repelling(snapshots: Mapping[str, ClusterSnapshot]) -> TermIndex:

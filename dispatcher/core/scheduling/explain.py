@@ -282,24 +282,30 @@ def rejection_of(gang: Gang, short: ClusterShortfall) -> Rejection:
         return Rejection(short.cluster, RESERVED, message)
     gang = short.shortfall.compared or gang.in_cluster(short.cluster)
     if short.reason == NEEDS_POTENTIAL:
-        message = one_line("; ".join(_needed("needs", short)))
+        message = one_line("; ".join(_needed("needs", gang, short)))
         return Rejection(short.cluster, NEEDS_POTENTIAL, message, short.resource(gang))
     parts = _missing(gang, short) if short.shortfall.missing else [_fragmented(gang, short)]
     subject = gang.pod_sets if short.shortfall.pod_set is None else (gang.pod_sets[short.shortfall.pod_set],)
-    also = _needed("would also fit with", short) if short.shortfall.needs else []
+    also = _needed("would also fit with", gang, short) if short.shortfall.needs else []
     message = "; ".join([*parts, *_exclusions(subject, short.traits), *map(one_line, also)])
     return Rejection(short.cluster, short.reason, message, short.resource(gang))
 
 
-def _needed(verb: str, short: ClusterShortfall) -> list[str]:
+def _needed(verb: str, gang: Gang, short: ClusterShortfall) -> list[str]:
     """The sentences about a gang that would fit with potential nodes, and why it may not trust in them."""
     needs, trust = short.shortfall.needs, short.trust
     asked = f"it {verb} {potential.in_words(needs)} to come"
     if trust.policy is OnPotential.WAIT:
         return [asked, "with onPotential: Wait it is not dispatched before"]
+    ends = [(pool, end, "") for pool, end in trust.distrusted]
+    ends += [
+        (pool, end, f" in namespace {name}")
+        for name, pool, end in trust.in_namespaces
+        if name == gang.namespace
+    ]
     until = [
-        f"pool {pool} is not trusted until {end:%Y-%m-%d %H:%M:%S} UTC, because its nodes did not come"
-        for pool, end in trust.distrusted
+        f"pool {pool} is not trusted until {end:%Y-%m-%d %H:%M:%S} UTC{where}, because its nodes did not come"
+        for pool, end, where in ends
         if pool in dict(needs)
     ]
     return [asked, *until]

@@ -132,7 +132,7 @@ def fits(gang: Gang, capacity: CapacitySnapshot) -> bool:
         return True
     if not capacity.pools:
         return False
-    offered = _trusted(capacity, capacity.potential_for(gang))
+    offered = _trusted(gang, capacity, capacity.potential_for(gang))
     on_trust = any_of(gang, offered, lambda rows: _assigned(_fit_free(gang, capacity.including(rows))))
     return on_trust is not None
 
@@ -171,7 +171,7 @@ def _fit_on_trust(
 ) -> Fit:
     """The assignment of a gang with potential nodes of trusted pools; else `found`, with the nodes that it needs."""
     offered = capacity.potential_for(gang)
-    trusted = _trusted(capacity, offered)
+    trusted = _trusted(gang, capacity, offered)
     on_trust = fewest(gang, trusted, lambda rows: _assigned(attempt(rows)))
     if on_trust is not None or trusted == offered:
         return on_trust or found
@@ -179,8 +179,9 @@ def _fit_on_trust(
     return found if needing is None else replace(found, needs=needing.trusted)
 
 
-def _trusted(capacity: CapacitySnapshot, offered: Offered) -> Offered:
-    return {pool: rows for pool, rows in offered.items() if capacity.trust.has(pool)}
+def _trusted(gang: Gang, capacity: CapacitySnapshot, offered: Offered) -> Offered:
+    trust, namespace = capacity.trust, gang.namespace
+    return {pool: rows for pool, rows in offered.items() if trust.has(pool, namespace)}
 
 
 def _assigned(found: Fit) -> Assignment | None:

@@ -8,10 +8,11 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
+from dispatcher.controller.members.potential_trust import PoolsFailed
 from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.model.growth import PodRef, Shrinking
 from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pods import Gate, Pod, PodPhase
+from dispatcher.core.model.pods import Gate, Pod, PodPhase, Unscheduled
 from dispatcher.core.model.potential import PotentialPool
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Attempt
@@ -123,7 +124,7 @@ class Trust:
     """What the fleet is told about pools."""
 
     def __init__(self, world: World) -> None:
-        self.failed: list[tuple[str, frozenset[str]]] = []
+        self.failed: list[PoolsFailed] = []
         self.came: list[tuple[str, list[str]]] = []
         world.members = replace(
             world.members,
@@ -133,8 +134,8 @@ class Trust:
         )
         world.reconciler = world.make_reconciler()
 
-    async def _note_failed(self, cluster: str, pools: Collection[str]) -> None:
-        self.failed.append((cluster, frozenset(pools)))
+    async def _note_failed(self, failed: PoolsFailed) -> None:
+        self.failed.append(failed)
 
     async def _note_came(self, cluster: str, pools: Collection[str]) -> None:
         self.came.append((cluster, list(pools)))
@@ -170,13 +171,25 @@ async def test_granted_pod_for_which_no_node_came_is_deleted_and_its_pool_not_tr
     world, trust = node_world, await granted_on_trust(node_world)
     world.server.on("DELETE", POD, answer({"metadata": {}}))
     await world.reconcile(UID)
-    assert trust.failed == [("hub", frozenset({"l4"}))]
+    # No scheduler has looked at the pod.
+    assert trust.failed == [PoolsFailed("hub", frozenset({"l4"}), "default", confirmed=False)]
     assert attempt(world).shrinking == Shrinking((PodRef("default", "worker-1", "uid-1"),), NOTHING, "")
     assert len(world.server.requests("DELETE", POD)) == 1
     world.ledger.remove_pod("uid-1")
     await world.reconcile(UID)
     assert (attempt(world).shrinking, world.record(UID).grown) == (None, NOTHING)
     assert (trust.came, len(trust.failed)) == ([], 1)
+
+
+async def test_failure_of_a_pool_is_confirmed_by_a_scheduler_that_has_no_node_for_a_pod(
+    node_world: World,
+) -> None:
+    world, trust = node_world, await granted_on_trust(node_world)
+    world.server.on("DELETE", POD, answer({"metadata": {}}))
+    pending = replace(worker(1), node="", phase=PodPhase.PENDING, unscheduled=Unscheduled("worker-1", "0/1"))
+    world.ledger.set_pod(pending)
+    await world.reconcile(UID)
+    assert trust.failed == [PoolsFailed("hub", frozenset({"l4"}), "default", confirmed=True)]
 
 
 async def test_granted_pod_with_a_new_node_ends_the_failures_of_its_pool(node_world: World) -> None:

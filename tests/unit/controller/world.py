@@ -20,6 +20,7 @@ from dispatcher.controller.intake.label_resolver import LabelResolver
 from dispatcher.controller.intake.limits import Limits
 from dispatcher.controller.intake.specs import Specs
 from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.potential_trust import PoolsFailed
 from dispatcher.controller.reconcile.acts import Acts
 from dispatcher.controller.reconcile.creation import Creator
 from dispatcher.controller.reconcile.observer import Observer
@@ -81,12 +82,16 @@ def members_without_any(
         note_error=note_error,
         provides_elsewhere=lambda _record, _requirements: False,
         bind_within_of=lambda _cluster: BIND_WITHIN,
-        note_pools_failed=_note_nothing,
+        note_pools_failed=_note_no_failure,
         note_pools_came=_note_nothing,
     )
 
 
 async def _note_nothing(_cluster: str, _pools: Collection[str]) -> None:
+    """Does nothing."""
+
+
+async def _note_no_failure(_failed: PoolsFailed) -> None:
     """Does nothing."""
 
 

@@ -102,4 +102,6 @@ def test_distrust_doubles_up_to_six_hours_and_counts_once_while_it_lasts() -> No
     minutes = [15, 30, 60, 120, 240, 360, 360]
     assert lasted == [timedelta(minutes=each) for each in minutes]
     assert failures.count == 7
-    assert PoolFailures(10**6).after_failure(BIND_WITHIN, NOW).until == NOW + LONGEST_DISTRUST
+    many = PoolFailures(10**6, NOW)
+    assert many.after_failure(BIND_WITHIN, NOW).until == NOW + LONGEST_DISTRUST
+    assert many.after_failure(BIND_WITHIN, NOW + LONGEST_DISTRUST).count == 1  # a row of the distant past

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from msgspec.structs import replace
@@ -10,17 +10,20 @@ from msgspec.structs import replace
 from dispatcher.api.potential import NodePool, OnPotential, PotentialNodes
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet, Spread
 from dispatcher.core.model.nodes import HOSTNAME, Node, Taint, Toleration
+from dispatcher.core.model.pod_terms import PodSort
 from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.potential import MOST_NODES, PotentialPool, Trust, in_words, pools_of
 from dispatcher.core.model.quantity import QuantityError
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
 from dispatcher.core.scheduling.explain import INSUFFICIENT, LARGER_THAN_CLUSTER, NEEDS_POTENTIAL
 from dispatcher.core.scheduling.fit import Shortfall, fit, fit_in_both, fits, shortfall_in_empty
-from tests.builders import make_record
+from dispatcher.core.scheduling.pending_queue import PendingQueue
+from tests.builders import NOW, make_record
 
 GPU = "nvidia.com/gpu"
 LABELS = {"pool": "l4"}
@@ -294,6 +297,41 @@ def test_gang_that_others_keep_from_the_nodes_waits_for_these() -> None:
 def test_gang_beyond_nodes_and_potential_nodes_is_larger_than_the_cluster() -> None:
     for trust in (Trust(), WAIT, FAILED):
         assert decide(gang(12), trust, ledger(L4, nodes=1)).pending.reason == LARGER_THAN_CLUSTER  # type: ignore[union-attr]
+
+
+TEAM_A_FAILED = Trust(in_namespaces=(("team-a", "l4", LATER),))
+
+
+def test_pool_that_failed_in_one_namespace_is_trusted_by_the_gangs_of_others() -> None:
+    there = ClusterSnapshot("hub", ledger(L4).snapshot().trusting(TEAM_A_FAILED))
+    teams = [
+        make_record(name=name, gang=gang(1, sort=PodSort.of(name, ()) if name else None))
+        for name in ("team-a", "team-b", "")
+    ]
+    found = {outcome.record.name: outcome for outcome in plan(teams, {"hub": there})}
+    assert isinstance(found["team-b"], Placed)
+    assert found["team-b"].assignment.trusted == (("l4", 1),)
+    refused = found["team-a"]
+    assert isinstance(refused, Impossible)
+    assert refused.pending.message == (
+        "cluster hub: it needs 1 node of pool l4 to come; pool l4 is not trusted until 2026-11-23 12:00:00 UTC in "
+        "namespace team-a, because its nodes did not come"
+    )
+    assert isinstance(found[""], Impossible)  # its namespace is not known: it may be that one
+
+
+def test_gangs_leave_their_class_once_their_namespace_alone_trusts_a_pool_no_more() -> None:
+    queue = PendingQueue()
+    for name in ("team-a", "team-b"):
+        queue.put(make_record(name=name, uid=name, gang=gang(1, sort=PodSort.of(name, ()))))
+
+    def placed(trust: Trust) -> list[str]:
+        there = {"hub": ClusterSnapshot("hub", ledger(L4).snapshot().trusting(trust))}
+        news = queue.plan(there, QueueingStrategy.BEST_EFFORT_FIFO, timedelta(hours=1), NOW)
+        return [each.record.name for each in news if isinstance(each, Placed)]
+
+    assert placed(FAILED) == []
+    assert placed(TEAM_A_FAILED) == ["team-b"]
 
 
 def test_trusted_pool_is_used_while_another_is_not() -> None:
