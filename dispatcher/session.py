@@ -333,7 +333,7 @@ class Session:
         """The check for unknown fields of gangs that wait, unless the settings ignore unknown fields."""
         if self._process.settings.field_validation == "Ignore":
             return None
-        return FieldCheck(self._attempts, self._cache, self._committer, self._fleet.clusters_for)
+        return FieldCheck(self._attempts, self._cache, self._committer, self._accepting)
 
     def _make_intake(self) -> Intake:
         settings = self._process.settings
@@ -644,6 +644,14 @@ class Session:
         forest, gang, leaves = self._queues.declared.forest, record.gang, record.leaves
         selected, asked = forest.clusters_of(leaves), forest.class_of(leaves, gang)
         return self._fleet.provides_elsewhere(gang, requirements, selected, asked)
+
+    def _accepting(self, record: Record) -> list[Cluster]:
+        """The connected clusters that a cycle accepts for a gang; none while its queue does not count."""
+        forest, leaves = self._queues.declared.forest, record.leaves
+        if forest.places and len(forest.places_of(leaves)) < len(leaves):
+            return []
+        selected, asked = forest.clusters_of(leaves), forest.class_of(leaves, record.gang)
+        return self._fleet.accepting(record.requirements, selected, asked)
 
     def _count_running(self, cluster: str) -> int:
         return self._cache.count_holders(cluster)

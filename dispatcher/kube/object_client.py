@@ -7,6 +7,7 @@ labels, because MCAD made it or because it lost them, gets them, so that the wat
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
@@ -19,6 +20,7 @@ from dispatcher.api import names
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.redaction import without_values
 from dispatcher.core.kinds.drift import Differences, differences, edited, is_compared
+from dispatcher.core.kinds.field_paths import fields_alone
 from dispatcher.core.kinds.found_request import FoundRequest
 from dispatcher.core.kinds.manifest import (
     ObjectOwnership,
@@ -167,16 +169,18 @@ class ObjectClient:
         except errors.Refused as error:
             return RefusedForGood(str(error))
 
-    async def unknown_fields(self, wrapped: WrappedObject, owner: Owner) -> tuple[str, ...]:
+    async def unknown_fields(self, wrapped: WrappedObject, namespace: str) -> tuple[str, ...]:
         """The warnings about unknown fields of an object that is not created yet, from a dry run of its creation.
 
-        A refusal has these warnings, too. It says nothing else here: the object may be created later. Raises `NotFound`
-        if the kind is not served, and `Unavailable` without an answer.
+        The dry run has the fields of the object and none of its values: the cluster may never run it. A refusal has
+        these warnings, too. It says nothing else here. Raises `NotFound` if the kind is not served, and `Unavailable`
+        without an answer.
         """
         warnings: list[str] = []
-        path = (await self._kind(wrapped)).path(owner.namespace)
+        path = (await self._kind(wrapped)).path(namespace)
+        fields = await asyncio.to_thread(fields_alone, wrapped.template, namespace)
         with contextlib.suppress(errors.Refused):
-            await self._client.create(path, build(wrapped, owner), query=_DRY_RUN, warnings=warnings)
+            await self._client.create(path, fields, query=_DRY_RUN, warnings=warnings)
         return tuple(each for each in warnings if each.startswith(_UNKNOWN_FIELD))
 
     async def remove(self, ref: ObjectRef, owner: Owner) -> bool:

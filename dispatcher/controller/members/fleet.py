@@ -288,6 +288,26 @@ class Fleet:
         allowed = [each for each in self._members.values() if selector.matches(each.declared.labels)]
         return [each.cluster for each in allowed if each.cluster is not None]
 
+    def accepting(
+        self, requirements: ClusterRequirements, selected: Selector, of_queue: ProvisioningClass | None
+    ) -> list[Cluster]:
+        """The connected clusters that a cycle accepts for a gang now, whatever is free there; on a hub alone, the hub.
+
+        `selected` are the clusters that the gang's queues select, `of_queue` is the class that they name. The list is
+        empty while the members are unknown.
+        """
+        if not self.has_members:
+            return [self._hub] if self._membership.is_known else []
+        accepting = [
+            self._members[name]
+            for name, each in self.snapshots([requirements]).items()
+            if name in self._members
+            and rejection(requirements, each) is None
+            and selected.matches(each.labels)
+            and _may_provide(each.capacity.provisioning, of_queue)
+        ]
+        return [each.cluster for each in accepting if each.cluster is not None]
+
     def loss_of(self, name: str) -> Loss | None:
         """The loss of the gangs in a member that is unreachable or not declared; None for other clusters."""
         member = self._members.get(name)
@@ -464,6 +484,11 @@ class Fleet:
     ) -> None:
         if old != new:  # a change of its status, which we write, does not count
             self._declarations_changed.set()
+
+
+def _may_provide(own: ProvisioningClass | None, of_queue: ProvisioningClass | None) -> bool:
+    """True unless a cluster provides capacity of another class than the gang's queue names."""
+    return own is None or of_queue is None or own.name == of_queue.name
 
 
 def _seconds() -> float:

@@ -1,7 +1,8 @@
 """Tells the unknown fields of wrapped objects while their gang waits, by dry runs of their creation.
 
 An API server warns about an unknown field when it creates the object, for a gang that waits hours after its submission.
-So a gang that waits is checked before: a dry run is the creation that the dispatcher may do anyway, and stores nothing.
+So a gang that waits is checked before, by a dry run of a creation that the dispatcher may do anyway, which stores
+nothing. It goes only to a cluster that may run the gang, and has the fields of the objects without their values.
 The condition `UnknownFields` and an Event have the warnings; those of the creation follow as without a check.
 
 The check delays no dispatch and costs little. A gang that its first cycle dispatches is not checked. Whether a field is
@@ -25,11 +26,10 @@ from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.core.kinds.field_paths import digest_of_paths
-from dispatcher.core.kinds.manifest import Owner, reference
+from dispatcher.core.kinds.manifest import reference
 from dispatcher.core.lifecycle import queue_steps
 from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.record import Change, Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements
 
 PAUSE_SECONDS: Final = 0.1
 """Seconds between two gangs."""
@@ -49,8 +49,8 @@ class _Question(NamedTuple):
 class FieldCheck:
     """Checks gangs while `run` runs; `note` is called with each committed change.
 
-    `clusters_for` gives the connected clusters that requirements allow. The first of them that serves a kind answers
-    for it.
+    `clusters_for` gives the connected clusters that a cycle would accept for a gang, whatever is free there. The first
+    of them that serves a kind answers for it; no other cluster learns of the gang.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class FieldCheck:
         attempts: Attempts,
         cache: Cache,
         committer: Committer,
-        clusters_for: Callable[[ClusterRequirements], Iterable[Cluster]],
+        clusters_for: Callable[[Record], Iterable[Cluster]],
     ) -> None:
         self._attempts = attempts
         self._cache = cache
@@ -125,20 +125,20 @@ class FieldCheck:
         owner = replace(self._attempts.owner_of(record), attempt=1)
         warnings: list[str] = []
         for wrapped in spec.wrapped:
-            found = await self._unknown_fields(record, wrapped, owner)
+            found = await self._unknown_fields(record, wrapped)
             ref = reference(wrapped, owner)
             warnings += (f"{ref.kind} {ref.name}: {each}" for each in found)
         return warnings
 
-    async def _unknown_fields(self, record: Record, wrapped: WrappedObject, owner: Owner) -> tuple[str, ...]:
+    async def _unknown_fields(self, record: Record, wrapped: WrappedObject) -> tuple[str, ...]:
         """The answer of the first cluster that serves the kind; empty if none does."""
         digest = await asyncio.to_thread(digest_of_paths, wrapped.template)
-        for cluster in self._clusters_for(record.requirements):
+        for cluster in self._clusters_for(record):
             question = _Question(cluster.name, wrapped.api_version, wrapped.kind, digest)
             fields = self._answers.get(question)
             if fields is None:
                 try:
-                    fields = await cluster.object_client.unknown_fields(wrapped, owner)
+                    fields = await cluster.object_client.unknown_fields(wrapped, record.namespace)
                 except errors.NotFound:
                     continue
             self._answers[question] = fields

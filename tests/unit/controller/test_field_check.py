@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable
 
 import pytest
@@ -13,7 +14,6 @@ from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.upkeep.field_check import FieldCheck
 from dispatcher.core.lifecycle import first_steps, queue_steps, removal_steps
 from dispatcher.core.model.record import Change, Record
-from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from tests.builders import (
     WAITS,
@@ -42,7 +42,7 @@ class Bench:
         self.check = FieldCheck(world.attempts, world.cache, world.committer, self.clusters_for)
         world.server.on("POST", JOBS, answer(made(job("train")), 201, UNKNOWN))
 
-    def clusters_for(self, _requirements: ClusterRequirements) -> Iterable[Cluster]:
+    def clusters_for(self, _record: Record) -> Iterable[Cluster]:
         return self.clusters
 
     async def waiting(self, name: str, *templates: dict[str, object]) -> Record:
@@ -74,6 +74,8 @@ async def test_unknown_field_is_committed_with_its_object(bench: Bench) -> None:
     assert bench.said(record.uid) == f"Job train: {UNKNOWN}"
     (sent,) = bench.world.server.requests("POST", JOBS)
     assert sent.query == {"dryRun": "All", "fieldValidation": "Warn"}
+    assert "train" not in json.dumps(sent.body)
+    assert sent.body["metadata"] == {"name": "field-check", "namespace": "default"}
 
 
 async def test_templates_with_the_same_fields_are_checked_by_one_dry_run(bench: Bench) -> None:

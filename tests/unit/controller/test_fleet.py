@@ -624,6 +624,31 @@ async def test_hub_alone_leads_nowhere_as_soon_as_it_is_ruled_out(bench: Bench) 
     assert bench.fleet.has_no_cluster_left(replace(ANYWHERE, ruled_out=taken))
 
 
+@pytest.mark.parametrize(
+    ("requirements", "queues", "west"),
+    [
+        pytest.param(ClusterRequirements(parse_selector("gpu", "")), "", {}, id="selector-of-the-gang"),
+        pytest.param(ANYWHERE, "gpu", {}, id="selector-of-its-queue"),
+        pytest.param(ANYWHERE, "", {"cordoned": True}, id="cordoned"),
+        pytest.param(
+            ClusterRequirements(namespace="team"), "", {"namespacePolicy": "Require"}, id="namespace-missing"
+        ),
+        pytest.param(ANYWHERE, "", {"provisioning": {"className": "another"}}, id="another-class"),
+        pytest.param(ANYWHERE.without("west", "a name is taken"), "", {}, id="name-taken"),
+    ],
+)
+async def test_member_that_no_cycle_accepts_is_not_asked_about_a_gang(
+    bench: Bench, requirements: ClusterRequirements, queues: str, west: Json
+) -> None:
+    await bench.connected("east", labels={"gpu": "a100"}, namespacePolicy="Create")
+    await bench.connected("west", **{"namespacePolicy": "Create", **west})
+    bench.fleet.snapshots([requirements])
+    await until(bench.fleet.is_complete)
+    selected = parse_selector(queues, "spec.clusterSelector")
+    accepting = bench.fleet.accepting(requirements, selected, QUEUED_CLASS)
+    assert [each.name for each in accepting] == ["east"]
+
+
 async def test_clusters_for_a_gang_are_the_connected_clusters_that_its_selector_allows(bench: Bench) -> None:
     zone_a = ClusterRequirements(selector=parse_selector("zone=a", "selector"))
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from dispatcher import errors
 from dispatcher.api import names
+from dispatcher.core.kinds.field_paths import fields_alone
 from dispatcher.core.kinds.manifest import Anchor, adoption, build, reference
 from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.kinds.registry import BUILT_IN
@@ -327,9 +328,10 @@ async def test_unknown_fields_are_found_without_a_creation(
     server: FakeApiServer, wrapped: ObjectClient, post: Reply, warnings: tuple[str, ...]
 ) -> None:
     server.on("POST", COLLECTION, post)
-    assert await wrapped.unknown_fields(RAY, OWNER) == warnings
+    assert await wrapped.unknown_fields(RAY, OWNER.namespace) == warnings
     (sent,) = server.requests("POST")
-    assert (sent.query, sent.body) == ({"dryRun": "All", "fieldValidation": "Warn"}, build(RAY, OWNER))
+    fields = fields_alone(RAY.template, OWNER.namespace)
+    assert (sent.query, sent.body) == ({"dryRun": "All", "fieldValidation": "Warn"}, fields)
 
 
 @pytest.mark.parametrize(
@@ -344,7 +346,7 @@ async def test_unknown_fields_are_not_known_without_an_answer(
 ) -> None:
     server.on("POST", COLLECTION, post)
     with pytest.raises(error):
-        await wrapped.unknown_fields(RAY, OWNER)
+        await wrapped.unknown_fields(RAY, OWNER.namespace)
 
 
 async def test_object_of_an_earlier_attempt_is_deleted_by_its_uid(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from dispatcher.core.kinds.field_paths import digest_of_paths
+from dispatcher.core.kinds.field_paths import digest_of_paths, fields_alone
 
 TEMPLATE = {"kind": "Job", "spec": {"parallelism": 1, "containers": [{"name": "a", "args": ["x"]}]}}
 
@@ -45,3 +47,62 @@ def test_any_depth_and_any_name_is_taken() -> None:
     for _ in range(20_000):
         deep = [deep]
     assert len(digest_of_paths(deep)) == 32
+
+
+def test_fields_alone_have_no_value_of_the_author() -> None:
+    container = {
+        "name": "secret-name",
+        "image": "registry.example.com/secret:7",
+        "args": ["secret", "secret"],
+        "env": [{"name": "TOKEN", "value": "secret"}, {"name": "MORE", "value": "secret"}],
+        "resources": {"limits": {"cpu": "500m", "memory": 1024}},
+        "stdin": True,
+        "lifecycle": None,
+        "replica": 0.25,
+    }
+    metadata: dict[str, Any] = {
+        "name": "secret",
+        "annotations": {"key": "secret"},
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    }
+    template = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "timeout": "90s",
+        "containers": [container],
+    }
+    assert fields_alone(template, "team-a") == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "field-check",
+            "namespace": "team-a",
+            "annotations": {"key": "1000"},
+            "creationTimestamp": "2000-01-01T00:00:00Z",
+        },
+        "timeout": "1s",
+        "containers": [
+            {
+                "name": "1000",
+                "image": "1000",
+                "args": ["1000"],
+                "env": [{"name": "1000", "value": "1000"}] * 2,
+                "resources": {"limits": {"cpu": "1000", "memory": 1}},
+                "stdin": False,
+                "lifecycle": None,
+                "replica": 0.5,
+            }
+        ],
+    }
+    assert digest_of_paths(fields_alone(template, "team-a")["containers"]) == digest_of_paths([container])
+
+
+def test_fields_of_a_template_of_any_depth_are_found() -> None:
+    deep: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod"}
+    inner = deep
+    for _ in range(20_000):
+        inner["spec"] = inner = {}
+    assert digest_of_paths(fields_alone(deep, "team-a")["spec"]) == digest_of_paths(deep["spec"])
+    while "spec" in deep:  # taken apart from outside: the interpreter ends a deep value by recursion
+        deep = deep["spec"]
