@@ -41,14 +41,23 @@ class ClusterStore:
         """Store the uid of the cluster's kube-system namespace under the cluster's name.
 
         Raises `SettingsError` if another uid is stored: all objects of running gangs would look deleted in another
-        cluster.
+        cluster. Raises it, too, if the name is new and the uid is stored for another cluster that is declared: a uid is
+        what an API server says of itself, and belongs to the name under which it was seen first.
         """
         # The hub takes gangs before it is declared, so its declaration is an event of its own.
         values = {"name": name, "uid": uid, "is_declared": name != HUB_CLUSTER}
         async with self._fenced() as connection:
-            if (await connection.execute(_INSERT, values)).first() is not None:
+            stored = (await connection.execute(_UID, {"name": name})).scalar_one_or_none()
+            if stored is None:
+                holder = (await connection.execute(_HOLDER, {"uid": uid, "hub": HUB_CLUSTER})).scalar()
+                if holder is not None and name != HUB_CLUSTER:  # no member takes the hub's name from it
+                    raise SettingsError(
+                        f"its API server has the kube-system uid of cluster {holder}: give it the kubeconfig of an own "
+                        f"cluster; if {holder} is not that cluster, remove the MemberCluster {holder} first"
+                    )
+                await connection.execute(_INSERT, values)
                 await self._write_events(connection, name, at, [ClusterChange(ClusterEvent.CONNECTED)])
-            stored = (await connection.execute(_UID, {"name": name})).scalar_one()
+                stored = uid
         if stored != uid:
             remedy = "use a new database" if name == HUB_CLUSTER else "declare it under another name"
             raise SettingsError(
@@ -157,8 +166,12 @@ def _short(message: str) -> str:
 
 
 _INSERT: Final = text(
-    "INSERT INTO member_cluster (name, cluster_uid, is_declared) VALUES (:name, :uid, :is_declared) "
-    "ON CONFLICT (name) DO NOTHING RETURNING name"
+    "INSERT INTO member_cluster (name, cluster_uid, is_declared) VALUES (:name, :uid, :is_declared)"
+)
+"""The leader alone inserts, one cluster after the other."""
+_HOLDER: Final = text(
+    "SELECT name FROM member_cluster WHERE cluster_uid = :uid AND (is_declared OR name = :hub) "
+    "ORDER BY first_seen_at LIMIT 1"
 )
 _UID: Final = text("SELECT cluster_uid FROM member_cluster WHERE name = :name")
 _UNREACHABLE: Final = text(

@@ -74,6 +74,25 @@ async def test_another_cluster_of_a_known_name_is_refused_without_an_event(
     assert told(database_url) == [CONNECTED]
 
 
+async def test_uid_belongs_to_the_declared_cluster_that_had_it_first(east: ClusterStore) -> None:
+    with pytest.raises(SettingsError, match="the kube-system uid of cluster east"):
+        await east.recognise_cluster("liar", "uid-of-east", LATER)
+    await east.recognise_cluster("east", "uid-of-east", LATER)
+
+
+async def test_uid_of_a_removed_cluster_may_have_another_name(east: ClusterStore) -> None:
+    await east.note_state("east", ClusterState(is_declared=False), NOW)
+    await east.recognise_cluster("renamed", "uid-of-east", LATER)
+    with pytest.raises(SettingsError, match="cluster renamed"):
+        await east.recognise_cluster("liar", "uid-of-east", LATER)
+
+
+async def test_hub_has_its_name_whatever_a_member_reported(east: ClusterStore) -> None:
+    await east.recognise_cluster("hub", "uid-of-east", LATER)
+    with pytest.raises(SettingsError, match="declare it under another name"):
+        await east.recognise_cluster("east", "another", LATER)
+
+
 async def test_unreachable_cluster_makes_events_at_begin_and_end_and_counts_from_its_begin(
     east: ClusterStore, database_url: str
 ) -> None:

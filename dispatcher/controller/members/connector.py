@@ -62,7 +62,7 @@ class ClusterRecords(Protocol):
     """The records of clusters that outlast a leader."""
 
     async def recognise_cluster(self, name: str, uid: str, at: datetime) -> None:
-        """Record the uid of a cluster; raises `SettingsError` if the name had another uid before."""
+        """Record the uid of a cluster; raises `SettingsError` if the name had another one, or another name has it."""
 
     async def note_unreachable(self, name: str, since: datetime, message: str) -> None:
         """Record the time from which the cluster has not answered, and the error."""
@@ -119,6 +119,7 @@ class Connector:
         self._others = others
         self._changes = changes
         self._closings: set[asyncio.Task[None]] = set()
+        self._identifying = asyncio.Lock()
 
     async def close(self) -> None:
         """Close the replaced connections at once, without their `LINGER_SECONDS`."""
@@ -166,20 +167,25 @@ class Connector:
             self._start(_close_later(client, linger))
 
     async def _identify(self, member: Member, client: ClusterClient) -> None:
-        """Verify that the connection leads to the member's cluster, and that no other member is the same cluster."""
+        """Verify that the connection leads to the member's cluster, and that no other member is the same cluster.
+
+        The uid is what the API server says of itself. A member has it once the records confirm it, one member after the
+        other: so a member that reports the uid of another is refused, and the other one is not, whichever comes first.
+        """
         uid = await cluster_uid(client)
-        for other in self._others():
-            if other.uid == uid and other.name != member.name:
-                raise AnotherCluster(f"it is the same cluster as {other.name}")
-        if uid == member.uid:
-            return
-        before, member.uid = member.uid, uid  # before the await: another member may lead to the same cluster
-        try:
-            await self._means.records.recognise_cluster(member.name, uid, self._means.now())
-        except errors.SettingsError as error:
-            member.uid = before
-            raise AnotherCluster(str(error)) from error
-        member.recorded_state = None  # an unrecognised cluster has no record
+        async with self._identifying:
+            for other in self._others():
+                if other.uid == uid and other.name != member.name:
+                    _log.warning("cluster_claimed_twice", cluster=member.name, claimed=other.name, uid=uid)
+                    raise AnotherCluster(f"it is the same cluster as {other.name}")
+            if uid == member.uid:
+                return
+            try:
+                await self._means.records.recognise_cluster(member.name, uid, self._means.now())
+            except errors.SettingsError as error:
+                raise AnotherCluster(str(error)) from error
+            member.uid = uid
+            member.recorded_state = None  # an unrecognised cluster has no record
 
     async def _connect(self, member: Member, cluster: Cluster, watching: asyncio.Task[None]) -> None:
         """Report the member as connected once its nodes, pods and namespaces are listed."""

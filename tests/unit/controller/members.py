@@ -83,6 +83,9 @@ class FakeClusterRecords:
     async def recognise_cluster(self, name: str, uid: str, at: datetime) -> None:
         self.asked.append(name)
         await self._answer(at)
+        holders = [other for other, known in self.uids.items() if known == uid]
+        if name not in self.uids and holders:
+            raise SettingsError(f"its API server has the uid of cluster {holders[0]}")
         if self.uids.setdefault(name, uid) != uid:
             raise SettingsError(f"the cluster {name!r} of this database is another one")
 

@@ -273,6 +273,31 @@ async def test_member_of_another_members_cluster_does_not_block_that_member(benc
     assert (east.closed, west.uid) == (None, "")
 
 
+async def test_member_that_reports_the_recorded_uid_of_another_is_refused_though_it_connects_first(
+    bench: Bench,
+) -> None:
+    bench.records.uids["west"] = "uid-of-west"
+    is_cluster(bench.members["east"], "uid-of-west")
+    liar = bench.keep("east")
+    await until(lambda: liar.closed != CONNECTING)
+    honest = await bench.connected("west")
+    await asyncio.sleep(60)  # virtual
+    assert bench.told == ["west connected"]
+    assert (honest.closed, liar.cluster, liar.uid) == (None, None, "")
+    assert liar.closed == Closed(cluster_filters.ANOTHER_CLUSTER, "it is the same cluster as west")
+    assert bench.records.uids == {"west": "uid-of-west"}
+
+
+async def test_connected_member_stays_while_another_one_reports_its_uid(bench: Bench) -> None:
+    honest, liar = await bench.connected("west"), await bench.connected("east")
+    is_cluster(bench.members["east"], "uid-of-west")
+    await until(lambda: liar.closed is not None)
+    await asyncio.sleep(60)  # virtual
+    assert (honest.closed, honest.cluster is not None, liar.cluster) == (None, True, None)
+    is_cluster(bench.members["east"], "uid-of-east")
+    await until(lambda: liar.closed is None)
+
+
 async def test_database_is_asked_once_per_connection_and_not_at_each_probe(bench: Bench) -> None:
     await bench.connected()
     await asyncio.sleep(60)  # virtual
