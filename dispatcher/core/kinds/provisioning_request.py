@@ -105,8 +105,8 @@ def objects_of(
 ) -> tuple[WrappedObject, ...]:
     """The objects that request the capacity of the current attempt, in the order of creation.
 
-    `wrapped` are the wrapped objects of the gang; `given` are parameters by its author, which count before those of the
-    class. Raises `ProvisioningError`.
+    `wrapped` are the wrapped objects of the gang; `given` are parameters by its author; those that the class declares
+    are the operator's, and count. Raises `ProvisioningError`.
     """
     attempt = record.attempt
     if attempt is None or attempt.provisioning is None:
@@ -149,7 +149,7 @@ def _managed(pod_sets: Sequence[PodSet], asked: ProvisioningClass) -> list[PodSe
 
 
 def _parameters(asked: ProvisioningClass, given: Mapping[str, str]) -> dict[str, str]:
-    parameters = {**dict(asked.parameters), **given}
+    parameters = {**given, **dict(asked.parameters)}
     if len(parameters) > MOST_PARAMETERS:
         raise ProvisioningError(
             f"{len(parameters)} parameters are given, and a ProvisioningRequest has at most {MOST_PARAMETERS}"

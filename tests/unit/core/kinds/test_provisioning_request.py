@@ -212,12 +212,12 @@ def test_pod_set_without_pods_is_left_out() -> None:
     assert not Gang(pod_sets=(empty,)).is_managed_by(ASKED)
 
 
-def test_parameters_of_the_author_count_before_those_of_the_class() -> None:
+def test_author_sets_only_parameters_that_the_class_does_not_declare() -> None:
     given = parameters_in(
         {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": "60", "provreq.kueue.x-k8s.io/x": "y", "other": "z"}
     )
     *_, request = objects_of(make(), [CLUSTER], given)
-    assert request.template["spec"]["parameters"] == {"maxRunDurationSeconds": "60", "x": "y"}
+    assert request.template["spec"]["parameters"] == {"maxRunDurationSeconds": "3600", "x": "y"}
 
 
 @pytest.mark.parametrize(
