@@ -37,6 +37,7 @@ from testbed.rayclusters import (
     Json,
     Plan,
     Slot,
+    make_complaint,
     make_pod,
     make_refusal,
     make_services,
@@ -398,7 +399,7 @@ class RayClusterStandIn(StandIn):
         self._clusters = View()
         self._pods = View()
         self._served: set[str] = set()
-        self._refused: dict[str, str] = {}
+        self._told: dict[str, str] = {}
         super().__init__(
             kubeconfig,
             [
@@ -439,6 +440,8 @@ class RayClusterStandIn(StandIn):
         plan = plan_pods(cluster, self._pods.controlled_by(uid_of(cluster)))
         failures = await self._carry_out(cluster, plan)
         failure = next((str(one) for one in failures if isinstance(one, RefusedError)), None)
+        if failure:
+            await self._tell(cluster, make_complaint(cluster, failure))
         pods = self._pods.controlled_by(uid_of(cluster))
         await self._report(cluster, "rayclusters", make_status(cluster, pods, failure, now_text()))
         if failures:
@@ -450,13 +453,17 @@ class RayClusterStandIn(StandIn):
 
     async def _refuse(self, cluster: Json, problem: str) -> None:
         """Reports a problem once, by an Event: users see nothing else of an ignored RayCluster."""
-        uid = cluster["metadata"]["uid"]
-        if self._refused.get(uid) != problem:
-            await self._api.request(
-                "POST", f"{_namespace_path(cluster)}/events", make_refusal(cluster, problem)
-            )
-            self._refused[uid] = problem
-            log.warning("RayCluster %s is left alone: %s", self._name(uid), problem)
+        if await self._tell(cluster, make_refusal(cluster, problem)):
+            log.warning("RayCluster %s is left alone: %s", self._name(uid_of(cluster)), problem)
+
+    async def _tell(self, cluster: Json, event: Json) -> bool:
+        """Writes an Event about a RayCluster, unless the one before said the same; true if it is written."""
+        uid, message = uid_of(cluster), str(event["message"])
+        if self._told.get(uid) == message:
+            return False
+        await self._api.request("POST", f"{_namespace_path(cluster)}/events", event)
+        self._told[uid] = message
+        return True
 
     async def _make_services(self, owner: Json, services: Sequence[Json]) -> None:
         """Creates the services of a RayCluster or RayService once."""

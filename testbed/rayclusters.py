@@ -74,17 +74,32 @@ def problem_with(cluster: Json) -> str | None:
 
 def make_refusal(cluster: Json, problem: str) -> Json:
     """The Event by which KubeRay reports that it ignores a RayCluster."""
+    where = f"{cluster['metadata']['namespace']}/{cluster['metadata']['name']}"
+    return _warning(cluster, "InvalidRayClusterSpec", f"The RayCluster spec is invalid {where}: {problem}")
+
+
+def make_complaint(cluster: Json, problem: str) -> Json:
+    """The Event by which KubeRay reports that it cannot create a pod."""
+    where = f"{cluster['metadata']['namespace']}/{cluster['metadata']['name']}"
+    return _warning(cluster, "FailedToCreateWorkerPod", f"Failed to create a pod of {where}, {problem}")
+
+
+def _warning(cluster: Json, reason: str, message: str) -> Json:
     metadata = cluster["metadata"]
-    namespace, name = metadata["namespace"], metadata["name"]
-    told = {"kind": "RayCluster", "namespace": namespace, "name": name, "uid": metadata["uid"]}
+    told = {
+        "kind": "RayCluster",
+        "namespace": metadata["namespace"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"generateName": "raycluster-refused-"},
+        "metadata": {"generateName": "raycluster-warning-"},
         "involvedObject": {"apiVersion": cluster.get("apiVersion", "ray.io/v1"), **told},
         "type": "Warning",
-        "reason": "InvalidRayClusterSpec",
-        "message": f"The RayCluster spec is invalid {namespace}/{name}: {problem}",
+        "reason": reason,
+        "message": message,
         "source": {"component": "raycluster-controller"},
     }
 

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from dispatcher import errors, log
 from dispatcher.api import names
 from dispatcher.api.appwrapper import WrappedObject
-from dispatcher.api.redaction import without_values
 from dispatcher.core.kinds.drift import Differences, differences, edited, is_compared
 from dispatcher.core.kinds.field_paths import fields_alone
 from dispatcher.core.kinds.found_request import FoundRequest
@@ -42,12 +41,11 @@ from dispatcher.core.kinds.provisioning_request import REQUEST_ITEM, read_reques
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.record import ObjectRef
-from dispatcher.kube import paths
 from dispatcher.kube.answers import one_object
 from dispatcher.kube.client import MERGE_PATCH, METADATA_LIST, ClusterClient, Json
 from dispatcher.kube.discovery import Discovery, Kind
 from dispatcher.kube.paging import pages
-from dispatcher.text import one_line, text_of
+from dispatcher.kube.warning_events import events, newest_words
 
 
 class Mark(NamedTuple):
@@ -105,9 +103,6 @@ _QUOTA: Final = "exceeded quota"
 _DRY_RUN: Final = {"fieldValidation": "Warn", "dryRun": "All"}
 _UNKNOWN_FIELD: Final = "unknown field "
 """Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#field-validation"""
-_MOST_EVENTS: Final = 500
-"""Warnings read about one object. There are seldom more than a few, because repeated ones are counted, not added."""
-
 MOST_REMEMBERED: Final = 50_000
 """Objects whose state at creation is remembered; for others a missing field never counts as drift."""
 
@@ -269,17 +264,12 @@ class ObjectClient:
         """The newest warning about an object as "Reason: message", in one line; empty if none can be read."""
         if not ref.uid:
             return ""
-        query = {
-            "fieldSelector": f"involvedObject.uid={ref.uid},type=Warning",
-            "limit": str(_MOST_EVENTS),
-        }
+        selector = f"involvedObject.uid={ref.uid},type=Warning"
         try:
-            page = await self._client.get(paths.collection("v1", "events", ref.namespace), query)
+            found = await events(self._client, ref.namespace, selector)
         except errors.ClusterError:
             return ""  # the message is only a hint; callers go on without it
-        newest: Json = max(_events(page), key=_last_seen, default={})
-        message = without_values(text_of(newest.get("message")))
-        return one_line(": ".join(filter(None, (text_of(newest.get("reason")), message))))
+        return newest_words(found)
 
     async def _create(self, kind: Kind, wrapped: WrappedObject, owner: Owner, warnings: list[str]) -> Created:
         path, built = kind.path(owner.namespace), build(wrapped, owner)
@@ -413,19 +403,6 @@ def _mark_in(appwrapper: str, metadata: Json) -> Mark:
 def _is_used_up(error: errors.Forbidden) -> bool:
     """True if a quota refuses the object, which no role changes."""
     return _QUOTA in str(error)
-
-
-def _last_seen(event: Json) -> str:
-    """The time of an event's last occurrence; the three fields are of three versions of the Events API."""
-    series = event.get("series")
-    observed = series.get("lastObservedTime") if isinstance(series, dict) else None
-    times = (observed, event.get("lastTimestamp"), event.get("eventTime"))
-    return max(filter(None, map(text_of, times)), default="")
-
-
-def _events(page: Json) -> list[Json]:
-    items = page.get("items")
-    return [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
 
 
 def _collision(ref: ObjectRef, left_by: Mark | None = None) -> NameTaken:

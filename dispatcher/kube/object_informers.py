@@ -1,9 +1,9 @@
 """Watches the wrapped objects of a cluster: one informer for each wrapped kind, begun when the kind is first wanted.
 
 An informer sees the objects with our uid label in all namespaces. Of each it keeps the AppWrapper, the state (its end
-and its conditions), the edition, and of a RayCluster the pods that Ray wants to be deleted. Pods that a controller made
-have the label too, and are not kept. For kinds that make no pods (a Secret, a Service) only metadata is requested, so
-their contents never come here.
+and its conditions), the edition, the pods that its spec asks for, and of a RayCluster the pods that Ray wants to be
+deleted. Pods that a controller made have the label too, and are not kept. For kinds that make no pods (a Secret, a
+Service) only metadata is requested, so their contents never come here.
 
 The answers come from memory and prove nothing: a state may be a moment old, and an absence is a suspicion. A forbidden
 or unserved kind has no answers and does not disturb other kinds. An object that was deleted before a watch saw it
@@ -22,6 +22,7 @@ from msgspec import Struct
 from dispatcher import log
 from dispatcher.api import names
 from dispatcher.core.kinds import object_status
+from dispatcher.core.kinds.asked import NOT_KNOWN, Asked, asked_of
 from dispatcher.core.kinds.built_in import KnownKind
 from dispatcher.core.kinds.drift import is_compared
 from dispatcher.core.kinds.manifest import controller_of
@@ -71,6 +72,7 @@ class _WrappedObject(Struct, frozen=True):
     state: ObjectState
     edition: Edition | None
     unwanted: frozenset[PodName] = frozenset()
+    asked: Asked = NOT_KNOWN
 
 
 class _Kind(Struct, frozen=True):
@@ -163,6 +165,12 @@ class ObjectInformers:
         watch = self._best(ref)
         kept = watch.items.get(ref.uid) if watch else None
         return kept.edition if kept else None
+
+    def asked(self, ref: ObjectRef) -> Asked:
+        """What the spec of the object of that uid asks for, as a watch has shown it."""
+        watch = self._best(ref)
+        kept = watch.items.get(ref.uid) if watch else None
+        return kept.asked if kept else NOT_KNOWN
 
     def is_absent(self, ref: ObjectRef) -> bool:
         """True if a complete list of its kind lacks the object of that uid; to be confirmed at the API server.
@@ -306,7 +314,14 @@ def _wrapped_object(row: KnownKind, raw: Json) -> _WrappedObject | None:
     state = object_status.read(row.status, raw)
     namespace = name_of(metadata.get("namespace"))
     unwanted = frozenset((namespace, name) for name in named_to_delete(row.group, row.kind, raw))
-    return _WrappedObject(metadata["labels"][names.UID_LABEL], state, _edition(row, metadata), unwanted)
+    return _WrappedObject(
+        metadata["labels"][names.UID_LABEL], state, _edition(row, metadata), unwanted, _asked(row, raw)
+    )
+
+
+def _asked(row: KnownKind, raw: Json) -> Asked:
+    """Not known without the contents of the object, and for kinds without pods."""
+    return asked_of(row, raw) if row.may_make_pods and "spec" in raw else NOT_KNOWN
 
 
 def _edition(row: KnownKind, metadata: Json) -> Edition | None:

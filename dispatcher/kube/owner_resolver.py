@@ -122,6 +122,13 @@ class OwnerResolver:
             self._asked.add(controller)
             self._questions.put_nowait(controller)
 
+    async def root_of(self, ref: ObjectRef) -> str:
+        """The uid of the AppWrapper that the chain of controllers of an object leads to; `NOBODY` if to none.
+
+        Costs a read for each object of the chain that is not known. Raises `ClusterError`.
+        """
+        return await self._climb(ref)
+
     async def run(self) -> None:
         """Resolve until cancelled; `on_resolved` gets the uid of each resolved object."""
         async with asyncio.TaskGroup() as tasks:

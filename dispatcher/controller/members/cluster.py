@@ -39,6 +39,7 @@ from dispatcher.kube.owner_resolver import OwnerResolver
 from dispatcher.kube.pod_defaults_reader import PodDefaultsReader
 from dispatcher.kube.reflector import Extent, Reflector
 from dispatcher.kube.surplus_pods import SurplusPods
+from dispatcher.kube.warning_events import WarningReader
 
 _log: Final = log.get("cluster")
 
@@ -114,6 +115,7 @@ class Cluster:
         anchor_root = self.anchors.root_of if self.is_member else None
         self.owners = OwnerResolver(client, self.discovery, self._owner_resolved, namespace_of, anchor_root)
         self._told_names_left_out = False
+        self.warnings = WarningReader(client, self.owners, monotonic)
         self._on_capacity = on_capacity
         self._on_pods = on_pods
         self._unresolved_pods: dict[str, set[str]] = defaultdict(set)

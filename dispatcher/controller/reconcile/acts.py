@@ -97,7 +97,7 @@ class Acts:
             case Step.MARK_RUNNING:
                 return await self._mark_running(record)
             case Step.NOTE_HEALTH_ISSUE:
-                return Result(run_steps.note_health_issue(record, decision.reason, decision.message, now))
+                return await self._remediator.note(record, observed, decision)
             case Step.NOTE_RECOVERY:
                 return Result(run_steps.recover(record, now))
             case Step.NOTE_GROWTH:

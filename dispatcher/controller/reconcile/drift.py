@@ -15,8 +15,10 @@ from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.kube.drift_checker import Edits, Question
 
 
-def drift_of(attempts: Attempts, record: Record, cluster: Cluster) -> str | None:
+def drift_of(attempts: Attempts, record: Record, cluster: Cluster, lowered: str = "") -> str | None:
     """The edited fields, in a sentence; a noted drift stands until every object is compared. Empty without drift.
+
+    `lowered` is a sentence about objects that ask for fewer pods, which a comparison of fields leaves out.
 
     None while a comparison is due that may find one. Objects that no watch has shown are left out: a watch may be
     refused for ever.
@@ -27,7 +29,8 @@ def drift_of(attempts: Attempts, record: Record, cluster: Cluster) -> str | None
     found = [(ref, each) for ref, each in edits if each is not None]
     if len(found) < len(objects) and (noted := _noted(record)):
         return noted
-    return message(found) or (None if len(found) < len(seen) else "")
+    said = "; ".join(filter(None, (lowered, message(found))))
+    return said or (None if len(found) < len(seen) else "")
 
 
 def _noted(record: Record) -> str:

@@ -18,6 +18,7 @@ from dispatcher.core.lifecycle.growth import unplaced_in
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.observed_state import Loss, ObservedState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
+from dispatcher.core.lifecycle.withheld import Withheld, withheld_by
 from dispatcher.core.model.record import ACTIVE, Pending, Phase, Record
 from dispatcher.kube.appwrappers import AppWrapperView
 
@@ -178,11 +179,18 @@ class Observer:
         if record is None or cluster is None or record.phase not in ACTIVE:
             return LifecyclePolicy(), ObservedObjects()
         policy = await self._attempts.policy_of(record)
-        return policy, _objects_of(record, policy, cluster, drift_of(self._attempts, record, cluster))
+        withheld = _withheld(record, policy, cluster)
+        drift = drift_of(self._attempts, record, cluster, withheld.lowered)
+        return policy, _objects_of(record, policy, cluster, drift, withheld)
+
+
+def _withheld(record: Record, policy: LifecyclePolicy, cluster: Cluster) -> Withheld:
+    refs = record.attempt.objects if record.attempt else ()
+    return withheld_by(refs, policy.items, tuple(map(cluster.objects.asked, refs)))
 
 
 def _objects_of(
-    record: Record, policy: LifecyclePolicy, cluster: Cluster, drift: str | None
+    record: Record, policy: LifecyclePolicy, cluster: Cluster, drift: str | None, withheld: Withheld
 ) -> ObservedObjects:
     refs = record.attempt.objects if record.attempt else ()
     shrinking, ledger = record.attempt.shrinking if record.attempt else None, cluster.ledger
@@ -202,4 +210,5 @@ def _objects_of(
         gives_up=bool(given_up),
         to_delete=tuple(pod for pod in given_up if not ledger.is_ending(pod.uid)),
         unplaced=unplaced_in(ledger.surplus(record.uid)) if trust else (),
+        withheld=withheld,
     )

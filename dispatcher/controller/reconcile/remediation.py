@@ -14,11 +14,12 @@ from dispatcher.controller.reconcile.result import NOTHING, Result, poll
 from dispatcher.core.kinds.provisioning_request import refs_of
 from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.lifecycle.confirmation import (
+    Complaint,
     Evidence,
+    complaint_about,
     end_of_attempt,
     evidence_for,
     is_confirmed,
-    needs_complaint,
     why_without_nodes,
 )
 from dispatcher.core.lifecycle.decision import decide
@@ -58,6 +59,14 @@ class Remediator:
         """
         owner = self._attempts.owner_of(record)
         return all([await cluster.object_client.remove(ref, owner) for ref in reversed(refs_of(record))])
+
+    async def note(self, record: Record, observed: ObservedState, decision: Decision) -> Result:
+        """Notes a health issue; if pods are missing, in the words of the controllers that cannot make them."""
+        cluster = self._attempts.cluster_of(record)
+        said = "" if cluster is None else await _complaint(record, decision, observed, cluster)
+        message = "; ".join(filter(None, (decision.message, said)))
+        now = self._attempts.now()
+        return Result(run_steps.note_health_issue(record, decision.reason, message, now, decision.since))
 
     async def end(self, record: Record, observed: ObservedState, suspected: Decision) -> Result:
         """Requeues or fails the gang, if the API server confirms the health issue that the watches show."""
@@ -129,16 +138,28 @@ def pools_failed(record: Record, observed: ObservedState, cluster: Cluster) -> P
 
 
 async def _complaint(record: Record, decision: Decision, observed: ObservedState, cluster: Cluster) -> str:
-    """Why an operator makes no pods, or the scheduler has no node for them, in their own words. Empty if not known.
+    """Why an operator makes no pods, or no node runs them, in their own words. Empty if not known.
 
     Often an Event is the only trace of an operator's problem.
     """
-    if not needs_complaint(decision, observed):
+    who, said = complaint_about(decision, record, observed), ""
+    if who is Complaint.CONTROLLERS:
+        said = await _of_controllers(record, observed, cluster)
+    if not said:
         unscheduled = cluster.ledger.unscheduled(record.uid)
-        return why_without_nodes(decision, {each.pod: each.message for each in unscheduled})
+        said = why_without_nodes(decision, {each.pod: each.message for each in unscheduled})
+    if not said and who is Complaint.NODES:
+        refs = record.attempt.objects if record.attempt else ()
+        said = await cluster.warnings.about_pods(record.uid, refs, record.namespace)
+    why = observed.objects.withheld.why if who is Complaint.CONTROLLERS else ""
+    return "; ".join(each for each in (why, said) if each and each not in decision.message)
+
+
+async def _of_controllers(record: Record, observed: ObservedState, cluster: Cluster) -> str:
+    """The words of the operator of a wrapped object, else of a controller below it."""
     refs = record.attempt.objects if record.attempt else ()
     for ref, state in zip(refs, observed.objects.states, strict=False):
         message = (state.message if state else "") or await cluster.object_client.newest_warning(ref)
         if message:
             return f"{ref.kind} {ref.namespace}/{ref.name}: {message}"
-    return ""
+    return await cluster.warnings.about_controllers(record.uid, refs, record.namespace)

@@ -15,11 +15,14 @@ from msgspec.structs import replace
 
 from dispatcher.core.kinds import object_status, pod_rules
 from dispatcher.core.kinds.object_status import Rule, condition_ends
-from dispatcher.core.kinds.pod_rules import Injection, Kind, kubeflow_job
+from dispatcher.core.kinds.pod_rules import Kind, kubeflow_job
 
 
 class KnownKind(Struct, frozen=True):
     """One row. `pods` says how the kind makes pods; it is None where no template says so, for `why_underivable`.
+
+    `suspend` is the path of the flag that stops the controller of the kind; where `pods` has one, that counts.
+    `managed_by` is the path of the name of another controller to make the pods, with the name of the usual one.
 
     `status` reads the status of an object. `ends` is true if objects of the kind end by themselves. `serves` is true
     for a kind without pods that other workloads use, such as a Service: its gang is meant to go on.
@@ -39,6 +42,8 @@ class KnownKind(Struct, frozen=True):
     labels_of_object: frozenset[str] = frozenset()
     labels_of_pod: frozenset[str] = frozenset()
     head: tuple[str, str] | None = None
+    suspend: str = ""
+    managed_by: tuple[str, str] | None = None
 
     @property
     def may_make_pods(self) -> bool:
@@ -70,9 +75,15 @@ def _ending(group: str, kind: str, pods: Kind, status: Rule) -> KnownKind:
     return KnownKind(group, kind, pods, status=status, ends=True)
 
 
-def _underivable(group: str, kind: str, why: str, status: Rule | None = None) -> KnownKind:
+def _underivable(group: str, kind: str, why: str, status: Rule | None = None, suspend: str = "") -> KnownKind:
     """The row of a kind without templates of all its pods; with `status` its objects end by themselves."""
-    return KnownKind(group, kind, pods=None, why_underivable=why, status=status, ends=status is not None)
+    ends = status is not None
+    return KnownKind(group, kind, pods=None, why_underivable=why, status=status, ends=ends, suspend=suspend)
+
+
+def _managed(row: KnownKind, path: str, usual: str) -> KnownKind:
+    """The row of a kind whose objects may name another controller at `path` than the `usual` one."""
+    return replace(row, managed_by=(path, usual))
 
 
 _TRAINED: Final = condition_ends("Succeeded")
@@ -80,9 +91,16 @@ _RAY_LABELS: Final = ("ray.io/cluster", "ray.io/identifier")
 _RAY_HEAD: Final = ("ray.io/node-type", "head")
 
 
-def _training(kind: str, replica_specs: str, *injections: Injection) -> KnownKind:
+_BY_RAY: Final = ("spec.managedBy", "ray.io/kuberay-operator")
+
+
+def _training(kind: str, pods: Kind) -> KnownKind:
     """The row of a kind of the Kubeflow training operator."""
-    row = _ending("kubeflow.org", kind, kubeflow_job(replica_specs, *injections), _TRAINED)
+    row = _managed(
+        _ending("kubeflow.org", kind, pods, _TRAINED),
+        "spec.runPolicy.managedBy",
+        "kubeflow.org/training-operator",
+    )
     return _labelled(row, ("training.kubeflow.org/job-name",), ("training.kubeflow.org/replica-index",))
 
 
@@ -110,11 +128,15 @@ ROWS: Final[tuple[KnownKind, ...]] = (
     _with_pods("apps", "Deployment", pod_rules.REPLICATED, object_status.deployment_hangs),
     _with_pods("apps", "ReplicaSet", pod_rules.REPLICATED, object_status.creates_no_pods),
     _labelled(
-        _with_pods("apps", "StatefulSet", pod_rules.REPLICATED),
+        _with_pods("apps", "StatefulSet", pod_rules.STATEFUL_SET),
         of_pod=("apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name"),
     ),
     _labelled(
-        _ending("batch", "Job", pod_rules.JOB, condition_ends("Complete")),
+        _managed(
+            _ending("batch", "Job", pod_rules.JOB, condition_ends("Complete")),
+            "spec.managedBy",
+            "kubernetes.io/job-controller",
+        ),
         (
             "batch.kubernetes.io/controller-uid",
             "batch.kubernetes.io/job-name",
@@ -125,31 +147,40 @@ ROWS: Final[tuple[KnownKind, ...]] = (
     ),
     _ending("batch.volcano.sh", "Job", pod_rules.VOLCANO_JOB, object_status.volcano_job_ends),
     _labelled(
-        _ending("jobset.x-k8s.io", "JobSet", pod_rules.JOB_SET, condition_ends("Completed")),
+        _managed(
+            _ending("jobset.x-k8s.io", "JobSet", pod_rules.JOB_SET, condition_ends("Completed")),
+            "spec.managedBy",
+            "jobset.sigs.k8s.io/jobset-controller",
+        ),
         ("jobset.sigs.k8s.io/jobset-name",),
     ),
-    _training("JAXJob", "jaxReplicaSpecs"),
-    _training("MPIJob", "mpiReplicaSpecs"),
-    _training("PaddleJob", "paddleReplicaSpecs"),
-    _training("PyTorchJob", "pytorchReplicaSpecs", pod_rules.with_init_pytorch),
-    _training("TFJob", "tfReplicaSpecs"),
-    _training("XGBoostJob", "xgbReplicaSpecs"),
+    _training("JAXJob", kubeflow_job("jaxReplicaSpecs")),
+    _training("MPIJob", kubeflow_job("mpiReplicaSpecs", in_order=pod_rules.in_order_always)),
+    _training("PaddleJob", kubeflow_job("paddleReplicaSpecs")),
+    _training("PyTorchJob", kubeflow_job("pytorchReplicaSpecs", pod_rules.with_init_pytorch)),
+    _training("TFJob", kubeflow_job("tfReplicaSpecs")),
+    _training("XGBoostJob", kubeflow_job("xgbReplicaSpecs")),
     _labelled(
         _with_pods("leaderworkerset.x-k8s.io", "LeaderWorkerSet", pod_rules.LEADER_WORKER_SET),
         ("leaderworkerset.sigs.k8s.io/name",),
     ),
     _labelled(
-        _with_pods("ray.io", "RayCluster", pod_rules.RAY_CLUSTER, object_status.creates_no_pods),
+        _managed(
+            _with_pods("ray.io", "RayCluster", pod_rules.RAY_CLUSTER, object_status.creates_no_pods), *_BY_RAY
+        ),
         _RAY_LABELS,
         head=_RAY_HEAD,
     ),
     _labelled(
-        _ending("ray.io", "RayJob", pod_rules.RAY_JOB, object_status.ray_job_ends),
+        _managed(_ending("ray.io", "RayJob", pod_rules.RAY_JOB, object_status.ray_job_ends), *_BY_RAY),
         _RAY_LABELS,
         head=_RAY_HEAD,
     ),
     _labelled(
-        _with_pods("ray.io", "RayService", pod_rules.RAY_SERVICE, object_status.ray_service_gave_up),
+        _managed(
+            _with_pods("ray.io", "RayService", pod_rules.RAY_SERVICE, object_status.ray_service_gave_up),
+            *_BY_RAY,
+        ),
         _RAY_LABELS,
         head=_RAY_HEAD,
     ),
@@ -161,12 +192,18 @@ ROWS: Final[tuple[KnownKind, ...]] = (
         "SparkApplication",
         "its driver makes them as it goes",
         object_status.spark_application_ends,
+        suspend="spec.suspend",
     ),
-    _underivable(
-        "trainer.kubeflow.org",
-        "TrainJob",
-        "they are described by its runtime, which is another object",
-        condition_ends("Complete"),
+    _managed(
+        _underivable(
+            "trainer.kubeflow.org",
+            "TrainJob",
+            "they are described by its runtime, which is another object",
+            condition_ends("Complete"),
+            suspend="spec.suspend",
+        ),
+        "spec.managedBy",
+        "trainer.kubeflow.org/trainjob-controller",
     ),
 )
 

@@ -11,14 +11,19 @@ from collections.abc import Collection, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.api.appwrapper import WrappedObject
+from dispatcher.core.kinds.asked import asked_of, makes_pods_in_order
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 
 
 class CompletionRule(Struct, frozen=True):
-    """When one item is done, and whether the gang waits for it; `pods` is the number of pods it makes.
+    """When one item is done, and whether the gang waits for it; `pods` is the number of pods it is charged for.
+
+    `asks` is the number of pods that its template asks a known kind for; `in_order` is true if the kind may make some
+    of them only once others run.
 
     `words` are the condition types that the author named. `ends` is true if objects of the kind end by themselves. The
     gang waits for an item that `holds`. It waits for an item that `serves` (a Service) only while no item of the gang
@@ -30,6 +35,8 @@ class CompletionRule(Struct, frozen=True):
     holds: bool = False
     serves: bool = False
     pods: int = 0
+    asks: int = 0
+    in_order: bool = False
 
     def is_met_by(self, state: ObjectState | None) -> bool:
         """True if the item is done; an item without a known state, or with a failed object, is not."""
@@ -59,6 +66,13 @@ def completion_rule(wrapped: WrappedObject, pods: int = 0, kinds: Kinds = BUILT_
         serves=not (waited_for or makes_pods or passive),
         pods=pods,
     )
+
+
+def with_asked_pods(rule: CompletionRule, wrapped: WrappedObject, kinds: Kinds = BUILT_IN) -> CompletionRule:
+    """The rule of an item, with the pods that its template asks for."""
+    row = kinds.row(wrapped.group, wrapped.kind)
+    asks = asked_of(row, wrapped.template).pods or 0
+    return replace(rule, asks=asks, in_order=asks > 0 and makes_pods_in_order(row, wrapped.template))
 
 
 def pods_of(items: Sequence[CompletionRule], done: Collection[int]) -> int:

@@ -29,7 +29,7 @@ from dispatcher.api.syntax import is_subdomain
 from dispatcher.core.kinds.built_in import ROWS, KnownKind
 from dispatcher.core.kinds.fields import Field
 from dispatcher.core.kinds.object_status import Rule, conditions_end, phase_ends
-from dispatcher.core.kinds.pod_rules import Kind, PodRule
+from dispatcher.core.kinds.pod_rules import Kind, PodRule, in_order_always
 from dispatcher.core.model.document import Entry
 
 MOST_KINDS: Final = 20
@@ -40,7 +40,7 @@ LONGEST_WORD: Final = 316
 """The longest type of a condition that Kubernetes takes."""
 
 _FILE: Final = ("kinds",)
-KIND_FIELDS: Final = ("group", "kind", "podSets", "suspend", "phase", "succeeded", "failed")
+KIND_FIELDS: Final = ("group", "kind", "podSets", "suspend", "managedBy", "phase", "succeeded", "failed")
 POD_SET_FIELDS: Final = ("template", "count", "default", "optional")
 _NAME: Final = re.compile("[A-Z][A-Za-z0-9]{0,62}")
 _KEY: Final = "[A-Za-z][A-Za-z0-9_-]*"
@@ -78,6 +78,7 @@ class KindDeclaration(Struct, frozen=True):
     kind: str
     pod_sets: tuple[PodSetDeclaration, ...] = ()
     suspend: str = ""
+    managed_by: str = ""
     phase: str = ""
     succeeded: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
@@ -87,9 +88,10 @@ class KindDeclaration(Struct, frozen=True):
         return KnownKind(
             self.group,
             self.kind,
-            pods=Kind(tuple(each.rule() for each in self.pod_sets), self.suspend),
+            pods=Kind(tuple(each.rule() for each in self.pod_sets), self.suspend, in_order_always),
             status=self._status_rule(),
             ends=bool(self.succeeded),
+            managed_by=(self.managed_by, "") if self.managed_by else None,
         )
 
     def _status_rule(self) -> Rule | None:
@@ -130,6 +132,7 @@ def _read_kind(entry: Entry) -> KindDeclaration:
         kind,
         _pod_sets(entry.child("podSets")),
         suspend=_one_field(entry.child("suspend")),
+        managed_by=_one_field(entry.child("managedBy")),
         phase=_phase(entry.child("phase"), has_words=bool(succeeded or failed)),
         succeeded=succeeded,
         failed=failed,

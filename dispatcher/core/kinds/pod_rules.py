@@ -62,14 +62,25 @@ class PodRule(Struct, frozen=True):
     hosts: Callable[[Field], int] = _one_host
 
 
+def _at_once(_: Field) -> bool:
+    return False
+
+
+def in_order_always(_: Field) -> bool:
+    """True: the controller of the kind may make some pods only once others run."""
+    return True
+
+
 class Kind(Struct, frozen=True):
     """How one kind makes pods: none without rules, and none while the flag at `suspend` is true.
 
     A suspended object that is resumed later takes capacity that was not reserved, unless its author declares it.
+    `in_order` gets the whole object, and is true if its controller makes some pods only once others run.
     """
 
     rules: tuple[PodRule, ...] = ()
     suspend: str = ""
+    in_order: Callable[[Field], bool] = _at_once
 
     def is_suspended(self, wrapped: Mapping[str, Any]) -> bool:
         """True while this object is suspended; raises `TemplateError` if the flag is malformed."""
@@ -138,6 +149,28 @@ def _workers_of_leaders(spec: Field) -> int:
 
 def _worker_template(spec: Field) -> Field:
     return spec.at("leaderWorkerTemplate.workerTemplate")
+
+
+def _starts_in_order(root: Field) -> bool:
+    """A StatefulSet makes a pod once the one before is Ready, unless its author wrote otherwise."""
+    return root.at("spec.podManagementPolicy").text() != "Parallel"
+
+
+def _leaders_first(root: Field) -> bool:
+    """A LeaderWorkerSet may make the workers of a group once its leader is Ready."""
+    return root.at("spec.startupPolicy").text() == "LeaderReady"
+
+
+def _jobs_start_in_order(root: Field) -> bool:
+    """A JobSet may create a Job once those before it are ready, or done."""
+    if root.at("spec.startupPolicy.startupPolicyOrder").text() == "InOrder":
+        return True
+    return any(depends.value for depends in root.each("spec.replicatedJobs.*.dependsOn"))
+
+
+def _tasks_depend_on_others(root: Field) -> bool:
+    """A task of a Volcano Job may name tasks to wait for."""
+    return any(depends.value for depends in root.each("spec.tasks.*.dependsOn"))
 
 
 def _labels_of_ray(role: str, *, are_named: bool) -> Labels:
@@ -295,24 +328,31 @@ LEADER_WORKER_SET: Final = Kind(
     (
         PodRule("spec", "leaderWorkerTemplate.leaderTemplate", _replicas, otherwise=_worker_template),
         PodRule("spec", "leaderWorkerTemplate.workerTemplate", _workers_of_leaders),
-    )
+    ),
+    in_order=_leaders_first,
 )
 
 
-def kubeflow_job(replica_specs: str, *injections: Injection) -> Kind:
+def kubeflow_job(
+    replica_specs: str, *injections: Injection, in_order: Callable[[Field], bool] = _at_once
+) -> Kind:
     """A kind of the Kubeflow training operator whose pod templates are below `spec.<replica_specs>`."""
     rule = PodRule(f"spec.{replica_specs}.*", "template", _replicas, injections, labels=_labels_of_kubeflow)
-    return Kind((rule,), suspend="spec.runPolicy.suspend")
+    return Kind((rule,), suspend="spec.runPolicy.suspend", in_order=in_order)
 
 
 REPLICATED: Final = Kind((PodRule("spec", "template", _replicas),))
+STATEFUL_SET: Final = Kind(REPLICATED.rules, in_order=_starts_in_order)
 NO_PODS: Final = Kind()
 POD: Final = Kind((PodRule("", "", _one),))
 JOB: Final = Kind((PodRule("spec", "template", _job_pods, labels=_labels_of_job),), suspend="spec.suspend")
-VOLCANO_JOB: Final = Kind((PodRule("spec.tasks.*", "template", _replicas_if_written),))
+VOLCANO_JOB: Final = Kind(
+    (PodRule("spec.tasks.*", "template", _replicas_if_written),), in_order=_tasks_depend_on_others
+)
 JOB_SET: Final = Kind(
     (PodRule("spec.replicatedJobs.*", "template.spec.template", _job_set_pods, labels=_labels_of_job_set),),
     suspend="spec.suspend",
+    in_order=_jobs_start_in_order,
 )
 RAY_CLUSTER: Final = Kind(_ray_cluster("spec", is_object=True), suspend="spec.suspend")
 RAY_SERVICE: Final = Kind(_ray_cluster("spec.rayClusterConfig"))

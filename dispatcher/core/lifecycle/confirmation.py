@@ -13,6 +13,7 @@ from typing import Final
 
 from dispatcher.api import conditions as words
 from dispatcher.core.lifecycle import provisioning_steps, run_steps
+from dispatcher.core.lifecycle.health import unmade_pods
 from dispatcher.core.lifecycle.observed_state import ObservedState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
@@ -45,10 +46,26 @@ def is_confirmed(suspected: Decision, confirmed: Decision) -> bool:
     return (suspected.step, suspected.reason) == (confirmed.step, confirmed.reason)
 
 
-def needs_complaint(decision: Decision, observed: ObservedState) -> bool:
-    """True if a gang ends because it has no pods: the operator's own complaint then says why there are none."""
-    lacks_pods = decision.reason in {words.INSUFFICIENT_PODS_READY, words.MIN_PODS_NOT_RUNNING}
-    return lacks_pods and not observed.objects.pods.live
+class Complaint(StrEnum):
+    """Whose words say why a gang lacks pods that run."""
+
+    NOBODY = "nobody"
+    CONTROLLERS = "controllers"
+    """Pods do not exist: an operator could not make them, or a controller below its object."""
+    NODES = "nodes"
+    """Pods exist and do not start: their nodes say why, or the scheduler."""
+
+
+def complaint_about(decision: Decision, record: Record, observed: ObservedState) -> Complaint:
+    """Whose words say why pods are missing, for a health issue of that reason."""
+    objects = observed.objects
+    if decision.reason not in {words.INSUFFICIENT_PODS_READY, words.MIN_PODS_NOT_RUNNING}:
+        return Complaint.NOBODY
+    done = {ref.item for ref in record.attempt.objects if ref.done} if record.attempt else set[int]()
+    if not objects.pods.live or unmade_pods(record, observed.policy, objects.pods, done, objects.withheld):
+        return Complaint.CONTROLLERS
+    pods = objects.pods
+    return Complaint.NODES if pods.pending > pods.starting + pods.gated else Complaint.NOBODY
 
 
 def why_without_nodes(decision: Decision, unscheduled: Mapping[str, str]) -> str:

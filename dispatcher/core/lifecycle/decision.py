@@ -21,6 +21,7 @@ from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.provisioning import Answer
 from dispatcher.core.lifecycle.record_change import live_attempt
 from dispatcher.core.lifecycle.step import NOOP, Decision, Step
+from dispatcher.core.lifecycle.withheld import NONE_WITHHELD, Withheld
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.potential import in_words
 from dispatcher.core.model.provisioning import Provisioning
@@ -162,11 +163,12 @@ def _decide_queued(record: Record, seen: ObservedState) -> Decision:
     return Decision(Step.FOLLOW_APPROVALS) if followed is NOOP and seen.awaits != known else followed
 
 
-def pods_run(record: Record, policy: LifecyclePolicy, pods: PodCounts) -> bool:
+def pods_run(
+    record: Record, policy: LifecyclePolicy, pods: PodCounts, withheld: Withheld = NONE_WITHHELD
+) -> bool:
     """True if as many pods run, or have done their work, as the gang needs; a gang without pods always runs."""
-    return (
-        health.running(pods) + health.completed(record, policy, pods, _noted_done(record)) >= record.gang.pods
-    )
+    run = health.running(pods) + health.completed(record, policy, pods, _noted_done(record))
+    return run >= health.pods_needed(record, policy, withheld)
 
 
 def retry_pause(attempts: int) -> timedelta:
@@ -235,7 +237,7 @@ def _expire(record: Record, now: datetime) -> Decision:
 def _watch_over(record: Record, seen: ObservedState) -> Decision:
     """Checks in this order: it runs, failed, is complete, is drained, has a health issue for too long, progresses."""
     pods = seen.objects.pods
-    if record.phase is Phase.DISPATCHED and pods_run(record, seen.policy, pods):
+    if record.phase is Phase.DISPATCHED and pods_run(record, seen.policy, pods, seen.objects.withheld):
         return Decision(Step.MARK_RUNNING)
     failures = sorted(health.failures(record, seen.objects.states), key=_is_curable)
     if failures:
@@ -255,7 +257,7 @@ def _watch_over(record: Record, seen: ObservedState) -> Decision:
             return _act(issue, record, seen)
     if achieved is not Progress.NONE and _is_news(record, done):
         return Decision(Step.NOTE_PROGRESS, done=done)
-    return _note(record, issues, seen.objects.drift)
+    return _note(record, issues, seen)
 
 
 def _revoked(record: Record, seen: ObservedState) -> Decision | None:
@@ -362,30 +364,45 @@ def _issues(
         health.potential_nodes_missing(
             record, seen.objects.pods, seen.bind_within, seen.awaited_pools, seen.now
         ),
-        health.missing_pods(record, seen.policy, seen.objects.pods, done, seen.bind_within)
+        health.missing_pods(
+            record, seen.policy, seen.objects.pods, done, seen.bind_within, seen.objects.withheld
+        )
         if short
         else None,
     ]
     return [issue for issue in found if issue is not None]
 
 
-def _note(record: Record, issues: list[HealthIssue], drift: str | None) -> Decision:
-    """Keeps the health issue of the record current; the next look is when the next issue is due.
+def _note(record: Record, issues: list[HealthIssue], seen: ObservedState) -> Decision:
+    """Keeps the health issue of the record current; the next look is when the next issue is due, or to be told.
 
-    A drift is noted while there is no other issue, and no step follows from it. A recovery is noted once it is known
-    that there is no drift either.
+    A drift, or a suspended object, is noted while there is no other issue, and no step follows from it. A recovery is
+    noted once it is known that there is no drift either.
     """
+    noted, now = record.unhealthy, seen.now
+    known = [issue for issue in issues if noted and health.is_the_same(noted.reason, issue.reason)]
     for issue in issues:
-        if issue.due is None:
-            return Decision(Step.NOTE_HEALTH_ISSUE, issue.reason, issue.message)
-    noted = record.unhealthy
-    if not (noted and any(health.is_the_same(noted.reason, issue.reason) for issue in issues)):
-        if drift and (noted is None or (noted.reason, noted.message) != (words.DRIFTED, drift)):
-            return Decision(Step.NOTE_HEALTH_ISSUE, words.DRIFTED, drift)
-        if noted and drift is not None and not drift:
+        is_to_note = issue.due is None or (issue.told_from is not None and issue not in known)
+        if is_to_note and (issue.told_from is None or issue.told_from <= now):
+            return Decision(Step.NOTE_HEALTH_ISSUE, issue.reason, issue.message, since=issue.since)
+    if not (known or any(issue.told_from for issue in issues)):
+        told = _without_consequence(seen.objects)
+        if told and (noted is None or (noted.reason, noted.message) != told):
+            return Decision(Step.NOTE_HEALTH_ISSUE, *told)
+        if noted and seen.objects.drift is not None and not told:
             return Decision(Step.NOTE_RECOVERY)
+    to_tell = [issue.told_from for issue in issues if issue.told_from and issue not in known]
     dues = [issue.due for issue in issues if issue.due is not None]
-    return Decision(Step.NOOP, until=min(dues, default=None))
+    return Decision(Step.NOOP, until=min([*to_tell, *dues], default=None))
+
+
+def _without_consequence(objects: ObservedObjects) -> tuple[str, str] | None:
+    """The reason and the message of a health issue that is only told; None if there is none."""
+    if objects.drift:
+        return words.DRIFTED, objects.drift
+    if objects.withheld.suspended:
+        return words.OBJECT_SUSPENDED, f"{objects.withheld.suspended}, as its AppWrapper says"
+    return None
 
 
 def _act(issue: HealthIssue, record: Record, seen: ObservedState) -> Decision:

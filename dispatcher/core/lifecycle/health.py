@@ -2,8 +2,12 @@
 
 The time of an issue begins at the dispatch while the gang has never run, later when the issue is noted in the record.
 An issue that ends within its grace has no effect. MCAD's checks apply where `minAvailable` is written, v1beta2's to
-components. Without either, a gang is evicted only for issues that do not recover: no pods at all, lost pods, or a pod
-without a node.
+components. Without either, a gang is evicted for issues that do not recover: no pods at all, lost pods, a pod without a
+node, and, until the gang has run, pods that nobody made or that do not start. Pods that pull images or run init
+containers may take any time.
+
+Pods that its objects do not ask for (`withheld`) are no health issue of a gang that has run, unless `minAvailable` is
+written. A gang that has never run needs the pods that its objects ask for, and at least one.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from dispatcher.api import conditions as words
 from dispatcher.core.kinds.completion import pods_of
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
+from dispatcher.core.lifecycle.withheld import NONE_WITHHELD, Withheld
 from dispatcher.core.model.growth import GatedPod, PodRef, PodsByTemplate, SurplusPod
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.potential import in_words
@@ -28,6 +33,16 @@ from dispatcher.core.model.resources import Resources
 
 UNSEEN: Final = timedelta(seconds=5)
 """The time after a creation in which a watch may not show the object yet."""
+
+TOLD_AFTER: Final = timedelta(seconds=30)
+"""The time after a dispatch from which the status says that pods are missing or do not start.
+
+Most gangs have all pods by then, so that they cost no note."""
+
+PODS_PER_SECOND: Final = 5
+"""Pods that controllers make at the least; for so many more pods of a gang its grace is a second longer.
+
+Source: the Job controller makes 20 a second, for all Jobs of a cluster, with the default `--kube-api-qps`."""
 
 _KEEPING: Final = frozenset({words.FAILED_COMPONENT, words.MISSING_COMPONENT, words.FOUND_FAILED_PODS})
 
@@ -46,12 +61,18 @@ class Remedy(StrEnum):
 
 
 class HealthIssue(Struct, frozen=True):
-    """A health issue; at `due` its remedy follows. `due` is None until the issue is noted in the record."""
+    """A health issue; at `due` its remedy follows. `due` is None until the issue is noted in the record.
+
+    An issue with a `due` is noted only if it is `told_from` a time on, with `since` as its begin. Without a `due`,
+    `told_from` delays the note: each gang lacks pods in the first moments.
+    """
 
     reason: str
     message: str
     remedy: Remedy
     due: datetime | None
+    told_from: datetime | None = None
+    since: datetime | None = None
 
 
 class ObservedObjects(Struct, frozen=True):
@@ -63,7 +84,7 @@ class ObservedObjects(Struct, frozen=True):
     None if not known. `beyond` are its admitted pods beyond the base gang, None if its templates have no gate. `gated`
     are its pods with the gate, the oldest first. It `gives_up` pods while one of those that it gives up for another
     gang is live; `to_delete` are those of them whose deletion was not requested yet. `unplaced` are its granted pods
-    without a node, with the other hosts of their slices.
+    without a node, with the other hosts of their slices. `withheld` are pods that its objects do not ask for.
     """
 
     pods: PodCounts = field(default_factory=PodCounts)
@@ -76,6 +97,7 @@ class ObservedObjects(Struct, frozen=True):
     to_delete: tuple[PodRef, ...] = ()
     beyond: PodsByTemplate | None = None
     unplaced: tuple[SurplusPod, ...] = ()
+    withheld: Withheld = NONE_WITHHELD
 
 
 def failures(record: Record, states: Sequence[ObjectState | None]) -> Iterator[HealthIssue]:
@@ -140,43 +162,86 @@ def missing_pods(
     pods: PodCounts,
     done: Collection[int] = (),
     bind_within: timedelta | None = None,
+    withheld: Withheld = NONE_WITHHELD,
 ) -> HealthIssue | None:
     """Pods that should run and do not; pods of `done` items need not, and may be gone.
 
     The time of a gang on trust begins once its pods should have nodes, `bind_within` after its creation.
     """
+    unmade = unmade_pods(record, policy, pods, done, withheld)
     pods = replace(pods, succeeded=completed(record, policy, pods, done))
     if policy.min_available:
-        found = _shortage_of_mcad(record, policy, pods)
+        found = _shortage_of_mcad(record, policy, pods, unmade)
     else:
-        found = _shortage(record, policy, pods, some_are_done=bool(done))
+        found = _shortage(record, policy, pods, unmade, withheld, some_are_done=bool(done))
     if found is None:
         return None
-    reason, message, grace = found
-    due = _due(record, reason, grace, from_note=_lacks_only_nodes(record, policy, pods))
-    if bind_within is not None and reason != words.FOUND_FAILED_PODS:
-        due = _dispatched_at(record) + bind_within + grace
-    issue = HealthIssue(reason, message, Remedy.REQUEUE, due)
-    if reason == words.FOUND_FAILED_PODS and policy.is_terminal(pods.exit_codes):
+    due = _due(record, found.reason, found.grace, from_note=found.from_note)
+    begun = _dispatched_at(record) + (bind_within or timedelta())
+    if bind_within is not None and found.reason != words.FOUND_FAILED_PODS and not found.is_late:
+        due = begun + found.grace
+    told_from = begun + TOLD_AFTER if found.is_told else None
+    since = _dispatched_at(record) if found.is_told and not found.from_note else None
+    issue = HealthIssue(found.reason, found.message, Remedy.REQUEUE, due, told_from, since)
+    if issue.reason == words.FOUND_FAILED_PODS and policy.is_terminal(pods.exit_codes):
         codes = ", ".join(map(str, sorted(pods.exit_codes)))
-        return HealthIssue(reason, f"{message}, with exit code {codes}", Remedy.FAIL, issue.due)
+        return replace(issue, message=f"{found.message}, with exit code {codes}", remedy=Remedy.FAIL)
     return issue
 
 
-_Found = tuple[str, str, timedelta]
+def unmade_pods(
+    record: Record,
+    policy: LifecyclePolicy,
+    pods: PodCounts,
+    done: Collection[int] = (),
+    withheld: Withheld = NONE_WITHHELD,
+) -> int:
+    """The number of pods that the objects of a gang ask for and nobody made, until the gang has run.
+
+    Kinds that are not known count as making none. Failed pods count: their controller makes others when it likes. While
+    a pod is pending, a kind that makes pods in order may wait for it.
+    """
+    if _has_run(record):
+        return 0
+    items = [item for index, item in enumerate(policy.items) if index not in done]
+    if pods.pending and any(item.in_order for item in items):
+        return 0
+    asked = sum(item.asks for item in items) - withheld.pods
+    return max(0, asked - pods.live - pods.succeeded - pods.failed)
 
 
-def _shortage_of_mcad(record: Record, policy: LifecyclePolicy, pods: PodCounts) -> _Found | None:
+class _Shortage(Struct, frozen=True):
+    """Too few pods that run: the words, how long that may last, and from when on.
+
+    The time counts `from_note`, or from the dispatch until the gang has run. It is told before its time is up if it
+    `is_told`.
+    """
+
+    reason: str
+    message: str
+    grace: timedelta
+    from_note: bool = False
+    is_told: bool = False
+
+    @property
+    def is_late(self) -> bool:
+        """True if the issue may begin at any time before the gang has run: a pod is made in place of another one."""
+        return self.from_note and self.is_told
+
+
+def _shortage_of_mcad(
+    record: Record, policy: LifecyclePolicy, pods: PodCounts, unmade: int
+) -> _Shortage | None:
     """Too few pods, or unschedulable pods; starting pods count as running unless the author wrote a wait."""
     minimum, run = policy.min_available or 0, running(pods)
     starting = 0 if policy.requeuing.explicit else pods.starting
     wait = policy.wait(record.requeuings)
     if run + pods.succeeded + starting < minimum:
         message = words.MIN_PODS_MESSAGE.format(minimum=minimum, running=run, completed=pods.succeeded)
-        return words.MIN_PODS_NOT_RUNNING, message, wait
+        return _Shortage(words.MIN_PODS_NOT_RUNNING, message, wait, is_told=unmade > 0)
     if pods.unschedulable:
         message = words.PODS_FAILED_SCHEDULING_MESSAGE.format(failed=pods.unschedulable, running=run)
-        return words.PODS_FAILED_SCHEDULING, message, wait
+        return _Shortage(words.PODS_FAILED_SCHEDULING, message, wait)
     return None
 
 
@@ -188,34 +253,63 @@ def completed(record: Record, policy: LifecyclePolicy, pods: PodCounts, done: Co
     return max(pods.succeeded, min(pods_of(policy.items, done), record.gang.pods - pods.live))
 
 
+def pods_needed(record: Record, policy: LifecyclePolicy, withheld: Withheld) -> int:
+    """How many pods have to run, or to have done their work, until the gang runs.
+
+    A gang whose objects ask for fewer pods than its AppWrapper needs only these, but at least one.
+    """
+    asked = record.gang.pods - withheld.pods
+    return record.gang.pods if policy.min_available or asked <= 0 else asked
+
+
 def _shortage(
-    record: Record, policy: LifecyclePolicy, pods: PodCounts, *, some_are_done: bool
-) -> _Found | None:
-    run, wanted = running(pods) + pods.succeeded, record.gang.pods
+    record: Record,
+    policy: LifecyclePolicy,
+    pods: PodCounts,
+    unmade: int,
+    withheld: Withheld,
+    *,
+    some_are_done: bool,
+) -> _Shortage | None:
+    has_run, reason = _has_run(record), words.INSUFFICIENT_PODS_READY
+    wanted = record.gang.pods - withheld.pods if has_run else pods_needed(record, policy, withheld)
+    run = running(pods) + pods.succeeded
     # A done item may have succeeded on a second try, and its failed pods are left.
     if pods.failed and policy.has_components and not some_are_done:
-        return words.FOUND_FAILED_PODS, f"failed pods: {pods.failed}", policy.failure_grace
+        return _Shortage(words.FOUND_FAILED_PODS, f"failed pods: {pods.failed}", policy.failure_grace)
     if run >= wanted:
         return None
     message = f"{run} of {wanted} pods run"
     if not (pods.live or pods.failed or (pods.succeeded and not some_are_done)):
-        if not (_has_run(record) or policy.expects_pods):
+        if not (has_run or policy.expects_pods):
             return None
-        return words.INSUFFICIENT_PODS_READY, f"{message}: there is none", policy.admission_grace
+        why = withheld.why or "there is none"
+        return _Shortage(reason, f"{message}: {why}", policy.admission_grace, is_told=not has_run)
     if _is_unhealthy(record, policy, pods):
-        return words.INSUFFICIENT_PODS_READY, _with_lost(message, pods), policy.warmup_grace
+        message = _with_unmade(_with_lost(message, pods), unmade)
+        return _Shortage(reason, message, policy.warmup_grace, is_told=unmade > 0)
     if pods.unschedulable:
         failed = words.PODS_FAILED_SCHEDULING_MESSAGE.format(failed=pods.unschedulable, running=running(pods))
-        return words.INSUFFICIENT_PODS_READY, f"{message}: {failed}", policy.warmup_grace
-    return None
+        return _Shortage(reason, f"{message}: {failed}", policy.warmup_grace, from_note=True)
+    return None if has_run else _is_incomplete(policy, pods, unmade, message)
 
 
-def _lacks_only_nodes(record: Record, policy: LifecyclePolicy, pods: PodCounts) -> bool:
-    """True if unschedulable pods are the only issue of a gang without `minAvailable`.
+def _is_incomplete(policy: LifecyclePolicy, pods: PodCounts, unmade: int, message: str) -> _Shortage | None:
+    """Pods of a gang that has never run which nobody made, or which do not start.
 
-    Such a pod may be made long after the dispatch, as by a StatefulSet, and have its node a moment later.
+    A pod does not start if its node cannot pull its image or run its containers, a scheduling gate of another program
+    stops it, or no scheduler looks at it.
     """
-    return pods.unschedulable > 0 and not policy.min_available and not _is_unhealthy(record, policy, pods)
+    reason = words.INSUFFICIENT_PODS_READY
+    if unmade:
+        grace = policy.warmup_grace + timedelta(seconds=policy.asks // PODS_PER_SECOND)
+        in_order = any(item.in_order for item in policy.items)
+        return _Shortage(reason, _with_unmade(message, unmade), grace, from_note=in_order, is_told=True)
+    idle = pods.pending - pods.starting - pods.gated
+    if idle <= 0:
+        return None
+    said = f"{message}: pods that do not start: {idle}"
+    return _Shortage(reason, said, policy.warmup_grace, from_note=True, is_told=True)
 
 
 def _is_unhealthy(record: Record, policy: LifecyclePolicy, pods: PodCounts) -> bool:
@@ -232,6 +326,10 @@ def _is_unhealthy(record: Record, policy: LifecyclePolicy, pods: PodCounts) -> b
 
 def _with_lost(message: str, pods: PodCounts) -> str:
     return f"{message}, on nodes that do not answer: {pods.lost}" if pods.lost else message
+
+
+def _with_unmade(message: str, unmade: int) -> str:
+    return f"{message}: pods that do not exist: {unmade}" if unmade else message
 
 
 def running(pods: PodCounts) -> int:

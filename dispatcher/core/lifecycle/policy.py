@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from dispatcher.api import conditions as words
 from dispatcher.api.annotations import FaultTolerance
 from dispatcher.api.appwrapper import AppWrapperSpec, Growth, Requeuing, WrappedObject
-from dispatcher.core.kinds.completion import CompletionRule, completion_rule
+from dispatcher.core.kinds.completion import CompletionRule, completion_rule, with_asked_pods
 from dispatcher.core.kinds.demand import pods_by_item
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.record import Record
@@ -86,6 +86,11 @@ class LifecyclePolicy(Struct, frozen=True):
         return limit is not None and used >= limit
 
     @property
+    def asks(self) -> int:
+        """The pods that its templates ask known kinds for."""
+        return sum(item.asks for item in self.items)
+
+    @property
     def counts_failed_pods(self) -> bool:
         """False if every item with pods reports its own failure: until then its controller may retry."""
         return any(item.pods and not item.ends for item in self.items)
@@ -105,7 +110,7 @@ def policy_of(
     retry_limit = requeuing.max_requeuings if requeuing.explicit else RETRY_LIMIT
     return LifecyclePolicy(
         items=tuple(
-            completion_rule(wrapped, pods, kinds)
+            with_asked_pods(completion_rule(wrapped, pods, kinds), wrapped, kinds)
             for wrapped, pods in zip(spec.wrapped, pods_by_item(spec, kinds), strict=True)
         ),
         min_available=spec.min_available,

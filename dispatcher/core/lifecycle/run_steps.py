@@ -37,10 +37,12 @@ def mark_running(record: Record, now: datetime) -> Change:
 
 
 @at_latest_time
-def note_health_issue(record: Record, reason: str, message: str, now: datetime) -> Change:
-    """Notes a health issue; its time starts now, unless the record has one of the same reason."""
+def note_health_issue(
+    record: Record, reason: str, message: str, now: datetime, since: datetime | None = None
+) -> Change:
+    """Notes a health issue; its time starts `since` then, else now, unless the record has one of the same reason."""
     known = record.unhealthy
-    since = known.since if known and known.reason == reason else now
+    since = known.since if known and known.reason == reason else since or now
     noted = NotedIssue(reason, one_line(message), since)
     return change_by(record, Cause.UNHEALTHY, now, event_reason=reason, note=noted.message, unhealthy=noted)
 

@@ -87,7 +87,8 @@ class Decision(Struct, frozen=True):
 
     `reason` and `message` are the cause, `detail` an addition that MCAD's message does not have. `done` are the items
     known to be done; if the gang leaves its cluster, the items that the next attempt does not repeat. `pods` are those
-    to admit. `until` is the time of the next look without an event, None for never.
+    to admit. `until` is the time of the next look without an event, None for never. `since` is when a health issue
+    began, None for now.
     """
 
     step: Step
@@ -97,6 +98,7 @@ class Decision(Struct, frozen=True):
     done: frozenset[int] = frozenset()
     pods: tuple[GatedPod, ...] = ()
     until: datetime | None = None
+    since: datetime | None = None
 
 
 NOOP: Final = Decision(Step.NOOP)

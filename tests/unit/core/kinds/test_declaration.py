@@ -302,7 +302,8 @@ def test_breakdown_shows_a_single_object_of_a_declared_kind() -> None:
         ({"kinds": [declaration(kind="a b")]}, 'kinds[0].kind: must be a kind such as Simulation, not "a b"'),
         (
             {"kinds": [declaration(podsets=[])]},
-            "kinds[0].podsets: is unknown here; known are group, kind, podSets, suspend, phase, succeeded, failed",
+            "kinds[0].podsets: is unknown here; known are group, kind, podSets, suspend, managedBy, phase, "
+            "succeeded, failed",
         ),
         (
             {"kinds": [declaration(podSets=None)]},
@@ -397,7 +398,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
     max_leaves=4,
 )
-KEYS = st.sampled_from(["group", "kind", "podSets", "suspend", "phase", "succeeded", "failed"])
+KEYS = st.sampled_from(["group", "kind", "podSets", "suspend", "managedBy", "phase", "succeeded", "failed"])
 
 
 @given(

@@ -16,12 +16,17 @@ from dispatcher.core.model.record import Phase, Record
 SEEN_WITHIN = timedelta(seconds=5)
 """For so long what was created may be missing without being missed."""
 
+TOLD_AFTER = timedelta(seconds=30)
+"""For so long after a dispatch nobody is told that pods are not there, or do not start."""
+
 
 def may_rest(seen: ObservedState, until: datetime | None) -> bool:
     """True if nobody is let down by doing nothing before `until` (None: ever), unless something happens."""
     if _has_failed(seen) or _has_news(seen):
         return False
     dues, patience = _dues(seen), _end_of_patience(seen)
+    if until is not None and until == _told_at(seen) and until <= min([*dues, until]):
+        return True
     is_held = _is_told_right(seen) and (is_well(seen) or bool(reasons_to_hold(seen)))
     if is_held and until == min(dues, default=None):
         return True
@@ -72,6 +77,8 @@ def _is_in_trouble(seen: ObservedState) -> bool:
 def _its_first_pods_are_coming(seen: ObservedState) -> bool:
     pods = seen.objects.pods
     if _has_run(seen) or _asks_for_pods(seen) or pods.lost or pods.unschedulable:
+        return False
+    if _unmade(seen) or _do_not_start(seen):
         return False
     try_again = all(item.ends for item in seen.policy.items if item.pods)
     return pods.live > 0 and bool(pods.pending or not pods.failed or try_again)
@@ -178,6 +185,32 @@ def _grace(seen: ObservedState) -> timedelta:
         return policy.failure_grace
     is_none = not (pods.live or pods.failed or (pods.succeeded and not _done(seen)))
     return policy.admission_grace if is_none else policy.warmup_grace
+
+
+def _told_at(seen: ObservedState) -> datetime | None:
+    """When it will be told that a gang that never ran lacks pods; None if that is not so, or told already."""
+    noted = _record(seen).unhealthy
+    told = (
+        {"MinPodsNotRunning", "PodsFailedScheduling"}
+        if seen.policy.min_available
+        else {"InsufficientPodsReady"}
+    )
+    if _has_run(seen) or is_well(seen) or (noted is not None and noted.reason in told):
+        return None
+    is_none = not seen.objects.pods.live
+    return _created_at(seen) + TOLD_AFTER if is_none or _unmade(seen) or _do_not_start(seen) else None
+
+
+def _unmade(seen: ObservedState) -> int:
+    """How many pods its objects make that are not there, and never were."""
+    pods, policy = seen.objects.pods, seen.policy
+    asked = sum(item.asks for index, item in enumerate(policy.items) if index not in _done(seen))
+    return 0 if _has_run(seen) else max(0, asked - pods.live - pods.succeeded - pods.failed)
+
+
+def _do_not_start(seen: ObservedState) -> bool:
+    pods = seen.objects.pods
+    return pods.pending > pods.starting + pods.gated
 
 
 def _record(seen: ObservedState) -> Record:

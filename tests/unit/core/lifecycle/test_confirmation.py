@@ -7,12 +7,14 @@ from datetime import timedelta
 import pytest
 
 from dispatcher.api import conditions as words
+from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.lifecycle.confirmation import (
+    Complaint,
     Evidence,
+    complaint_about,
     end_of_attempt,
     evidence_for,
     is_confirmed,
-    needs_complaint,
     why_without_nodes,
 )
 from dispatcher.core.lifecycle.health import ObservedObjects
@@ -21,9 +23,10 @@ from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.step import Decision, Step
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import Phase
-from tests.builders import at, make_record
+from tests.builders import at, make_gang, make_policy, make_record
 
 RUNNING = make_record(Phase.RUNNING)
+DISPATCHED = make_record(Phase.DISPATCHED, gang=make_gang(2))
 TOO_FEW = Decision(Step.REQUEUE, words.MIN_PODS_NOT_RUNNING, "too few pods", done=frozenset({1}))
 
 
@@ -59,17 +62,20 @@ def test_step_and_reason_confirm_a_suspicion(decision: Decision, expected: bool)
 @pytest.mark.parametrize(
     ("reason", "pods", "expected"),
     [
-        (words.MIN_PODS_NOT_RUNNING, PodCounts(), True),
-        (words.INSUFFICIENT_PODS_READY, PodCounts(), True),
-        (words.MIN_PODS_NOT_RUNNING, PodCounts(running=1), False),
-        (words.FAILED_COMPONENT, PodCounts(), False),
+        (words.MIN_PODS_NOT_RUNNING, PodCounts(), Complaint.CONTROLLERS),
+        (words.INSUFFICIENT_PODS_READY, PodCounts(), Complaint.CONTROLLERS),
+        (words.INSUFFICIENT_PODS_READY, PodCounts(running=1), Complaint.CONTROLLERS),
+        (words.INSUFFICIENT_PODS_READY, PodCounts(pending=2, starting=1), Complaint.NODES),
+        (words.MIN_PODS_NOT_RUNNING, PodCounts(running=1, failed=1), Complaint.NOBODY),
+        (words.FAILED_COMPONENT, PodCounts(), Complaint.NOBODY),
     ],
 )
-def test_operator_is_asked_why_only_where_there_are_no_pods(
-    reason: str, pods: PodCounts, expected: bool
+def test_words_of_others_are_asked_for_where_pods_are_missing_or_do_not_start(
+    reason: str, pods: PodCounts, expected: Complaint
 ) -> None:
-    observed = ObservedState(RUNNING, True, at(60), objects=ObservedObjects(pods))
-    assert needs_complaint(Decision(Step.REQUEUE, reason), observed) is expected
+    policy = make_policy(CompletionRule(holds=True, asks=2))
+    observed = ObservedState(DISPATCHED, True, at(60), policy=policy, objects=ObservedObjects(pods))
+    assert complaint_about(Decision(Step.REQUEUE, reason), DISPATCHED, observed) is expected
 
 
 def test_evicted_gang_pauses_by_its_policy_and_keeps_its_finished_objects() -> None:

@@ -108,8 +108,11 @@ MOST_STEPS = 12
 """No life of a gang that is seen the same all the time takes more, from one dispatch to the next or to its end."""
 
 AS_SUBMITTED = MutableSpec()
-JOB, SERVER = CompletionRule(ends=True, holds=True, pods=1), CompletionRule(holds=True, pods=1)
-NAMED = CompletionRule(words=("Done",), holds=True, pods=1)
+JOB, SERVER = (
+    CompletionRule(ends=True, holds=True, pods=1, asks=1),
+    CompletionRule(holds=True, pods=1, asks=1),
+)
+NAMED = CompletionRule(words=("Done",), holds=True, pods=1, asks=1)
 PODS = {
     "none": PodCounts(),
     "starting": PodCounts(pending=2, starting=2),
@@ -393,7 +396,9 @@ def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[C
         case Step.MARK_RUNNING:
             return [run_steps.mark_running(record, now)]
         case Step.NOTE_HEALTH_ISSUE:
-            return [run_steps.note_health_issue(record, decision.reason, decision.message, now)]
+            return [
+                run_steps.note_health_issue(record, decision.reason, decision.message, now, decision.since)
+            ]
         case Step.NOTE_RECOVERY:
             return [run_steps.recover(record, now)]
         case Step.NOTE_GROWTH:

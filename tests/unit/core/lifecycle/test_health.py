@@ -15,6 +15,7 @@ from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle import creation_steps, health, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.health import HealthIssue, Remedy
+from dispatcher.core.lifecycle.withheld import Withheld
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import NotedIssue, Phase, Record
 from tests.builders import (
@@ -37,6 +38,11 @@ RAN = make_record(Phase.RUNNING, gang=GANG)
 
 def minutes(number: float) -> timedelta:
     return timedelta(minutes=number)
+
+
+def without_telling(issue: HealthIssue) -> HealthIssue:
+    """The issue, whenever it is told."""
+    return replace(issue, told_from=None, since=None)
 
 
 def unhealthy(record: Record, reason: str, since: float = 60) -> Record:
@@ -215,7 +221,8 @@ def test_wait_for_enough_pods_grows_with_each_requeuing(requeuings: int, wait: i
 
 
 def test_minavailable_of_0_asks_for_no_check_of_mcad() -> None:
-    assert health.missing_pods(NEVER_RAN, make_policy(min_available=0), PENDING) is None
+    starting = PodCounts(pending=3, starting=3)
+    assert health.missing_pods(NEVER_RAN, make_policy(min_available=0), starting) is None
     issue = health.missing_pods(
         NEVER_RAN, make_policy(min_available=0), PodCounts(pending=3, unschedulable=3)
     )
@@ -236,7 +243,9 @@ OURS: list[Any] = [
         NEVER_RAN, {}, PodCounts(), (NOT_READY, "0 of 3 pods run: there is none", 1), id="no-pod-appears"
     ),
     pytest.param(NEVER_RAN, {"expects_pods": False}, PodCounts(), None, id="no-pod-of-an-unknown-kind"),
-    pytest.param(NEVER_RAN, {}, PENDING, None, id="pods-are-slow-which-may-pass"),
+    pytest.param(
+        NEVER_RAN, {}, PodCounts(pending=3, starting=3), None, id="pods-pull-images-which-may-take-any-time"
+    ),
     pytest.param(
         NEVER_RAN,
         {"has_components": True},
@@ -245,7 +254,11 @@ OURS: list[Any] = [
         id="pods-of-components-are-slow",
     ),
     pytest.param(
-        NEVER_RAN, {}, PodCounts(running=2, pending=1, failed=1), None, id="a-failed-pod-is-replaced"
+        NEVER_RAN,
+        {},
+        PodCounts(running=2, pending=1, starting=1, failed=1),
+        None,
+        id="a-failed-pod-is-replaced",
     ),
     pytest.param(
         NEVER_RAN,
@@ -316,9 +329,11 @@ def test_gang_without_minavailable_is_evicted_only_for_pods_that_cannot_recover(
         return
     reason, message, grace = found
     due = at(2) + minutes(grace) if record is NEVER_RAN else None
-    assert issue == HealthIssue(reason, message, Remedy.REQUEUE, due)
+    assert issue is not None
+    assert without_telling(issue) == HealthIssue(reason, message, Remedy.REQUEUE, due)
     noted = health.missing_pods(unhealthy(record, reason), kept, pods)
-    assert noted == HealthIssue(reason, message, Remedy.REQUEUE, at(60) + minutes(grace))
+    assert noted is not None
+    assert without_telling(noted) == HealthIssue(reason, message, Remedy.REQUEUE, at(60) + minutes(grace))
 
 
 STUCK = "2 of 3 pods run: Pods failed scheduling failed=1, running=2."
@@ -337,7 +352,6 @@ STUCK = "2 of 3 pods run: Pods failed scheduling failed=1, running=2."
             id="one-has-no-node-while-the-others-start",
         ),
         pytest.param(NEVER_RAN, PodCounts(running=2, pending=1, starting=1), None, id="one-starts-slowly"),
-        pytest.param(NEVER_RAN, PodCounts(running=2, pending=1), None, id="one-is-not-looked-at-yet"),
         pytest.param(
             NEVER_RAN, PodCounts(running=3, pending=1, unschedulable=1), None, id="one-more-than-it-needs"
         ),
@@ -358,6 +372,143 @@ def test_pod_without_a_node_is_not_waited_for_longer_than_the_grace(
     assert issue == (HealthIssue(NOT_READY, found, Remedy.REQUEUE, None) if found else None)
     noted = health.missing_pods(unhealthy(record, NOT_READY), policy, pods)
     assert noted == (HealthIssue(NOT_READY, found, Remedy.REQUEUE, at(60) + minutes(7)) if found else None)
+
+
+# --- pods that nobody made, or that do not start --------------------------------------------------------
+
+FOUR = make_record(Phase.DISPATCHED, gang=make_gang(4))
+JOB_OF_FOUR = CompletionRule(ends=True, holds=True, pods=4, asks=4)
+IN_ORDER = CompletionRule(holds=True, pods=4, asks=4, in_order=True)
+TOLD = at(2) + health.TOLD_AFTER
+
+INCOMPLETE: list[Any] = [
+    # item, pods, message, whether the time counts from the dispatch
+    pytest.param(
+        JOB_OF_FOUR, PodCounts(running=2), "2 of 4 pods run: pods that do not exist: 2", True, id="half-exist"
+    ),
+    pytest.param(
+        JOB_OF_FOUR,
+        PodCounts(pending=2, starting=2),
+        "0 of 4 pods run: pods that do not exist: 2",
+        True,
+        id="half-exist-and-start",
+    ),
+    pytest.param(JOB_OF_FOUR, PodCounts(running=3, failed=1), None, True, id="its-job-replaces-a-failed-pod"),
+    pytest.param(JOB_OF_FOUR, PodCounts(running=3, succeeded=1), None, True, id="one-is-done-already"),
+    pytest.param(
+        IN_ORDER,
+        PodCounts(running=1),
+        "1 of 4 pods run: pods that do not exist: 3",
+        False,
+        id="the-next-in-order-is-not-made",
+    ),
+    pytest.param(
+        IN_ORDER, PodCounts(running=1, pending=1, starting=1), None, False, id="the-next-in-order-starts"
+    ),
+    pytest.param(
+        CompletionRule(holds=True, pods=4),
+        PodCounts(running=2),
+        None,
+        True,
+        id="nobody-knows-how-many-it-makes",
+    ),
+    pytest.param(
+        JOB_OF_FOUR,
+        PodCounts(running=3, pending=1),
+        "3 of 4 pods run: pods that do not start: 1",
+        False,
+        id="an-image-cannot-be-pulled-or-a-gate-of-others-is-there",
+    ),
+    pytest.param(
+        JOB_OF_FOUR, PodCounts(running=4, pending=2, gated=2), None, True, id="a-growth-waits-for-its-grant"
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "pods", "message", "from_dispatch"), INCOMPLETE)
+def test_gang_that_never_ran_is_evicted_for_pods_that_nobody_made_or_that_do_not_start(
+    rule: CompletionRule, pods: PodCounts, message: str | None, from_dispatch: bool
+) -> None:
+    policy = make_policy(rule)
+    issue = health.missing_pods(FOUR, policy, pods)
+    if message is None:
+        assert issue is None
+        return
+    due, since = (at(2) + minutes(5), at(2)) if from_dispatch else (None, None)
+    assert issue == HealthIssue(NOT_READY, message, Remedy.REQUEUE, due, TOLD, since)
+    noted = health.missing_pods(unhealthy(FOUR, NOT_READY), policy, pods)
+    assert noted is not None
+    assert noted.due == at(60) + minutes(5)
+
+
+def test_gang_that_ran_may_lose_pods_that_nobody_replaces() -> None:
+    record = make_record(Phase.RUNNING, gang=make_gang(4))
+    assert health.missing_pods(record, make_policy(JOB_OF_FOUR), PodCounts(running=2)) is None
+
+
+def test_grace_of_a_large_gang_grows_with_the_time_that_its_controllers_need_to_make_its_pods() -> None:
+    record = make_record(Phase.DISPATCHED, gang=make_gang(10_000))
+    rule = CompletionRule(ends=True, holds=True, pods=10_000, asks=10_000)
+    issue = health.missing_pods(record, make_policy(rule), PodCounts(running=9_000))
+    assert issue is not None
+    assert issue.due == at(2) + minutes(5) + timedelta(seconds=2000)
+
+
+@pytest.mark.parametrize("requeuing", [PATIENT, EXPLICIT])
+def test_pods_that_nobody_made_are_told_of_a_gang_with_minavailable_before_its_wait_is_over(
+    requeuing: Requeuing,
+) -> None:
+    policy = make_policy(JOB_OF_FOUR, min_available=4, requeuing=requeuing)
+    issue = health.missing_pods(FOUR, policy, PodCounts(running=2))
+    assert issue is not None
+    assert (issue.told_from, issue.since, issue.due) == (TOLD, at(2), at(62))
+
+
+# --- pods that its objects do not ask for ----------------------------------------------------------------
+
+ZERO = Withheld(
+    3, "StatefulSet default/s asks for none of its 3 pods", "", "StatefulSet default/s asks for none"
+)
+ONE_LESS = Withheld(1, "StatefulSet default/s asks for fewer than its 3 pods")
+MANAGED = Withheld(why="Job default/j is managed by example.com/other")
+
+
+@pytest.mark.parametrize(
+    ("record", "pods", "withheld", "message"),
+    [
+        pytest.param(RAN, PodCounts(), ZERO, None, id="scaled-to-zero-after-it-ran"),
+        pytest.param(RAN, PodCounts(), ONE_LESS, "0 of 2 pods run: there is none", id="but-not-to-zero"),
+        pytest.param(
+            RAN, PodCounts(running=2, failed=1), ONE_LESS, None, id="as-many-run-as-its-object-asks-for"
+        ),
+        pytest.param(
+            NEVER_RAN,
+            PodCounts(),
+            ZERO,
+            "0 of 3 pods run: StatefulSet default/s asks for none",
+            id="before-it-ran-it-is-taken-back",
+        ),
+        pytest.param(NEVER_RAN, PodCounts(running=2), ONE_LESS, None, id="scaled-down-before-it-ran"),
+        pytest.param(
+            NEVER_RAN,
+            PodCounts(),
+            MANAGED,
+            "0 of 3 pods run: Job default/j is managed by example.com/other",
+            id="another-controller-is-to-make-them",
+        ),
+    ],
+)
+def test_pods_that_its_objects_do_not_ask_for_are_no_health_issue_of_a_gang_that_ran(
+    record: Record, pods: PodCounts, withheld: Withheld, message: str | None
+) -> None:
+    issue = health.missing_pods(record, make_policy(SERVER), pods, withheld=withheld)
+    assert (issue and issue.message) == message
+
+
+def test_gang_with_minavailable_is_short_of_pods_whoever_scaled_it() -> None:
+    issue = health.missing_pods(RAN, make_policy(min_available=2), PodCounts(), withheld=ZERO)
+    assert issue is not None
+    assert issue.reason == "MinPodsNotRunning"
 
 
 HALF_DONE: list[Any] = [

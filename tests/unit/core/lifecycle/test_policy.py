@@ -45,7 +45,7 @@ def limit_of(policy: LifecyclePolicy, reason: str) -> int | None:
 
 def test_policy_of_an_appwrapper_without_any_setting() -> None:
     assert policy_of(spec(), NOTHING_ASKED) == LifecyclePolicy(
-        items=(CompletionRule(ends=True, holds=True, pods=1),),
+        items=(CompletionRule(ends=True, holds=True, pods=1, asks=1),),
         min_available=None,
         requeuing=Requeuing(),
         limit=None,
@@ -88,7 +88,7 @@ def test_policy_of_an_appwrapper_with_every_setting() -> None:
     )
     written = spec(requeuing=requeuing, min_available=2, spelling="v1beta2", limit=seconds(60))
     assert policy_of(written, tolerance) == LifecyclePolicy(
-        items=(CompletionRule(ends=True, holds=True, pods=1),),
+        items=(CompletionRule(ends=True, holds=True, pods=1, asks=1),),
         min_available=2,
         requeuing=requeuing,
         limit=seconds(60),

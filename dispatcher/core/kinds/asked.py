@@ -1,0 +1,99 @@
+"""The pods that the spec of a wrapped object asks for, and whether its controller is to make any.
+
+The spec is read from the object's JSON, which may be anything: a malformed field makes the number of pods unknown, and
+nothing raises. The same function reads the template of an AppWrapper and the object at the API server, so a difference
+of the two numbers is a change that a user, an autoscaler or a webhook made. A reading costs one step for each group of
+pods of the object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from dispatcher.core.kinds.built_in import KnownKind
+from dispatcher.core.kinds.fields import Field, TemplateError
+from dispatcher.core.kinds.pod_rules import Kind, can_grow
+
+
+class Asked(Struct, frozen=True):
+    """What the spec of an object asks for.
+
+    `pods` is the number of pods that the gang waits for; None if it is not known. `is_suspended` is true while the
+    controller of the kind is to make no pods. `manager` is the controller that the spec names in place of the usual
+    one; empty if it names none. `is_autoscaled` is true if the operator of the kind changes the number by itself.
+    """
+
+    pods: int | None = None
+    is_suspended: bool = False
+    manager: str = ""
+    is_autoscaled: bool = False
+
+
+NOT_KNOWN: Final = Asked()
+
+
+def asked_of(row: KnownKind, raw: Mapping[str, Any]) -> Asked:
+    """What an object of this kind asks for, for any JSON."""
+    root = Field(raw)
+    is_suspended = _is_suspended(row, root)
+    pods = 0 if is_suspended else _pods(row.pods, root)
+    return Asked(pods, is_suspended, _manager(row, root), _is_autoscaled(row.pods, root))
+
+
+def makes_pods_in_order(row: KnownKind, raw: Mapping[str, Any]) -> bool:
+    """True if some pods of the object may be made only once others run; also if that is not known."""
+    if row.pods is None:
+        return True
+    try:
+        return row.pods.in_order(Field(raw))
+    except TemplateError:
+        return True
+
+
+def _is_suspended(row: KnownKind, root: Field) -> bool:
+    path = row.suspend or (row.pods.suspend if row.pods else "")
+    try:
+        return bool(path) and root.at(path).flag()
+    except TemplateError:
+        return False
+
+
+def _pods(kind: Kind | None, root: Field) -> int | None:
+    if kind is None:
+        return None
+    try:
+        return sum(
+            rule.count(group)
+            for rule in kind.rules
+            if rule.members and rule.applies(root)
+            for group in root.each(rule.groups)
+        )
+    except TemplateError:
+        return None
+
+
+def _is_autoscaled(kind: Kind | None, root: Field) -> bool:
+    if kind is None or not can_grow(kind):
+        return False
+    try:
+        return any(rule.grows(group, root) for rule in kind.rules for group in root.each(rule.groups))
+    except TemplateError:
+        return False
+
+
+def _manager(row: KnownKind, root: Field) -> str:
+    if not row.managed_by:
+        return ""
+    path, usual = row.managed_by
+    try:
+        manager = root.at(path).text()
+    except TemplateError:
+        return ""
+    return "" if manager == usual else manager[:_LONGEST_MANAGER]
+
+
+_LONGEST_MANAGER: Final = 63
+"""The longest `managedBy` that Kubernetes takes; an operator's CRD may take more."""
