@@ -202,7 +202,7 @@ def test_kept_objects_go_when_the_time_after_the_end_is_up(
         pytest.param(2, PodCounts(running=2), True, id="both-run"),
         pytest.param(2, PodCounts(running=1, succeeded=1), True, id="one-has-succeeded-already"),
         pytest.param(2, PodCounts(running=1, failed=1), False, id="a-failed-pod-does-not-count"),
-        pytest.param(2, PodCounts(pending=2), False, id="pending-pods-do-not-run"),
+        pytest.param(2, PodCounts(pending=2, starting=2), False, id="pending-pods-do-not-run"),
         pytest.param(0, PodCounts(), True, id="a-gang-without-pods-always-runs"),
     ],
 )

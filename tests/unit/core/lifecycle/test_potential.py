@@ -64,7 +64,8 @@ def test_pods_on_trust_may_lack_nodes_for_a_while(
 def test_pod_made_anew_after_the_nodes_came_is_not_without_potential_nodes() -> None:
     made_anew = PodCounts(pending=2, starting=1, unbound=1)
     assert see(made_anew, 3600).reason == words.POTENTIAL_NODES_MISSING
-    assert see(made_anew, 3600, awaited_pools=frozenset()).step is Step.NOOP
+    now = see(made_anew, 3600, awaited_pools=frozenset())
+    assert (now.step, now.reason) == (Step.NOTE_HEALTH_ISSUE, words.INSUFFICIENT_PODS_READY)
 
 
 def test_message_names_the_pool() -> None:
