@@ -191,7 +191,7 @@ class AppWrapperShare(Struct):
         """
         if self.demand is None:
             return list(self.growing.values())
-        found, others = [], []
+        found, others = list[Pod](), list[Pod]()
         for pod in self.growing.values():
             (found if pod.node in nodes or pod.uid in given_up else others).append(pod)
         left = self._left_of_held()

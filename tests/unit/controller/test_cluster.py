@@ -134,7 +134,7 @@ async def test_free_capacity_is_that_of_nodes_minus_the_requests_of_pods(
 async def test_names_of_nodes_beyond_the_bounds_are_logged_once_and_the_others_count(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
-    names = {f"a.b/{number}": "1" for number in range(70)}
+    names: Json = {f"a.b/{number}": "1" for number in range(70)}
     nodes = [make_node(name, **names) for name in ("n1", "n2")]
     has(server, "nodes", *nodes)
     has(server, "pods")

@@ -225,7 +225,7 @@ async def test_running_gang_that_the_database_does_not_know_is_adopted(world: Wo
 
 # --- what a tenant can make look like a gang that runs ----------------------------------------------------------
 
-YOUNG = {"creationTimestamp": timestamp(at(3600))}
+YOUNG: Json = {"creationTimestamp": timestamp(at(3600))}
 """Of an AppWrapper that was created long after the key of the database."""
 
 

@@ -468,14 +468,16 @@ def test_sound_taints_and_labels_of_an_odd_node_count() -> None:
 
 def test_node_has_at_most_a_bound_of_names_the_well_known_ones_first() -> None:
     names = [f"a.b/{number:04}" for number in range(5000)]
-    raw = make_node(**{**dict.fromkeys(names, "1"), "pods": "110", "memory": "1", "cpu": "8"})
+    listed: dict[str, Any] = {**dict.fromkeys(names, "1"), "pods": "110", "memory": "1", "cpu": "8"}
+    raw = make_node(**listed)
     node = decode_node(raw)
     assert list(node.allocatable) == ["cpu", "memory", "pods", *names[: MOST_NAMES_OF_NODE - 3]]
     assert (node.usable, node.most_pods, node.left_out) == (True, 110, 5003 - MOST_NAMES_OF_NODE)
 
 
 def test_names_that_are_none_do_not_take_the_places_of_others() -> None:
-    raw = make_node(**{**{f"-{number}": "1" for number in range(100)}, "a.b/c": "1", "a.b/none": "0"})
+    listed: dict[str, Any] = {**{f"-{number}": "1" for number in range(100)}, "a.b/c": "1", "a.b/none": "0"}
+    raw = make_node(**listed)
     assert decode_node(raw).allocatable == Resources({"a.b/c": 1})
 
 
