@@ -187,9 +187,8 @@ class Session:
         self._queues = QueueWatch(
             process.client, self._cluster.discovery, defaults_of_queues(settings), self._queues_changed
         )
-        self._declarations = DeclarationKeeper(
-            self._queues, QueueDeclarationStore(process.database, self._lease), now
-        )
+        self._declaration_store = QueueDeclarationStore(process.database, self._lease)
+        self._declarations = DeclarationKeeper(self._queues, self._declaration_store, now)
         self._pod_defaults = PodDefaultsOfClusters(self._cluster, self._fleet.clusters_for, time.monotonic)
         self._usage = UsageKeeper(self._queues, RecentUseStore(process.database), now, time.monotonic)
         self._queue_statuses = self._make_queue_status_writer()
@@ -310,7 +309,7 @@ class Session:
             process.kinds,
             LabelResolver(
                 self._namespaces.labels_of,
-                lambda: self._queues.declared.trees,
+                lambda: self._queues.declared,
                 lambda: self._priority_classes.classes,
             ),
             lambda: self._queues.declared.forest,
@@ -536,6 +535,8 @@ class Session:
         slices, store = Slices(time.monotonic), self._cluster_store
         await load(self._cache, self._store, slices)
         self._trust.load(await store.pool_failures())
+        declarations = self._declaration_store
+        self._queues.load(await declarations.seen(), await declarations.last_parents())
         self._fleet.load(
             await store.unreachable_clusters(), await store.declared_members(), self._cache.occupied()
         )

@@ -34,7 +34,10 @@ def scheduling_rules(settings: Settings, kinds: Kinds) -> SchedulingRules:
 
 
 def with_queues(rules: SchedulingRules, queues: QueueRules, trees: tuple[str, ...]) -> SchedulingRules:
-    """The rules with the declared queues; of namespaces, only those whose labels matter to some queue."""
+    """The rules with the declared queues; of namespaces, only those whose labels matter to some queue.
+
+    Where the queue `default` is there, it is among the queues.
+    """
     places = queues.forest.places.values()
     has_selector = any(place.namespace_selectors for place in places)
     return replace(
@@ -43,6 +46,9 @@ def with_queues(rules: SchedulingRules, queues: QueueRules, trees: tuple[str, ..
         namespaces=dict(queues.namespaces) if has_selector else naming_queues(queues.namespaces),
         trees=trees,
         usage=queues.usage,
+        access=queues.forest.defaults.access,
+        has_default=False,
+        charged_in=queues.forest.charged_in,
     )
 
 

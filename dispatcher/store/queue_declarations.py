@@ -9,7 +9,7 @@ database compares the rows that are valid now, so no leader writes a declaration
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
@@ -22,7 +22,7 @@ from dispatcher.core.queues.queue import Queue
 from dispatcher.store import mapping
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Lease
-from dispatcher.store.tables import queue_declaration, queue_spec, recordset, types
+from dispatcher.store.tables import appwrapper, queue_declaration, queue_spec, recordset, types
 
 
 class QueueDeclarationStore:
@@ -43,6 +43,22 @@ class QueueDeclarationStore:
     async def declare_specs(self, queues: Sequence[Queue], now: datetime) -> None:
         """Note that exactly these queues, in the order of declaration, are valid from `now` on; else as `declare`."""
         await self._replace(_SPECS, list(map(_spec_row, enumerate(queues))), now)
+
+    async def note_seen(self, keys: Collection[str]) -> None:
+        """Note that exactly these queues and trees are there or were lately. Safe to repeat."""
+        lease = self._lease()
+        async with self._database.fenced(lease.epoch, lease.holder) as connection:
+            await connection.execute(_NOTE_SEEN, {"keys": sorted(keys)})
+
+    async def seen(self) -> frozenset[str]:
+        """The queues and trees that earlier leaders saw, and whose absence had not lasted."""
+        async with self._database.reading() as connection:
+            return frozenset(await connection.scalar(_SEEN) or ())
+
+    async def last_parents(self) -> dict[str, str]:
+        """The last valid parent of each queue below a root that history knows, by the name of the queue."""
+        async with self._database.reading() as connection:
+            return {row.queue: row.parent for row in await connection.execute(_LAST_PARENTS)}
 
     async def _replace(
         self, statements: Iterable[TextClause], rows: Sequence[mapping.Row], now: datetime
@@ -68,8 +84,11 @@ def _spec_row(numbered: tuple[int, Queue]) -> mapping.Row:
     return {"queue": queue.name, "position": position, "spec": write_queue(queue)}
 
 
-def _statements(table: Table) -> tuple[TextClause, ...]:
-    """Compare the rows of a table that are valid now with those of `:rows`, which become valid at `:now`."""
+def _statements(table: Table, *, kept: str = "") -> tuple[TextClause, ...]:
+    """Compare the rows of a table that are valid now with those of `:rows`, which become valid at `:now`.
+
+    Old rows are deleted unless they are to be `kept`.
+    """
     fields = types(table, "valid_from", "valid_to")
     names, declared = ", ".join(fields), recordset(fields)
     is_another = (
@@ -80,6 +99,7 @@ def _statements(table: Table) -> tuple[TextClause, ...]:
         text(
             f"DELETE FROM {table.name} WHERE valid_to < (SELECT "
             "(to_date(nullif(history_dropped_month, ''), 'YYYY_MM') + interval '1 month') AT TIME ZONE 'UTC' FROM hub)"
+            f"{kept and f' AND NOT {kept}'}"
         ),
         text(
             f"DELETE FROM {table.name} AS d WHERE {is_another} AND d.valid_from >= CAST(:now AS timestamptz)"
@@ -100,4 +120,16 @@ def _of(alias: str, fields: Iterable[str]) -> str:
 
 
 _QUOTAS: Final = _statements(queue_declaration)
-_SPECS: Final = _statements(queue_spec)
+# An AppWrapper may run for longer than history is kept, and is charged by the last valid place of its queue.
+_SPECS: Final = _statements(
+    queue_spec, kept=f"EXISTS (SELECT FROM {appwrapper.name} AS a WHERE a.queue = {queue_spec.name}.queue)"
+)
+
+_NOTE_SEEN: Final = text(
+    "UPDATE hub SET queues_seen = CAST(:keys AS text[]) WHERE queues_seen <> CAST(:keys AS text[])"
+)
+_SEEN: Final = text("SELECT queues_seen FROM hub")
+_LAST_PARENTS: Final = text(
+    "SELECT queue, parent FROM (SELECT DISTINCT ON (queue) queue, spec->>'parent' AS parent FROM queue_spec "
+    "ORDER BY queue, valid_from DESC) AS last WHERE parent IS NOT NULL"
+)

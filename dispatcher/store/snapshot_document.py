@@ -27,7 +27,7 @@ from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.potential import FULL_TRUST, PotentialPool, Trust
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 from dispatcher.core.queues.declaration import parse_dispatch_queue, write_provisioning, write_queue
-from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.queues.queue import Access, QueueingStrategy
 from dispatcher.core.scheduling.backfill_reservation import Reservation
 from dispatcher.core.scheduling.capacity_ledger import FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed
@@ -63,6 +63,9 @@ def lines_of(facts: ClusterFacts) -> Steps[list[bytes]]:
             "usage": [(*key, str(hours)) for key, hours in facts.rules.usage.items()],
             "highest_priority": facts.rules.highest_priority,
             "ceilings": facts.rules.ceilings,
+            "queue_access": facts.rules.access,
+            "has_default_queue": facts.rules.has_default,
+            "charged_in": facts.rules.charged_in,
         },
         "cluster": {
             "name": cluster.name,
@@ -197,6 +200,10 @@ def _rules_of(value: Mapping[str, Any]) -> SchedulingRules:
         usage={(queue, namespace): Fraction(hours) for queue, namespace, hours in value.get("usage", ())},
         highest_priority=value.get("highest_priority"),
         ceilings=value.get("ceilings", {}),
+        # A leader of an earlier release had the queue `default` always, and open queues.
+        access=Access(value.get("queue_access", Access.OPEN)),
+        has_default=value.get("has_default_queue", True),
+        charged_in=value.get("charged_in", {}),
     )
 
 

@@ -31,7 +31,7 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 metadata: Final = MetaData(
     naming_convention={
@@ -75,6 +75,7 @@ hub: Final = Table(
     _moment("history_dropped_at", nullable=True),
     Column("seal_key", LargeBinary),
     _moment("sealed_since", nullable=True),
+    Column("queues_seen", ARRAY(Text), nullable=False, server_default=text("'{}'")),
     CheckConstraint("singleton", name="one_row"),
 )
 

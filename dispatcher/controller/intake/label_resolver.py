@@ -10,22 +10,24 @@ from msgspec.structs import replace
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.core.intake.priority_classes import PriorityClasses
 from dispatcher.core.intake.queue_labels import queues_of
+from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.kube.appwrappers import AppWrapperView
 
 
 class LabelResolver(Struct, frozen=True):
     """Resolves labels.
 
-    `labels_of` are the labels of a namespace, `trees` the names of MCAD's trees, `classes` the hub's priority classes.
+    `labels_of` are the labels of a namespace, `queues` the declared queues, `classes` the hub's priority classes.
     """
 
     labels_of: Callable[[str], Mapping[str, str]]
-    trees: Callable[[], tuple[str, ...]]
+    queues: Callable[[], DeclaredQueues]
     classes: Callable[[], PriorityClasses]
 
     def queues_of(self, view: AppWrapperView) -> tuple[str, ...]:
         """The names of the queues that an AppWrapper asks for now; they need not exist."""
-        return queues_of(view.labels, self.labels_of(view.namespace), self.trees())
+        declared = self.queues()
+        return queues_of(view.labels, self.labels_of(view.namespace), declared.trees, declared.names)
 
     def prioritised(self, view: AppWrapperView, asked: MutableSpec) -> MutableSpec:
         """The mutable spec of an AppWrapper with the priority of its class, if it names one instead of a priority."""

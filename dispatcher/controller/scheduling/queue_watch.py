@@ -1,17 +1,26 @@
 """The watch of the queues: DispatchQueues, and MCAD's QuotaSubtrees where their CRD is installed.
 
-`kind_watch` has the rules for kinds that cannot be listed.
+`kind_watch` has the rules for kinds that cannot be listed. A queue, or a tree, that was there lingers until its absence
+has lasted (`absence`): while the last one is replaced, nothing is dispatched without quota.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from dispatcher import log
 from dispatcher.api.names import PREFIX
+from dispatcher.controller.scheduling.absence import CHECK_SECONDS, LASTS_SECONDS, Absences
 from dispatcher.controller.scheduling.kind_watch import KindWatch
-from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue, read_dispatch_queue
+from dispatcher.core.queues.declared_queues import (
+    DeclaredQueues,
+    DispatchQueue,
+    is_tree_key,
+    read_dispatch_queue,
+)
 from dispatcher.core.queues.forest import Defaults
 from dispatcher.core.queues.quota_subtrees import API_VERSIONS, TREE_LABEL, Problem
 from dispatcher.kube.client import ClusterClient, Json
@@ -40,11 +49,14 @@ class QueueWatch(KindWatch):
         discovery: Discovery,
         defaults: Defaults,
         on_changed: Callable[[], Awaitable[None]],
+        seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._discovery = discovery
         self._defaults = defaults
         self._declared: DeclaredQueues | None = None
+        self._absences = Absences(seconds)
+        self._parents: dict[str, str] = {}
         self._reported: frozenset[Problem] = frozenset()
         self._listed: set[str] = set()
         """The watches whose first list is complete; the objects of others do not count yet."""
@@ -64,16 +76,74 @@ class QueueWatch(KindWatch):
 
         super().__init__("queues", (self._dispatch_queues, *self._quota_subtrees), report_and_notify, _warn)
 
+    def load(self, seen: Iterable[str], parents: Mapping[str, str]) -> None:
+        """Load the records of earlier leaders: the keys that they saw, and the last valid parent of each queue."""
+        self._absences.load(seen)
+        self._parents.update(parents)
+        self._declared = None
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(super().run(), name="queue-lists")
+            tasks.create_task(self._follow_absences(), name="queue-absences")
+
     @property
     def declared(self) -> DeclaredQueues:
         """All declared queues; the same value until one of them changes."""
         if self._declared is None:
-            self._declared = DeclaredQueues.of(
-                self._items(self._dispatch_queues),
-                (item for each in self._quota_subtrees for item in self._items(each)),
-                self._defaults,
+            found = self._read()
+            if self._absences.note(found.there, self._is_listed):
+                self._log_lingering()
+                found = self._read()
+            self._parents.update(
+                {each.name: each.parent for each in found.forest.places.values() if each.parent is not None}
             )
+            self._declared = found
         return self._declared
+
+    @property
+    def seen(self) -> frozenset[str]:
+        """The keys of the queues and trees that are there or linger: those that a later leader has to know."""
+        return self._absences.seen
+
+    def _read(self) -> DeclaredQueues:
+        return DeclaredQueues.of(
+            self._items(self._dispatch_queues),
+            (item for each in self._quota_subtrees for item in self._items(each)),
+            self._defaults,
+            self._absences.lingering,
+            self._parents,
+        )
+
+    async def _follow_absences(self) -> None:
+        """Let the names go whose absence has lasted; each look costs a step for each queue."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            if self._absences.note(self.declared.there, self._is_listed):
+                self._log_lingering()
+                self.mark_changed()
+
+    def _is_listed(self, key: str) -> bool:
+        """True if the lists that could have a queue or a tree are complete and current.
+
+        Of MCAD's two kinds often only one is installed.
+        """
+        if not is_tree_key(key):
+            return self._dispatch_queues.is_current
+        installed = [each for each in self._quota_subtrees if not each.is_unserved]
+        return bool(installed) and all(each.is_current for each in installed)
+
+    def _log_lingering(self) -> None:
+        lingering = sorted(self._absences.lingering)
+        if lingering:
+            _log.warning(
+                "queues_absent",
+                queues=lingering[:MOST_REPORTED],
+                count=len(lingering),
+                effect="gangs that need one wait until it is there again, or until complete lists have lacked it for "
+                f"{LASTS_SECONDS:g} s",
+            )
 
     @property
     def dispatch_queues(self) -> Iterable[DispatchQueue]:

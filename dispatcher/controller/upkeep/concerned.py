@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from dispatcher.api.names import KUEUE_QUEUE_LABEL
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import Slices
@@ -44,8 +45,16 @@ class ConcernedAppWrappers:
         """A queue was declared, changed or removed.
 
         Each undispatched AppWrapper has a queue in every tree of MCAD's, so another tree concerns all of them. So do
-        approvals that queues name: few queues name any.
+        approvals that queues name: few queues name any. Another name concerns those whose label for Kueue is that name.
         """
         before, self._last = self._last, declared
+        if (names := before.names ^ declared.names) and before.trees == declared.trees:
+
+            def look(uid: str) -> None:
+                view = self._informer.view(uid)
+                if view is not None and view.labels.get(KUEUE_QUEUE_LABEL) in names:
+                    self._look(uid)
+
+            await for_each(self._cache.all_undispatched(), look, Slices(time.monotonic))
         if (before.trees, before.forest.approvals) != (declared.trees, declared.forest.approvals):
             await for_each(self._cache.all_undispatched(), self._look, Slices(time.monotonic))

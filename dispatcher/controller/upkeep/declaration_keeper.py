@@ -2,13 +2,16 @@
 
 The declarations are written when this leader begins, and after a change of a valid queue; nothing is written in
 between. A change that cannot be written is tried again, and counts from the moment at which it was written.
+
+The queues and trees that were seen are kept as well: a later leader must not take the absence of one that is just being
+replaced for a hub without queues.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -30,6 +33,10 @@ class Queues(Protocol):
     def declared(self) -> DeclaredQueues:
         """All declared queues; the same value until one of them changes."""
 
+    @property
+    def seen(self) -> frozenset[str]:
+        """The keys of the queues and trees that are there or linger."""
+
 
 class Store(Protocol):
     """The operations on the database."""
@@ -39,6 +46,9 @@ class Store(Protocol):
 
     async def declare_specs(self, queues: Sequence[Queue], now: datetime) -> None:
         """Note that exactly these queues, in the order of declaration, are valid from `now` on."""
+
+    async def note_seen(self, keys: Collection[str]) -> None:
+        """Note that exactly these queues and trees are there or linger."""
 
 
 class DeclarationKeeper:
@@ -51,6 +61,7 @@ class DeclarationKeeper:
         self._changed = asyncio.Event()
         self._written: tuple[LeafQuota, ...] | None = None
         self._written_specs: tuple[Queue, ...] | None = None
+        self._written_seen: frozenset[str] | None = None
 
     def wake(self) -> None:
         """Have the declarations compared soon: a queue was declared, changed or removed."""
@@ -81,6 +92,10 @@ class DeclarationKeeper:
 
     async def _write(self) -> None:
         declared, now = self._queues.declared, self._now()
+        seen = self._queues.seen
+        if seen != self._written_seen:
+            await self._store.note_seen(seen)
+            self._written_seen = seen
         forest = declared.forest
         specs = tuple(each.queue for each in forest.places.values()) if declared.is_declared else ()
         if specs != self._written_specs:

@@ -1,21 +1,22 @@
 """The queues of an AppWrapper, by its labels and those of its namespace.
 
 The first label that is there counts: of the AppWrapper, then of its namespace, each time ours before Kueue's and KAI's.
+Kueue's label names a LocalQueue, which means another queue in each namespace. So where the namespace names a queue, a
+LocalQueue whose name no queue has is not one of ours, and the label of the namespace counts.
+Whether the queue serves the namespace is decided later (`core.queues.access`).
 In MCAD's trees the key of a label is the name of the tree, which can be any name without a slash.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Final
 
-from dispatcher.api.names import DEFAULT_QUEUE, KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, QUEUE_LABEL
+from dispatcher.api.names import DEFAULT_QUEUE, KUEUE_QUEUE_LABEL, QUEUE_LABEL
 from dispatcher.core.intake.priority_classes import PRIORITY_LABELS
+from dispatcher.core.queues.access import QUEUE_LABELS, queue_name
 from dispatcher.core.queues.quota_subtrees import leaves_of
 from dispatcher.text import name_of
-
-QUEUE_LABELS: Final = (QUEUE_LABEL, KUEUE_QUEUE_LABEL, KAI_QUEUE_LABEL)
-"""The labels that name a queue, in their order of precedence."""
 
 MOST_LABELS: Final = 64
 """Labels without a prefix that are kept of one AppWrapper, in the order of their names; any user can write many."""
@@ -24,19 +25,25 @@ _NO_LABELS: Final[Mapping[str, str]] = {}
 
 
 def queues_of(
-    labels: Mapping[str, str], of_namespace: Mapping[str, str], trees: Iterable[str]
+    labels: Mapping[str, str],
+    of_namespace: Mapping[str, str],
+    trees: Iterable[str],
+    names: Container[str] | None = None,
 ) -> tuple[str, ...]:
     """The names of the queues in which an AppWrapper is charged: its own queue, then one in each of MCAD's trees.
 
-    They need not exist.
+    They need not exist. `names` are the queues that do: only the name of a LocalQueue depends on them, and counts as
+    that of a queue where they are not known.
     """
-    named = queue_name(labels) or queue_name(of_namespace) or DEFAULT_QUEUE
-    return (named, *leaves_of(labels, trees))
+    own, bound = queue_name(labels), queue_name(of_namespace)
+    if bound and names is not None and own not in names and names_local_queue(labels):
+        own = ""
+    return (own or bound or DEFAULT_QUEUE, *leaves_of(labels, trees))
 
 
-def queue_name(labels: Mapping[str, str]) -> str:
-    """The queue that these labels name; empty if they name none."""
-    return next(filter(None, (labels.get(key) for key in QUEUE_LABELS)), "")
+def names_local_queue(labels: Mapping[str, str]) -> bool:
+    """True if Kueue's label is the one that names the queue of these labels."""
+    return bool(not labels.get(QUEUE_LABEL) and labels.get(KUEUE_QUEUE_LABEL))
 
 
 def naming_queues(namespaces: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:

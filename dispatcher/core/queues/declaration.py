@@ -164,6 +164,7 @@ def _queue(name: str, spec: Entry, resources: Sequence[str]) -> Queue:
     sharing = spec.child("sharing")
     strategy, approvals = spec.child("queueingStrategy"), spec.child("approvals")
     provisioning, elastic = spec.child("provisioning"), spec.child("elastic")
+    namespaces = spec.child("namespaceSelector")
     return Queue(
         name=name,
         parent=None if parent.value is None else parent.name(),
@@ -181,7 +182,7 @@ def _queue(name: str, spec: Entry, resources: Sequence[str]) -> Queue:
         max_preemptions=_count(spec.child("maxPreemptions")),
         preemptible_below=_priority(spec.child("preemptibleBelow")),
         cluster_selector=spec.child("clusterSelector").selector(),
-        namespace_selector=spec.child("namespaceSelector").selector(),
+        namespace_selector=None if namespaces.value is None else namespaces.selector(),
         stop_policy=StopPolicy(spec.child("stopPolicy").one_of(list(StopPolicy), StopPolicy.NONE)),
         approvals=None if approvals.value is None else read_approvals(approvals),
         provisioning=None if provisioning.value is None else read_provisioning(provisioning),
@@ -283,7 +284,7 @@ def write_queue(queue: Queue) -> dict[str, Any]:
         "maxPreemptions": queue.max_preemptions,
         "preemptibleBelow": queue.preemptible_below,
         "clusterSelector": str(queue.cluster_selector),
-        "namespaceSelector": str(queue.namespace_selector),
+        "namespaceSelector": None if queue.namespace_selector is None else str(queue.namespace_selector),
         "stopPolicy": queue.stop_policy,
         "approvals": None if queue.approvals is None else list(queue.approvals),
         "provisioning": None if queue.provisioning is None else write_provisioning(queue.provisioning),

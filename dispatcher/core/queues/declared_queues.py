@@ -1,26 +1,30 @@
 """All queues that the hub declares, as one value: DispatchQueues and MCAD's trees in one forest.
 
 A malformed DispatchQueue is no queue, and those below it have no valid parent: their gangs wait, rather than run
-without a quota that somebody meant to write.
+without a quota that somebody meant to write. The same holds for a queue, or a whole tree, that was there until lately:
+the absence of one that is replaced (`lingering`) does not free its gangs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.core.model.document import DocumentError
 from dispatcher.core.queues.declaration import parse_dispatch_queue
-from dispatcher.core.queues.forest import Defaults, Forest
-from dispatcher.core.queues.queue import Queue
+from dispatcher.core.queues.forest import Defaults, Forest, last_valid_places
+from dispatcher.core.queues.queue import Access, Queue
 from dispatcher.core.queues.quota_subtrees import Problem, read_quota_subtrees
 from dispatcher.values import equal_without
 
 MALFORMED: Final = "Malformed"
 """The problem of a DispatchQueue that cannot be read."""
+
+_NO_PARENTS: Final[Mapping[str, str]] = {}
 
 _NO_QUEUE: Final = ""
 """A parent that does not exist: names of DispatchQueues are not empty."""
@@ -45,7 +49,9 @@ class DeclaredQueues(Struct, frozen=True):
     """The forest of all queues, and the names of MCAD's trees.
 
     `malformed` are the errors of malformed DispatchQueues by name, `problems` the parts of QuotaSubtrees that do not
-    count. `is_declared` is true if there is any DispatchQueue or QuotaSubtree, valid or not.
+    count. `is_declared` is true if there is any DispatchQueue or QuotaSubtree, valid or not, or one that lingers.
+    `names` are those of DispatchQueues that are there, valid or not, and that linger. `there` are the keys
+    (`tree_key`) of all that is there.
     """
 
     forest: Forest = field(default_factory=lambda: Forest.of(()))
@@ -53,6 +59,8 @@ class DeclaredQueues(Struct, frozen=True):
     malformed: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     is_declared: bool = False
+    names: frozenset[str] = frozenset()
+    there: frozenset[str] = frozenset()
 
     @classmethod
     def of(
@@ -60,24 +68,62 @@ class DeclaredQueues(Struct, frozen=True):
         dispatch_queues: Iterable[DispatchQueue],
         quota_subtrees: Iterable[object],
         defaults: Defaults | None = None,
+        lingering: Collection[str] = (),
+        parents: Mapping[str, str] = _NO_PARENTS,
     ) -> DeclaredQueues:
         """The value of these objects, in any order; QuotaSubtrees are as the API server returns them.
 
-        DispatchQueues are in the order of their creation, then by name; the nodes of MCAD's trees follow.
+        DispatchQueues are in the order of their creation, then by name; the nodes of MCAD's trees follow. `lingering`
+        are the keys of DispatchQueues and trees that are not there now, and not surely gone: nothing is dispatched that
+        needed one. `parents` are the last valid parents of all queues that were ever valid, by name.
+
+        The queue `default` exists without a declaration, unless queues are to be named: DispatchQueues are declared
+        under the access `selected`, all DispatchQueues linger, or `default` does.
         """
         found = sorted(dispatch_queues, key=lambda each: (each.created, each.queue.name))
         subtrees = list(quota_subtrees)
         trees = read_quota_subtrees(subtrees)
         malformed = {each.queue.name: each.error for each in found if each.error}
-        forest = Forest.of((*(each.queue for each in found), *trees.queues), defaults)
-        problems = {**forest.problems, **dict.fromkeys(malformed, MALFORMED)}
+        names = {each.queue.name for each in found}
+        gone = {name for name in lingering if not is_tree_key(name)}
+        are_to_be_named = bool(found) and defaults is not None and defaults.access is Access.SELECTED
+        are_all_gone = bool(gone) and not found
+        forest = Forest.of(
+            (*(each.queue for each in found), *trees.queues),
+            defaults,
+            has_default=not (are_to_be_named or are_all_gone or DEFAULT_QUEUE in gone),
+        )
         return cls(
-            forest=replace(forest, problems=problems),
-            trees=trees.trees,
+            forest=replace(
+                forest,
+                problems={**forest.problems, **dict.fromkeys(malformed, MALFORMED)},
+                charged_in=last_valid_places(parents, forest.places),
+            ),
+            trees=tuple(sorted({*trees.trees, *_trees_of(lingering)})),
             malformed=malformed,
             problems=trees.problems,
-            is_declared=bool(found or subtrees),
+            is_declared=bool(found or subtrees or lingering),
+            names=frozenset(names | gone),
+            there=frozenset({*names, *map(tree_key, trees.trees)}),
         )
+
+
+_TREE: Final = "/"
+"""The end of a tree's key; a DispatchQueue's key is its name, which has no slash."""
+
+
+def tree_key(tree: str) -> str:
+    """The key of one of MCAD's trees among those of DispatchQueues, which are their names."""
+    return tree + _TREE
+
+
+def is_tree_key(key: str) -> bool:
+    """True for the key of one of MCAD's trees."""
+    return key.endswith(_TREE)
+
+
+def _trees_of(keys: Iterable[str]) -> Iterator[str]:
+    return (key.removesuffix(_TREE) for key in keys if is_tree_key(key))
 
 
 def read_dispatch_queue(document: Mapping[str, object], name: str, uid: str, created: str) -> DispatchQueue:

@@ -17,6 +17,7 @@ from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.selector import EVERYTHING, Selector
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.queues.queue import (
+    Access,
     Elastic,
     Order,
     Queue,
@@ -40,6 +41,7 @@ class Defaults(Struct, frozen=True):
     min_runtime: timedelta = timedelta(0)
     max_preemptions: int = 5
     approvals: tuple[str, ...] = ()
+    access: Access = Access.OPEN
 
 
 class Place(Struct, frozen=True):
@@ -47,7 +49,9 @@ class Place(Struct, frozen=True):
 
     `position` is its place in the order of declaration. `path` has its name and those of all queues above it, the root
     last. The settings are those that count here: its own or inherited. The selectors are those on the path, each with
-    the name of its queue. `stop_policy` is the strictest on the path, `stopped_by` the queue that has it.
+    the name of its queue. `stop_policy` is the strictest on the path, `stopped_by` the queue that has it. It
+    `is_selective` if there is no namespace selector on the path, and the dispatcher's setting opens no queue: then it
+    serves only namespaces that name it in their own label.
     """
 
     queue: Queue
@@ -67,6 +71,7 @@ class Place(Struct, frozen=True):
     approvals: tuple[str, ...] = ()
     provisioning: ProvisioningClass | None = None
     elastic: Elastic = Elastic.LAST
+    is_selective: bool = False
 
     @property
     def name(self) -> str:
@@ -107,20 +112,27 @@ class Tree(Struct, frozen=True):
 
 
 class Forest(Struct, frozen=True):
-    """All declared queues. `problems` are the reasons of the invalid ones, by name."""
+    """All declared queues. `problems` are the reasons of the invalid ones, by name.
+
+    `charged_in` names the valid queue in which the gangs of another one are charged that is not valid any more: the
+    nearest above, by its last valid path.
+    """
 
     places: Mapping[str, Place] = field(default_factory=dict)
     trees: Mapping[str, Tree] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
     defaults: Defaults = field(default_factory=Defaults)
+    charged_in: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, queues: Iterable[Queue], defaults: Defaults | None = None) -> Forest:
+    def of(
+        cls, queues: Iterable[Queue], defaults: Defaults | None = None, *, has_default: bool = True
+    ) -> Forest:
         """The forest of these queues, in the order of declaration; their names are unique.
 
-        The queue `default` exists unless it is declared.
+        If it `has_default`, the queue `default` exists unless it is declared.
         """
-        return _built(list(queues), defaults or Defaults())
+        return _built(list(queues), defaults or Defaults(), has_default=has_default)
 
     @property
     def leaves(self) -> Iterator[Place]:
@@ -133,8 +145,12 @@ class Forest(Struct, frozen=True):
         return {name: place.approvals for name, place in self.places.items() if place.approvals}
 
     def places_of(self, leaves: Iterable[str]) -> list[Place]:
-        """The places of a gang's queues, without those that are not valid."""
-        return [self.places[leaf] for leaf in leaves if leaf in self.places]
+        """The places in which a gang of these queues is charged, without queues that never had any."""
+        return [self.places[leaf] for leaf in self.charged(leaves) if leaf in self.places]
+
+    def charged(self, leaves: Iterable[str]) -> tuple[str, ...]:
+        """The queues in which a gang of these queues is charged; the same ones, as long as they are valid."""
+        return tuple(self.charged_in.get(leaf, leaf) for leaf in leaves)
 
     def clusters_of(self, leaves: Iterable[str]) -> Selector:
         """The clusters that the queues of a gang select, and all queues above them."""
@@ -190,8 +206,26 @@ def _ignored(place: Place) -> Iterator[str]:
         yield "preemption.whileBorrowing"
 
 
-def _built(queues: list[Queue], defaults: Defaults) -> Forest:
-    if all(queue.name != DEFAULT_QUEUE for queue in queues):
+def last_valid_places(parents: Mapping[str, str], places: Mapping[str, Place]) -> dict[str, str]:
+    """The nearest valid queue above each queue that is not valid, by the last valid `parents`.
+
+    A queue without any is left out: its whole tree is gone. Each chain of parents is followed once.
+    """
+    found: dict[str, str] = {}
+    for name in parents.keys() - places.keys():
+        chain: dict[str, None] = {}
+        at = name
+        while at in parents and at not in places and at not in chain and at not in found:
+            chain[at] = None
+            at = parents[at]
+        nearest = at if at in places else found.get(at)
+        if nearest is not None:
+            found.update(dict.fromkeys(chain, nearest))
+    return found
+
+
+def _built(queues: list[Queue], defaults: Defaults, *, has_default: bool) -> Forest:
+    if has_default and all(queue.name != DEFAULT_QUEUE for queue in queues):
         queues.append(Queue(DEFAULT_QUEUE))
     by_name = {queue.name: queue for queue in queues}
     children: dict[str, list[str]] = {name: [] for name in by_name}
@@ -221,9 +255,9 @@ def _placed(
         stop, stopped_by = above.stop_policy, above.stopped_by
     inherited = above or defaults
     own_clusters = () if queue.cluster_selector == EVERYTHING else ((queue.name, queue.cluster_selector),)
-    own_namespaces = (
-        () if queue.namespace_selector == EVERYTHING else ((queue.name, queue.namespace_selector),)
-    )
+    selects, own_namespaces = queue.namespace_selector, list[tuple[str, Selector]]()
+    if selects is not None and selects != EVERYTHING:
+        own_namespaces.append((queue.name, selects))
     below = queue.preemptible_below
     return Place(
         queue=queue,
@@ -243,6 +277,8 @@ def _placed(
         approvals=_first(queue.approvals, inherited.approvals),
         provisioning=queue.provisioning or (above.provisioning if above else None),
         elastic=queue.elastic or (above.elastic if above else Elastic.LAST),
+        is_selective=selects is None
+        and (above.is_selective if above else defaults.access is Access.SELECTED),
     )
 
 

@@ -83,6 +83,15 @@ class StopPolicy(StrEnum):
     """Nothing new is dispatched, and running gangs are preempted."""
 
 
+class Access(StrEnum):
+    """Which namespaces a queue serves that has no `namespaceSelector` on its way to the root."""
+
+    OPEN = "open"
+    """All of them: any label of an AppWrapper may name it."""
+    SELECTED = "selected"
+    """Only namespaces whose own label names it: an operator writes that label."""
+
+
 class Quota(Struct, frozen=True):
     """The quota of one resource.
 
@@ -118,7 +127,8 @@ class Queue(Struct, frozen=True):
     `parent` is None for a root. `priority` is that of the queue among its siblings. `max_preemptions` counts within 24
     hours, 0 means no bound. A gang with a priority of `preemptible_below` or more is never preempted and never borrows.
     `approvals` are those that its gangs await beside their own. `provisioning` is the class from which their capacity
-    is requested, in clusters that have it. `elastic` is None if it is inherited; at the root it is `Last`.
+    is requested, in clusters that have it. `elastic` is None if it is inherited; at the root it is `Last`. A
+    `namespace_selector` of None selects nothing by itself, and `EVERYTHING` every namespace.
     """
 
     name: str
@@ -135,7 +145,7 @@ class Queue(Struct, frozen=True):
     max_preemptions: int | None = None
     preemptible_below: int | None = None
     cluster_selector: Selector = EVERYTHING
-    namespace_selector: Selector = EVERYTHING
+    namespace_selector: Selector | None = None
     stop_policy: StopPolicy = StopPolicy.NONE
     approvals: tuple[str, ...] | None = None
     provisioning: ProvisioningClass | None = None

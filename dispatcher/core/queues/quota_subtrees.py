@@ -8,6 +8,7 @@ A gang is charged in one node of every tree: the node in the label `TREE` of its
 | `spec.parent`; none, or `nil` | `parent`; none |
 | `spec.children[].quotas.requests` | `nominalQuota`; of an inner node the total for all below, as in MCAD |
 | `spec.children[].quotas.hardLimit: true` | `borrowingLimit: 0` for each resource in `requests` |
+| (any AppWrapper may name a node) | `namespaceSelector: ""` |
 | (MCAD's rules of preemption) | `preemption: {withinQueue: LowerPriority, reclaim: Any}` |
 
 `quotas.disabled` has no effect, as in MCAD. A malformed part does not count and becomes a `Problem`, not an exception.
@@ -24,6 +25,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from dispatcher.api.selector import EVERYTHING
 from dispatcher.api.spec_errors import one_line, quoted
 from dispatcher.core.model.document import DocumentError, Entry
 from dispatcher.core.queues.declaration import resource_names
@@ -149,6 +151,7 @@ def _queue(tree: str, parent: str | None, child: Entry) -> Queue:
         parent=None if parent is None else queue_name(tree, parent),
         resources=_quotas(quotas.child("requests"), 0 if quotas.child("hardLimit").flag() else None),
         preemption=MCAD_PREEMPTION,
+        namespace_selector=EVERYTHING,
     )
 
 

@@ -33,7 +33,12 @@ from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.resources import sum_of
 from dispatcher.core.scheduling.cluster_filters import has_members
 from dispatcher.core.scheduling.cycle import NotEvaluated, Outcome, Placed, Preempting, Refusal
-from dispatcher.core.scheduling.explain import DEVICE_CLAIMS_NOT_COUNTED, NOT_EVALUATED, RESERVED
+from dispatcher.core.scheduling.explain import (
+    DEVICE_CLAIMS_NOT_COUNTED,
+    NOT_EVALUATED,
+    QUEUE_NOT_FOUND,
+    RESERVED,
+)
 from dispatcher.core.scheduling.minimal_changes import (
     beginning,
     boundary,
@@ -58,7 +63,6 @@ from dispatcher.core.scheduling.sharing.refusals import (
     NAMESPACE_NOT_ALLOWED,
     OVER_NOMINAL_QUOTA,
     PREEMPTED_TOO_OFTEN,
-    QUEUE_NOT_FOUND,
     QUEUE_NOT_LEAF,
     QUEUE_STOPPED,
 )

@@ -11,6 +11,9 @@ waits for the clusters to change. Gangs of one equivalence class (`equivalence_c
 capacity only shrinks within a cycle, so if one gang of a class does not fit, none does.
 
 The hub alone is a cluster like any other, but messages then name no clusters.
+
+Such a cycle decides where no queue is declared. A gang that names a queue nevertheless waits for that queue, so that no
+gang runs without its quota while its queue is removed and put back.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 
 from msgspec import Struct, field
 
+from dispatcher.api.names import DEFAULT_QUEUE, QUEUE_LABEL
 from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.preemption import Reason
@@ -38,6 +42,7 @@ from dispatcher.core.scheduling.cluster_filters import (
 from dispatcher.core.scheduling.equivalence_classes import class_of
 from dispatcher.core.scheduling.explain import (
     NOT_EVALUATED,
+    QUEUE_NOT_FOUND,
     ClusterShortfall,
     Refused,
     cluster_shortfall,
@@ -118,13 +123,17 @@ def plan(
     state = CycleState(snapshots, lambda record: class_of(record, snapshots))
     records = list(queue)
     is_strict = policy is QueueingStrategy.STRICT_FIFO
-    holders = [] if is_strict else [each for each in records if each.uid in starved]
+    waiting = [each for each in records if each.uid in starved and not names_queue(each)]
+    holders = [] if is_strict else waiting
     if reservations is None:
         reservations = Backfill().renew(holders, snapshots, LONG_AGO)
     early = state.reserve(holders, reservations)
     head: Record | None = None
     outcomes: list[Outcome] = []
     for record in records:
+        if names_queue(record):
+            outcomes.append(not_found(record, record.queue))
+            continue
         if head is not None and policy is QueueingStrategy.STRICT_FIFO:
             outcomes.append(not_evaluated(record, head))
             continue
@@ -143,6 +152,19 @@ def refusal(record: Record, refused: Refused, *, is_head: bool = False) -> Refus
     if refused.may_fit_later:
         return Waiting(record, refused.pending, is_head)
     return Impossible(record, refused.pending)
+
+
+def names_queue(record: Record) -> bool:
+    """True if a gang names another queue than `default`."""
+    return record.queue != DEFAULT_QUEUE or bool(record.more_queues)
+
+
+def not_found(record: Record, queue: str, problem: str = "") -> Impossible:
+    """The outcome for a record whose `queue` does not exist, or is not valid for this `problem`."""
+    why = f"queue {queue} is not valid: {problem}" if problem else f"there is no queue {queue}"
+    if queue == DEFAULT_QUEUE and not problem:
+        why += f": its label {QUEUE_LABEL}, or that of its namespace, must name a declared queue"
+    return Impossible(record, Pending(QUEUE_NOT_FOUND, why, queue=queue))
 
 
 def not_evaluated(record: Record, head: Record) -> NotEvaluated:

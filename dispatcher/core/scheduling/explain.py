@@ -43,6 +43,8 @@ NEEDS_POTENTIAL: Final = "NeedsPotentialNodes"
 """The gang would fit only with potential nodes, of pools that are not trusted now or for which none is dispatched."""
 NO_CLUSTER: Final = "NoCluster"
 """No cluster has reported its capacity yet."""
+QUEUE_NOT_FOUND: Final = "QueueNotFound"
+"""There is no valid queue of that name."""
 NOT_EVALUATED: Final = "AwaitingHeadOfLine"
 """StrictFIFO: the cycle stopped at an earlier gang."""
 

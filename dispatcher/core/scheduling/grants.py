@@ -57,6 +57,7 @@ from dispatcher.core.scheduling.cluster_filters import (
 from dispatcher.core.scheduling.cluster_room import ClusterRoom
 from dispatcher.core.scheduling.explain import (
     INSUFFICIENT,
+    QUEUE_NOT_FOUND,
     RESERVED,
     ClusterShortfall,
     rejection_of,
@@ -78,7 +79,6 @@ from dispatcher.core.scheduling.sharing.quota_ledger import Hold, QuotaLedger, n
 from dispatcher.core.scheduling.sharing.refusals import (
     INSUFFICIENT_QUOTA,
     PREEMPTED_TOO_OFTEN,
-    QUEUE_NOT_FOUND,
     QUEUE_NOT_LEAF,
     QUEUE_STOPPED,
     Refusals,

@@ -24,7 +24,7 @@ from dispatcher.core.model.pod_terms import PodSort
 from dispatcher.core.model.pods import Pod
 from dispatcher.core.model.record import Attempt, Phase, Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.queues.queue import Queue, QueueingStrategy
+from dispatcher.core.queues.queue import Access, Queue, QueueingStrategy
 from dispatcher.core.scheduling.backfill_reservation import Bounds, Reservation
 from dispatcher.core.scheduling.capacity_ledger import FitMode
 from dispatcher.core.scheduling.cluster_filters import is_unreachable
@@ -41,7 +41,9 @@ class SchedulingRules(Struct, frozen=True):
     `namespaces` are labels of namespaces by name: all labels if a queue selects namespaces by them, else those that
     name a queue. `trees` are the names of MCAD's trees, sorted. `usage` is the recent use of namespaces in queues that
     order by it. `highest_priority` is the ceiling of a namespace that sets none, and `ceilings` are those of the
-    others; None is no bound.
+    others; None is no bound. `access` says which namespaces the queues without a selector serve. If it `has_default`,
+    the queue `default` is there, in `queues` or not. `charged_in` names the queue in which the gangs of another one are
+    charged that is not valid any more.
     """
 
     policy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
@@ -56,6 +58,9 @@ class SchedulingRules(Struct, frozen=True):
     usage: RecentUse = field(default_factory=dict)
     highest_priority: int | None = None
     ceilings: Mapping[str, int | None] = field(default_factory=dict)
+    access: Access = Access.OPEN
+    has_default: bool = True
+    charged_in: Mapping[str, str] = field(default_factory=dict)
 
     def ceiling_of(self, namespace: str) -> int | None:
         """The highest priority that counts in a namespace; None is no bound."""
@@ -63,8 +68,8 @@ class SchedulingRules(Struct, frozen=True):
 
     @property
     def has_queues(self) -> bool:
-        """True if gangs need quota: also in a tree without any valid node, where they wait."""
-        return bool(self.queues or self.trees)
+        """True if gangs need quota: also where no queue or node of a tree is valid, or all linger, and they wait."""
+        return bool(self.queues or self.trees) or not self.has_default
 
 
 class OwnedPods(NamedTuple):
@@ -169,6 +174,9 @@ def world_of(
         queues=rules.queues if rules.has_queues else None,
         namespaces=rules.namespaces,
         usage=rules.usage,
+        access=rules.access,
+        has_default=rules.has_default,
+        charged_in=rules.charged_in,
     )
 
 

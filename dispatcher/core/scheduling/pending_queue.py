@@ -31,6 +31,7 @@ from dispatcher.core.lifecycle.queue_steps import (
     is_known_not_evaluated,
     pending_key,
     pending_key_of,
+    says_otherwise,
 )
 from dispatcher.core.model import incremental
 from dispatcher.core.model.failures import Failure
@@ -49,7 +50,9 @@ from dispatcher.core.scheduling.cycle import (
     Outcome,
     Placed,
     Remembered,
+    names_queue,
     not_evaluated,
+    not_found,
     refusal,
 )
 from dispatcher.core.scheduling.equivalence_classes import Classes, ClassKey, DistinctRequirements
@@ -121,6 +124,8 @@ class PendingQueue:
         self._by_key: dict[ClassKey, _Class] = {}
         self._blocked: dict[str, Record] = {}
         self._sloped = 0
+        self._without_queue: list[Record] = []
+        """The records of the last inbox that name a queue: where none is declared, they wait for it in no class."""
         self._touched: set[_Class] = set()
         """The classes with records that came or went since the last cycle, or that it had news for."""
         self._last = _LastCycle()
@@ -266,11 +271,16 @@ class PendingQueue:
         del self._postponed[:until]
 
     def _take_in(self, inbox: Mapping[str, Record | None], now: datetime) -> Steps[None]:
+        self._without_queue = []
         for part in incremental.in_parts(inbox.items(), TAKEN_IN_AT_ONCE):
             for uid, record in part:
                 _, before = self._in_cycle.get(uid, (None, None))
                 self._discard(uid)
-                if record is not None and is_eligible(record, now):
+                if record is None or not is_eligible(record, now):
+                    continue
+                if names_queue(record):
+                    self._without_queue.append(record)
+                else:
                     self._add(record, before)
             yield
 
@@ -390,7 +400,13 @@ class PendingQueue:
             outdated=outdated,
         )
         yield from incremental.release(forgotten.refusals)
-        return news
+        without_queue = [not_found(each, each.queue) for each in self._without_queue]
+        told = [each for each in without_queue if says_otherwise(each.record, each.pending)]
+        if not told:
+            return news
+        return list(
+            (yield from incremental.in_order([*news, *told], key=lambda each: key_of(each.record, now)))
+        )
 
     def _class_of(self, record: Record) -> _Class:
         return self._in_cycle[record.uid][1]

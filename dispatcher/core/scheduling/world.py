@@ -27,7 +27,7 @@ from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pods import Pod
 from dispatcher.core.model.record import RESERVATION, Record
 from dispatcher.core.queues.forest import Defaults, Forest
-from dispatcher.core.queues.queue import Queue, QueueingStrategy
+from dispatcher.core.queues.queue import Access, Queue, QueueingStrategy
 from dispatcher.core.scheduling import cycle, ordering
 from dispatcher.core.scheduling.backfill_reservation import Bounds, Reservation
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
@@ -71,6 +71,12 @@ class World(Struct, frozen=True):
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """The labels of the namespaces."""
     usage: RecentUse = field(default_factory=dict)
+    access: Access = Access.OPEN
+    """Which namespaces the queues without a selector serve: in a scenario file all, its `queue` is no label."""
+    has_default: bool = True
+    """Whether the queue `default` is there without being among `queues`."""
+    charged_in: Mapping[str, str] = field(default_factory=dict)
+    """The queue in which the gangs of another one are charged that is not valid any more."""
 
     def plan(self, known: KnownSnapshots | None = None) -> tuple[Outcome, ...]:
         """The outcome of each pending gang, in the order in which they are decided. Raises `NoNode`.
@@ -125,13 +131,14 @@ class World(Struct, frozen=True):
             return False
         is_named = any(each.leaves != (DEFAULT_QUEUE,) for each in self.pending)
         is_left = any(each.active is not None and each.active.is_leaving for each in self.running)
-        return bool(self.queues) or is_named or is_left
+        return bool(self.queues) or is_named or is_left or not self.has_default
 
     @property
     def forest(self) -> Forest:
         """The queues in their trees, with the settings of the world where no queue has its own."""
-        defaults = Defaults(strategy=self.policy, starvation_bound=self.starvation_bound)
-        return Forest.of(self.queues or (), defaults)
+        defaults = Defaults(strategy=self.policy, starvation_bound=self.starvation_bound, access=self.access)
+        forest = Forest.of(self.queues or (), defaults, has_default=self.has_default)
+        return replace(forest, charged_in=self.charged_in) if self.charged_in else forest
 
     def bound_pods(self) -> dict[str, list[Pod]]:
         """The pods of the running gangs, on nodes, by the name of their cluster. Raises `NoNode`."""

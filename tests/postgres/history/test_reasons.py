@@ -30,7 +30,7 @@ QUOTA = {
     refusals.OVER_NOMINAL_QUOTA,
     refusals.LARGER_THAN_QUOTA,
     refusals.PREEMPTED_TOO_OFTEN,
-    refusals.QUEUE_NOT_FOUND,
+    explain.QUEUE_NOT_FOUND,
     refusals.QUEUE_NOT_LEAF,
     refusals.NAMESPACE_NOT_ALLOWED,
     refusals.QUEUE_STOPPED,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 
@@ -26,6 +26,8 @@ class Bench:
 
     def __init__(self) -> None:
         self.declared = DeclaredQueues()
+        self.seen: frozenset[str] = frozenset()
+        self.noted: list[frozenset[str]] = []
         self.written: list[tuple[datetime, dict[str, int]]] = []
         self.specs: list[tuple[datetime, list[Queue]]] = []
         self.failure: Exception | None = None
@@ -40,6 +42,11 @@ class Bench:
         if self.failure is not None:
             raise self.failure
         self.specs.append((now, list(queues)))
+
+    async def note_seen(self, keys: Collection[str]) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.noted.append(frozenset(keys))
 
     def change(self, *queues: Queue) -> None:
         self.declared = DeclaredQueues(Forest.of(queues), is_declared=bool(queues))
@@ -69,6 +76,16 @@ async def test_each_change_of_a_quota_is_written_once_and_nothing_in_between() -
         (at(1201), {"team": 4, "default": 0}),
         (at(1801), {}),
     ]
+
+
+async def test_queues_that_were_seen_are_noted_when_they_change() -> None:
+    bench = Bench()
+    async with running(bench):
+        for seen in ({"team"}, {"team"}, set[str]()):
+            bench.seen = frozenset(seen)
+            bench.change(team(8))
+            await asyncio.sleep(600)  # virtual
+    assert bench.noted == [frozenset(), {"team"}, frozenset()]
 
 
 async def test_each_change_of_a_spec_is_written_once_in_the_order_of_declaration() -> None:

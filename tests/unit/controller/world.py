@@ -42,6 +42,7 @@ from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.seals import Seals
+from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.status.outlook import Outlook
@@ -119,6 +120,7 @@ class World:
         self.bound = QueueBound(5000, self.cache.count_undispatched)
         self.namespace_labels: dict[str, dict[str, str]] = {}
         self.trees: tuple[str, ...] = ()
+        self.queue_names: frozenset[str] = frozenset()
         self.classes = PriorityClasses()
         self.forest = Forest.of(())
         self.limits = Limits(
@@ -128,7 +130,9 @@ class World:
             on_deferred=self.queue.add,
             kinds=BUILT_IN,
             labels=LabelResolver(
-                lambda name: self.namespace_labels.get(name, {}), lambda: self.trees, lambda: self.classes
+                lambda name: self.namespace_labels.get(name, {}),
+                lambda: DeclaredQueues(trees=self.trees, names=self.queue_names),
+                lambda: self.classes,
             ),
             forest=lambda: self.forest,
         )

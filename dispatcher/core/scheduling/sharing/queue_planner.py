@@ -35,9 +35,10 @@ class QueueRules(Struct, frozen=True):
 
     @property
     def selected(self) -> Mapping[str, Mapping[str, str]]:
-        """The labels of namespaces as far as they decide something: a copy, empty without a selector."""
+        """The labels of namespaces as far as they decide something: a copy, empty if every queue serves them all."""
         places = self.forest.places.values()
-        return dict(self.namespaces) if any(place.namespace_selectors for place in places) else {}
+        are_asked = any(place.namespace_selectors or place.is_selective for place in places)
+        return dict(self.namespaces) if are_asked else {}
 
 
 class _Quiet(Struct, frozen=True):

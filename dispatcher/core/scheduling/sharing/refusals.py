@@ -13,17 +13,16 @@ from dispatcher.core.model.quantity import in_words, quantity
 from dispatcher.core.model.record import Borrower, Pending, QuotaSummary, Record
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.access import why_not_served
 from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import QueueingStrategy, Sharing, StopPolicy
 from dispatcher.core.scheduling.cluster_room import ClusterRoom
-from dispatcher.core.scheduling.cycle import Impossible, Outcome, Waiting, not_evaluated
+from dispatcher.core.scheduling.cycle import Impossible, Outcome, Waiting, not_evaluated, not_found
 from dispatcher.core.scheduling.explain import RESERVED, ClusterShortfall, Refused, short_of_room
 from dispatcher.core.scheduling.fit import Shortfall
 from dispatcher.core.scheduling.sharing.gangs import PendingGang
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
 
-QUEUE_NOT_FOUND: Final = "QueueNotFound"
-"""There is no valid queue of that name."""
 QUEUE_NOT_LEAF: Final = "QueueNotLeaf"
 """The queue has children, and only leaves take gangs."""
 NAMESPACE_NOT_ALLOWED: Final = "NamespaceNotAllowed"
@@ -61,17 +60,13 @@ class Refusals(Struct, frozen=True):
         for leaf in gang.leaves:
             place = self.forest.places.get(leaf)
             if place is None:
-                problem = self.forest.problems.get(leaf)
-                why = f"queue {leaf} is not valid: {problem}" if problem else f"there is no queue {leaf}"
-                return Impossible(record, Pending(QUEUE_NOT_FOUND, why, queue=leaf))
+                return not_found(record, leaf, self.forest.problems.get(leaf, ""))
             if not place.is_leaf:
                 why = f"queue {leaf} has children: name one of the queues without any"
                 return Impossible(record, Pending(QUEUE_NOT_LEAF, why, queue=leaf))
             labels = self.namespaces.get(record.namespace, {})
-            for name, selector in place.namespace_selectors:
-                if not selector.matches(labels):
-                    why = f"queue {name} serves namespaces with {selector}, and {record.namespace} is none"
-                    return Impossible(record, Pending(NAMESPACE_NOT_ALLOWED, why, queue=leaf))
+            if why := why_not_served(place, record.namespace, labels):
+                return Impossible(record, Pending(NAMESPACE_NOT_ALLOWED, why, queue=leaf))
             if place.stop_policy is not StopPolicy.NONE:
                 why = f"queue {place.stopped_by} is stopped: {place.stop_policy}"
                 return Impossible(record, Pending(QUEUE_STOPPED, why, queue=leaf))

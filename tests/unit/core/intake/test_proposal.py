@@ -127,7 +127,8 @@ HUB = SchedulingRules(namespaces=TEAMS, trees=("context", "service"))
         ({}, "team-a", ("research", "context/default", "service/default")),
         ({}, "team-b", ("serving", "context/default", "service/default")),
         ({}, "elsewhere", ("default", "context/default", "service/default")),
-        ({KUEUE_QUEUE_LABEL: "own"}, "team-a", ("own", "context/default", "service/default")),
+        ({QUEUE_LABEL: "own"}, "team-a", ("own", "context/default", "service/default")),
+        ({KUEUE_QUEUE_LABEL: "local"}, "team-a", ("research", "context/default", "service/default")),
         (
             {"service": "gold", "context": "bronze", "other": "x"},
             "team-a",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dispatcher.api.selector import EVERYTHING
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue, read_dispatch_queue
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import Queue, QueueingStrategy, Quota
@@ -65,7 +66,11 @@ def test_trees_of_mcad_follow_the_dispatch_queues() -> None:
         "default",
     ]
     assert found.forest.places["context/gold"].queue == Queue(
-        "context/gold", "context/all", {"cpu": Quota(1000)}, preemption=MCAD_PREEMPTION
+        "context/gold",
+        "context/all",
+        {"cpu": Quota(1000)},
+        preemption=MCAD_PREEMPTION,
+        namespace_selector=EVERYTHING,
     )
 
 

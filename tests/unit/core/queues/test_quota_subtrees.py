@@ -9,7 +9,9 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from dispatcher.api.selector import EVERYTHING
 from dispatcher.core.model.document import Entry
 from dispatcher.core.queues.declaration import read_queue
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim, WithinQueue
@@ -108,14 +110,18 @@ def node(name: object, hard: object = None, **requests: object) -> Json:
 
 def queue(name: str, parent: str | None = None, **cpu: int) -> Queue:
     resources = {"cpu": Quota(**cpu)} if cpu else {}
-    return Queue(f"quota/{name}", parent and f"quota/{parent}", resources, preemption=PREEMPTION)
+    parent = parent and f"quota/{parent}"
+    return Queue(f"quota/{name}", parent, resources, preemption=PREEMPTION, namespace_selector=EVERYTHING)
 
 
 def test_trees_of_mcads_suite_are_queues() -> None:
     documents = list(yaml.safe_load_all(TWO_TREES))
-    preemption = {"preemption": {"withinQueue": "LowerPriority", "reclaim": "Any"}}
+    of_mcad = {
+        "preemption": {"withinQueue": "LowerPriority", "reclaim": "Any"},
+        "namespaceSelector": "",
+    }
     expected = tuple(
-        read_queue(each["name"], Entry({**each, **preemption}, "queues")) for each in yaml.safe_load(QUEUES)
+        read_queue(each["name"], Entry({**each, **of_mcad}, "queues")) for each in yaml.safe_load(QUEUES)
     )
 
     assert read_quota_subtrees(documents) == QuotaTrees(expected, ("quota_context", "quota_service"))
@@ -153,7 +159,7 @@ def test_no_object_declares_nothing() -> None:
         ),
         pytest.param(
             subtree(node("a", **{"x-corp.io/npu": 2})),
-            Queue("quota/a", resources={"x-corp.io/npu": Quota(2)}, preemption=PREEMPTION),
+            replace(queue("a"), resources={"x-corp.io/npu": Quota(2)}),
             id="resource-that-begins-with-x",
         ),
     ],
@@ -268,7 +274,7 @@ def test_malformed_object_is_a_problem(document: object, trees: tuple[str, ...],
     good = subtree(node("a", cpu=1), tree="other", name="z")
 
     assert read_quota_subtrees([good, document]) == QuotaTrees(
-        (Queue("other/a", resources={"cpu": Quota(1000)}, preemption=PREEMPTION),),
+        (replace(queue("a", nominal=1000), name="other/a"),),
         tuple(sorted(("other", *trees))),
         (problem,),
     )

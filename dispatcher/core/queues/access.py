@@ -1,0 +1,35 @@
+"""Which namespaces a queue serves, by its selectors and by the labels of the namespaces.
+
+Any user can write a label of an AppWrapper, so it opens no queue. An operator opens one: by a `namespaceSelector` of
+the queue or of one above it, or by a label of the namespace that names the queue. A selector that does not match closes
+the queue to a namespace even if the namespace names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from dispatcher.api.names import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, QUEUE_LABEL
+from dispatcher.core.queues.forest import Place
+
+QUEUE_LABELS: Final = (QUEUE_LABEL, KUEUE_QUEUE_LABEL, KAI_QUEUE_LABEL)
+"""The labels that name a queue, in their order of precedence."""
+
+
+def queue_name(labels: Mapping[str, str]) -> str:
+    """The queue that these labels name; empty if they name none."""
+    return next(filter(None, (labels.get(key) for key in QUEUE_LABELS)), "")
+
+
+def why_not_served(place: Place, namespace: str, labels: Mapping[str, str]) -> str:
+    """Why a queue does not serve a namespace with these labels, in a sentence; empty if it does."""
+    for name, selector in place.namespace_selectors:
+        if not selector.matches(labels):
+            return f"queue {name} serves namespaces with {selector}, and {namespace} is none"
+    if not place.is_selective or queue_name(labels) == place.name:
+        return ""
+    return (
+        f"queue {place.name} has no namespaceSelector, and namespace {namespace} has no label {QUEUE_LABEL} that names "
+        "it: an operator writes one of them"
+    )

@@ -1,0 +1,196 @@
+"""A queue that is removed and put back does not free its gangs meanwhile, and a refused or unserved list frees none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import orjson
+import pytest
+from aiohttp import web
+
+from dispatcher.controller.scheduling.absence import LASTS_SECONDS
+from dispatcher.controller.scheduling.queue_watch import QueueWatch
+from dispatcher.core.queues.forest import Defaults
+from dispatcher.core.queues.queue import Access
+from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.discovery import Discovery
+from tests.fakes import FakeApiServer, Reply, never, refusal, watch
+from tests.unit.controller.test_queue_watch import (
+    OLD_QUOTA,
+    OURS,
+    QUEUES,
+    QUOTA,
+    SUBTREES,
+    Json,
+    changed,
+    listed,
+    queue,
+    serves,
+    subtree,
+)
+from tests.unit.virtual_time import monotonic, until
+from tests.unit.workers import listing
+
+OPEN: Final = Defaults()
+SELECTED: Final = Defaults(access=Access.SELECTED)
+NO_PARENTS: Final[Mapping[str, str]] = {}
+
+
+async def nothing() -> None:
+    """Ignore the change."""
+
+
+def watch_of(
+    client: ClusterClient,
+    defaults: Defaults = OPEN,
+    seen: Iterable[str] = (),
+    parents: Mapping[str, str] = NO_PARENTS,
+) -> QueueWatch:
+    found = QueueWatch(client, Discovery(client), defaults, nothing, monotonic)
+    found.load(seen, parents)
+    return found
+
+
+def after(step: asyncio.Event, *events: Json) -> Reply:
+    async def reply(request: web.Request) -> web.StreamResponse:
+        await step.wait()
+        return await watch(*events)(request)
+
+    return reply
+
+
+async def bookmarks(request: web.Request) -> web.StreamResponse:
+    """Replies a watch in which nothing changes, as an API server does: a bookmark each minute."""
+    response = web.StreamResponse()
+    await response.prepare(request)
+    while True:
+        await asyncio.sleep(60)  # virtual
+        bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}
+        await response.write(orjson.dumps(bookmark) + b"\n")
+
+
+def deleted(raw: Json) -> Json:
+    return {"type": "DELETED", "object": {**raw, "metadata": {**raw["metadata"], "resourceVersion": "7"}}}
+
+
+@pytest.mark.parametrize("defaults", [OPEN, SELECTED], ids=["open", "selected"])
+async def test_last_queue_that_is_replaced_leaves_no_queue_to_run_in(
+    server: FakeApiServer, client: ClusterClient, defaults: Defaults
+) -> None:
+    serves(server, OURS, "dispatchqueues", "DispatchQueue")
+    gone, back = asyncio.Event(), asyncio.Event()
+    server.on(
+        "GET",
+        QUEUES,
+        listed(queue("vision", namespaceSelector="")),
+        after(gone, deleted(queue("vision"))),
+        after(back, changed(queue("vision", 8))),
+        never,
+    )
+    queues = watch_of(client, defaults)
+    async with listing(queues) as goes_on:
+        await until(goes_on)
+        assert "vision" in queues.declared.forest.places
+        gone.set()
+        await until(lambda: "vision" not in queues.declared.forest.places)
+        assert queues.declared.is_declared
+        assert queues.declared.forest.places == {}
+        assert queues.seen == {"vision"}
+        back.set()
+        await until(lambda: "vision" in queues.declared.forest.places)
+        assert queues.seen == {"vision"}
+
+
+async def test_hub_counts_as_one_without_queues_once_their_absence_has_lasted(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    serves(server, OURS, "dispatchqueues", "DispatchQueue")
+    server.on("GET", QUEUES, listed(), bookmarks)
+    queues = watch_of(client, SELECTED, seen={"vision"})
+    async with listing(queues) as goes_on:
+        await until(goes_on)
+        begun = monotonic()
+        await asyncio.sleep(LASTS_SECONDS - 20)  # virtual
+        assert (queues.declared.is_declared, queues.declared.forest.places) == (True, {})
+        await until(lambda: not queues.declared.is_declared)
+        assert monotonic() - begun >= LASTS_SECONDS
+        assert list(queues.declared.forest.places) == ["default"]
+        assert queues.seen == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("path", "reply"),
+    [
+        pytest.param(QUEUES, refusal(403, "Forbidden"), id="refused"),
+        pytest.param(QUEUES, refusal(404, ""), id="crd-gone"),
+        pytest.param(OURS, refusal(404, ""), id="group-gone"),
+        pytest.param(QUEUES, refusal(500, ""), id="fails"),
+    ],
+)
+async def test_list_that_cannot_be_read_is_no_absence(
+    server: FakeApiServer, client: ClusterClient, path: str, reply: Reply
+) -> None:
+    serves(server, OURS, "dispatchqueues", "DispatchQueue")
+    server.on("GET", path, reply)
+    queues = watch_of(client, SELECTED, seen={"vision"})
+    async with listing(queues):
+        await asyncio.sleep(3 * LASTS_SECONDS)  # virtual
+        assert (queues.declared.is_declared, queues.declared.forest.places) == (True, {})
+
+
+async def test_queue_default_that_is_replaced_stays_closed_beside_others(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    serves(server, OURS, "dispatchqueues", "DispatchQueue")
+    server.on(
+        "GET", QUEUES, listed(queue("a"), queue("default")), watch(deleted(queue("default"))), bookmarks
+    )
+    queues = watch_of(client)
+    async with listing(queues):
+        await until(lambda: list(queues.declared.forest.places) == ["a"])
+        await asyncio.sleep(LASTS_SECONDS + 20)  # virtual
+        assert list(queues.declared.forest.places) == ["a", "default"]
+
+
+async def test_tree_of_mcad_that_is_replaced_still_charges_every_gang(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    serves(server, QUOTA, "quotasubtrees", "QuotaSubtree")
+    server.on("GET", OLD_QUOTA, refusal(404, ""))
+    server.on("GET", QUEUES, refusal(404, ""))
+    tree = subtree("context", "gold")
+    gone = asyncio.Event()
+    server.on("GET", SUBTREES, listed(tree), after(gone, deleted(tree)), bookmarks)
+    queues = watch_of(client)
+    async with listing(queues):
+        await until(lambda: "context/gold" in queues.declared.forest.places)
+        gone.set()
+        await until(lambda: "context/gold" not in queues.declared.forest.places)
+        assert queues.declared.trees == ("context",)
+        assert queues.declared.is_declared
+        await asyncio.sleep(LASTS_SECONDS + 20)  # virtual
+        assert (queues.declared.trees, queues.declared.is_declared) == ((), False)
+
+
+async def test_tree_whose_crd_is_gone_lingers(server: FakeApiServer, client: ClusterClient) -> None:
+    server.on("GET", QUOTA, refusal(404, ""))
+    server.on("GET", OLD_QUOTA, refusal(404, ""))
+    server.on("GET", QUEUES, refusal(404, ""))
+    queues = watch_of(client, seen={"context/"})
+    async with listing(queues):
+        await asyncio.sleep(3 * LASTS_SECONDS)  # virtual
+        assert (queues.declared.trees, queues.declared.is_declared) == (("context",), True)
+        assert list(queues.declared.forest.places) == ["default"]
+
+
+async def test_hub_that_never_had_a_queue_needs_neither_the_crd_nor_the_right_to_list_it(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("GET", QUEUES, refusal(403, "Forbidden"))
+    serves(server, OURS, "dispatchqueues", "DispatchQueue")
+    queues = watch_of(client, SELECTED)
+    async with listing(queues) as goes_on:
+        await until(goes_on)
+        assert (queues.declared.is_declared, list(queues.declared.forest.places)) == (False, ["default"])
