@@ -43,6 +43,7 @@ from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.record import Phase
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.seals import Seals
+from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.kube.client import ClusterClient
@@ -234,7 +235,7 @@ class Leader:
             QueueBound(sys.maxsize, lambda _namespace: 0),
             self.note,
             BUILT_IN,
-            LabelResolver(lambda _namespace: {}, lambda: (), PriorityClasses),
+            LabelResolver(lambda _namespace: {}, DeclaredQueues, PriorityClasses),
             lambda: no_queues,
         )
 

@@ -42,10 +42,10 @@ def test_name_lingers_until_its_absence_has_lasted(absences: Absences, clock: Cl
     assert absences.note(["b"], listed)
     clock.seconds = LASTS_SECONDS - 1
     assert not absences.note(["b"], listed)
-    assert (absences.lingering, absences.seen) == ({"a"}, {"a", "b"})
+    assert (absences.lingering, absences.seen) == (frozenset({"a"}), frozenset({"a", "b"}))
     clock.seconds = LASTS_SECONDS
     assert absences.note(["b"], listed)
-    assert (absences.lingering, absences.seen) == (frozenset(), {"b"})
+    assert (absences.lingering, absences.seen) == (frozenset(), frozenset({"b"}))
 
 
 def test_name_that_is_put_back_is_there_at_once_and_its_next_absence_counts_from_then(
@@ -81,7 +81,7 @@ def test_time_without_a_current_list_does_not_count(absences: Absences, clock: C
 
 def test_name_of_an_earlier_leader_lingers_from_the_beginning(absences: Absences, clock: Clock) -> None:
     absences.load(["a"])
-    assert (absences.lingering, absences.seen) == ({"a"}, {"a"})
+    assert (absences.lingering, absences.seen) == (frozenset({"a"}), frozenset({"a"}))
     absences.note([], unknown)
     clock.seconds = 10 * LASTS_SECONDS
     assert not absences.note([], listed)

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from dispatcher.controller.scheduling.absence import LASTS_SECONDS
 from dispatcher.controller.scheduling.queue_watch import QueueWatch
+from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.queues.forest import Defaults
 from dispatcher.core.queues.queue import Access
 from dispatcher.kube.client import ClusterClient
@@ -171,7 +172,7 @@ async def test_tree_of_mcad_that_is_replaced_still_charges_every_gang(
         assert queues.declared.trees == ("context",)
         assert queues.declared.is_declared
         await asyncio.sleep(LASTS_SECONDS + 20)  # virtual
-        assert (queues.declared.trees, queues.declared.is_declared) == ((), False)
+        assert queues.declared == DeclaredQueues()
 
 
 async def test_tree_whose_crd_is_gone_lingers(server: FakeApiServer, client: ClusterClient) -> None:
