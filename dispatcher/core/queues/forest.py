@@ -1,7 +1,8 @@
 """The queues of all trees as one frozen value: parents, inherited settings, and problems.
 
 A `Forest` is built anew when a declaration changes. A tree with a circle or without its parent takes no gang, and all
-other trees are served. Nothing here is recursive: a tree may be hundreds of queues deep.
+other trees are served. Nothing here is recursive: a tree may be hundreds of queues deep. Each place has its whole path,
+so a forest of N queues costs O(N * depth), and the depth is bounded.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ from dispatcher.core.queues.queue import (
 
 PARENT_NOT_FOUND: Final = "ParentNotFound"
 CIRCLE: Final = "Circle"
+TOO_DEEP: Final = "TooDeep"
+
+MOST_LEVELS: Final = 1000
+"""Queues on one path, the root included; one further down is not valid, and the one above it counts as a leaf."""
 
 
 class Defaults(Struct, frozen=True):
@@ -239,9 +244,10 @@ def _built(queues: list[Queue], defaults: Defaults, *, has_default: bool) -> For
         if queue.parent is None:
             names = [queue.name]
             for name in names:  # grows while it is read
-                names += children[name]
                 above = found.get(by_name[name].parent or "")
-                found[name] = _placed(by_name[name], position[name], children[name], above, defaults)
+                below = children[name] if above is None or len(above.path) < MOST_LEVELS - 1 else []
+                names += below
+                found[name] = _placed(by_name[name], position[name], below, above, defaults)
             trees[queue.name] = Tree(queue.name, tuple(names), found[queue.name].sharing)
     places = {queue.name: found[queue.name] for queue in queues if queue.name in found}
     return Forest(places, trees, _problems(by_name, places), defaults)
@@ -298,9 +304,15 @@ def _problems(by_name: Mapping[str, Queue], places: Mapping[str, Place]) -> dict
     for name in by_name.keys() - places.keys():
         chain: dict[str, None] = {}
         at = name
-        while at in by_name and at not in chain and at not in problems:
+        while at in by_name and at not in chain and at not in problems and at not in places:
             chain[at] = None
             at = by_name[at].parent or ""
-        reason = problems.get(at) or (CIRCLE if at in chain else PARENT_NOT_FOUND)
+        reason = problems.get(at) or _reason(is_below_a_place=at in places, is_circle=at in chain)
         problems.update(dict.fromkeys(chain, reason))
     return problems
+
+
+def _reason(*, is_below_a_place: bool, is_circle: bool) -> str:
+    if is_below_a_place:
+        return TOO_DEEP
+    return CIRCLE if is_circle else PARENT_NOT_FOUND

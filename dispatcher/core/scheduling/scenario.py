@@ -30,7 +30,7 @@ from dispatcher.core.model.record import Attempt, Growth, Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import PODS, Resources, sum_of
 from dispatcher.core.queues.declaration import FIELDS, read_approvals, read_queue
-from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.forest import MOST_LEVELS, TOO_DEEP, Forest
 from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.cluster_filters import Closed, is_unreachable
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
@@ -40,6 +40,21 @@ from dispatcher.core.scheduling.world_facts import Cluster, NoNode, RunningGang,
 
 MOST: Final = 100_000
 """Nodes of a document, and pods of its running gangs: each becomes a value of its own."""
+
+MOST_QUEUES: Final = 10_000
+
+MOST_NAMES: Final = 256
+"""Names of resources of a document: each takes a column of the arrays of all nodes."""
+
+MOST_NAMES_OF_ONE: Final = 64
+"""Names of resources of one node, queue or pod set."""
+
+MOST_AMOUNTS: Final = 2_000_000
+"""Nodes times the names of resources in their cluster, of all clusters: a plan has some arrays of this size."""
+
+MOST_LABELS_OF_NODE: Final = 512
+MOST_TAINTS: Final = 64
+"""Of one node."""
 
 MOST_PREEMPTIONS: Final = 1000
 """Of one gang within 24 hours."""
@@ -80,8 +95,10 @@ def parse_scenario(document: object) -> World:
     """The world that a document describes, as a YAML or JSON parser returns it. Raises `DocumentError`."""
     top = Entry(document, "")
     top.check_keys(_TOP)
+    _check_names(top)
     queues, usage = _queues(top.child("queues"))
     forest = Forest.of(queues)
+    _check_levels(top.child("queues"), forest)
     clusters = _clusters(top.child("clusters"))
     names: set[str] = set()
     world = World(
@@ -96,6 +113,48 @@ def parse_scenario(document: object) -> World:
     return world
 
 
+def _check_names(top: Entry) -> None:
+    """Fails at the first amounts that have too many names of resources, or bring the document beyond its bound.
+
+    It looks only where amounts are and leaves the rest to the readers; O(amounts of the document).
+    """
+    names: set[str] = set()
+    for amounts in _amounts_of(top):
+        written = amounts.value
+        if isinstance(written, dict):
+            if len(written) > MOST_NAMES_OF_ONE:
+                amounts.fail(f"has {len(written)} resources; at most {MOST_NAMES_OF_ONE} are allowed")
+            names.update(map(str, written))
+            if len(names) > MOST_NAMES:
+                amounts.fail(f"there are more than {MOST_NAMES} names of resources up to here")
+
+
+def _amounts_of(top: Entry) -> Iterator[Entry]:
+    for queue in top.child("queues").elements():
+        yield queue.child("resources")
+    for cluster in top.child("clusters").elements():
+        yield cluster.child("reserve")
+        yield from (each.child("allocatable") for each in cluster.child("nodes").elements())
+        yield from (each.child("node").child("allocatable") for each in cluster.child("potential").elements())
+    for key in ("running", "pending"):
+        for gang in top.child(key).elements():
+            yield gang.child("demand")
+            for pods in (*gang.child("pods").elements(), *gang.child("surplus").elements()):
+                yield pods.child("requests")
+
+
+def _check_levels(entries: Entry, forest: Forest) -> None:
+    for entry in entries.elements():
+        if forest.problems.get(entry.child("name").name()) == TOO_DEEP:
+            entry.child("parent").fail(f"the queue is more than {MOST_LEVELS} levels deep")
+
+
+def _at_most(entry: Entry, most: int, what: str) -> None:
+    """Fails at a list or an object with more than so many elements, before any is read."""
+    if isinstance(entry.value, list | dict) and len(entry.value) > most:
+        entry.fail(f"there are more than {most} {what}")
+
+
 def _namespaces(entry: Entry) -> dict[str, dict[str, str]]:
     return {name: entry.child(name).labels() for name in entry.fields()}
 
@@ -104,6 +163,7 @@ def _queues(entries: Entry) -> tuple[tuple[Queue, ...], dict[tuple[str, str], Fr
     """The declared queues, and the recent use of namespaces in them."""
     queues: list[Queue] = []
     usage: dict[tuple[str, str], Fraction] = {}
+    _at_most(entries, MOST_QUEUES, "queues")
     for entry in entries.unique_elements(set()):
         entry.check_keys(_QUEUE)
         queue = read_queue(entry.child("name").name(), entry)
@@ -148,7 +208,18 @@ def _clusters(entries: Entry) -> tuple[Cluster, ...]:
         entries.fail("at least one cluster is required")
     if sum(len(cluster.nodes) for cluster in clusters) > MOST:
         entries.fail(f"there are more than {MOST} nodes")
+    if sum(map(_size, clusters)) > MOST_AMOUNTS:
+        entries.fail(
+            f"there are more than {MOST_AMOUNTS} amounts: nodes times names of resources in their cluster"
+        )
     return clusters
+
+
+def _size(cluster: Cluster) -> int:
+    """The size of an array of all nodes of a cluster: its nodes times the names of their resources."""
+    # Nodes that one entry describes share their amounts, so each is looked at once.
+    amounts = {id(node.allocatable): node.allocatable for node in cluster.nodes}
+    return len(cluster.nodes) * len({name for each in amounts.values() for name in each})
 
 
 def _cluster(entry: Entry) -> Cluster:
@@ -176,6 +247,7 @@ def _pools(entries: Entry) -> Iterator[PotentialPool]:
         entry.check_keys(_POOL)
         name, node, most = (entry.child(key) for key in _POOL)
         node.check_keys(_SHAPE)
+        _check_shape(node)
         if name.name() in taken:
             name.fail(f"another pool is named {quoted(name.name())}")
         taken.add(name.name())
@@ -190,11 +262,17 @@ def _pools(entries: Entry) -> Iterator[PotentialPool]:
         yield PotentialPool(name.name(), shape, most.integer(1))
 
 
+def _check_shape(node: Entry) -> None:
+    _at_most(node.child("labels"), MOST_LABELS_OF_NODE, "labels")
+    _at_most(node.child("taints"), MOST_TAINTS, "taints")
+
+
 def _nodes(entries: Entry) -> Iterator[Node]:
     taken: set[str] = set()
     for entry in entries.elements():
         entry.check_keys(_NODE)
         name, count, allocatable = (entry.child(key) for key in ("name", "count", "allocatable"))
+        _check_shape(entry)
         known = Node(
             name.name(),
             allocatable.amounts(),

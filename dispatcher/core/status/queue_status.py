@@ -29,7 +29,7 @@ from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.model.timestamps import timestamp
 from dispatcher.core.queues.accounts import Account, TreeQuota, tree_quotas
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue
-from dispatcher.core.queues.forest import Forest, Place
+from dispatcher.core.queues.forest import MOST_LEVELS, TOO_DEEP, Forest, Place
 from dispatcher.core.queues.queue import Sharing, StopPolicy
 from dispatcher.core.scheduling.ordering import is_eligible
 from dispatcher.core.scheduling.sharing import division, dominant_share
@@ -282,8 +282,12 @@ class QueueStatuses:
         malformed = self._declared.malformed
         if state.name in malformed:
             return malformed[state.name]
+        if state.state == TOO_DEEP:
+            return f"it is more than {MOST_LEVELS} levels deep in its tree"
         chain, above = [state.name], self._parents.get(state.name)
         while above is not None and above not in chain:
+            if len(chain) >= MOST_LEVELS:
+                return f"more than {MOST_LEVELS} queues above it have no valid root"
             chain.append(above)
             above = None if above in malformed else self._parents.get(above)
         if above is not None:

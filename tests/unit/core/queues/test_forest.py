@@ -12,7 +12,15 @@ import pytest
 from dispatcher.api.selector import EVERYTHING, parse_selector
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.accounts import Account, TreeQuota
-from dispatcher.core.queues.forest import CIRCLE, PARENT_NOT_FOUND, Defaults, Forest, Tree
+from dispatcher.core.queues.forest import (
+    CIRCLE,
+    MOST_LEVELS,
+    PARENT_NOT_FOUND,
+    TOO_DEEP,
+    Defaults,
+    Forest,
+    Tree,
+)
 from dispatcher.core.queues.queue import (
     Elastic,
     Order,
@@ -223,6 +231,17 @@ def test_the_order_of_declaration_is_that_of_siblings_and_leaves() -> None:
     assert forest.trees["org"].names == ("org", "b", "a", "a2", "a1")
     assert [each.name for each in forest.below("a")] == ["a", "a2", "a1"]
     assert [each.position for each in forest.below("org")] == [2, 0, 3, 1, 4]
+
+
+def test_queues_below_the_deepest_level_are_not_valid_and_the_one_above_takes_gangs() -> None:
+    chain = [Queue(f"q{depth}", f"q{depth - 1}" if depth else None) for depth in range(20_000)]
+    forest = Forest.of(chain)
+    assert forest.problems == {f"q{depth}": TOO_DEEP for depth in range(MOST_LEVELS, 20_000)}
+    deepest = forest.places[f"q{MOST_LEVELS - 1}"]
+    assert len(deepest.path) == MOST_LEVELS
+    assert deepest.is_leaf
+    assert [each.name for each in forest.below(deepest.name)] == [deepest.name]
+    assert not forest.places[f"q{MOST_LEVELS - 2}"].is_leaf
 
 
 def test_a_thousand_queues_in_a_tree_two_hundred_deep_are_served_without_recursion() -> None:

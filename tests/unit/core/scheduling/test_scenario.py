@@ -25,7 +25,7 @@ from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 from dispatcher.core.queues.queue import Queue, Quota, Sharing
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.scheduling.cycle import Impossible, Waiting
-from dispatcher.core.scheduling.scenario import parse_scenario, write_amounts
+from dispatcher.core.scheduling.scenario import MOST_QUEUES, parse_scenario, write_amounts
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.world import SOME_TIME, World
 from dispatcher.core.scheduling.world_facts import Cluster, RunningGang, RunningPods
@@ -246,6 +246,12 @@ def pools(*written: Json) -> Json:
     return document(clusters=[{"name": "hub", "nodes": [], "potential": list(written)}])
 
 
+def nodes(*amounts: Json, count: int = 1) -> Json:
+    written = [{"name": f"n{at}", "count": count, "allocatable": each} for at, each in enumerate(amounts)]
+    return document(clusters=[{"name": "hub", "nodes": written}])
+
+
+TAINT: Json = {"key": "team", "effect": "NoSchedule"}
 POOL: Json = {"name": "l4", "node": {"allocatable": {"cpu": 1}, "labels": {"pool": "l4"}}, "max": 2}
 TWO_LEAVES: Json = {"queues": [{"name": "org"}, *({"name": each, "parent": "org"} for each in "ab")]}
 KNOWN = "name, queue, namespace, priority, prioritySlope, age, blocked, preempting, preemptions"
@@ -431,6 +437,62 @@ KNOWN = "name, queue, namespace, priority, prioritySlope, age, blocked, preempti
             "clusters[0].potential",
             "there are more than 16 pools",
             id="too-many-pools",
+        ),
+        pytest.param(
+            document(queues=[{"name": f"q{number}"} for number in range(MOST_QUEUES + 1)]),
+            "queues",
+            "there are more than 10000 queues",
+            id="too-many-queues",
+        ),
+        pytest.param(
+            document(
+                queues=[{"name": "q0"}, *({"name": f"q{n}", "parent": f"q{n - 1}"} for n in range(1, 1050))]
+            ),
+            "queues[1000].parent",
+            "the queue is more than 1000 levels deep",
+            id="too-deep-queues",
+        ),
+        pytest.param(
+            nodes({f"r{number}": 1 for number in range(65)}),
+            "clusters[0].nodes[0].allocatable",
+            "has 65 resources; at most 64 are allowed",
+            id="too-many-resources-of-a-node",
+        ),
+        pytest.param(
+            nodes(*({f"r{number}-{name}": 1 for name in range(50)} for number in range(6))),
+            "clusters[0].nodes[5].allocatable",
+            "there are more than 256 names of resources up to here",
+            id="too-many-resources-of-all-nodes",
+        ),
+        pytest.param(
+            nodes(*({f"r{number}-{name}": 1 for name in range(50)} for number in range(5)), count=10_000),
+            "clusters",
+            "there are more than 2000000 amounts: nodes times names of resources in their cluster",
+            id="too-many-amounts",
+        ),
+        pytest.param(
+            document(pending=[gang(demand={f"r{number}": 1 for number in range(65)})]),
+            "pending[0].demand",
+            "has 65 resources; at most 64 are allowed",
+            id="too-many-resources-of-a-gang",
+        ),
+        pytest.param(
+            running(surplus=[{"requests": {f"r{number}": 1 for number in range(65)}}]),
+            "running[0].surplus[0].requests",
+            "has 65 resources; at most 64 are allowed",
+            id="too-many-resources-of-surplus",
+        ),
+        pytest.param(
+            pools({**POOL, "node": {"labels": {f"l{number}": "" for number in range(513)}}}),
+            "clusters[0].potential[0].node.labels",
+            "there are more than 512 labels",
+            id="too-many-labels",
+        ),
+        pytest.param(
+            document(clusters=[{"name": "hub", "nodes": [{"name": "n", "taints": [TAINT] * 65}]}]),
+            "clusters[0].nodes[0].taints",
+            "there are more than 64 taints",
+            id="too-many-taints",
         ),
     ],
 )

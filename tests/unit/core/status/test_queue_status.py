@@ -294,6 +294,23 @@ def test_queue_that_is_not_valid_says_why_and_counts_what_runs_in_it(
     }
 
 
+@pytest.mark.parametrize(
+    ("root", "reason", "message"),
+    [
+        (None, "TooDeep", "it is more than 1000 levels deep in its tree"),
+        ("nobody", "ParentNotFound", "more than 1000 queues above it have no valid root"),
+        ("q1049", "Circle", "more than 1000 queues above it have no valid root"),
+    ],
+)
+def test_message_about_a_long_chain_follows_only_a_bounded_part_of_it(
+    root: str | None, reason: str, message: str
+) -> None:
+    top = queue("q0") if root is None else queue("q0", parent=root)
+    chain = [top, *(queue(f"q{number}", parent=f"q{number - 1}") for number in range(1, 1050))]
+    found = status("q1049", chain)["conditions"][0]
+    assert (found["reason"], found["message"]) == (reason, message)
+
+
 def test_message_about_a_circle_of_many_queues_names_only_a_few() -> None:
     circle = [queue(f"q{number}", parent=f"q{(number + 1) % 50}") for number in range(50)]
     found = status("q0", circle)["conditions"][0]["message"]
