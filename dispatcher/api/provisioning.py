@@ -39,7 +39,8 @@ class ProvisioningClass(Struct, frozen=True):
     """The class that is asked for capacity before a gang is dispatched.
 
     A pod set is `managed` by the class if it requests one of these resources; if there are none, every pod set is.
-    `parameters` are sorted by name. A request that nobody has looked at `accept_within` that time counts as failed.
+    `parameters` are sorted by name, and the operator's: an author sets those of `author_parameters`, and no others. A
+    request that nobody has looked at `accept_within` that time counts as failed.
     """
 
     name: str
@@ -47,6 +48,7 @@ class ProvisioningClass(Struct, frozen=True):
     parameters: tuple[tuple[str, str], ...] = ()
     retry: RetryRule = RetryRule()
     accept_within: timedelta = ACCEPT_WITHIN
+    author_parameters: frozenset[str] = frozenset()
 
     def manages(self, requests: Mapping[str, int]) -> bool:
         """True if pods with these requests are part of a request."""

@@ -39,6 +39,7 @@ class WrittenProvisioning(Written):
     )
     managed: list[ResourceName] = Field([], alias="managedResources", max_length=64)
     parameters: dict[ParameterText, ParameterText] = Field({}, max_length=MOST_PARAMETERS)
+    author_parameters: list[ParameterText] = Field([], alias="authorParameters", max_length=MOST_PARAMETERS)
     accept_within: int = Field(
         int(ACCEPT_WITHIN.total_seconds()), alias="acceptWithinSeconds", ge=1, le=LONGEST_PAUSE
     )
@@ -54,6 +55,7 @@ def provisioning_class(written: WrittenProvisioning) -> ProvisioningClass:
         parameters=tuple(sorted(written.parameters.items())),
         retry=RetryRule(retry.limit, timedelta(seconds=retry.base), timedelta(seconds=retry.longest)),
         accept_within=timedelta(seconds=written.accept_within),
+        author_parameters=frozenset(written.author_parameters),
     )
 
 

@@ -24,6 +24,7 @@ SETTING = json.dumps(
         "className": CLASS,
         "managedResources": [GPU],
         "parameters": {"maxRunDurationSeconds": "3600"},
+        "authorParameters": ["zone"],
         "retry": {"limit": 1, "baseSeconds": 1},
     }
 )
@@ -34,7 +35,10 @@ async def test_gang_is_created_once_its_request_is_provisioned_and_all_of_it_goe
 ) -> None:
     await world.start_dispatcher(provisioning=SETTING)
     gang = gpu_gang("ray")
-    gang["metadata"]["annotations"] = {"provreq.kueue.x-k8s.io/zone": "b"}
+    gang["metadata"]["annotations"] = {
+        "provreq.kueue.x-k8s.io/zone": "b",
+        "provreq.kueue.x-k8s.io/maxRunDurationSeconds": "9999999",
+    }
     await world.create(gang)
     request = await until_requested(world, "ray-provisioning-1")
     (template,) = await world.every(TEMPLATE)
@@ -45,7 +49,7 @@ async def test_gang_is_created_once_its_request_is_provisioned_and_all_of_it_goe
     }
     await world.create(appwrapper("other", item(job("other"))))
     await world.until_state("other", "Running")  # it needs no request, and waits for none
-    status = await until_waiting(world, "ray", "not promised yet")
+    status = await until_waiting(world, "ray", "not let authors set: maxRunDurationSeconds")
     assert status["waiting"]["reason"] == "AwaitingProvisioning"
     assert await world.get("RayCluster", "ray") is None
 

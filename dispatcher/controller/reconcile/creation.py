@@ -20,10 +20,10 @@ from dispatcher.core.intake.authorization import check_namespace
 from dispatcher.core.kinds.manifest import Anchor, Owner, with_gates
 from dispatcher.core.kinds.provisioning_request import API_VERSION as PROVISIONING_API_VERSION
 from dispatcher.core.kinds.provisioning_request import KIND as PROVISIONING_KIND
-from dispatcher.core.kinds.provisioning_request import ProvisioningError, objects_of
+from dispatcher.core.kinds.provisioning_request import ProvisioningError, objects_of, refused_parameters
 from dispatcher.core.lifecycle import creation_steps, provisioning_steps
 from dispatcher.core.lifecycle.decision import retry_pause
-from dispatcher.core.lifecycle.provisioning import sentence
+from dispatcher.core.lifecycle.provisioning import requested
 from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.kube.anchors import taken
@@ -121,8 +121,9 @@ class Creator:
 
     async def _request_all(self, record: Record, cluster: Cluster, owner: Owner) -> Result:
         spec, view = await self._attempts.specs.of(record), self._attempts.informer.view(record.uid)
+        given = view.provisioning_parameters if view else {}
         try:
-            requesting = objects_of(record, spec.wrapped, view.provisioning_parameters if view else {})
+            requesting = objects_of(record, spec.wrapped, given)
         except ProvisioningError as error:
             return self._refuse(record, _made_before(record), str(error))
         try:
@@ -144,9 +145,8 @@ class Creator:
             and attempt.provisioning.request_uid == uid
         ):
             return poll()  # it was there all the time, and the watch has not shown it yet
-        return Result(
-            provisioning_steps.note(record, sentence(None, cluster.name), self._attempts.now(), uid)
-        )
+        said = requested(cluster.name, refused_parameters(record, given))
+        return Result(provisioning_steps.note(record, said, self._attempts.now(), uid))
 
     async def _create_all(self, record: Record, cluster: Cluster, owner: Owner) -> Result:
         places = cluster.ledger.current(record.uid)

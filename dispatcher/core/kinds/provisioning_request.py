@@ -105,8 +105,8 @@ def objects_of(
 ) -> tuple[WrappedObject, ...]:
     """The objects that request the capacity of the current attempt, in the order of creation.
 
-    `wrapped` are the wrapped objects of the gang; `given` are parameters by its author; those that the class declares
-    are the operator's, and count. Raises `ProvisioningError`.
+    `wrapped` are the wrapped objects of the gang; `given` are parameters by its author: those that the class lets
+    authors set count, and no others. Raises `ProvisioningError`.
     """
     attempt = record.attempt
     if attempt is None or attempt.provisioning is None:
@@ -144,12 +144,21 @@ def parameters_in(annotations: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def refused_parameters(record: Record, given: Mapping[str, str]) -> tuple[str, ...]:
+    """The parameters of its author that the request of the current attempt does not have, sorted by name."""
+    attempt = record.attempt
+    if attempt is None or attempt.provisioning is None:
+        return ()
+    return tuple(sorted(given.keys() - attempt.provisioning.asked.author_parameters))
+
+
 def _managed(pod_sets: Sequence[PodSet], asked: ProvisioningClass) -> list[PodSet]:
     return [each for each in pod_sets if each.count > 0 and asked.manages(each.requests)]
 
 
 def _parameters(asked: ProvisioningClass, given: Mapping[str, str]) -> dict[str, str]:
-    parameters = {**given, **dict(asked.parameters)}
+    by_author = {name: value for name, value in given.items() if name in asked.author_parameters}
+    parameters = {**dict(asked.parameters), **by_author}
     if len(parameters) > MOST_PARAMETERS:
         raise ProvisioningError(
             f"{len(parameters)} parameters are given, and a ProvisioningRequest has at most {MOST_PARAMETERS}"

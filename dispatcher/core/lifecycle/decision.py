@@ -134,10 +134,12 @@ def _await_capacity(record: Record, seen: ObservedState) -> Decision | None:
         return Decision(Step.TAKE_PROVISIONED, message=said)
     if seen.request is None:
         return NOOP
+    is_first = provisioning.is_of_new_request(noted.message, attempt.cluster)
+    if answer is Answer.NONE and is_first:
+        return _await_answer(record, noted, seen.now)
     if said == noted.message:
-        return _await_answer(record, noted, seen.now) if answer is Answer.NONE else NOOP
+        return NOOP
     due = noted_at + provisioning.LEAST_BETWEEN_NOTES
-    is_first = noted.message == provisioning.sentence(None, attempt.cluster)
     if due > seen.now and not is_first:
         return Decision(Step.NOOP, until=due)
     return Decision(Step.NOTE_PROVISIONING, message=said)

@@ -5,6 +5,7 @@ Source: https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -24,6 +25,10 @@ LEAST_BETWEEN_NOTES: Final = timedelta(seconds=30)
 LEAST_BETWEEN_REQUESTS: Final = timedelta(seconds=1)
 """Pause between a note and a request that is made again: its deletion may be repeated in a loop, and a watch may need a
 moment to show a new one."""
+
+_MOST_NAMED: Final = 5
+_LONGEST_NAMED: Final = 60
+"""How many refused parameters a sentence names, and how much of each name."""
 
 
 class Answer(StrEnum):
@@ -55,6 +60,23 @@ def sentence(state: ObjectState | None, cluster: str) -> str:
     if answer is Answer.NONE:
         return f"capacity is requested in cluster {cluster}, and not promised yet"
     return one_line(f"{_WORDS[answer]} in cluster {cluster}{said}")
+
+
+def requested(cluster: str, refused: Sequence[str]) -> str:
+    """A sentence about a new request; `refused` are the parameters of its author that it does not have."""
+    said = sentence(None, cluster)
+    if not refused:
+        return said
+    names = ", ".join(each[:_LONGEST_NAMED] for each in refused[:_MOST_NAMED])
+    more = f" and {len(refused) - _MOST_NAMED} more" if len(refused) > _MOST_NAMED else ""
+    return one_line(
+        f"{said}; without these parameters, which the class does not let authors set: {names}{more}"
+    )
+
+
+def is_of_new_request(message: str, cluster: str) -> bool:
+    """True if a message is that of `requested`: nothing of the class was noted since."""
+    return message.startswith(sentence(None, cluster))
 
 
 def unanswered(asked: ProvisioningClass, cluster: str) -> str:

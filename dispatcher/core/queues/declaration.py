@@ -73,7 +73,14 @@ PREEMPTION_FIELDS: Final = ("withinQueue", "reclaim", "whileBorrowing")
 WHILE_BORROWING_FIELDS: Final = ("maxPriority",)
 """The fields of `preemption.whileBorrowing`."""
 
-PROVISIONING_FIELDS: Final = ("className", "managedResources", "parameters", "acceptWithinSeconds", "retry")
+PROVISIONING_FIELDS: Final = (
+    "className",
+    "managedResources",
+    "parameters",
+    "authorParameters",
+    "acceptWithinSeconds",
+    "retry",
+)
 """The fields of `provisioning`."""
 
 RETRY_FIELDS: Final = ("limit", "baseSeconds", "maxSeconds")
@@ -229,6 +236,11 @@ def read_provisioning(entry: Entry) -> ProvisioningClass:
         entry.child("parameters").fail(
             f"must have at most {MOST_PARAMETERS} entries of at most {LONGEST_PARAMETER} characters"
         )
+    authors = [each.text() for each in entry.child("authorParameters").elements()]
+    if len(authors) > MOST_PARAMETERS or max(map(len, authors), default=0) > LONGEST_PARAMETER:
+        entry.child("authorParameters").fail(
+            f"must have at most {MOST_PARAMETERS} names of at most {LONGEST_PARAMETER} characters"
+        )
     return ProvisioningClass(
         name.text(),
         frozenset(managed),
@@ -243,6 +255,7 @@ def read_provisioning(entry: Entry) -> ProvisioningClass:
                 int(ACCEPT_WITHIN.total_seconds()), least=1, most=LONGEST_PAUSE
             )
         ),
+        frozenset(authors),
     )
 
 
@@ -304,6 +317,7 @@ def write_provisioning(asked: ProvisioningClass) -> dict[str, Any]:
         "className": asked.name,
         "managedResources": sorted(asked.managed),
         "parameters": dict(asked.parameters),
+        "authorParameters": sorted(asked.author_parameters),
         "acceptWithinSeconds": int(asked.accept_within.total_seconds()),
         "retry": {
             "limit": asked.retry.limit,

@@ -18,6 +18,7 @@ from dispatcher.core.kinds.provisioning_request import (
     parameters_in,
     pod_annotations,
     refs_of,
+    refused_parameters,
     request_name,
 )
 from dispatcher.core.model.gang import Gang, PodSet
@@ -212,12 +213,24 @@ def test_pod_set_without_pods_is_left_out() -> None:
     assert not Gang(pod_sets=(empty,)).is_managed_by(ASKED)
 
 
-def test_author_sets_only_parameters_that_the_class_does_not_declare() -> None:
+@pytest.mark.parametrize(
+    ("listed", "parameters", "refused"),
+    [
+        ([], {"maxRunDurationSeconds": "3600"}, ("maxRunDurationSeconds", "x")),
+        (["x"], {"maxRunDurationSeconds": "3600", "x": "y"}, ("maxRunDurationSeconds",)),
+        (["maxRunDurationSeconds"], {"maxRunDurationSeconds": "60"}, ("x",)),
+    ],
+)
+def test_author_sets_only_parameters_that_the_class_lists(
+    listed: list[str], parameters: dict[str, str], refused: tuple[str, ...]
+) -> None:
     given = parameters_in(
         {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": "60", "provreq.kueue.x-k8s.io/x": "y", "other": "z"}
     )
-    *_, request = objects_of(make(), [CLUSTER], given)
-    assert request.template["spec"]["parameters"] == {"maxRunDurationSeconds": "3600", "x": "y"}
+    record = make(asked=replace(ASKED, author_parameters=frozenset(listed)))
+    *_, request = objects_of(record, [CLUSTER], given)
+    assert request.template["spec"]["parameters"] == parameters
+    assert refused_parameters(record, given) == refused
 
 
 @pytest.mark.parametrize(
@@ -232,7 +245,9 @@ def test_request_that_no_api_server_takes_is_refused_with_its_reason(
     pod_sets: tuple[PodSet, ...], given: dict[str, str], said: str
 ) -> None:
     with pytest.raises(ProvisioningError, match=said):
-        objects_of(make(*pod_sets), [CLUSTER], given)
+        objects_of(
+            make(*pod_sets, asked=replace(ASKED, author_parameters=frozenset(given))), [CLUSTER], given
+        )
 
 
 def test_names_are_unique_short_enough_and_those_of_the_attempt() -> None:

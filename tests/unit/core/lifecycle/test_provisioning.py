@@ -27,7 +27,7 @@ from dispatcher.core.lifecycle.confirmation import end_of_attempt
 from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.observed_state import ObservedState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
-from dispatcher.core.lifecycle.provisioning import recovered
+from dispatcher.core.lifecycle.provisioning import recovered, requested
 from dispatcher.core.lifecycle.step import Decision, Step
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import Phase, Record
@@ -375,3 +375,25 @@ def test_attempt_that_was_found_creates_nothing_before_its_capacity_is_there(
     assert see(change.after, absent=True, seconds=20).step is step
     (*_, request) = refs_of(change.after) or (None,)
     assert (request.name if request else None) == ("aw-provisioning-2" if provisioning else None)
+
+
+@pytest.mark.parametrize(
+    ("refused", "said"),
+    [
+        ((), "capacity is requested in cluster east, and not promised yet"),
+        (("zone",), "which the class does not let authors set: zone"),
+        (
+            ("a" * 255, *"bcdefg"),
+            f"which the class does not let authors set: {'a' * 60}, b, c, d, e and 2 more",
+        ),
+    ],
+)
+def test_author_is_told_which_parameters_the_request_lacks(refused: tuple[str, ...], said: str) -> None:
+    assert requested("east", refused).endswith(said)
+
+
+def test_what_the_author_set_in_vain_stays_told_until_the_class_answers() -> None:
+    told = provisioning_steps.note(make_requested(), requested("hub", ["zone"]), at(5)).after
+    assert see(told).step is Step.NOOP
+    assert see(told, seconds=300).step is Step.NOOP
+    assert see(told, "Accepted", seconds=6).step is Step.NOTE_PROVISIONING

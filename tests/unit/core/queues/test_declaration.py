@@ -59,6 +59,7 @@ EVERY_FIELD: Json = {
         "className": "queued-provisioning.gke.io",
         "managedResources": ["nvidia.com/gpu"],
         "parameters": {"maxRunDurationSeconds": "3600"},
+        "authorParameters": ["zone"],
         "acceptWithinSeconds": 120,
         "retry": {"limit": 2, "baseSeconds": 30, "maxSeconds": 90},
     },
@@ -90,6 +91,7 @@ READ = Queue(
         (("maxRunDurationSeconds", "3600"),),
         RetryRule(2, timedelta(seconds=30), timedelta(seconds=90)),
         timedelta(minutes=2),
+        frozenset({"zone"}),
     ),
     elastic=Elastic.FIRST,
 )
