@@ -17,6 +17,7 @@ from dispatcher.api.names import MCAD_NAME_LABEL, NAME_LABEL, UID_LABEL, USER_AN
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.intake.queue_labels import queues_of
 from dispatcher.core.kinds.demand import charge_of
+from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, PodDefaults, runtime_classes, with_defaults
 from dispatcher.core.kinds.pod_requests import PodSpecError, live_pod_requests
 from dispatcher.core.model.provisioning import AWAITING_CAPACITY
 from dispatcher.core.model.quantity import QuantityError, resource_amounts
@@ -25,6 +26,10 @@ from dispatcher.core.status.phases import phase_in
 from dispatcher.text import name_of, one_line
 
 Json = dict[str, Any]
+Place = tuple[str, str]
+"""A cluster and a namespace."""
+
+NONE_READ: Final[Mapping[Place, PodDefaults]] = {}
 
 _ENDED: Final = frozenset({"Completed", "Failed"})
 _DISPATCHED: Final = ("Dispatched", "QuotaReserved")
@@ -74,10 +79,12 @@ class HeldGang(Struct, frozen=True):
 
 
 def held_gangs(
-    appwrappers: Iterable[Json], namespace_labels: Mapping[str, Mapping[str, str]]
+    appwrappers: Iterable[Json],
+    namespace_labels: Mapping[str, Mapping[str, str]],
+    defaults: Mapping[Place, PodDefaults] = NONE_READ,
 ) -> list[HeldGang]:
-    """The gangs that hold capacity now, by cluster, namespace and name."""
-    found = [_gang(each, namespace_labels) for each in appwrappers if holds_capacity(each)]
+    """The gangs that hold capacity now, by cluster, namespace and name; with these defaults in their pods."""
+    found = [_gang(each, namespace_labels, defaults) for each in appwrappers if holds_capacity(each)]
     return sorted(found, key=lambda gang: (gang.cluster, gang.namespace, gang.name))
 
 
@@ -86,6 +93,17 @@ def holds_capacity(appwrapper: Json) -> bool:
     status = appwrapper.get("status") or {}
     awaits_capacity = (status.get("waiting") or {}).get("reason") == AWAITING_CAPACITY
     return bool(status.get("cluster")) and status.get("state") not in _ENDED and not awaits_capacity
+
+
+def runtime_classes_by_place(appwrappers: Iterable[Json]) -> dict[Place, frozenset[str]]:
+    """Where gangs hold capacity, with the RuntimeClasses that pods of theirs name there."""
+    found: dict[Place, frozenset[str]] = {}
+    for each in appwrappers:
+        if holds_capacity(each):
+            place, spec = _place(each), _spec(each)
+            named = frozenset[str]() if spec is None else runtime_classes(spec)
+            found[place] = found.get(place, frozenset()) | named
+    return found
 
 
 def pods_of(raw: Iterable[Json]) -> list[BoundPod]:
@@ -109,12 +127,18 @@ class Owners:
         return self._by_name.get((pod.namespace, name)) if name else None
 
 
-def _gang(raw: Json, namespace_labels: Mapping[str, Mapping[str, str]]) -> HeldGang:
+def _place(raw: Json) -> Place:
+    return name_of(raw["status"]["cluster"]), raw["metadata"]["namespace"]
+
+
+def _gang(
+    raw: Json, namespace_labels: Mapping[str, Mapping[str, str]], defaults: Mapping[Place, PodDefaults]
+) -> HeldGang:
     metadata, status = raw["metadata"], raw["status"]
     namespace = metadata["namespace"]
     labels = metadata.get("labels") or {}
     spec = _spec(raw)
-    demand = None if spec is None else _demand(spec)
+    demand = None if spec is None else _demand(with_defaults(spec, defaults.get(_place(raw), NO_DEFAULTS)))
     return HeldGang(
         namespace,
         metadata["name"],

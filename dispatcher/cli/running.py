@@ -21,8 +21,9 @@ from dispatcher.cli.user_options import (
 )
 
 if TYPE_CHECKING:
-    from dispatcher.cli.held_gangs import BoundPod, HeldGang
+    from dispatcher.cli.held_gangs import BoundPod, HeldGang, Place
     from dispatcher.cli.user_hub import UserHub
+    from dispatcher.core.kinds.pod_defaults import PodDefaults
 
 Json = dict[str, Any]
 
@@ -61,7 +62,8 @@ def running(
     capacity is free again. -o wide has DEMAND and HELD.
 
     Only the kubeconfig is needed. The pods in a member cluster are read through the context of the kubeconfig that has
-    the member's name; without one, NODES and BOUND are unknown. Demand counts as for kubectl aw demand.
+    the member's name; without one, NODES and BOUND are unknown. Demand counts as for kubectl aw demand, and with what
+    the LimitRanges and RuntimeClasses of the cluster add now, where the kubeconfig may read them.
     """
     from dispatcher.cli.held_gangs import held_gangs
     from dispatcher.cli.running_report import RunningReport
@@ -70,7 +72,7 @@ def running(
     with UserHub(kubeconfig, context) as hub:
         where = ALL_NAMESPACES if everywhere else namespace or hub.namespace
         raw = hub.appwrappers(where, selector)
-        gangs = held_gangs(raw, _namespace_labels(hub, where))
+        gangs = held_gangs(raw, _namespace_labels(hub, where), _defaults(hub, raw))
         pods = _pods(hub, gangs)
     report = RunningReport.of(gangs, pods, datetime.now(UTC))
     if output in DOCUMENTS:
@@ -138,6 +140,22 @@ def _namespace_labels(hub: UserHub, namespace: str) -> Mapping[str, Mapping[str,
         note("Namespaces cannot be read, so a queue that a label of the namespace names is shown as default.")
         return {}
     return {each["metadata"]["name"]: each["metadata"].get("labels") or {} for each in listed}
+
+
+def _defaults(hub: UserHub, appwrappers: Iterable[Json]) -> dict[Place, PodDefaults]:
+    """What clusters add to the pods of gangs that hold capacity there; what cannot be read is named on stderr.
+
+    One read for each cluster and namespace, and one for each RuntimeClass there.
+    """
+    from dispatcher.cli.held_gangs import runtime_classes_by_place
+
+    found = {}
+    for (cluster, namespace), classes in runtime_classes_by_place(appwrappers).items():
+        defaults, unread = hub.pod_defaults(cluster, namespace, classes)
+        for sentence in unread:
+            note(sentence)
+        found[cluster, namespace] = defaults
+    return found
 
 
 def _pods(hub: UserHub, gangs: Iterable[HeldGang]) -> dict[str, list[BoundPod]]:

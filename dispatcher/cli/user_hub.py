@@ -6,13 +6,15 @@ of the kubeconfig that has the member's name; without such a context its pods an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final, Self
 
 from dispatcher import errors
 from dispatcher.api.names import HUB_CLUSTER, LEGACY_GROUP, MEMBERS_PATH, PLURALS, WORKLOAD_GROUP
 from dispatcher.cli.hub_client import explained
+from dispatcher.core.kinds.cluster_defaults import MOST_CLASSES
+from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, PodDefaults, default_requests, overhead
 from dispatcher.kube import paths
 from dispatcher.kube.user_client import UserClient
 from dispatcher.kube.user_kubeconfig import UserKubeconfig, access_of, read_kubeconfig
@@ -99,6 +101,34 @@ class UserHub:
             except errors.ClusterError as error:
                 return [], [f"The pods in {cluster} cannot be seen: {error}"]
         return found, []
+
+    def pod_defaults(
+        self, cluster: str, namespace: str, classes: Iterable[str]
+    ) -> tuple[PodDefaults, list[str]]:
+        """What a cluster adds to pods of a namespace and these RuntimeClasses, and sentences about what is not read.
+
+        A cluster out of sight adds nothing here: its pods are missing, too, and `pods` says so.
+        """
+        client = self.reach(cluster)
+        if client is None:
+            return NO_DEFAULTS, []
+        unread = list[str]()
+        requests: dict[str, object] = {}
+        try:
+            requests = default_requests(client.items(paths.collection("v1", "limitranges", namespace)))
+        except errors.ClusterError as error:
+            unread.append(
+                f"The LimitRanges of {namespace} in {cluster} are not counted, they cannot be read: {error}"
+            )
+        overheads: dict[str, dict[str, object]] = {}
+        for name in sorted(classes)[:MOST_CLASSES]:
+            try:
+                overheads[name] = overhead(
+                    client.get(paths.item("node.k8s.io/v1", "runtimeclasses", "", name))
+                )
+            except errors.ClusterError as error:
+                unread.append(f"RuntimeClass {name} in {cluster} is not counted, it cannot be read: {error}")
+        return PodDefaults(requests, {name: each for name, each in overheads.items() if each}), unread
 
 
 def out_of_sight(cluster: str) -> str:

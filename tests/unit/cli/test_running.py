@@ -198,6 +198,7 @@ async def hub() -> AsyncIterator[FakeApiServer]:
         server.on("GET", "/api/v1/namespaces/team-a", answer({"metadata": {"name": "team-a"}}))
         server.on("GET", "/api/v1/namespaces", listed({"metadata": {"name": "team-a"}}))
         server.on("GET", "/api/v1/namespaces/team-a/pods", listed(*PODS[:3]))
+        server.on("GET", "/api/v1/namespaces/team-a/limitranges", listed())
         server.on("GET", "/api/v1/pods", listed(*PODS))
         server.on("GET", "/api/v1/nodes", listed(*NODES))
         yield server
@@ -243,6 +244,37 @@ async def test_running_without_rights_to_namespaces_says_so(ask: Run, hub: FakeA
     assert (ran.code, ran.err.splitlines()[0]) == (
         0,
         "Namespaces cannot be read, so a queue that a label of the namespace names is shown as default.",
+    )
+
+
+async def test_running_counts_what_the_cluster_adds_to_pods(ask: Run, hub: FakeApiServer) -> None:
+    spec = job(2, 0)
+    pod_spec = spec["resources"]["GenericItems"][0]["generictemplate"]["spec"]["template"]["spec"]
+    pod_spec["containers"][0]["resources"] = {"limits": {"cpu": "3"}}
+    pod_spec["runtimeClassName"] = "kata"
+    hub.on("GET", f"{APPWRAPPERS}/namespaces/team-a/appwrappers", listed(gang("train", "hub", spec)))
+    limits = {"type": "Container", "defaultRequest": {"cpu": "1", "memory": "1Gi"}}
+    hub.on(
+        "GET",
+        "/api/v1/namespaces/team-a/limitranges",
+        listed({"metadata": {"name": "lr", "namespace": "team-a"}, "spec": {"limits": [limits]}}),
+    )
+    overhead = {"metadata": {"name": "kata"}, "overhead": {"podFixed": {"cpu": "250m"}}}
+    hub.on("GET", "/apis/node.k8s.io/v1/runtimeclasses/kata", answer(overhead))
+
+    [shown] = json.loads((await ask("running", "-n", "team-a", "-o", "json")).out)
+
+    assert shown["demand"] == shown["held"] == {"cpu": 6500, "memory": 2 * 2**30}
+
+
+async def test_running_names_the_defaults_that_it_may_not_read(ask: Run, hub: FakeApiServer) -> None:
+    path = "/api/v1/namespaces/team-a/limitranges"
+    hub.on("GET", path, refusal(403, "Forbidden", "limitranges is forbidden"))
+    ran = await ask("running", "-n", "team-a")
+    assert ran.code == 0
+    assert (
+        "The LimitRanges of team-a in hub are not counted, they cannot be read: limitranges is forbidden"
+        in ran.err.splitlines()
     )
 
 
