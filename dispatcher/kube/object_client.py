@@ -85,6 +85,12 @@ class RefusedForGood(Struct, frozen=True):
     message: str
 
 
+class NotServed(Struct, frozen=True):
+    """The cluster does not serve the kind now; create the object once it does."""
+
+    message: str
+
+
 class NameTaken(Struct, frozen=True):
     """A foreign object in this cluster has the name; the message names it.
 
@@ -97,9 +103,12 @@ class NameTaken(Struct, frozen=True):
     going: str = ""
 
 
-Creation = Created | InTheWay | Postponed | NameTaken | RefusedForGood
+Creation = Created | InTheWay | Postponed | NotServed | NameTaken | RefusedForGood
 
 _QUOTA: Final = "exceeded quota"
+_TERMINATING: Final = "custom resource definition is terminating"
+"""Answered with 405 to a creation while the definition of the kind is being removed. Source:
+https://github.com/kubernetes/apiextensions-apiserver/blob/master/pkg/apiserver/customresource_handler.go"""
 _DRY_RUN: Final = {"fieldValidation": "Warn", "dryRun": "All"}
 _UNKNOWN_FIELD: Final = "unknown field "
 """Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#field-validation"""
@@ -161,6 +170,9 @@ class ObjectClient:
             raise  # our credentials are at fault, not the object
         except errors.Forbidden as error:
             return Postponed(str(error)) if _is_used_up(error) else RefusedForGood(str(error))
+        except errors.NotFound as error:
+            # With a reason, the namespace is missing; without one, the kind.
+            return RefusedForGood(str(error)) if error.reason else NotServed(str(error))
         except errors.Refused as error:
             return RefusedForGood(str(error))
 
@@ -249,7 +261,7 @@ class ObjectClient:
         Yields nothing for a kind that is not served.
         """
         try:
-            path = (await self._discovery.find(api_version, kind)).everywhere()
+            path = (await self._discovery.find_stored(api_version, kind)).everywhere()
         except errors.NotFound:
             return
         query = {"labelSelector": names.UID_LABEL}
@@ -283,7 +295,13 @@ class ObjectClient:
             if error.reason:
                 raise
             self._discovery.forget(kind)
+            await self._discovery.find(kind.api_version, kind.kind)
             raise errors.Unavailable(f"{kind.kind} is not served now: {error}") from error
+        except errors.Invalid as error:
+            if _TERMINATING not in str(error):
+                raise
+            self._discovery.forget(kind)
+            raise errors.NotFound(f"{kind.kind} of {kind.api_version} is not served now: {error}") from error
         if is_compared(wrapped.group, wrapped.kind):
             self._remember(built, made)
         return Created(_with_uid(reference(wrapped, owner), made), tuple(warnings))
@@ -368,7 +386,7 @@ class ObjectClient:
     async def _look(self, ref: ObjectRef) -> tuple[Kind, Json | None]:
         """The object of that name as the API server has it now, else None."""
         try:
-            kind = await self._discovery.find(ref.api_version, ref.kind)
+            kind = await self._discovery.find_stored(ref.api_version, ref.kind)
         except errors.NotFound:
             return Kind(ref.api_version, ref.kind, "", namespaced=True), None
         try:
@@ -384,7 +402,13 @@ class ObjectClient:
         return kind, found
 
     async def _kind(self, wrapped: WrappedObject) -> Kind:
+        """The kind to create; raises `NotFound` without a reason if it is not served, or its definition is removed."""
         kind = await self._discovery.find(wrapped.api_version, wrapped.kind)
+        if kind.is_going:
+            self._discovery.forget(kind)  # the definition may be another one by the next attempt
+            raise errors.NotFound(
+                f"{kind.kind} of {kind.api_version} is not served: its definition is being removed"
+            )
         if not kind.namespaced:
             raise errors.Invalid(
                 f"{wrapped.kind} is cluster-scoped: an AppWrapper creates objects in its namespace only"

@@ -31,7 +31,7 @@ from dispatcher.core.kinds.ray_workers import named_to_delete
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.client import ClusterClient, Json
-from dispatcher.kube.discovery import Discovery
+from dispatcher.kube.discovery import Discovery, Kind
 from dispatcher.kube.reflector import Extent, Reflector
 from dispatcher.text import name_of
 
@@ -259,8 +259,16 @@ class ObjectInformers:
         return whole or self._watches.get(_Kind(ref.api_version, ref.kind, contents=False))
 
     def _watch(self, kind: _Kind) -> Reflector[_WrappedObject]:
+        located: list[Kind] = []
+
         async def locate() -> str:
-            return (await self._discovery.find(kind.api_version, kind.kind)).everywhere()
+            located[:] = [await self._discovery.find_stored(kind.api_version, kind.kind)]
+            return located[0].everywhere()
+
+        def forget() -> None:
+            # Another version of its group may serve the objects, and the scheduler must know that the kind is gone.
+            for each in located:
+                self._discovery.forget(each)
 
         row = self._row(kind.api_version, kind.kind)
 
@@ -272,7 +280,14 @@ class ObjectInformers:
 
         extent = Extent(names.UID_LABEL, contents=kind.contents)
         return Reflector(
-            kind.name, self._client, locate, decode, self._changed, extent=extent, on_listed=listed
+            kind.name,
+            self._client,
+            locate,
+            decode,
+            self._changed,
+            extent=extent,
+            on_listed=listed,
+            on_not_served=forget,
         )
 
     def _changed(self, uid: str, old: _WrappedObject | None, new: _WrappedObject | None) -> None:

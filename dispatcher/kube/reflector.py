@@ -86,7 +86,10 @@ USUAL_PACE: Final = Pace()
 
 
 class Reflector(Generic[T]):
-    """Keeps `items` (by uid) equal to the collection at the path that `locate` gives."""
+    """Keeps `items` (by uid) equal to the collection at the path that `locate` gives.
+
+    `on_not_served` is called for each answer that there is no such collection; then `locate` is called again.
+    """
 
     def __init__(
         self,
@@ -97,6 +100,7 @@ class Reflector(Generic[T]):
         on_change: Callable[[str, T | None, T | None], None],
         *,
         on_listed: Callable[[], None] = lambda: None,
+        on_not_served: Callable[[], None] = lambda: None,
         extent: Extent = EVERYTHING,
         reading: Reading = USUAL_READING,
         pace: Pace = USUAL_PACE,
@@ -117,6 +121,7 @@ class Reflector(Generic[T]):
         self._decode = decode
         self._on_change = on_change
         self._on_listed = on_listed
+        self._on_not_served = on_not_served
         self._extent = extent
         self._reading = reading
         self._pace = pace
@@ -186,6 +191,7 @@ class Reflector(Generic[T]):
                 # stays. Where a kind is really removed, its objects were deleted before it.
                 self.answered.set()
                 self.heard.set()
+                self._on_not_served()
                 self._report(error, "not_served", log.LEVELS["info"], failures)
             case errors.Expired():
                 _log.info("watch_expired", watch=self.name)

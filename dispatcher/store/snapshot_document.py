@@ -73,6 +73,7 @@ def lines_of(facts: ClusterFacts) -> Steps[list[bytes]]:
             "closed": cluster.closed,
             "reserve": cluster.reserve,
             "missing_kinds": cluster.missing_kinds,
+            "kind_hints": [(*kind, hint) for kind, hint in cluster.kind_hints.items()],
             "missing_namespaces": cluster.missing_namespaces,
             "creates_namespaces": cluster.creates_namespaces,
             "closed_namespaces": cluster.closed_namespaces,
@@ -235,6 +236,7 @@ def _cluster_of(value: Mapping[str, Any]) -> Cluster:
         pools=tuple(_pool_of(each) for each in value.get("pools", ())),
         trust=_trust_of(value["trust"]) if "trust" in value else FULL_TRUST,
         device_resources=frozenset(value.get("device_resources", ())),
+        kind_hints={(version, kind): hint for version, kind, hint in value.get("kind_hints", ())},
     )
 
 

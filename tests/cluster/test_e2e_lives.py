@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from testbed.kuberay import Api
+from tests.cluster.definitions import install, uninstall
 from tests.cluster.manifests import appwrapper, config_map, deployment, item, job, renamed, small_job
 from tests.cluster.outcomes import message_of
 from tests.cluster.world import World, example
@@ -11,6 +13,26 @@ from tests.cluster.world import World, example
 Json = dict[str, Any]
 
 WIDGET = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "widget"}, "spec": {}}
+WIDGETS: Json = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "widgets.example.com"},
+    "spec": {
+        "group": "example.com",
+        "scope": "Namespaced",
+        "names": {"kind": "Widget", "plural": "widgets", "singular": "widget"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                },
+            }
+        ],
+    },
+}
 
 
 async def test_demand_that_is_not_declared_is_derived(world: World) -> None:
@@ -47,23 +69,55 @@ async def test_kind_without_declared_demand_fails_and_names_the_field_to_declare
     await world.until_gone("AppWrapper", "unknown")
 
 
-async def test_kind_that_is_not_installed_fails_the_gang_and_rolls_back_created_objects(world: World) -> None:
+async def test_gang_of_a_kind_that_is_not_installed_waits_and_runs_once_it_is(world: World) -> None:
     await world.start_dispatcher()
+    typo = {"apiVersion": "batch/v1", "kind": "Jobb", "metadata": {"name": "typo"}}
 
-    status = await world.create_until(
-        "Failed", appwrapper("half", item(config_map("first-half")), item(WIDGET, custompodresources=[]))
-    )
-    assert message_of(status, "Failed") == (
-        f'{world.namespace}/half creation failure: no matches for kind "Widget" in version "example.com/v1": '
-        "install its CustomResourceDefinition, or correct apiVersion and kind"
-    )
-    assert await world.get("ConfigMap", "first-half") is None
-    assert await world.causes("half") == [
-        "submitted",
-        "dispatched",
-        "creation-refused",
-        "removed",
-    ]
+    async with Api.connect(world.plane.kubeconfig) as api:
+        try:
+            await world.create(appwrapper("typo", item(typo, custompodresources=[])))
+            await world.create(
+                appwrapper("half", item(config_map("first-half")), item(WIDGET, custompodresources=[]))
+            )
+            assert await waits_for(world, "half") == (
+                "cluster hub: it does not serve Widget of example.com/v1: "
+                "install the CustomResourceDefinition there, or correct apiVersion and kind"
+            )
+            assert (
+                await waits_for(world, "typo")
+                == "cluster hub: it does not serve Jobb of batch/v1 (did you mean Job?)"
+            )
+            assert await world.get("ConfigMap", "first-half") is None
+            await install(api, WIDGETS)
+            await world.until_state("half", "Running")
+            await world.delete("half")
+            await world.until_gone("AppWrapper", "half")
+
+            # An upgrade of the operator: the definition is removed while the dispatcher knows the kind.
+            await uninstall(api, WIDGETS)
+            await world.create(
+                appwrapper("again", item(config_map("again-half")), item(WIDGET, custompodresources=[]))
+            )
+            assert "Widget" in await waits_for(world, "again")
+            await install(api, WIDGETS)
+            await world.until_state("again", "Running")
+        finally:
+            for name in ("half", "again", "typo"):
+                if await world.get("AppWrapper", name) is not None:
+                    await world.delete(name)
+                    await world.until_gone("AppWrapper", name)
+            await uninstall(api, WIDGETS)
+
+
+async def waits_for(world: World, name: str) -> str:
+    """The message of a gang once it waits for a kind."""
+
+    async def message() -> str | None:
+        found = await world.get("AppWrapper", name) or {}
+        waiting = found.get("status", {}).get("waiting", {})
+        return str(waiting["message"]) if waiting.get("reason") == "KindNotInstalled" else None
+
+    return await world.until(message, f"{name} waits for a kind")
 
 
 async def test_object_the_api_server_refuses_fails_with_its_own_words(world: World) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -177,6 +177,10 @@ class Cluster:
     def missing_kinds(self, kinds: frozenset[Kind]) -> frozenset[Kind]:
         """The kinds that the cluster does not serve, or may not serve; it is asked about these. See `KindSurvey`."""
         return self._kinds.missing(kinds)
+
+    def kind_hints(self, missing: frozenset[Kind]) -> Mapping[Kind, str]:
+        """What is special about some of the missing kinds, as a misspelling. See `KindSurvey`."""
+        return self._kinds.hints(missing)
 
     def was_asked_for(self, kinds: frozenset[Kind]) -> bool:
         """True if a survey of all `kinds` has begun; its answer may still be missing."""

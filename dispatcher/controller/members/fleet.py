@@ -175,13 +175,10 @@ class Fleet:
                     self._connections_changed.clear()
 
     async def get_ready(self, requirements: Iterable[ClusterRequirements]) -> None:
-        """Ask the members about kinds that `snapshots` needs and that they were not asked about before."""
-        if not self.has_members:
-            return
+        """Ask the clusters about kinds that `snapshots` needs and that they were not asked about before."""
         kinds = required_kinds(set(requirements))
-        clusters = [
-            member.cluster for member in self._members.values() if member.cluster and not member.closed
-        ]
+        open_members = (each.cluster for each in self._members.values() if not each.closed)
+        clusters = list(filter(None, open_members)) if self.has_members else [self._hub]
         unanswered = [each.ask_for_kinds(kinds) for each in clusters if not each.was_asked_for(kinds)]
         if unanswered:
             with contextlib.suppress(TimeoutError):
@@ -195,7 +192,11 @@ class Fleet:
             capacity = self._hub.capacity().provided_by(self._provisioning)
             capacity = capacity.trusting(self._trust_in(HUB_CLUSTER))
             capacity = capacity.backed_by(self._hub.pod_defaults.device_resources)
-            hub = ClusterSnapshot(HUB_CLUSTER, capacity, closed=closed)
+            missing = self._hub.missing_kinds(required_kinds(set(requirements)))
+            hints = self._hub.kind_hints(missing)
+            hub = ClusterSnapshot(
+                HUB_CLUSTER, capacity, closed=closed, missing_kinds=missing, kind_hints=hints
+            )
             return {HUB_CLUSTER: hub} if self._hub.is_ready else {}
         distinct, now = set(requirements), self._now()
         kinds, namespaces = required_kinds(distinct), frozenset(each.namespace for each in distinct)

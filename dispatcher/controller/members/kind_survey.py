@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from dispatcher import errors, log
@@ -31,6 +31,8 @@ OTHERS_SECONDS: Final = 0.25
 """The same for other kinds: any user can invent one for each cycle."""
 AT_ONCE: Final = 4
 """Concurrent requests of one lane."""
+MOST_HINTS: Final = 20
+"""Most missing kinds that are compared with served ones; a comparison takes some 0.1 ms, and any user invents kinds."""
 MOST_UNCHECKED: Final = 50
 """Most groups and versions asked about in one round if the API server does not list them."""
 
@@ -159,12 +161,22 @@ class KindSurvey:
         self._discovery = discovery
         self._registered = Lane(discovery, on_found, checks_versions=False, wait_budget=REGISTERED_SECONDS)
         self._others = Lane(discovery, on_found, checks_versions=True, wait_budget=OTHERS_SECONDS)
+        self._hinted: tuple[frozenset[Kind], int] = frozenset(), 0
+        self._hints: Mapping[Kind, str] = {}
 
     def missing(self, kinds: frozenset[Kind]) -> frozenset[Kind]:
         """The kinds that the cluster does not serve, or may not serve: the survey asks about these."""
         missing = frozenset(kind for kind in kinds if not self._discovery.serves(kind))
         self._ask(missing)
         return missing
+
+    def hints(self, missing: frozenset[Kind]) -> Mapping[Kind, str]:
+        """What is special about missing kinds, of `MOST_HINTS` of them at most; looked up once for each answer."""
+        if self._hinted != (missing, self._discovery.changes):
+            found = {each: self._discovery.hint(each) for each in sorted(missing)[:MOST_HINTS]}
+            self._hints = {each: hint for each, hint in found.items() if hint}
+            self._hinted = missing, self._discovery.changes
+        return self._hints
 
     def was_asked_for(self, kinds: frozenset[Kind]) -> bool:
         """True if the survey was asked about all unserved `kinds`; the answer may still be missing."""

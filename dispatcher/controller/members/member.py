@@ -112,12 +112,14 @@ class Member(Struct):
             return ClusterSnapshot(self.name, CapacityLedger().snapshot(), declared.labels, closed or LISTING)
         capacity = self._snapshot(cluster).provided_by(provisioning)
         capacity = capacity.backed_by(cluster.pod_defaults.device_resources)
+        missing_kinds = cluster.missing_kinds(kinds)
         return ClusterSnapshot(
             name=self.name,
             capacity=capacity.trusting(trust) if capacity.pools else capacity,
             labels=declared.labels,
             closed=closed,
-            missing_kinds=cluster.missing_kinds(kinds),
+            missing_kinds=missing_kinds,
+            kind_hints=cluster.kind_hints(missing_kinds),
             missing_namespaces=cluster.missing_namespaces(namespaces),
             closed_namespaces=self._closed_namespaces(cluster, namespaces),
             creates_namespaces=declared.namespace_policy is NamespacePolicy.CREATE,

@@ -27,7 +27,15 @@ from dispatcher.core.lifecycle.provisioning import requested
 from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.kube.anchors import taken
-from dispatcher.kube.object_client import Created, Creation, InTheWay, NameTaken, Postponed, RefusedForGood
+from dispatcher.kube.object_client import (
+    Created,
+    Creation,
+    InTheWay,
+    NameTaken,
+    NotServed,
+    Postponed,
+    RefusedForGood,
+)
 
 LONGEST_IN_THE_WAY: Final = timedelta(seconds=30)
 """How long an attempt waits for an earlier object to go before its capacity is given back for a while."""
@@ -237,7 +245,7 @@ class Creator:
                 left_by.appwrapper, left_by.attempt
             ):
                 return self._wait_for_name(record, made, message)
-            case Postponed(message):
+            case Postponed(message) | NotServed(message):
                 return self._postpone(record, made, message)
             case NameTaken(message):
                 return self._go_elsewhere(record, made, message)

@@ -53,6 +53,9 @@ CLASS_MISSING: Final = "ProvisioningClassMissing"
 PROVISIONING_FAILED: Final = "ProvisioningFailed"
 """The cluster could not provide the capacity that was requested there; another one is asked first."""
 
+INSTALL: Final = "install the CustomResourceDefinition there, or correct apiVersion and kind"
+"""The remedy for a kind that is not served; the gang goes once it is."""
+
 LONGEST_MESSAGE: Final = 1024
 """Characters of the message about one cluster."""
 
@@ -90,7 +93,8 @@ def may_open_soon(closed: Closed | None) -> bool:
 class ClusterSnapshot(Struct, frozen=True):
     """One cluster in one cycle, which takes the demand of placed gangs from `capacity`.
 
-    `capacity` is without the reserve of the cluster. `errors` is the number of recent errors there.
+    `capacity` is without the reserve of the cluster. `errors` is the number of recent errors there. `kind_hints` tells
+    what is special about some of the missing kinds, as a misspelling.
     """
 
     name: str
@@ -102,6 +106,7 @@ class ClusterSnapshot(Struct, frozen=True):
     creates_namespaces: bool = False
     closed_namespaces: frozenset[str] = frozenset()
     errors: int = 0
+    kind_hints: Mapping[Kind, str] = field(default_factory=dict)
 
 
 def has_members(clusters: Collection[str]) -> bool:
@@ -110,8 +115,14 @@ def has_members(clusters: Collection[str]) -> bool:
 
 
 def effective(requirements: ClusterRequirements, clusters: Collection[str]) -> ClusterRequirements:
-    """The requirements that count among these clusters: none on the hub alone, where there is no choice."""
-    return requirements if has_members(clusters) else ANYWHERE
+    """The requirements that count among these clusters.
+
+    On the hub alone, where there is no choice, that are the kinds only: no cluster can create an object of a kind that
+    it does not serve.
+    """
+    if has_members(clusters):
+        return requirements
+    return ClusterRequirements(kinds=requirements.kinds) if requirements.kinds else ANYWHERE
 
 
 def required(
@@ -156,8 +167,7 @@ def _failed_filters(
     if snapshot.closed is not None:
         yield snapshot.closed.reason, snapshot.closed.message
     if missing := requirements.kinds & snapshot.missing_kinds:
-        kinds = ", ".join(f"{kind} of {api_version}" for api_version, kind in sorted(missing))
-        yield KIND_MISSING, f"it does not serve {kinds}"
+        yield KIND_MISSING, f"it does not serve {_kinds_in_words(missing, snapshot.kind_hints)}"
     if requirements.namespace in snapshot.missing_namespaces and not snapshot.creates_namespaces:
         yield NAMESPACE_MISSING, f"it has no namespace {requirements.namespace}"
     if requirements.namespace in snapshot.closed_namespaces:
@@ -169,6 +179,17 @@ def _failed_filters(
     for cluster, message in sorted(requirements.unprovisioned):
         if cluster == snapshot.name:
             yield PROVISIONING_FAILED, message
+
+
+def _kinds_in_words(missing: Collection[Kind], hints: Mapping[Kind, str]) -> str:
+    """The missing kinds with their hints, and the remedy for those without any."""
+    named = []
+    for each in sorted(missing):
+        api_version, kind = each
+        hint = hints.get(each)
+        named.append(f"{kind} of {api_version}" + (f" ({hint})" if hint else ""))
+    has_all = all(each in hints for each in missing)
+    return ", ".join(named) + ("" if has_all else f": {INSTALL}")
 
 
 class Score(NamedTuple):

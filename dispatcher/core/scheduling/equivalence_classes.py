@@ -20,7 +20,6 @@ from weakref import WeakValueDictionary
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.nodes import Taint
@@ -29,7 +28,7 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ClusterRequirements, Kind, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity_snapshot import Tolerations, tolerations_of
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejection
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, effective, has_members, rejection
 from dispatcher.core.scheduling.pods_there import Repelled, repelled_by
 
 Taints = tuple[Taint, ...]
@@ -71,6 +70,7 @@ class _Facts(NamedTuple):
 
     labels: Mapping[str, str]
     missing_kinds: frozenset[Kind]
+    kind_hints: Mapping[Kind, str]
     missing_namespaces: frozenset[str]
     closed_namespaces: frozenset[str]
     creates_namespaces: bool
@@ -95,9 +95,10 @@ class _Tolerating(Struct):
 def class_of(record: Record, snapshots: Mapping[str, ClusterSnapshot]) -> tuple[object, ...]:
     """The class of a gang, from scratch; the definition. Gangs with equal classes are refused alike."""
     taints = _taints(snapshots)
-    opened = [replace(snapshots[name], closed=None) for name in sorted(_chosen_from(snapshots))]
+    opened = [replace(snapshots[name], closed=None) for name in sorted(snapshots)]
+    requirements = effective(record.requirements, snapshots)
     rejections = tuple(
-        answer for snapshot in opened if (answer := rejection(record.requirements, snapshot)) is not None
+        answer for snapshot in opened if (answer := rejection(requirements, snapshot)) is not None
     )
     repelled = repelled_by(record.gang, known_repelling(snapshots))
     tolerated = _tolerated(record.gang, taints)
@@ -161,16 +162,17 @@ class Classes:
         `gangs` are all that were added, by uid; they are read only if the known terms of anti-affinity changed, or the
         pools that some namespace alone does not trust.
         """
-        chosen_from = _chosen_from(snapshots)
-        facts = {name: _facts(snapshot) for name, snapshot in chosen_from.items()}
+        facts = {name: _facts(snapshot) for name, snapshot in snapshots.items()}
         yield
         changed = {
             name for name in facts.keys() | self._facts.keys() if facts.get(name) != self._facts.get(name)
         }
+        if has_members(snapshots) != has_members(self._snapshots):
+            changed |= facts.keys()  # other requirements count on the hub alone
         moved: list[str] = []
         if changed:
             self._facts = facts
-            self._snapshots = {name: replace(snapshot, closed=None) for name, snapshot in chosen_from.items()}
+            self._snapshots = {name: replace(snapshot, closed=None) for name, snapshot in snapshots.items()}
             yield from self._refresh_rejections(changed, moved)
         taints = _taints(snapshots)
         if taints != self._taints:
@@ -214,10 +216,10 @@ class Classes:
         self, requirements: ClusterRequirements, requiring: _Requiring, changed: set[str]
     ) -> bool:
         """Updates the rejections by the changed clusters; True if one of them changed."""
-        differs = False
+        differs, counting = False, effective(requirements, self._snapshots)
         for name in changed:
             snapshot = self._snapshots.get(name)
-            answer = rejection(requirements, snapshot) if snapshot is not None else None
+            answer = rejection(counting, snapshot) if snapshot is not None else None
             if answer != requiring.rejections.get(name):
                 differs = True
                 if answer is None:
@@ -236,7 +238,8 @@ class Classes:
                 moved += tolerating.uids
 
     def _compare(self, requirements: ClusterRequirements) -> _Requiring:
-        answers = ((name, rejection(requirements, snapshot)) for name, snapshot in self._snapshots.items())
+        counting = effective(requirements, self._snapshots)
+        answers = ((name, rejection(counting, snapshot)) for name, snapshot in self._snapshots.items())
         rejections = {name: answer for name, answer in answers if answer is not None}
         return _Requiring(rejections, self._clearance(rejections))
 
@@ -296,15 +299,11 @@ def known_repelling(snapshots: Mapping[str, ClusterSnapshot]) -> TermIndex:
     return reduce(TermIndex.union, known) if known else NO_TERMS
 
 
-def _chosen_from(snapshots: Mapping[str, ClusterSnapshot]) -> Mapping[str, ClusterSnapshot]:
-    """The clusters to which requirements apply: none on the hub alone, where there is no choice."""
-    return {} if snapshots.keys() <= {HUB_CLUSTER} else snapshots
-
-
 def _facts(snapshot: ClusterSnapshot) -> _Facts:
     return _Facts(
         snapshot.labels,
         snapshot.missing_kinds,
+        snapshot.kind_hints,
         snapshot.missing_namespaces,
         snapshot.closed_namespaces,
         snapshot.creates_namespaces,

@@ -42,6 +42,7 @@ class Cluster(Struct, frozen=True):
     pools: tuple[PotentialPool, ...] = ()
     trust: Trust = FULL_TRUST
     device_resources: frozenset[str] = frozenset()
+    kind_hints: Mapping[Kind, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot, nodes: Iterable[Node], reserve: Resources) -> Self:
@@ -61,6 +62,7 @@ class Cluster(Struct, frozen=True):
             pools=snapshot.capacity.pools,
             trust=snapshot.capacity.trust,
             device_resources=snapshot.capacity.device_resources,
+            kind_hints=snapshot.kind_hints,
         )
 
     def snapshot(self, capacity: CapacitySnapshot) -> ClusterSnapshot:
@@ -78,6 +80,7 @@ class Cluster(Struct, frozen=True):
             creates_namespaces=self.creates_namespaces,
             closed_namespaces=self.closed_namespaces,
             errors=self.errors,
+            kind_hints=self.kind_hints,
         )
 
 

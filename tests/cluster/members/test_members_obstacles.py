@@ -95,7 +95,11 @@ async def test_gang_of_a_kind_that_one_member_lacks_goes_to_the_other_and_is_fou
     await fleet.change("west", cordoned=True)
     await fleet.hub.create(with_a_widget("second"))
     assert await told(fleet, "second", "KindNotInstalled") == {
-        "east": ("KindNotInstalled", "it does not serve Widget of test.example.com/v1"),
+        "east": (
+            "KindNotInstalled",
+            "it does not serve Widget of test.example.com/v1: install the CustomResourceDefinition there, or correct "
+            "apiVersion and kind",
+        ),
         "west": ("ClusterCordoned", "it takes nothing new"),
     }
 

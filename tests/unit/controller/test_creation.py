@@ -610,3 +610,19 @@ async def test_cluster_that_does_not_serve_requests_for_capacity_counts_as_one_t
     assert found.pending.reason == "ProvisioningFailed"
     assert 'cluster hub: no matches for kind "ProvisioningRequest"' in found.pending.message
     assert "retry 1 of 3 in 60 s" in found.pending.message
+
+
+async def test_gang_whose_kind_is_removed_after_its_dispatch_is_queued_again_and_not_failed(
+    east: East,
+) -> None:
+    gone = text("404 page not found", 404)
+    kinds = frozenset({("batch/v1", "Job")})
+    await east.cluster.discovery.load("batch/v1")
+    east.server.on("GET", "/apis/batch/v1", gone)
+    east.on("POST", JOBS, gone)
+    await east.dispatched(TOKEN, TRAIN)
+    found = await east.creates()
+    assert found.phase is Phase.REQUEUEING
+    assert 'no matches for kind "Job" in version "batch/v1": install' in found.message
+    assert [each.name for each in found.attempt.objects if each.uid] == ["token"] if found.attempt else False
+    assert east.cluster.missing_kinds(kinds) == kinds

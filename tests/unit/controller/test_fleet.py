@@ -789,3 +789,15 @@ async def test_own_status_write_wakes_nothing(bench: Bench) -> None:
     bench.declared.has({**declaration("east"), "status": {"running": 2}})
     await asyncio.sleep(30)  # virtual
     assert bench.capacity_changes == changes
+
+
+async def test_hub_alone_says_which_kinds_it_does_not_serve_and_finds_them_once_they_are_installed(
+    bench: Bench,
+) -> None:
+    ray = ("ray.io/v1", "RayCluster")
+    asked = [ClusterRequirements(kinds=frozenset({ray}))]
+    await bench.fleet.get_ready(asked)
+    assert bench.fleet.snapshots(asked)["hub"].missing_kinds == {ray}
+    resource = {"name": "rayclusters", "kind": "RayCluster", "namespaced": True}
+    bench.hub.on("GET", "/apis/ray.io/v1", answer({"resources": [resource]}))
+    await until(lambda: not bench.fleet.snapshots(asked)["hub"].missing_kinds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import pytest
@@ -10,7 +11,7 @@ from dispatcher import errors
 from dispatcher.api.syntax import MOST_COMPARED, most_similar
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery, Kind, cluster_uid
-from tests.fakes import FakeApiServer, answer, never, refusal, text
+from tests.fakes import FakeApiServer, Reply, answer, never, refusal, text
 
 RAY = "/apis/ray.io/v1"
 RAYCLUSTERS = {"name": "rayclusters", "kind": "RayCluster", "namespaced": True}
@@ -165,3 +166,57 @@ async def test_cluster_is_identified_by_its_kube_system_namespace(
 ) -> None:
     server.on("GET", "/api/v1/namespaces/kube-system", answer({"metadata": {"uid": "the-cluster"}}))
     assert await cluster_uid(client) == "the-cluster"
+
+
+SERVED = answer(serves(RAYCLUSTERS))
+KEY = ("ray.io/v1", "RayCluster")
+
+
+@pytest.mark.parametrize(
+    ("then", "readyz", "is_served"),
+    [
+        pytest.param(text("404 page not found", 404), text("ok", 200), False, id="version-gone"),
+        pytest.param(answer(serves()), text("ok", 200), False, id="kind-gone"),
+        pytest.param(text("404 page not found", 404), text("no", 500), True, id="not-ready"),
+        pytest.param(text("service unavailable", 503), text("ok", 200), True, id="no-answer"),
+        pytest.param(answer({"resources": "?"}), text("ok", 200), True, id="nonsense"),
+    ],
+)
+async def test_known_kind_is_forgotten_only_if_a_ready_server_lists_its_version_without_it(
+    server: FakeApiServer, client: ClusterClient, then: Reply, readyz: Reply, is_served: bool
+) -> None:
+    server.on("GET", RAY, SERVED, then)
+    discovery = Discovery(client)
+    await discovery.find(*KEY)
+    server.on("GET", "/readyz", readyz)
+    with contextlib.suppress(errors.Unavailable):
+        await discovery.load("ray.io/v1")
+    assert discovery.serves(KEY) is is_served
+
+
+async def test_hint_about_a_kind_says_that_its_api_does_not_answer(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("GET", RAY, text("service unavailable", 503), SERVED)
+    discovery = Discovery(client)
+    with pytest.raises(errors.Unavailable):
+        await discovery.load("ray.io/v1")
+    assert discovery.hint(KEY).startswith("the API server does not say which kinds ray.io/v1 has: ")
+    assert not discovery.serves(KEY)
+    await discovery.load("ray.io/v1")
+    assert (discovery.hint(KEY), discovery.serves(KEY)) == ("", True)
+    assert discovery.hint(("ray.io/v1alpha1", "RayCluster")) == "it is served as ray.io/v1"
+
+
+async def test_objects_are_found_in_another_version_once_their_own_is_not_served(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("GET", "/apis/ray.io", answer({"versions": [{"groupVersion": "ray.io/v1"}]}))
+    server.on("GET", RAY, SERVED)
+    discovery = Discovery(client)
+    found = await discovery.find_stored("ray.io/v1alpha1", "RayCluster")
+    assert found.everywhere() == "/apis/ray.io/v1/rayclusters"
+    with pytest.raises(errors.NotFound):
+        await discovery.find_stored("ray.io/v1alpha1", "RayJob")
+    with pytest.raises(errors.NotFound):
+        await discovery.find("ray.io/v1alpha1", "RayCluster")

@@ -22,6 +22,7 @@ from dispatcher.kube.object_client import (
     InTheWay,
     Mark,
     NameTaken,
+    NotServed,
     ObjectClient,
     Postponed,
     RefusedForGood,
@@ -405,13 +406,67 @@ async def test_creation_must_be_repeated_while_discovery_of_the_kind_fails(
     assert server.requests("POST") == []
 
 
-async def test_kind_that_is_not_installed_is_refused_with_the_remedy(
+async def test_kind_that_is_not_installed_is_to_be_waited_for(
     server: FakeApiServer, wrapped: ObjectClient
 ) -> None:
     widget = make_wrapped(make_template("Widget", "example.com/v1", name="w"))
     outcome = await wrapped.create(widget, OWNER)
-    assert isinstance(outcome, RefusedForGood)
+    assert isinstance(outcome, NotServed)
     assert outcome.message.startswith('no matches for kind "Widget" in version "example.com/v1": install')
+
+
+@pytest.mark.parametrize(
+    ("post", "then"),
+    [
+        pytest.param(NOT_SERVED, NOT_SERVED, id="removed"),
+        pytest.param(
+            refusal(
+                405,
+                "MethodNotAllowed",
+                "create not allowed while custom resource definition is terminating",
+            ),
+            NOT_SERVED,
+            id="being-removed",
+        ),
+    ],
+)
+async def test_kind_with_a_removed_definition_is_to_be_waited_for_and_looked_up_again(
+    server: FakeApiServer, client: ClusterClient, post: Reply, then: Reply
+) -> None:
+    served = answer({"resources": [{"name": "rayclusters", "kind": "RayCluster", "namespaced": True}]})
+    server.on("GET", "/apis/ray.io/v1", served, then)
+    server.on("POST", COLLECTION, post)
+    discovery = Discovery(client)
+    outcome = await ObjectClient(client, discovery).create(RAY, OWNER)
+    assert isinstance(outcome, NotServed)
+    assert not discovery.serves(("ray.io/v1", "RayCluster"))
+
+
+async def test_kind_that_loses_the_verb_create_is_to_be_waited_for(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    verbs = ["delete", "deletecollection", "get", "list", "watch"]
+    resource = {"name": "rayclusters", "kind": "RayCluster", "namespaced": True, "verbs": verbs}
+    server.on("GET", "/apis/ray.io/v1", answer({"resources": [resource]}))
+    outcome = await ObjectClient(client, Discovery(client)).create(RAY, OWNER)
+    assert outcome == NotServed("RayCluster of ray.io/v1 is not served: its definition is being removed")
+    assert server.requests("POST") == []
+
+
+async def test_object_in_a_version_that_is_not_served_any_more_is_not_taken_for_gone(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    old = make_wrapped(make_template("RayCluster", "ray.io/v1alpha1", name="ray"))
+    raw = build(old, OWNER)
+    found = {**raw, "metadata": {**raw["metadata"], "uid": "uid-of-ray", "resourceVersion": "1"}}
+    server.on("GET", "/apis/ray.io", answer({"versions": [{"groupVersion": "ray.io/v1"}]}))
+    resource = {"name": "rayclusters", "kind": "RayCluster", "namespaced": True}
+    server.on("GET", "/apis/ray.io/v1", answer({"resources": [resource]}))
+    server.on("GET", f"{COLLECTION}/ray", answer(found))
+    wrapped = ObjectClient(client, Discovery(client))
+    assert not await wrapped.is_gone(reference(old, OWNER), OWNER.uid)
+    server.on("GET", f"{COLLECTION}/ray", MISSING)
+    assert await wrapped.is_gone(reference(old, OWNER), OWNER.uid)
 
 
 async def test_kind_with_objects_that_are_not_stored_is_refused_and_nothing_is_sent(

@@ -18,7 +18,7 @@ from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.object_informers import MOST_UNKNOWN_KINDS, Edition, ObjectInformers
 from dispatcher.kube.paging import FIRST_PAGE
 from tests.builders import make_metadata, make_owner
-from tests.fakes import FakeApiServer, Reply, answer, never, refusal, watch
+from tests.fakes import FakeApiServer, Reply, answer, never, refusal, text, watch
 from tests.unit import workers
 from tests.unit.virtual_time import until
 
@@ -504,3 +504,20 @@ async def test_unused_watch_of_an_unknown_kind_makes_room_after_a_minute(
     watches.want("example.com/v1", "Late")
     assert "late.example.com" in watches.reconnects
     assert len(watches.reconnects) == MOST_UNKNOWN_KINDS
+
+
+async def test_kind_is_looked_up_again_once_its_watch_finds_no_such_path(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    served = answer({"resources": [{"name": "jobs", "kind": "Job", "namespaced": True}]})
+    server.on("GET", "/apis/batch/v1", served, text("404 page not found", 404))
+    discovery = Discovery(client)
+    informers = ObjectInformers(client, discovery, lambda _uid: None)
+    informers.want("batch/v1", "Job")
+    async with workers.running(informers.run()):
+        await until(lambda: bool(server.requests("GET", JOBS)))
+        await until(lambda: not discovery.serves(("batch/v1", "Job")))
+        server.on("GET", "/apis/batch/v1", served)
+        script(server, JOBS, page(made()))
+        await until(lambda: informers.state(ref()) is not None)
+    assert discovery.serves(("batch/v1", "Job"))

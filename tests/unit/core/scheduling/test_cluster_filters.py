@@ -14,6 +14,7 @@ from dispatcher.core.scheduling.cluster_filters import (
     Closed,
     ClusterSnapshot,
     Score,
+    effective,
     has_no_cluster_left,
     is_unreachable,
     may_open_soon,
@@ -46,8 +47,16 @@ def make_snapshot_of(name: str = "east", cpu: int = 8000, gpu: int = 0, **known:
             ClusterRequirements(kinds=frozenset({JOB, RAY})),
             {"missing_kinds": frozenset({RAY, ("v1", "Never")})},
             "KindNotInstalled",
-            "it does not serve RayCluster of ray.io/v1",
+            "it does not serve RayCluster of ray.io/v1: install the CustomResourceDefinition there, "
+            "or correct apiVersion and kind",
             id="kind",
+        ),
+        pytest.param(
+            ClusterRequirements(kinds=frozenset({RAY})),
+            {"missing_kinds": frozenset({RAY}), "kind_hints": {RAY: "it is served as ray.io/v2"}},
+            "KindNotInstalled",
+            "it does not serve RayCluster of ray.io/v1 (it is served as ray.io/v2)",
+            id="kind-with-a-hint",
         ),
         pytest.param(
             ClusterRequirements(namespace="team-a"),
@@ -303,3 +312,9 @@ def test_reason_says_whether_a_closed_cluster_answers_and_may_open_soon(
 def test_open_cluster_is_not_unreachable() -> None:
     assert not is_unreachable(None)
     assert not may_open_soon(None)
+
+
+def test_on_the_hub_alone_only_kinds_count() -> None:
+    asked = ClusterRequirements(parse_selector("gpu=a100", ""), EVERYTHING, "team-a", frozenset({RAY}))
+    assert effective(asked, ["hub"]) == ClusterRequirements(kinds=frozenset({RAY}))
+    assert (effective(ANYWHERE, ["hub"]), effective(asked, ["hub", "east"])) == (ANYWHERE, asked)

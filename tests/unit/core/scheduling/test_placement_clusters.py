@@ -153,7 +153,8 @@ def test_every_cluster_has_its_rejection_and_the_nearest_gives_the_pending_reaso
     expected = Pending(
         "InsufficientResources",
         "g (cpu: needs 4, 2 free), c (its API server has not answered for 3 minutes), "
-        "d (it does not serve Job of batch/v1), e (it has no namespace team-a), f (Job train is not ours) "
+        "d (it does not serve Job of batch/v1: install the CustomResourceDefinition there, "
+        "or correct apiVersion and kind), e (it has no namespace team-a), f (Job train is not ours) "
         "and 2 more",
         "cpu",
         "g",
@@ -161,7 +162,12 @@ def test_every_cluster_has_its_rejection_and_the_nearest_gives_the_pending_reaso
             Rejection("a", "LargerThanCluster", larger, "cpu"),
             Rejection("b", "ClusterNotSelected", "its labels do not match !spot"),
             Rejection("c", "ClusterUnreachable", "its API server has not answered for 3 minutes"),
-            Rejection("d", "KindNotInstalled", "it does not serve Job of batch/v1"),
+            Rejection(
+                "d",
+                "KindNotInstalled",
+                "it does not serve Job of batch/v1: install the CustomResourceDefinition there, "
+                "or correct apiVersion and kind",
+            ),
             Rejection("e", "NamespaceMissing", "it has no namespace team-a"),
             Rejection("f", "NameTaken", "Job train is not ours"),
             Rejection("g", "InsufficientResources", short, "cpu"),
@@ -388,3 +394,15 @@ def test_no_cluster_takes_a_rejected_gang_or_more_than_it_has_whatever_is_reserv
         free = make_snapshot(**total).free_for(None) - taken
         assert snapshots[name].capacity.free_for(None) == free - placed[name]
         assert placed[name].fits_in(free)
+
+
+def test_gang_of_a_kind_that_the_hub_alone_does_not_serve_waits() -> None:
+    alone = make_snapshot_of("hub", missing_kinds=frozenset({RAY}))
+    outcome = outcome_of(4000, ClusterRequirements(kinds=frozenset({RAY})), alone)
+    assert isinstance(outcome, Impossible)
+    assert (outcome.pending.reason, outcome.pending.message) == (
+        "KindNotInstalled",
+        "cluster hub: it does not serve RayCluster of ray.io/v1: install the CustomResourceDefinition there, "
+        "or correct apiVersion and kind",
+    )
+    assert places([outcome_of(4000, ClusterRequirements(kinds=frozenset({JOB})), alone)]) == ["hub"]
