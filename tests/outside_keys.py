@@ -72,9 +72,9 @@ def _keys(node: ast.AST, known: Constants) -> Iterator[str]:
         case ast.For(target=ast.Name(id=name), iter=over):
             known = {**known, name: _texts(over, known)}
         case ast.GeneratorExp() | ast.ListComp() | ast.SetComp() | ast.DictComp():
-            for each in node.generators:
-                if isinstance(each.target, ast.Name):
-                    known = {**known, each.target.id: _texts(each.iter, known)}
+            for loop in node.generators:
+                if isinstance(loop.target, ast.Name):
+                    known = {**known, loop.target.id: _texts(loop.iter, known)}
         case ast.Call(func=ast.Attribute(value=receiver, attr="get" | "pop"), args=[first, *_]):
             if not _is_log(receiver):
                 yield from _texts(first, known)
@@ -118,31 +118,31 @@ def _constants(tree: ast.Module) -> Constants:
     """The texts of a module's own constants, and of those that it imports from the package."""
     known: dict[str, frozenset[str]] = {}
     for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("dispatcher"):
-            for each in node.names:
-                name = each.asname or each.name
-                of_package = _exported(node.module)
-                known |= {
-                    f"{name}.{key}": texts for key, texts in _exported(f"{node.module}.{each.name}").items()
-                }
-                known |= {name: of_package[each.name]} if each.name in of_package else {}
-    for name, value in _assigned(tree):
-        if texts := _texts(value, known):
-            known[name] = texts
-    return known
+        if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("dispatcher"):
+            continue
+        for each in node.names:
+            name = each.asname or each.name
+            if each.name.strip("_").isupper():
+                known[name] = _exported(node.module or "").get(each.name, _NOTHING)
+            else:
+                of_module = _exported(f"{node.module}.{each.name}")
+                known |= {f"{name}.{key}": texts for key, texts in of_module.items()}
+    return _with_own(known, tree)
 
 
 @cache
 def _exported(module: str) -> Constants:
     """The constants of a module, by its whole name; none if there is no such module."""
     path = source_of(module.removeprefix("dispatcher."))
-    if not path.is_file():
-        return {}
-    known: dict[str, frozenset[str]] = {}
-    for name, value in _assigned(ast.parse(path.read_text(encoding="utf-8"))):
-        if texts := _texts(value, known):
-            known[name] = texts
-    return known
+    return _constants(ast.parse(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+
+
+def _with_own(known: Constants, tree: ast.Module) -> Constants:
+    found = dict(known)
+    for name, value in _assigned(tree):
+        if texts := _texts(value, found):
+            found[name] = texts
+    return found
 
 
 def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
@@ -166,6 +166,8 @@ def _texts(node: ast.expr, known: Constants) -> frozenset[str]:
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
             is_nested = any(isinstance(each, ast.Tuple | ast.List) for each in elements)
             return _NOTHING if is_nested else _NOTHING.union(*(_texts(each, known) for each in elements))
+        case ast.Starred(value=value):
+            return _texts(value, known)
         case ast.JoinedStr(values=parts):
             return _joined(parts, known)
     return _NOTHING
