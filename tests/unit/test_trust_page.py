@@ -35,6 +35,7 @@ DECODERS: Final = (
     "core.kinds.affinity",
     "core.kinds.breakdown",
     "core.kinds.drift",
+    "core.kinds.field_paths",
     "core.kinds.fields",
     "core.kinds.manifest",
     "core.kinds.object_status",
@@ -64,6 +65,7 @@ DECODERS: Final = (
     "kube.pod_defaults",
     "kube.reflector",
     "kube.refusals",
+    "kube.warning_events",
 )
 """The modules that read keys from objects that a tenant or a member can write."""
 
