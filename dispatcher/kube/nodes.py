@@ -27,6 +27,7 @@ from dispatcher.core.model.resources import WELL_KNOWN, Resources
 from dispatcher.kube.client import Json
 from dispatcher.kube.outside import first_keys, mapping_of, mappings_of
 from dispatcher.kube.owner_resolver import controller_ref
+from dispatcher.kube.pod_shape import sound_part
 from dispatcher.text import name_of, one_line, text_of
 
 NODES_PATH = "/api/v1/nodes"
@@ -119,8 +120,40 @@ def _labels_of_node(written: Mapping[str, Any]) -> Mapping[str, str]:
     }
 
 
+MOST_NAMES_OF_POD: Final = 64
+"""Names of resources of one pod that count: each would be a column of all sums. cpu and memory go first."""
+
+
+class NotAPod(ValueError):
+    """An object without uid, namespace or name, which nothing can refer to: it is left out."""
+
+
 def decode_pod(raw: Json) -> PodView:
-    """A pod, without `owner`, which only the chain of owners can confirm."""
+    """A pod, without `owner`, which only the chain of owners can confirm.
+
+    Of a pod with fields of other types the sound part is decoded. The only exception is `NotAPod`.
+    """
+    metadata = mapping_of(mapping_of(raw).get("metadata"))
+    if not all(isinstance(each := metadata.get(name), str) and each for name in _IDENTITY):
+        raise NotAPod(f"a pod needs {', '.join(_IDENTITY)}")
+    try:
+        return _pod_view(raw)
+    except (TypeError, ValueError, AttributeError, KeyError):
+        return _pod_view(sound_part(raw))
+
+
+_IDENTITY: Final = ("uid", "namespace", "name")
+
+
+def _bounded(requests: Resources) -> Resources:
+    """The requests, of at most `MOST_NAMES_OF_POD` names."""
+    if len(requests) <= MOST_NAMES_OF_POD:
+        return requests
+    kept = first_keys(requests, ("cpu", "memory", "ephemeral-storage"), MOST_NAMES_OF_POD)
+    return Resources({name: requests[name] for name in kept})
+
+
+def _pod_view(raw: Json) -> PodView:
     metadata = raw["metadata"]
     spec = raw.get("spec") or {}
     status = raw.get("status") or {}
@@ -138,7 +171,7 @@ def decode_pod(raw: Json) -> PodView:
     return PodView(
         pod=Pod(
             uid=metadata["uid"],
-            requests=live_pod_requests(spec, status),
+            requests=_bounded(live_pod_requests(spec, status)),
             node=node,
             phase=phase,
             reason=PodReason.UNSCHEDULABLE
