@@ -20,12 +20,12 @@ GENEROUS: Final = "1000000"
 
 
 def dispatch_queue(name: str, **spec: Any) -> Json:  # noqa: ANN401  # any field of a DispatchQueue
-    """A DispatchQueue as an operator applies it."""
+    """A DispatchQueue as an operator applies it; without another selector for every namespace."""
     return {
         "apiVersion": f"{PREFIX}/v1alpha1",
         "kind": "DispatchQueue",
         "metadata": {"name": name},
-        "spec": spec,
+        "spec": {"namespaceSelector": "", **spec},
     }
 
 

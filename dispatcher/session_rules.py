@@ -11,7 +11,7 @@ from dispatcher.core.intake.queue_labels import naming_queues
 from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.queues.forest import Defaults
-from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.queues.queue import Access, QueueingStrategy
 from dispatcher.core.scheduling.backfill_reservation import Bounds
 from dispatcher.core.scheduling.capacity_ledger import FitMode
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
@@ -57,6 +57,7 @@ def defaults_of_queues(settings: Settings) -> Defaults:
     return Defaults(
         strategy=QueueingStrategy(settings.queue_policy),
         starvation_bound=timedelta(seconds=settings.starvation_bound_seconds),
+        access=Access(settings.queue_access),
     )
 
 

@@ -106,6 +106,11 @@ class Settings(BaseModel):
     """BestEffortFIFO dispatches gangs that fit before an older gang that does not; StrictFIFO always keeps the order.
     The default keeps GPUs busy; `starvation_bound_seconds` bounds how long a gang is passed over."""
 
+    queue_access: Literal["selected", "open"] = "selected"
+    """Which namespaces a DispatchQueue serves that has no `namespaceSelector` on the way to its root. selected: only
+    namespaces whose own label names the queue, and the queue `default` exists only if it is declared. open: every
+    namespace, so that any user's label takes the quota of any such queue, and `default` is always there."""
+
     starvation_bound_seconds: Annotated[float, Field(ge=0)] = 600.0
     """Seconds a gang may be blocked at the head of the queue before it gets a backfill reservation; BestEffortFIFO
     only. Ten minutes: long compared with small jobs, short compared with a working day."""

@@ -305,7 +305,7 @@ def settings_of(queues: QueueList, name: str) -> list[Setting]:
         _inherited("elastic", path, lambda each: each.elastic, str, Elastic.LAST.value),
         _inherited("preemptibleBelow", path, lambda each: each.preemptible_below, str, "every priority"),
         *_selectors("clusterSelector", place.cluster_selectors, "every cluster", name),
-        *_selectors("namespaceSelector", place.namespace_selectors, "every namespace", name),
+        *_selectors("namespaceSelector", place.namespace_selectors, _namespaces(place), name),
         _stop_policy(place),
         own("weight", _decimal(queue)),
         own("priority", str(queue.priority)),
@@ -407,6 +407,11 @@ def _selectors(
         yield Setting(name, everything, DEFAULT)
     for owner, selector in selectors:
         yield Setting(name, str(selector), ITSELF if owner == queue else owner)
+
+
+def _namespaces(place: Place) -> str:
+    """The namespaces that a queue serves without a selector on the way to its root."""
+    return "namespaces whose label names the queue" if place.is_selective else "every namespace"
 
 
 def _stop_policy(place: Place) -> Setting:

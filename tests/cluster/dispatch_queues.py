@@ -16,7 +16,7 @@ PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 @asynccontextmanager
 async def declaring(client: ClusterClient) -> AsyncIterator[Declare]:
-    """Creates a DispatchQueue by its name and the fields of its spec."""
+    """Creates a DispatchQueue by its name and the fields of its spec; without another selector for every namespace."""
     created: list[Json] = []
 
     async def declare(name: str, **spec: Any) -> Json:  # noqa: ANN401
@@ -24,7 +24,7 @@ async def declaring(client: ClusterClient) -> AsyncIterator[Declare]:
             "apiVersion": "dispatcher.codeflare.dev/v1alpha1",
             "kind": "DispatchQueue",
             "metadata": {"name": name},
-            "spec": spec,
+            "spec": {"namespaceSelector": "", **spec},
         }
         created.append(await client.create(QUEUES_PATH, manifest))
         return created[-1]

@@ -15,6 +15,7 @@ from dispatcher import log
 from dispatcher.api.names import PREFIX
 from dispatcher.controller.scheduling.absence import CHECK_SECONDS, LASTS_SECONDS, Absences
 from dispatcher.controller.scheduling.kind_watch import KindWatch
+from dispatcher.core.queues.access import open_to_all, to_be_named
 from dispatcher.core.queues.declared_queues import (
     DeclaredQueues,
     DispatchQueue,
@@ -58,6 +59,7 @@ class QueueWatch(KindWatch):
         self._absences = Absences(seconds)
         self._parents: dict[str, str] = {}
         self._reported: frozenset[Problem] = frozenset()
+        self._access: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._listed: set[str] = set()
         """The watches whose first list is complete; the objects of others do not count yet."""
         self._dispatch_queues: Reflector[DispatchQueue] = self._watch(
@@ -72,6 +74,7 @@ class QueueWatch(KindWatch):
 
         async def report_and_notify() -> None:
             self._report(self.declared.problems)
+            self._report_access(self.declared)
             await on_changed()
 
         super().__init__("queues", (self._dispatch_queues, *self._quota_subtrees), report_and_notify, _warn)
@@ -158,6 +161,29 @@ class QueueWatch(KindWatch):
         for each in new[:MOST_REPORTED]:
             _log.warning("quota_subtree_malformed", subtree=each.subtree, error=each.message)
         self._reported = frozenset(problems)
+
+    def _report_access(self, declared: DeclaredQueues) -> None:
+        """Log at the start, and after a change, which queues serve namespaces that no operator has named."""
+        places = declared.forest.places.values() if declared.is_declared else ()
+        access = (tuple(open_to_all(places)), tuple(to_be_named(places)))
+        opened, named = access if access != self._access else ((), ())
+        self._access = access
+        if opened:
+            _log.warning(
+                "queues_open",
+                queues=opened[:MOST_REPORTED],
+                count=len(opened),
+                effect="any user's label takes the quota of these queues",
+                remedy="write a namespaceSelector on each of them, then set DISPATCHER_QUEUE_ACCESS=selected",
+            )
+        if named:
+            _log.warning(
+                "queues_without_selector",
+                queues=named[:MOST_REPORTED],
+                count=len(named),
+                effect="only namespaces whose own label names one of these queues are served",
+                remedy='write a namespaceSelector on each of them ("" for every namespace), or label the namespaces',
+            )
 
     def _watch(
         self, name: str, api_version: str, kind: str, decode: Callable[[Json], _Item]

@@ -7,7 +7,7 @@ the queue to a namespace even if the namespace names it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from dispatcher.api.names import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, QUEUE_LABEL
@@ -33,3 +33,18 @@ def why_not_served(place: Place, namespace: str, labels: Mapping[str, str]) -> s
         f"queue {place.name} has no namespaceSelector, and namespace {namespace} has no label {QUEUE_LABEL} that names "
         "it: an operator writes one of them"
     )
+
+
+def open_to_all(places: Iterable[Place]) -> list[str]:
+    """The queues that serve every namespace only because the dispatcher's setting says so, in order of their names.
+
+    A queue with an empty `namespaceSelector` on its way to the root is open on purpose and is left out.
+    """
+    return sorted(
+        place.name for place in places if place.is_leaf and not (place.is_selective or place.is_opened)
+    )
+
+
+def to_be_named(places: Iterable[Place]) -> list[str]:
+    """The queues that serve only namespaces whose own label names them, in the order of their names."""
+    return sorted(place.name for place in places if place.is_leaf and place.is_selective)

@@ -56,7 +56,8 @@ class Place(Struct, frozen=True):
     last. The settings are those that count here: its own or inherited. The selectors are those on the path, each with
     the name of its queue. `stop_policy` is the strictest on the path, `stopped_by` the queue that has it. It
     `is_selective` if there is no namespace selector on the path, and the dispatcher's setting opens no queue: then it
-    serves only namespaces that name it in their own label.
+    serves only namespaces that name it in their own label. It `is_opened` if there is a namespace selector on the path,
+    be it an empty one.
     """
 
     queue: Queue
@@ -77,6 +78,7 @@ class Place(Struct, frozen=True):
     provisioning: ProvisioningClass | None = None
     elastic: Elastic = Elastic.LAST
     is_selective: bool = False
+    is_opened: bool = False
 
     @property
     def name(self) -> str:
@@ -231,7 +233,7 @@ def last_valid_places(parents: Mapping[str, str], places: Mapping[str, Place]) -
 
 def _built(queues: list[Queue], defaults: Defaults, *, has_default: bool) -> Forest:
     if has_default and all(queue.name != DEFAULT_QUEUE for queue in queues):
-        queues.append(Queue(DEFAULT_QUEUE))
+        queues.append(Queue(DEFAULT_QUEUE, namespace_selector=_selector_of_default(defaults)))
     by_name = {queue.name: queue for queue in queues}
     children: dict[str, list[str]] = {name: [] for name in by_name}
     for queue in queues:
@@ -251,6 +253,11 @@ def _built(queues: list[Queue], defaults: Defaults, *, has_default: bool) -> For
             trees[queue.name] = Tree(queue.name, tuple(names), found[queue.name].sharing)
     places = {queue.name: found[queue.name] for queue in queues if queue.name in found}
     return Forest(places, trees, _problems(by_name, places), defaults)
+
+
+def _selector_of_default(defaults: Defaults) -> Selector | None:
+    """The implied queue `default` serves every namespace, whatever the access: nobody can declare its selector."""
+    return None if defaults.access is Access.OPEN else EVERYTHING
 
 
 def _placed(
@@ -285,6 +292,7 @@ def _placed(
         elastic=queue.elastic or (above.elastic if above else Elastic.LAST),
         is_selective=selects is None
         and (above.is_selective if above else defaults.access is Access.SELECTED),
+        is_opened=selects is not None or (above is not None and above.is_opened),
     )
 
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from dispatcher.controller.scheduling.queue_watch import QueueWatch
 from dispatcher.core.queues.forest import Defaults
-from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.queues.queue import Access, QueueingStrategy
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal, watch
@@ -241,3 +241,30 @@ async def test_error_of_the_callback_does_not_end_the_watch(
     async with listing(queues):
         await until(lambda: len(calls) == 2)
         assert "b" in queues.declared.forest.places
+
+
+@pytest.mark.parametrize(
+    ("access", "event", "named"),
+    [
+        (Access.OPEN, "queues_open", ["default", "plain"]),
+        (Access.SELECTED, "queues_without_selector", ["plain"]),
+    ],
+)
+async def test_queues_without_a_selector_are_logged_once_at_the_start(
+    server: FakeApiServer, client: ClusterClient, access: Access, event: str, named: list[str]
+) -> None:
+    serves(server, OURS, "dispatchqueues", "DispatchQueue")
+    chosen = queue("chosen", namespaceSelector="team=vision")
+    late = watch(changed(queue("chosen", 6, namespaceSelector="team=speech")))
+    server.on("GET", QUEUES, listed(queue("plain"), chosen), late, never)
+
+    async def nothing() -> None:
+        pass
+
+    found = QueueWatch(client, Discovery(client), Defaults(access=access), nothing)
+    with capture_logs() as logs:
+        async with listing(found) as goes_on:
+            await until(goes_on)
+            await until(lambda: len(server.requests("GET", QUEUES)) == 3)
+    told = [each for each in logs if each["event"] in ("queues_open", "queues_without_selector")]
+    assert [(each["event"], list(each["queues"])) for each in told] == [(event, named)]
