@@ -14,6 +14,7 @@ from dispatcher.controller.scheduling.committer import LARGEST_BATCH
 from dispatcher.controller.scheduling.scheduler import Lookups, Rules, Scheduler
 from dispatcher.core.lifecycle import queue_steps, removal_steps, run_steps
 from dispatcher.core.model.record import Change, Phase, Record
+from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import (
     Order,
@@ -29,12 +30,14 @@ from dispatcher.core.scheduling.sharing.gangs import RecentUse
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.errors import StoreUnavailable
 from dispatcher.probes import Metrics
-from tests.builders import at, attempt_of, make_gang, make_record
+from tests.builders import at, attempt_of, make_core_node, make_gang, make_record
 from tests.unit.controller.test_scheduler import HubAlone, Shrinking, phases
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import monotonic, until
 from tests.unit.workers import running
 
+ORG = Queue("org", None, {"cpu": Quota(8000)})
+OF_A = Queue("a", "org", {"cpu": Quota(4000)})
 TEAMS = (
     Queue("org"),
     Queue("a", "org", {"cpu": Quota(6000)}, preemption=Preemption(reclaim=Reclaim.ANY)),
@@ -58,6 +61,7 @@ def scheduler_of(
     world: World,
     queues: tuple[Queue, ...] = TEAMS,
     *,
+    forest: Forest | None = None,
     usage: RecentUse = NO_USE,
     clusters: HubAlone | None = None,
     is_unchanged: Callable[[Record], bool] = lambda _record: True,
@@ -69,7 +73,7 @@ def scheduler_of(
         world.cache,
         world.committer,
         clusters or HubAlone(world.cluster),
-        Lookups(is_unchanged, lambda: QueueRules(Forest.of(queues), usage=usage), finished_items),
+        Lookups(is_unchanged, lambda: QueueRules(forest or Forest.of(queues), usage=usage), finished_items),
         on_decided=world.taken_in.append,
         now=lambda: at(START + monotonic()),
         metrics=Metrics(),
@@ -408,3 +412,23 @@ async def test_a_dispatch_is_followed_by_another_cycle_until_nothing_changes(wor
     scheduler._wake.clear()  # noqa: SLF001  # as `run` does
     await scheduler.cycle()
     assert not is_woken(scheduler)
+
+
+@pytest.mark.parametrize(
+    "queues",
+    [
+        pytest.param((ORG, OF_A), id="deleted"),
+        pytest.param((ORG, OF_A, Queue("b", "orgg", {"cpu": Quota(4000)})), id="its parent is misspelt"),
+    ],
+)
+async def test_gang_of_a_queue_that_is_not_valid_any_more_stays_charged_in_the_tree(
+    world: World, queues: tuple[Queue, ...]
+) -> None:
+    world.ledger.set_node(make_core_node("n2", cpu=32000))
+    put(world, "b-runs", 4, "b", Phase.RUNNING)
+    owner = put(world, "a-wants", 8, "a")
+    forest = DeclaredQueues.of(map(DispatchQueue, queues), (), parents={"a": "org", "b": "org"}).forest
+    await scheduler_of(world, forest=forest).cycle()
+
+    assert phases(world) == {"b-runs": "Running", "a-wants": "Queued"}
+    assert reason_of(world, owner) == "InsufficientQuota"

@@ -39,7 +39,11 @@ def alike(gangs: Iterable[ActiveGang]) -> Alike:
 
 
 class QuotaLedger:
-    """The accounts of all trees, by root. Charges in a queue that is not valid count nowhere."""
+    """The accounts of all trees, by root.
+
+    The charge of a queue that is not valid any more counts in the nearest valid queue above it, by its last valid path;
+    of a queue that never was valid, or whose whole tree is gone, nowhere.
+    """
 
     def __init__(self, forest: Forest, quotas: Mapping[str, TreeQuota]) -> None:
         self.forest = forest
@@ -52,7 +56,7 @@ class QuotaLedger:
 
     def charge(self, leaves: Iterable[str], demand: Resources, priority: int, sign: int = 1) -> None:
         """Charge a gang in its leaves, or take that back with the sign -1."""
-        for leaf in leaves:
+        for leaf in self.forest.charged(leaves):
             place = self.forest.places.get(leaf)
             if place is not None:
                 is_firm = not place.is_preemptible(priority)
