@@ -125,7 +125,10 @@ MOST_NAMES_OF_POD: Final = 64
 
 
 class NotAPod(ValueError):
-    """An object without uid, namespace or name, which nothing can refer to: it is left out."""
+    """An object that is left out: without uid, namespace or name, or a gated pod that cannot be read in full.
+
+    Growth is never granted to a pod for less than it asks.
+    """
 
 
 def decode_pod(raw: Json) -> PodView:
@@ -138,8 +141,11 @@ def decode_pod(raw: Json) -> PodView:
         raise NotAPod(f"a pod needs {', '.join(_IDENTITY)}")
     try:
         return _pod_view(raw)
-    except (TypeError, ValueError, AttributeError, KeyError):
-        return _pod_view(sound_part(raw))
+    except (TypeError, ValueError, AttributeError, KeyError) as error:
+        view = _pod_view(sound_part(raw))
+        if view.pod.gate is not None:
+            raise NotAPod("its gate stays: what it asks for cannot be read") from error
+        return view
 
 
 _IDENTITY: Final = ("uid", "namespace", "name")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dispatcher.api.names import GROWTH_GATE
 from dispatcher.core.model.pods import PodPhase
 from dispatcher.core.model.resources import Resources
 from dispatcher.kube.nodes import MOST_NAMES_OF_POD, NotAPod, decode_pod
@@ -52,6 +53,13 @@ def test_gates_that_are_no_list_are_no_gates() -> None:
     spec = {"containers": [CONTAINER], "schedulingGates": 7}
     pod = decode_pod(replaced(SOUND, SPEC, spec)).pod
     assert (pod.gate, pod.requests) == (None, ALL)
+
+
+def test_gated_pod_with_an_amount_that_cannot_be_read_keeps_its_gate() -> None:
+    container = {"name": "c", "resources": {"requests": {"cpu": "1E"}}}
+    spec = {"containers": [container], "schedulingGates": [{"name": GROWTH_GATE}]}
+    with pytest.raises(NotAPod):
+        decode_pod(replaced(SOUND, SPEC, spec))
 
 
 def test_pod_in_an_unknown_phase_may_be_alive() -> None:
