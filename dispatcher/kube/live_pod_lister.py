@@ -20,7 +20,7 @@ import asyncio
 import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from msgspec import Struct
@@ -112,10 +112,11 @@ class LivePodLister:
         views = map(_decoded, await self._of(claim))
         return count_pods((view.pod for view in views if view), self._is_down)
 
-    async def force(self, claim: Claim, now: datetime) -> int:
+    async def force(self, claim: Claim, now: datetime, since: datetime) -> int:
         """Delete overdue live pods without grace; return their number. Acts at most every 30 s for a claim.
 
-        A pod is overdue if it was deleted and its grace period is over at `now`. Other pods stay: after a deletion with
+        A pod is overdue if it was deleted and its grace period is over at `now`, by the cluster's clock and by the
+        hub's: the hub asked for the deletion at `since` or later. Other pods stay: after a deletion with
         --cascade=orphan they are meant to run on. The nodes, which may be unreachable, are not waited for; containers
         may run on there.
         """
@@ -123,7 +124,7 @@ class LivePodLister:
             return 0
         forced = 0
         for raw in await self._of(claim):
-            if _is_live(raw) and _is_overdue(raw["metadata"], now):
+            if _is_live(raw) and _is_overdue(raw["metadata"], now, since):
                 forced += await self._force(raw["metadata"])
         self._forced[claim] = _now()
         return forced
@@ -248,10 +249,20 @@ def _decoded(raw: Json) -> PodView | None:
         return None
 
 
-def _is_overdue(metadata: Json, now: datetime) -> bool:
-    """True for a deleted pod whose grace period is over: `deletionTimestamp` includes the grace period."""
-    gone_by = metadata.get("deletionTimestamp")
-    return isinstance(gone_by, str) and datetime.fromisoformat(gone_by) <= now
+def _is_overdue(metadata: Json, now: datetime, since: datetime) -> bool:
+    """True for a deleted pod whose grace period is over: `deletionTimestamp` includes the grace period.
+
+    A cluster whose clock lags writes a time that is over at once, so the grace period also counts from `since`. A time
+    or a grace period that cannot be read is never over.
+    """
+    gone_by, grace = metadata.get("deletionTimestamp"), metadata.get("deletionGracePeriodSeconds", 0)
+    if not isinstance(gone_by, str) or type(grace) is not int:
+        return False
+    try:
+        written = datetime.fromisoformat(gone_by)
+        return written.tzinfo is not None and max(written, since + timedelta(seconds=grace)) <= now
+    except (ValueError, OverflowError):
+        return False
 
 
 def _is_live(raw: Json) -> bool:

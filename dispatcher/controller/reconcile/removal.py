@@ -116,7 +116,7 @@ class Remover:
         if left is not None and left > 0:
             return poll(within=left)
         if left is not None:
-            await cluster.live_pods.force((record.namespace, record.uid), now)
+            await cluster.live_pods.force((record.namespace, record.uid), now, record.phase_since)
         return poll()
 
 

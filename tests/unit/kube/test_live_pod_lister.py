@@ -38,6 +38,8 @@ AW = ("default", "aw")
 GOING = {"deletionTimestamp": "2026-11-20T09:00:00Z"}
 OVERDUE = at(114)
 """A moment after it."""
+SINCE = at(54)
+"""When the hub asked for the deletion: a minute before."""
 
 
 def pods(*raw: Json, token: str = "") -> Reply:
@@ -274,7 +276,9 @@ async def test_pods_of_others_are_looked_through_without_their_contents(
 async def test_pod_that_cannot_be_read_is_left_out_as_the_watch_leaves_it_out(
     server: FakeApiServer, client: ClusterClient, of: str
 ) -> None:
-    listed = pods(pod("odd", of=of, cpu="1E"), pod("good", of=of))
+    odd = pod("odd", of=of)
+    odd["metadata"]["name"] = ""
+    listed = pods(odd, pod("good", of=of))
     server.on("GET", IN_DEFAULT, *([listed] if of else [pods(), listed]))
     assert await Asker(client).live_pods.count(AW) == PodCounts(running=1)
 
@@ -306,7 +310,7 @@ async def test_only_live_pods_that_should_have_gone_are_forced(
     server.on("DELETE", f"{IN_DEFAULT}/cannot-be-read", answer({}))
     server.on("DELETE", f"{IN_DEFAULT}/went", refusal(404, "NotFound"))
     server.on("DELETE", f"{IN_DEFAULT}/replaced", refusal(409, "Conflict"))
-    assert await Asker(client).live_pods.force(AW, OVERDUE) == 2
+    assert await Asker(client).live_pods.force(AW, OVERDUE, SINCE) == 2
     sent = {each.path.rpartition("/")[2]: each.body for each in server.requests("DELETE")}
     assert set(sent) == {"stuck", "cannot-be-read", "went", "replaced"}
     assert sent["stuck"] == {
@@ -325,8 +329,8 @@ async def test_pods_are_forced_so_often_only_however_often_that_is_asked_for(
     server.on("GET", IN_DEFAULT, pods(pod(**GOING)))
     server.on("DELETE", f"{IN_DEFAULT}/p", answer({}))
     for _ in range(4):
-        await live_pods.force(AW, OVERDUE)
-        await live_pods.force(("default", "another"), OVERDUE)
+        await live_pods.force(AW, OVERDUE, SINCE)
+        await live_pods.force(("default", "another"), OVERDUE, SINCE)
         await asyncio.sleep(SECONDS_BETWEEN_FORCES / 3)  # virtual
     assert len(server.requests("GET")) == len(server.requests("DELETE")) == 4
 
@@ -336,5 +340,26 @@ async def test_force_that_failed_is_tried_again_at_once(server: FakeApiServer, c
     server.on("GET", IN_DEFAULT, pods(pod(**GOING)))
     server.on("DELETE", f"{IN_DEFAULT}/p", refusal(503, "ServiceUnavailable"), answer({}))
     with pytest.raises(errors.Unavailable):
-        await live_pods.force(AW, OVERDUE)
-    assert await live_pods.force(AW, OVERDUE) == 1
+        await live_pods.force(AW, OVERDUE, SINCE)
+    assert await live_pods.force(AW, OVERDUE, SINCE) == 1
+
+
+@pytest.mark.parametrize(
+    ("deleted", "forced"),
+    [
+        pytest.param(GOING | {"deletionGracePeriodSeconds": 60}, 1, id="its-grace-is-over-by-both-clocks"),
+        pytest.param(GOING | {"deletionGracePeriodSeconds": 61}, 0, id="the-clock-of-the-cluster-lags"),
+        pytest.param(GOING | {"deletionGracePeriodSeconds": "60"}, 0, id="its-grace-is-a-text"),
+        pytest.param(GOING | {"deletionGracePeriodSeconds": 2**62}, 0, id="its-grace-never-ends"),
+        pytest.param({"deletionTimestamp": ""}, 0, id="its-time-is-empty"),
+        pytest.param({"deletionTimestamp": 7}, 0, id="its-time-is-a-number"),
+        pytest.param({"deletionTimestamp": "2026-11-20T09:00:00"}, 0, id="its-time-names-no-zone"),
+    ],
+)
+async def test_pod_has_its_grace_by_the_clock_of_the_hub_too(
+    server: FakeApiServer, client: ClusterClient, deleted: Json, forced: int
+) -> None:
+    server.on("GET", IN_DEFAULT, pods(pod(**deleted), pod("stuck", **GOING)))
+    server.on("DELETE", f"{IN_DEFAULT}/p", answer({}))
+    server.on("DELETE", f"{IN_DEFAULT}/stuck", answer({}))
+    assert await Asker(client).live_pods.force(AW, OVERDUE, SINCE) == forced + 1
