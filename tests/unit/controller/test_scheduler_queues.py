@@ -59,7 +59,7 @@ async def none_is_finished(_record: Record) -> Collection[int]:
 
 def scheduler_of(
     world: World,
-    queues: tuple[Queue, ...] = TEAMS,
+    queues: tuple[Queue, ...] | None = TEAMS,
     *,
     forest: Forest | None = None,
     usage: RecentUse = NO_USE,
@@ -67,13 +67,14 @@ def scheduler_of(
     is_unchanged: Callable[[Record], bool] = lambda _record: True,
     finished_items: Callable[[Record], Awaitable[Collection[int]]] = none_is_finished,
 ) -> Scheduler:
+    rules = None if queues is None else QueueRules(forest or Forest.of(queues), usage=usage)
     for reflector in (world.cluster._nodes, world.cluster._pods):  # noqa: SLF001  # as if both were listed
         reflector.synced.set()
     return Scheduler(
         world.cache,
         world.committer,
         clusters or HubAlone(world.cluster),
-        Lookups(is_unchanged, lambda: QueueRules(forest or Forest.of(queues), usage=usage), finished_items),
+        Lookups(is_unchanged, lambda: rules, finished_items),
         on_decided=world.taken_in.append,
         now=lambda: at(START + monotonic()),
         metrics=Metrics(),
@@ -432,3 +433,14 @@ async def test_gang_of_a_queue_that_is_not_valid_any_more_stays_charged_in_the_t
 
     assert phases(world) == {"b-runs": "Running", "a-wants": "Queued"}
     assert reason_of(world, owner) == "InsufficientQuota"
+
+
+async def test_gang_that_names_a_queue_waits_for_it_on_a_hub_without_queues(world: World) -> None:
+    named = put(world, "named", 2, "b")
+    put(world, "plain", 2, "default")
+    await scheduler_of(world, None).cycle()
+    assert phases(world) == {"named": "Queued", "plain": "Dispatching"}
+    assert reason_of(world, named) == "QueueNotFound"
+
+    await scheduler_of(world, (Queue("b"),)).cycle()
+    assert phases(world) == {"named": "Dispatching", "plain": "Dispatching"}
