@@ -33,6 +33,7 @@ from dispatcher.core.scheduling.capacity_ledger import FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods, SchedulingRules
 from dispatcher.core.scheduling.node_snapshot import Place
+from dispatcher.core.scheduling.sharing.quota_reservations import QuotaReservations
 from dispatcher.core.scheduling.sharing.surplus import Surplus
 from dispatcher.core.scheduling.world_facts import Cluster
 from dispatcher.errors import StoreError
@@ -84,6 +85,7 @@ def lines_of(facts: ClusterFacts) -> Steps[list[bytes]]:
             "device_resources": cluster.device_resources,
         },
         "reservations": facts.reservations,
+        "quota": {"reservations": facts.quota.by_uid, "resting": facts.quota.resting},
         "defaults": _written_survey(facts.defaults),
         "surplus": facts.surplus,
     }
@@ -127,6 +129,7 @@ def facts_of(document: bytes, taken_at: datetime) -> ClusterFacts:
             defaults=_survey_of(header.get("defaults")),
             # A leader of an earlier release writes none.
             surplus={uid: _surplus_of(each) for uid, each in header.get("surplus", {}).items()},
+            quota=_quota_of(header.get("quota", {})),
         )
     except (zlib.error, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise StoreError(f"the snapshot cannot be read: {type(error).__name__}") from error
@@ -274,6 +277,14 @@ def _shared(requests: tuple[tuple[str, int | str], ...]) -> Resources:
 
 
 _TIMES: Final = ("since", "until", "began")
+
+
+def _quota_of(value: Mapping[str, Any]) -> QuotaReservations:
+    kept, resting = value.get("reservations", {}), value.get("resting", {})
+    return QuotaReservations(
+        {uid: _reservation_of(each) for uid, each in kept.items()},
+        {leaf: datetime.fromisoformat(end) for leaf, end in resting.items()},
+    )
 
 
 def _reservation_of(value: Mapping[str, Any]) -> Reservation:

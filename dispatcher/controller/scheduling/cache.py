@@ -17,7 +17,7 @@ from dispatcher.core.model.growth import PodsByTemplate
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.record import ACTIVE, Phase, Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.backfill import Backfill, Running
+from dispatcher.core.scheduling.backfill import Backfill, Backfills, Running
 from dispatcher.core.scheduling.backfill_reservation import Bounds
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.grants import Growing
@@ -50,8 +50,8 @@ class Cache:
     `awaited_growth` are the uids of AppWrappers with growth that no pod uses, and that a gang waited for in the last
     cycle.
 
-    `on_left` is called with the namespace of each AppWrapper that is no longer queued or suspended. `bounds` are those
-    of backfill reservations.
+    `on_left` is called with the namespace of each AppWrapper that is no longer queued or suspended. `backfills` are the
+    backfill reservations, within `bounds`.
     """
 
     def __init__(
@@ -60,7 +60,9 @@ class Cache:
         on_left: Callable[[str], None] = lambda _namespace: None,
         bounds: Bounds | None = None,
     ) -> None:
-        self.pending_queue = PendingQueue(Backfill(bounds or Bounds(), Running(self.holders)))
+        bounds = bounds or Bounds()
+        self.backfills = Backfills(Backfill(bounds, Running(self.holders)), Backfill(bounds))
+        self.pending_queue = PendingQueue(self.backfills.room)
         self._ledgers = ledgers
         self._records: dict[str, Record] = {}
         self._charged: dict[str, tuple[str, Resources, PodsByTemplate | None, Assignment]] = {}

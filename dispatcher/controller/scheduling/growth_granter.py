@@ -32,6 +32,7 @@ from dispatcher.core.scheduling.growth_turns import asked_at
 from dispatcher.core.scheduling.isolation import copies_of
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
+from dispatcher.core.scheduling.sharing.quota_reservations import QuotaReservations
 from dispatcher.core.scheduling.waiting_gangs import WaitingGangs
 from dispatcher.probes import Metrics
 
@@ -77,14 +78,15 @@ class GrowthGranter:
         `queues` is None if none is declared. Returns false if a grant is to be decided again, because its record
         changed meanwhile.
         """
-        pending = self._cache.pending_queue
+        pending, backfills = self._cache.pending_queue, self._cache.backfills
         forest, usage = (None, {}) if queues is None else (queues.forest, queues.usage)
         active: Sequence[ActiveGang] = ()
-        reservations = dict(pending.reservations) if forest is None else {}
+        reservations = dict(backfills.room.reservations)
+        quota = QuotaReservations.of(backfills.quota.state).at(now)
         if forest is not None:
             active = await slices.run(self._active.active_in_steps(snapshots))
         waiting = await slices.run(WaitingGangs.of(list(pending), forest, now, reservations))
-        facts = GrantFacts(forest, active, waiting, now, reservations, usage)
+        facts = GrantFacts(forest, active, waiting, now, reservations, usage, quota)
         grants = await slices.run(_decide_without_culprits(growing, facts, snapshots))
         changes = {each.record.uid: change for each in grants if (change := _change_safely(each, now))}
         committed = {record.uid for record in await self._committer.commit_all(list(changes.values()))}

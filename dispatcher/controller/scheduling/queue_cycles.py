@@ -62,7 +62,7 @@ class QueueCycles:
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
-        self._planner = QueuePlanner()
+        self._planner = QueuePlanner(cache.backfills)
         self._active: list[ActiveGang] = []
         self._in_parts: tuple[Sequence[ActiveGang], Mapping[str, Surplus], Sequence[ActiveGang]] = (
             [],
@@ -102,7 +102,7 @@ class QueueCycles:
 
     def forget(self) -> None:
         """Forget what is kept between cycles: an exception ended one, so it may be half changed."""
-        self._planner = QueuePlanner()
+        self._planner = QueuePlanner(self._cache.backfills)
 
     def plan_alone(
         self,

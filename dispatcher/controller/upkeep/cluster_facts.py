@@ -26,6 +26,7 @@ from dispatcher.core.scheduling.leader_snapshot import (
     count_pods_by_place,
 )
 from dispatcher.core.scheduling.node_snapshot import Use
+from dispatcher.core.scheduling.sharing.quota_reservations import NO_QUOTA_RESERVATIONS, QuotaReservations
 from dispatcher.core.scheduling.sharing.surplus import Surplus
 from dispatcher.core.scheduling.world_facts import Cluster
 
@@ -50,7 +51,8 @@ class ClusterState(Struct, frozen=True):
     """The facts of a cluster at one moment, to be compared with those of another moment.
 
     `uses` differ where a pod was bound as planned, which frees nothing. `defaults` are those of pods, None where they
-    were not surveyed. `surplus` are the surplus pods of gangs there, by the uid of the AppWrapper.
+    were not surveyed. `surplus` are the surplus pods of gangs there, by the uid of the AppWrapper. `quota` are the
+    reservations of quota, which belong to no cluster.
     """
 
     snapshot: ClusterSnapshot
@@ -59,6 +61,7 @@ class ClusterState(Struct, frozen=True):
     rules: SchedulingRules
     defaults: DefaultsSurvey | None = None
     surplus: Mapping[str, Surplus] = field(default_factory=dict)
+    quota: QuotaReservations = NO_QUOTA_RESERVATIONS
 
 
 def states_of(
@@ -74,6 +77,7 @@ def states_of(
     by_cluster: dict[str, dict[str, Reservation]] = {name: {} for name in snapshots}
     for uid, reservation in pending.reservations.items():
         by_cluster.get(reservation.cluster, {})[uid] = reservation
+    quota = QuotaReservations.of(cache.backfills.quota.state)
     surplus: dict[str, dict[str, Surplus]] = {name: {} for name in snapshots}
     for uid, found in cache.surplus().items():
         surplus.get(cache.cluster_of(uid), {})[uid] = found
@@ -85,6 +89,7 @@ def states_of(
             rules,
             surveys.get(name),
             surplus[name],
+            quota,
         )
         for name, each in snapshots.items()
     }
@@ -99,4 +104,6 @@ async def facts_of(state: ClusterState, clusters: Clusters, now: datetime, slice
     else:
         cluster = Cluster.of(snapshot, ledger.nodes(), clusters.reserve_of(snapshot.name))
         pods = await slices.run(count_pods_by_place(ledger.pods(), ledger.concerns_terms))
-    return ClusterFacts(cluster, pods, state.rules, state.reservations, now, state.defaults, state.surplus)
+    return ClusterFacts(
+        cluster, pods, state.rules, state.reservations, now, state.defaults, state.surplus, state.quota
+    )

@@ -1,5 +1,7 @@
 """Backfill reservations: capacity of one cluster that stays free for a gang past the starvation bound.
 
+Quota of a queue is kept for a gang in the same way, by the same rules: read queues for clusters below.
+
 A reservation stays on one cluster, where the gang is estimated to fit soonest, so that capacity that becomes free there
 accumulates. An estimate can be wrong, so every reservation has a bound. A reservation that is not complete by its bound
 moves to the next-best cluster that the round has not tried. When all are tried, the round ends: other gangs may use the
@@ -30,7 +32,7 @@ have no known end: a cluster where the gang needs their capacity is a last resor
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -43,9 +45,6 @@ from dispatcher.core.scheduling.fit import fits_in_empty
 
 MOST_DOUBLINGS: Final = 4
 """How often a bound, or a pause, doubles: by default to 16 days, longer than all but a few runs."""
-
-
-LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class Bounds(Struct, frozen=True):
@@ -62,6 +61,8 @@ class Bounds(Struct, frozen=True):
 
 class Reservation(Struct, frozen=True):
     """Capacity of `cluster` kept for one gang from `since` to `until`. Without a cluster, the gang rests.
+
+    Of a reservation of quota, `cluster` and `tried` name the queues of the gang, with a comma between them.
 
     Where gangs are placed on nodes, `assignment` has the nodes on which places are kept for its pods.
 
@@ -91,16 +92,26 @@ class Reservation(Struct, frozen=True):
     @property
     def words(self) -> str:
         """The reservation in words, for the pending message; constant for as long as the reservation lasts."""
+        return self._words("capacity for it on", "on")
+
+    @property
+    def words_of_quota(self) -> str:
+        """The same of a reservation of quota."""
+        return self._words("quota for it in", "in")
+
+    def _words(self, what: str, where: str) -> str:
         until = f"{self.until:%Y-%m-%d %H:%M:%S} UTC"
         if self.waits:
             before = f", after {', '.join(self.tried)} was not complete in time" if self.tried else ""
             return f"can begin after {until}: reservations of other gangs go first{before}"
         if self.is_resting:
-            clusters = ", ".join(self.tried)
-            return f"on {clusters} was not complete within its bound and ended; the next begins after {until}"
+            tried = ", ".join(self.tried)
+            return (
+                f"{where} {tried} was not complete within its bound and ended; the next begins after {until}"
+            )
         earlier = ", ".join(self.tried[:-1])
         before = f", after {earlier} was not complete in time" if earlier else ""
-        return f"keeps capacity for it on {self.cluster} until {until}{before}"
+        return f"keeps {what} {self.cluster} until {until}{before}"
 
 
 class Rest(Struct, frozen=True):
@@ -123,6 +134,11 @@ def noted(pending: Pending, reservation: Reservation) -> Pending:
     return replace(pending, message=message, cluster=cluster, resource=resource)
 
 
+def noted_quota(pending: Pending, reservation: Reservation) -> Pending:
+    """The pending reason with the reservation of quota in its message."""
+    return replace(pending, message=f"{pending.message}{RESERVATION}{reservation.words_of_quota}")
+
+
 def may_keep(record: Record, snapshot: ClusterSnapshot, clusters: Collection[str]) -> bool:
     """True if the cluster, one of `clusters`, accepts the gang, and it fits there beside the pods that never end."""
     accepts = rejection(effective(record.requirements, clusters), snapshot) is None
@@ -142,7 +158,7 @@ def rest_after(kept: Reservation, before: Rest | None, now: datetime, bounds: Bo
     pause = max(bounds.rest, now - kept.since)
     fruitless = before.fruitless if before else 0
     grown = max(pause, min(_doubled(pause, fruitless), bounds.longest))
-    without_hope = max(now + grown, before.until_without_hope if before else LONG_AGO)
+    without_hope = max(now + grown, before.until_without_hope) if before else now + grown
     return Rest(now + pause, without_hope, fruitless + (not kept.is_hopeful))
 
 
@@ -165,9 +181,8 @@ def following(
     None if the gang had no reservation and can get none. A resting gang that can get none continues to rest.
     """
     is_in_round = before is not None and (before.waits or not before.is_resting)
-    round_ = (
-        before if before and is_in_round else replace(before or _NONE, began=now, tried=(), is_hopeful=False)
-    )
+    last = before or Reservation("", now, now, now)
+    round_ = last if is_in_round else replace(last, began=now, tried=(), is_hopeful=False)
     left = [option for option in options if option.cluster not in round_.tried]
     if left:
         return _keep(round_, left[0], now, bounds)
@@ -231,6 +246,3 @@ def _rest(round_: Reservation, now: datetime, bounds: Bounds) -> Reservation:
 
 def _doubled(duration: timedelta, times: int) -> timedelta:
     return duration * (1 << min(times, MOST_DOUBLINGS))
-
-
-_NONE: Final = Reservation("", LONG_AGO, LONG_AGO, LONG_AGO, is_hopeful=False)

@@ -19,6 +19,8 @@ gang runs without its quota while its queue is removed and put back.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Final
 
 from msgspec import Struct, field
 
@@ -30,7 +32,7 @@ from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill import Backfill
-from dispatcher.core.scheduling.backfill_reservation import LONG_AGO, Reservation
+from dispatcher.core.scheduling.backfill_reservation import Reservation
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import (
     ClusterSnapshot,
@@ -53,6 +55,9 @@ from dispatcher.core.scheduling.explain import (
 )
 from dispatcher.core.scheduling.fit import fit
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
+
+SOME_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
+"""The present where none is named; only differences of times matter then."""
 
 
 class Placed(Struct, frozen=True):
@@ -114,10 +119,11 @@ def plan(
     policy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO,
     starved: Collection[str] = (),
     reservations: Mapping[str, Reservation] | None = None,
+    now: datetime = SOME_TIME,
 ) -> list[Outcome]:
     """One outcome for each record of `queue`, which is in order; `starved` are the uids past the starvation bound.
 
-    `reservations` are their backfill reservations by uid; without the argument, new ones begin now. The demand of
+    `reservations` are their backfill reservations by uid; without the argument, new ones begin `now`. The demand of
     placed gangs is taken from `snapshots`, which are by name.
     """
     state = CycleState(snapshots, lambda record: class_of(record, snapshots))
@@ -126,7 +132,7 @@ def plan(
     waiting = [each for each in records if each.uid in starved and not names_queue(each)]
     holders = [] if is_strict else waiting
     if reservations is None:
-        reservations = Backfill().renew(holders, snapshots, LONG_AGO)
+        reservations = Backfill().renew(holders, snapshots, now)
     early = state.reserve(holders, reservations)
     head: Record | None = None
     outcomes: list[Outcome] = []

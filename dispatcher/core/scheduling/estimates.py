@@ -30,7 +30,7 @@ from dispatcher.core.model.record import LACKS_QUOTA, Attempt, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.queue import Order, QueueingStrategy
 from dispatcher.core.scheduling import ordering
-from dispatcher.core.scheduling.backfill import Backfill, Running, State
+from dispatcher.core.scheduling.backfill import Backfill, Backfills, Running, State
 from dispatcher.core.scheduling.backfill_reservation import Bounds, Reservation
 from dispatcher.core.scheduling.cycle import NotEvaluated, Outcome, Placed, Preempting, Waiting
 from dispatcher.core.scheduling.estimated_ends import stated_end
@@ -134,8 +134,10 @@ class _Future:
         self._found_endless: dict[tuple[str, frozenset[str], str], tuple[str, ...]] = {}
         self._work = 0
         bounds = Bounds(world.reservation_bound, world.starvation_bound)
-        state = State(world.reservations or {})
-        self._backfill = Backfill(bounds, Running(self._in_cluster), state)
+        self._backfills = Backfills(
+            Backfill(bounds, Running(self._in_cluster), State(world.reservations or {})),
+            Backfill(bounds, state=world.quota.state),
+        )
 
     def play(self, uids: Collection[str], most_work: int) -> None:
         """Plan cycles until all these gangs have started, no event is left, or the work is done."""
@@ -164,7 +166,7 @@ class _Future:
 
         Otherwise a second cycle at the same time would place nothing.
         """
-        return self._world.has_queues or bool(self._backfill.reservations)
+        return self._world.has_queues or bool(self._backfills.room.reservations)
 
     def next_event(self) -> datetime | None:
         """The next time at which a cycle may decide otherwise; None if waiting changes nothing any more."""
@@ -173,9 +175,8 @@ class _Future:
         if event is None:
             return None
         # The end of a reservation alone promises nothing: gangs without a known end may have ended by then.
-        return min(
-            [event, *(each.until for each in self._backfill.reservations.values() if each.until > now)]
-        )
+        ends = self._backfills.next_change(now)
+        return event if ends is None else min(event, ends)
 
     def estimate(self, uid: str) -> Estimate:
         """The estimated start of a pending gang."""
@@ -222,7 +223,7 @@ class _Future:
         self._work += _cost(self._world)
         if not self._world.has_queues:
             self._world = replace(self._world, reservations=self._renewed())
-        _, outcomes = self._world.plan_queues(self._known)
+        _, outcomes = self._world.plan_queues(self._known, backfills=self._backfills)
         removal = next((each for each in outcomes if isinstance(each, Drained | Preempting)), None)
         if removal is not None:
             self._stopped = Why.DRAIN if isinstance(removal, Drained) else Why.PREEMPTION
@@ -246,11 +247,11 @@ class _Future:
         queue = ordering.in_order(world.pending, world.now)
         is_strict = world.policy is QueueingStrategy.STRICT_FIFO
         uids = frozenset[str]() if is_strict else ordering.starved(queue, world.now, world.starvation_bound)
-        if not uids and not self._backfill.reservations:
+        if not uids and not self._backfills.room.reservations:
             return {}
         self._work += _cost(world)
         starved = [each for each in queue if each.uid in uids]
-        return self._backfill.renew(starved, self._known.of(world), world.now)
+        return self._backfills.room.renew(starved, self._known.of(world), world.now)
 
     def _in_cluster(self, cluster: str) -> list[Record]:
         """The gangs that hold capacity of a cluster."""

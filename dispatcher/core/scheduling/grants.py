@@ -43,7 +43,7 @@ from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import ACTIVE, Change, Record
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.queues.forest import Forest
-from dispatcher.core.queues.queue import Elastic, Reclaim, StopPolicy
+from dispatcher.core.queues.queue import Elastic, StopPolicy
 from dispatcher.core.scheduling.backfill_reservation import Reservation
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
@@ -75,7 +75,8 @@ from dispatcher.core.scheduling.sharing.gangs import (
     count_taken,
     leaving_by_cluster,
 )
-from dispatcher.core.scheduling.sharing.quota_ledger import Hold, QuotaLedger, now_and_later
+from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger, now_and_later
+from dispatcher.core.scheduling.sharing.quota_reservations import NO_QUOTA_RESERVATIONS, QuotaReservations
 from dispatcher.core.scheduling.sharing.refusals import (
     INSUFFICIENT_QUOTA,
     PREEMPTED_TOO_OFTEN,
@@ -141,7 +142,7 @@ class GrantFacts(Struct, frozen=True):
     """The facts of a pass besides the clusters.
 
     `forest` is None without declared queues. `active` are all gangs that hold capacity. `reservations` are the backfill
-    reservations by uid of a hub without declared queues. `usage` is the recent use of each namespace.
+    reservations of capacity by uid, `quota` those of quota. `usage` is the recent use of each namespace.
     """
 
     forest: Forest | None
@@ -150,6 +151,7 @@ class GrantFacts(Struct, frozen=True):
     now: datetime
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
     usage: RecentUse = field(default_factory=dict)
+    quota: QuotaReservations = NO_QUOTA_RESERVATIONS
 
 
 class Grant(Struct, frozen=True):
@@ -399,20 +401,15 @@ class _GrantCycle:
         return True
 
     def _keep(self) -> None:
-        """Keep one cluster for each starved gang, as the cycle does."""
+        """Keep the capacity that starved gangs which wait for room have reservations of, as the cycle does."""
         for record in self._facts.waiting.starved:
             reservation = self._facts.reservations.get(record.uid)
-            if reservation is not None:
-                kept = self._rooms.get(reservation.cluster)
-                if kept is not None and kept.keeper is None:
-                    kept.keep(record, reservation.assignment)
-                continue
-            if record.pending is None or record.pending.reason not in {INSUFFICIENT, RESERVED}:
-                continue
-            free = (each for each in self._rooms.values() if each.keeper is None)
-            room = next((each for each in free if self._may_take(record, each)), None)
-            if room is not None:
-                room.keep(record)
+            waits = self._quota is None or (
+                record.pending and record.pending.reason in {INSUFFICIENT, RESERVED}
+            )
+            kept = self._rooms.get(reservation.cluster) if reservation is not None and waits else None
+            if reservation is not None and kept is not None and kept.keeper is None:
+                kept.keep(record, reservation.assignment)
 
     def _promise(self) -> None:
         """Take what is promised to gangs that wait for others to leave."""
@@ -550,8 +547,9 @@ class _Quota:
             place = self._forest.places[name]
             if record.pending is None or record.pending.reason != INSUFFICIENT_QUOTA:
                 continue
-            if uid in starved or place.queue.preemption.reclaim is not Reclaim.ANY:
-                hold = Hold(name, record.gang.demand, uid in starved)
+            is_first = facts.waiting.heads.get(name) is record
+            hold = facts.quota.hold(place, record, is_first=is_first, is_starved=uid in starved)
+            if hold is not None:
                 self._now.hold(hold)
                 self.later.hold(hold)
 

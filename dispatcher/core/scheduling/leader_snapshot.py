@@ -30,6 +30,7 @@ from dispatcher.core.scheduling.capacity_ledger import FitMode
 from dispatcher.core.scheduling.cluster_filters import is_unreachable
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.sharing.gangs import RecentUse, active_gang
+from dispatcher.core.scheduling.sharing.quota_reservations import NO_QUOTA_RESERVATIONS, QuotaReservations
 from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus
 from dispatcher.core.scheduling.world import World
 from dispatcher.core.scheduling.world_facts import Cluster, RunningGang, RunningPods
@@ -85,7 +86,8 @@ class ClusterFacts(Struct, frozen=True):
 
     `reservations` are the backfill reservations on this cluster, by the uid of the gang. `defaults` are those of pods;
     None for a cluster that is not connected, and in a snapshot of an earlier release. `surplus` are the surplus pods of
-    gangs there, by the uid of the AppWrapper.
+    gangs there, by the uid of the AppWrapper. `quota` are the reservations of quota, the same in the facts of each
+    cluster.
     """
 
     cluster: Cluster
@@ -95,6 +97,7 @@ class ClusterFacts(Struct, frozen=True):
     taken_at: datetime | None = None
     defaults: DefaultsSurvey | None = None
     surplus: Mapping[str, Surplus] = field(default_factory=dict)
+    quota: QuotaReservations = NO_QUOTA_RESERVATIONS
 
 
 def count_pods_by_place(
@@ -168,9 +171,8 @@ def world_of(
         fit=rules.fit,
         starvation_bound=rules.starvation_bound,
         reservation_bound=rules.reservation_bound,
-        reservations=None
-        if rules.has_queues
-        else {uid: found for each in facts for uid, found in each.reservations.items()},
+        reservations={uid: found for each in facts for uid, found in each.reservations.items()},
+        quota=next((each.quota for each in facts), NO_QUOTA_RESERVATIONS).at(now),
         queues=rules.queues if rules.has_queues else None,
         namespaces=rules.namespaces,
         usage=rules.usage,

@@ -33,9 +33,10 @@ from dispatcher.core.queues.declaration import FIELDS, read_approvals, read_queu
 from dispatcher.core.queues.forest import MOST_LEVELS, TOO_DEEP, Forest
 from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.cluster_filters import Closed, is_unreachable
+from dispatcher.core.scheduling.cycle import SOME_TIME
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus
-from dispatcher.core.scheduling.world import SOME_TIME, World
+from dispatcher.core.scheduling.world import World
 from dispatcher.core.scheduling.world_facts import Cluster, NoNode, RunningGang, RunningPods
 
 MOST: Final = 100_000

@@ -15,7 +15,7 @@ Gangs are known by their uid; in a scenario file it is the name.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from msgspec import Struct, field
@@ -25,14 +25,15 @@ from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pods import Pod
-from dispatcher.core.model.record import RESERVATION, Record
+from dispatcher.core.model.record import LACKS_QUOTA, RESERVATION, Record
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import Access, Queue, QueueingStrategy
 from dispatcher.core.scheduling import cycle, ordering
+from dispatcher.core.scheduling.backfill import Backfills
 from dispatcher.core.scheduling.backfill_reservation import Bounds, Reservation
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, effective, rejection
-from dispatcher.core.scheduling.cycle import Outcome, Placed, Waiting
+from dispatcher.core.scheduling.cycle import SOME_TIME, Outcome, Placed, Waiting
 from dispatcher.core.scheduling.pods_there import FOLLOWS_NONE, FollowedTerms
 from dispatcher.core.scheduling.sharing.cycle import (
     Drained,
@@ -44,12 +45,10 @@ from dispatcher.core.scheduling.sharing.cycle import (
 from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches
 from dispatcher.core.scheduling.sharing.gangs import RecentUse
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
+from dispatcher.core.scheduling.sharing.quota_reservations import NO_QUOTA_RESERVATIONS, QuotaReservations
 from dispatcher.core.scheduling.sharing.surplus import in_parts
 from dispatcher.core.scheduling.world_facts import Cluster, RunningGang
 from dispatcher.core.scheduling.world_pods import bound_pods_of, named_pods, others_of
-
-SOME_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
-"""The present of a world that names no other; only differences of times matter."""
 
 
 class World(Struct, frozen=True):
@@ -65,7 +64,9 @@ class World(Struct, frozen=True):
     reservation_bound: timedelta = Bounds().kept
     """The bound of the backfill reservations of a first round."""
     reservations: Mapping[str, Reservation] | None = None
-    """The backfill reservations by uid; None if each starved gang is to get a new one."""
+    """The backfill reservations of capacity by uid; None if each starved gang is to get a new one, also of quota."""
+    quota: QuotaReservations = NO_QUOTA_RESERVATIONS
+    """Those of quota."""
     queues: tuple[Queue, ...] | None = None
     """The declared queues; None where queues do not count, whatever the gangs name."""
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -87,17 +88,22 @@ class World(Struct, frozen=True):
         return tuple(each for each in decided if not isinstance(each, Drained))
 
     def plan_queues(
-        self, known: KnownSnapshots | None = None, *, remembers: bool = True
+        self,
+        known: KnownSnapshots | None = None,
+        *,
+        remembers: bool = True,
+        backfills: Backfills | None = None,
     ) -> tuple[Mapping[str, QueueShare], tuple[QueueOutcome, ...]]:
         """The use of each valid queue before, and all outcomes in the order of the decisions. Raises `NoNode`.
 
-        If it `remembers`, no search for victims is made again after an equal one failed.
+        If it `remembers`, no search for victims is made again after an equal one failed. With `backfills`, a cycle over
+        queues renews these reservations instead of those of the world.
         """
         if not self.has_queues:
             return {DEFAULT_QUEUE: QueueShare({})}, self._plan_one_queue(known)
         snapshots = (known or KnownSnapshots()).of(self)
         failed = FailedSearches() if remembers else None
-        cycle_over_queues = QueueCycle(self.queue_facts(), snapshots, failed)
+        cycle_over_queues = QueueCycle(self.queue_facts(), snapshots, failed, backfills=backfills)
         shares = cycle_over_queues.shares()
         outcomes = cycle_over_queues.run()
         return shares, tuple(each if isinstance(each, Drained) else _timeless(each) for each in outcomes)
@@ -122,6 +128,7 @@ class World(Struct, frozen=True):
             namespaces=self.namespaces,
             usage=self.usage,
             reservations=self.reservations,
+            quota=self.quota,
         )
 
     @property
@@ -226,7 +233,7 @@ class World(Struct, frozen=True):
         queue = ordering.in_order(self.pending, self.now)
         starved = ordering.starved(queue, self.now, self.starvation_bound)
         snapshots = (known or KnownSnapshots()).of(self)
-        outcomes = cycle.plan(queue, snapshots, self.policy, starved, self.reservations)
+        outcomes = cycle.plan(queue, snapshots, self.policy, starved, self.reservations, self.now)
         decided_first = starved if self.policy is QueueingStrategy.BEST_EFFORT_FIFO else frozenset()
         outcomes.sort(key=lambda outcome: outcome.record.uid not in decided_first)
         return tuple(map(_timeless, outcomes))
@@ -349,5 +356,6 @@ def _timeless(outcome: Outcome) -> Outcome:
         return outcome
     pending = outcome.pending
     before, _, _ = pending.message.partition(RESERVATION)
-    message = f"{before}{RESERVATION}keeps capacity for it on {pending.cluster}"
+    keeps = "quota for it" if pending.reason in LACKS_QUOTA else f"capacity for it on {pending.cluster}"
+    message = f"{before}{RESERVATION}keeps {keeps}"
     return replace(outcome, pending=replace(pending, message=message))

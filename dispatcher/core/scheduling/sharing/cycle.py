@@ -31,8 +31,9 @@ from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest
-from dispatcher.core.queues.queue import QueueingStrategy, Reclaim, Sharing, StopPolicy
-from dispatcher.core.scheduling.backfill_reservation import LONG_AGO, Reservation, noted
+from dispatcher.core.queues.queue import QueueingStrategy, Sharing, StopPolicy
+from dispatcher.core.scheduling.backfill import Backfill, Backfills, Sites
+from dispatcher.core.scheduling.backfill_reservation import Reservation, noted, noted_quota
 from dispatcher.core.scheduling.cluster_filters import (
     CLASS_MISSING,
     NOT_SELECTED,
@@ -78,7 +79,14 @@ from dispatcher.core.scheduling.sharing.gangs import (
 )
 from dispatcher.core.scheduling.sharing.news import ClassRefused, is_news
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
-from dispatcher.core.scheduling.sharing.quota_ledger import Hold, QuotaLedger, now_and_later
+from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger, now_and_later
+from dispatcher.core.scheduling.sharing.quota_reservations import (
+    NO_QUOTA_RESERVATIONS,
+    QuotaReservations,
+    is_late,
+    is_starved,
+    renew_quota,
+)
 from dispatcher.core.scheduling.sharing.refusals import (
     INSUFFICIENT_QUOTA,
     OVER_NOMINAL_QUOTA,
@@ -116,8 +124,8 @@ QueueOutcome = Outcome | Drained
 class QueueFacts(Struct, frozen=True):
     """The facts of a cycle besides the clusters. `namespaces` are the labels of each namespace.
 
-    `reservations` are the backfill reservations of starved gangs by uid; None if each is to keep the first cluster by
-    name that it would fit if the cluster were empty.
+    `reservations` are the backfill reservations of capacity by uid, and `quota` those of quota; without the first, new
+    ones begin.
     """
 
     forest: Forest
@@ -127,6 +135,7 @@ class QueueFacts(Struct, frozen=True):
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     usage: RecentUse = field(default_factory=dict)
     reservations: Mapping[str, Reservation] | None = None
+    quota: QuotaReservations = NO_QUOTA_RESERVATIONS
 
 
 class QueueShare(Struct, frozen=True):
@@ -144,8 +153,9 @@ class QueueShare(Struct, frozen=True):
 class QueueCycle:
     """One cycle. Only one of `run`, `run_in_steps` and `news_in_steps` may be called, once.
 
-    With `failed`, a search for victims is not made again if an equal one failed, which gives the same outcomes. A class
-    is refused if the decision about it raises an exception before it changes anything; these are the `failures`.
+    With `failed`, a search for victims is not made again if an equal one failed, which gives the same outcomes. With
+    `backfills`, the reservations of the last cycle are renewed, whatever the facts have. A class is refused if the
+    decision about it raises an exception before it changes anything; these are the `failures`.
     """
 
     def __init__(
@@ -154,6 +164,7 @@ class QueueCycle:
         snapshots: Mapping[str, ClusterSnapshot],
         failed: FailedSearches | None = None,
         beginning: _Beginning | None = None,
+        backfills: Backfills | None = None,
     ) -> None:
         self.failures: list[Failure] = []
         self._is_changing = False
@@ -189,14 +200,23 @@ class QueueCycle:
         )
         self._outcomes: list[QueueOutcome | ClassRefused] = []
         self._decided: set[str] = set()
+        is_fresh = backfills is None and facts.reservations is None
+        self._backfills = Backfills() if is_fresh else backfills
+        self._without_room: set[str] = set()
+        self._reservations: Mapping[str, Reservation] = facts.reservations or {}
+        self._quota = facts.quota
 
     @classmethod
     def begin_in_steps(
-        cls, facts: QueueFacts, snapshots: Mapping[str, ClusterSnapshot], failed: FailedSearches | None = None
+        cls,
+        facts: QueueFacts,
+        snapshots: Mapping[str, ClusterSnapshot],
+        failed: FailedSearches | None = None,
+        backfills: Backfills | None = None,
     ) -> Steps[Self]:
         """The cycle of these facts."""
         beginning = yield from _begin(facts, snapshots)
-        return cls(facts, snapshots, failed, beginning)
+        return cls(facts, snapshots, failed, beginning, backfills)
 
     def run(self) -> list[QueueOutcome]:
         """All steps of `run_in_steps` at once."""
@@ -231,12 +251,18 @@ class QueueCycle:
 
     def _decide_all(self) -> Steps[None]:
         self._drain()
-        queued = self._facts.queued
-        starved = [gang for uid in queued.blocked if self._is_starved(gang := queued.gang(uid))]
-        for gang in sorted(starved, key=lambda each: rank(each, self._facts.now)):
-            self._add(gang, (yield from self._decide(gang)), is_starved=True)
+        queued, now = self._facts.queued, self._facts.now
+        late = [queued.gang(uid) for uid, each in queued.blocked.items() if is_late(each, self._forest, now)]
+        late.sort(key=lambda each: rank(each, now))
+        yield from self._renew_reservations(late)
+        starved = [each for each in late if is_starved(each.record, self._forest, now)]
+        waiting: list[PendingGang] = []
+        for gang in starved:
+            outcome = self._add(gang, (yield from self._decide(gang)), is_starved=True)
             self._turns.take(gang)
+            waiting += [gang] if isinstance(outcome, Waiting) else []
             yield
+        yield from self._reserve_for_displaced(waiting)
         while (gang_in_turn := (yield from self._turns.next_in_steps())) is not None:
             decided = yield from self._decide(gang_in_turn)
             outcome = self._add(gang_in_turn, decided, is_starved=False)
@@ -277,11 +303,51 @@ class QueueCycle:
                 self._leave(gangs)
                 self._outcomes.append(Drained(place.name, gangs))
 
-    def _is_starved(self, gang: PendingGang) -> bool:
-        place, since = self._forest.places.get(gang.leaves[0]), gang.record.blocked_since
-        if place is None or since is None or place.strategy is QueueingStrategy.STRICT_FIFO:
-            return False
-        return self._facts.now - since >= place.starvation_bound
+    def _renew_reservations(self, late: Sequence[PendingGang]) -> Steps[None]:
+        """Renew the reservations for the gangs past the starvation bound, which are in order."""
+        backfills, now = self._backfills, self._facts.now
+        if backfills is None:
+            return
+        taken = [each.record for each in late if self._answers.by_queues(each) is None]
+        self._quota = yield from renew_quota(backfills.quota, taken, self._later, self._active, now)
+        yield from self._renew_rooms(
+            backfills.room, [each for each in taken if is_starved(each, self._forest, now)]
+        )
+
+    def _renew_rooms(self, backfill: Backfill, starved: Sequence[Record]) -> Steps[None]:
+        """Renew the reservations of capacity for the starved gangs; only a gang that waits for room begins one."""
+        starved = [each for each in starved if self._forest.class_of(each.leaves, each.gang) is None]
+        if starved or backfill.reservations:
+            records = [self._on_own_clusters(each) for each in starved]
+            sites = Sites.of_clusters(self._snapshots, backfill.running)
+            waiting = {each.uid for each in records if self._awaits_room(each, sites)}
+            yield from backfill.renew_on_sites(records, sites, self._facts.now, waiting)
+        self._reservations = backfill.reservations
+
+    def _reserve_for_displaced(self, waiting: Sequence[PendingGang]) -> Steps[None]:
+        """Begin reservations for the starved gangs that fitted a cluster until another one was placed there."""
+        displaced = [each for each in waiting if each.uid in self._without_room - self._reservations.keys()]
+        if self._backfills is None or not displaced:
+            return
+        yield from self._renew_rooms(self._backfills.room, [each.record for each in waiting])
+        for gang in displaced:
+            self._keep(gang)
+
+    def _awaits_room(self, record: Record, sites: Sites) -> bool:
+        """True if a gang has quota later, but for what is held back, and fits no cluster now."""
+        demand, priority = record.gang.demand, record.priority
+        for leaf in record.leaves:
+            if self._later.lacking(leaf, demand, priority, but_for_holds=True):
+                return False
+        return not any(site.fits(record) for site in sites.of(record))
+
+    def _on_own_clusters(self, record: Record) -> Record:
+        """The record with the clusters that its queues select as its own requirement."""
+        selected = self._forest.clusters_of(record.leaves)
+        if not selected.requirements:
+            return record
+        selector = Selector((*record.requirements.selector.requirements, *selected.requirements))
+        return replace(record, requirements=replace(record.requirements, selector=selector))
 
     # --- one gang ----------------------------------------------------------------------------------------------
 
@@ -505,40 +571,42 @@ class QueueCycle:
         self, gang: PendingGang, outcome: Waiting | Preempting, *, is_starved: bool
     ) -> Waiting | Preempting:
         record, reason = gang.record, outcome.pending.reason
-        if is_starved and reason in {INSUFFICIENT, RESERVED}:
-            reservation = self._keep_cluster(gang)
-            if reservation is not None:
-                outcome = replace(outcome, pending=noted(outcome.pending, reservation))
-                if reservation.is_resting:
-                    return outcome  # the next gang can be the head
+        reservation = self._reservation_for(gang, reason, is_starved=is_starved)
+        if reservation is not None:
+            note = noted_quota if reason == INSUFFICIENT_QUOTA else noted
+            outcome = replace(outcome, pending=note(outcome.pending, reservation))
+            if reservation.is_resting:
+                return outcome  # the next gang can be the head
         is_head = False
         for place in self._forest.places_of(gang.leaves):
             is_first = place.name not in self._heads
             is_head = is_head or is_first
             self._heads.setdefault(place.name, record)
-            may_reclaim = place.queue.preemption.reclaim is Reclaim.ANY
-            if reason == INSUFFICIENT_QUOTA and (is_starved or (is_first and not may_reclaim)):
-                hold = Hold(place.name, record.gang.demand, is_starved)
+            if reason != INSUFFICIENT_QUOTA:
+                continue
+            hold = self._quota.hold(place, record, is_first=is_first, is_starved=is_starved)
+            if hold is not None:
                 self._ledger.hold(hold)
                 self._later.hold(hold)
         return replace(outcome, is_head=is_head)
 
-    def _keep_cluster(self, gang: PendingGang) -> Reservation | None:
-        """Keep one cluster for a starved gang that waits for room; the reservation of the gang, if it has one."""
-        if self._facts.reservations is not None:
-            reservation = self._facts.reservations.get(gang.uid)
-            if reservation is not None and not reservation.is_resting:
-                room = self._rooms.get(reservation.cluster)
-                if room is not None and room.keeper is None:
-                    room.keep(gang.record, reservation.assignment)
-            return reservation
-        if self._with_class(gang).asked is not None:
-            return None  # it needs no room
-        for room in self._rooms_of(gang)[0]:
-            if room.keeper is None:
-                room.keep(gang.record)
-                return Reservation(room.name, LONG_AGO, LONG_AGO, LONG_AGO)
+    def _reservation_for(self, gang: PendingGang, reason: str, *, is_starved: bool) -> Reservation | None:
+        """The reservation of what a starved gang waits for, if it has one; that of capacity is kept from now on."""
+        if is_starved and reason == INSUFFICIENT_QUOTA:
+            return self._quota.by_uid.get(gang.uid)
+        if is_starved and reason in {INSUFFICIENT, RESERVED}:
+            self._without_room.add(gang.uid)
+            return self._keep(gang)
         return None
+
+    def _keep(self, gang: PendingGang) -> Reservation | None:
+        """Keep the capacity that a gang has a reservation of; the reservation, if it has one."""
+        reservation = self._reservations.get(gang.uid)
+        if reservation is not None and not reservation.is_resting:
+            room = self._rooms.get(reservation.cluster)
+            if room is not None and room.keeper is None:
+                room.keep(gang.record, reservation.assignment)
+        return reservation
 
 
 class _Beginning(Struct, frozen=True):

@@ -16,7 +16,7 @@ from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.preemption import PREEMPTIONS_WITHIN
 from dispatcher.core.queues.forest import Forest
-from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.scheduling.backfill import Backfills
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.ordering import is_eligible
 from dispatcher.core.scheduling.pending_queue import TAKEN_IN_AT_ONCE, Changes
@@ -53,9 +53,10 @@ class _Quiet(Struct, frozen=True):
 class QueuePlanner:
     """The queued gangs of a hub with queues. The time in successive calls never decreases."""
 
-    def __init__(self) -> None:
+    def __init__(self, backfills: Backfills | None = None) -> None:
         self.failures: Sequence[Failure] = ()
         """The exceptions for which the last cycle refused a class."""
+        self._backfills = backfills or Backfills()
         self._queued = QueuedGangs()
         self._failed = FailedSearches()
         self._quiet: _Quiet | None = None
@@ -80,11 +81,13 @@ class QueuePlanner:
             return []
         self._quiet = None
         facts = QueueFacts(rules.forest, self._queued, active, now, known.namespaces, rules.usage)
-        cycle = yield from QueueCycle.begin_in_steps(facts, snapshots, self._failed)
+        cycle = yield from QueueCycle.begin_in_steps(facts, snapshots, self._failed, self._backfills)
         news = yield from cycle.news_in_steps()
         self.failures = cycle.failures
         if not news and not self._queued.has_slopes:
-            self._quiet = _Quiet(known, active, snapshots, next_change(facts))
+            changes_at = next_change(facts), self._backfills.next_change(now)
+            until = min((each for each in changes_at if each is not None), default=None)
+            self._quiet = _Quiet(known, active, snapshots, until)
         return news
 
     def _take_in(self, changes: Changes, now: datetime) -> Steps[None]:
@@ -129,7 +132,7 @@ def next_change(facts: QueueFacts) -> datetime | None:
 def _changes(facts: QueueFacts) -> Iterable[datetime]:
     for record in facts.queued.blocked.values():
         place = facts.forest.places.get(record.queue)
-        if record.blocked_since and place and place.strategy is not QueueingStrategy.STRICT_FIFO:
+        if record.blocked_since and place:
             yield record.blocked_since + place.starvation_bound
     shields = {place.name: place.min_runtime for place in facts.forest.places.values() if place.min_runtime}
     for gang in facts.active if shields else ():

@@ -8,7 +8,7 @@ from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.backfill_reservation import LONG_AGO, Reservation
+from dispatcher.core.scheduling.backfill_reservation import Reservation
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cycle import Placed, Waiting, plan
@@ -64,7 +64,7 @@ def test_nodes_reserved_for_a_starved_gang_take_no_other_gang() -> None:
         make_record(name="large", gang=gang(1, EIGHT)),
         make_record(name="small", gang=gang(1, FOUR)),
     )
-    kept = Reservation("hub", NOW, NOW + HOUR, LONG_AGO, assignment=Assignment(((("n1", 1),),)))
+    kept = Reservation("hub", NOW, NOW + HOUR, NOW, assignment=Assignment(((("n1", 1),),)))
 
     def outcomes(**running: str) -> list[object]:
         snapshots = make_snapshots(hub=cluster(**running).snapshot())

@@ -15,6 +15,7 @@ from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import removal_steps
 from dispatcher.core.model.record import Record
 from dispatcher.core.queues.queue import Queue, QueueingStrategy, Quota
+from dispatcher.core.scheduling.backfill import Backfill, Backfills, Running
 from dispatcher.core.scheduling.backfill_reservation import Bounds
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
@@ -22,6 +23,7 @@ from dispatcher.core.scheduling.cycle import Placed
 from dispatcher.core.scheduling.estimated_ends import stated_end
 from dispatcher.core.scheduling.estimates import Estimate, UnknownStart, Why, estimated_starts
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules, world_of
+from dispatcher.core.scheduling.sharing.cycle import Drained
 from dispatcher.core.scheduling.world_facts import Cluster
 from tests.builders import NOW, make_core_node, make_gang, make_record
 
@@ -229,12 +231,17 @@ FACTS = ClusterFacts(
 def played_over_queues(records: dict[str, Record], now: datetime, until: datetime) -> dict[str, datetime]:
     """The starts up to a time: the cycles over queues of each minute, and each gang ends when it says so."""
     records, found = dict(records), dict[str, datetime]()
+    running = Running(lambda _: [each for each in records.values() if each.holds_capacity])
+    bounds = Bounds(rest=STARVATION)
+    backfills = Backfills(Backfill(bounds, running), Backfill(bounds))
     while now <= until:
         for record in list(records.values()):
             if record.holds_capacity and stated_end(record, now - MINUTE) == now:
                 del records[record.uid]
         while True:
-            outcomes = world_of([FACTS], records.values(), (), now).plan()
+            world = world_of([FACTS], records.values(), (), now)
+            _, decided = world.plan_queues(backfills=backfills)
+            outcomes = [each for each in decided if not isinstance(each, Drained)]
             records |= {
                 change.after.uid: change.after for each in outcomes if (change := change_of(each, now))
             }

@@ -395,8 +395,12 @@ def test_growth_takes_no_cluster_reserved_for_a_starved_gang_of_another_queue() 
     queues = tuple(replace(each, starvation_bound=timedelta(seconds=30)) for each in QUOTA)
     starved = waiting("InsufficientResources", cpu=3, queue="b", seconds=150, blocked_since=at(160))
     asks = {ray(queue="a"): 2}
-    assert told(Hub(1, queues).decide(asks, [starved])) == {"ray": (0, "ReservedForAnother")}
-    assert told(Hub(1, queues, seconds=180).decide(asks, [starved])) == {"ray": (2, "")}
+    kept = {starved.uid: Reservation("hub", at(0), at(3600), at(0))}
+    assert told(Hub(1, queues, reservations=kept).decide(asks, [starved])) == {
+        "ray": (0, "ReservedForAnother")
+    }
+    assert told(Hub(1, queues, reservations=kept, seconds=180).decide(asks, [starved])) == {"ray": (2, "")}
+    assert told(Hub(1, queues).decide(asks, [starved])) == {"ray": (2, "")}
 
 
 def test_growth_takes_no_capacity_that_is_promised() -> None:

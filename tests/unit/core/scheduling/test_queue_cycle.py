@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from dispatcher.core.model.record import Borrower, Pending, QuotaSummary
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.backfill_reservation import LONG_AGO, Reservation
-from dispatcher.core.scheduling.cycle import Placed, Waiting
+from dispatcher.core.scheduling.backfill_reservation import Reservation
+from dispatcher.core.scheduling.cycle import SOME_TIME, Placed, Waiting
 from dispatcher.core.scheduling.scenario import parse_scenario
 from dispatcher.core.scheduling.sharing.cycle import MOST_NAMED, Drained
 from dispatcher.core.scheduling.world import World
@@ -415,7 +415,7 @@ def test_the_pending_reason_of_a_starved_gang_names_the_cluster_of_its_reservati
 
 
 def test_a_starved_gang_keeps_the_cluster_of_its_reservation() -> None:
-    kept = Reservation("west", LONG_AGO, LONG_AGO, LONG_AGO, ("west",))
+    kept = Reservation("west", SOME_TIME, SOME_TIME, SOME_TIME, ("west",))
     world = replace(world_of(STARVED), reservations={"large": kept})
     large, following = world.plan_queues()[1]
     assert isinstance(large, Waiting)
@@ -426,7 +426,7 @@ def test_a_starved_gang_keeps_the_cluster_of_its_reservation() -> None:
 
 
 def test_a_starved_gang_whose_reservation_rests_is_not_the_head() -> None:
-    resting = Reservation("", LONG_AGO, LONG_AGO, LONG_AGO, ("west",))
+    resting = Reservation("", SOME_TIME, SOME_TIME, SOME_TIME, ("west",))
     world = replace(world_of(STARVED), reservations={"large": resting})
     large, following = world.plan_queues()[1]
     assert isinstance(large, Waiting)

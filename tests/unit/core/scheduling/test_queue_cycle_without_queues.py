@@ -13,8 +13,7 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.queues.queue import Queue, QueueingStrategy
 from dispatcher.core.scheduling import ordering
 from dispatcher.core.scheduling.backfill import Backfill
-from dispatcher.core.scheduling.backfill_reservation import LONG_AGO
-from dispatcher.core.scheduling.cycle import Outcome, Placed, Preempting, Waiting
+from dispatcher.core.scheduling.cycle import SOME_TIME, Outcome, Placed, Preempting, Waiting
 from dispatcher.core.scheduling.scenario import parse_scenario
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome
 from dispatcher.core.scheduling.world import KnownSnapshots, World
@@ -28,7 +27,7 @@ def check(document: Json, policy: QueueingStrategy) -> None:
     """Both get the same backfill reservations: of new ones, only the cycle without queues gives gangs that fit some."""
     world = replace(parse_scenario(document), policy=policy)
     starved = starved_of(world)
-    reservations = Backfill().renew(starved, KnownSnapshots().of(world), LONG_AGO)
+    reservations = Backfill().renew(starved, KnownSnapshots().of(world), SOME_TIME)
     world = replace(world, reservations=reservations)
     without, (_, over_queues) = world.plan(), replace(world, queues=(Queue("default"),)).plan_queues()
     # The first starved gang is decided first, so it is the head; without queues, the first of the queue is.

@@ -17,6 +17,7 @@ from dispatcher.core.model.incremental import run
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import StopPolicy
+from dispatcher.core.scheduling.backfill import Backfills
 from dispatcher.core.scheduling.cycle import Placed, Preempting
 from dispatcher.core.scheduling.ordering import is_eligible
 from dispatcher.core.scheduling.pending_queue import PendingQueue
@@ -58,6 +59,7 @@ class Life:
         self.world: World = parse_scenario(document)
         self.forest = self.world.forest
         self.line, self.planner, self.known = PendingQueue(), QueuePlanner(), KnownSnapshots()
+        self.backfills = Backfills()
         self.pending: dict[str, Record] = {}
         self.gone: list[Record] = []
         self.active: list[ActiveGang] = in_parts(
@@ -138,7 +140,8 @@ class Life:
         )
         queued = QueuedGangs.of((each for each in world.pending if is_eligible(each, now)), now)
         facts = QueueFacts(self.forest, queued, self.active, now, world.namespaces, self.usage)
-        scratch = run(QueueCycle(facts, KnownSnapshots().of(world)).news_in_steps())
+        cycle = QueueCycle(facts, KnownSnapshots().of(world), backfills=self.backfills)
+        scratch = run(cycle.news_in_steps())
         assert sorted(map(key, kept)) == sorted(map(key, scratch))
         assert order(kept) == order(scratch)
         self.counts["quiet"] += not kept
@@ -217,7 +220,7 @@ def facts_of(*records: Record, active: Sequence[ActiveGang] = (), **fields: Any)
                 make_record(queue="a", blocked_since=NOW - timedelta(seconds=100)),
                 queueingStrategy="StrictFIFO",
             ),
-            None,
+            500,
         ),
         (facts_of(make_record(queue="a", preempted_at=(NOW - timedelta(hours=23),))), 3600),
     ],

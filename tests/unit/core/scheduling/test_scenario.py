@@ -24,10 +24,10 @@ from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 from dispatcher.core.queues.queue import Queue, Quota, Sharing
 from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.scheduling.cycle import Impossible, Waiting
+from dispatcher.core.scheduling.cycle import SOME_TIME, Impossible, Waiting
 from dispatcher.core.scheduling.scenario import MOST_QUEUES, parse_scenario, write_amounts
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
-from dispatcher.core.scheduling.world import SOME_TIME, World
+from dispatcher.core.scheduling.world import World
 from dispatcher.core.scheduling.world_facts import Cluster, RunningGang, RunningPods
 
 Json = dict[str, Any]
