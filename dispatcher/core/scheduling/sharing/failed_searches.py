@@ -2,8 +2,9 @@
 
 What such a search finds follows from the running gangs of its tree, from what is held back there and from the gang that
 it is for. So a failure holds until the tree changes: for the rest of the cycle, and in later cycles for as long as the
-same gangs run. Under the sharing Division the fair shares must be the same, which follow from the queued gangs, too. A
-gang that its queue's `minRuntimeSeconds` protects may be a candidate after it: a failure holds until then.
+same gangs run with the same surplus, which may change without their records. Under the sharing Division the fair shares
+must be the same, which follow from the queued gangs, too. A gang that its queue's `minRuntimeSeconds` protects may be a
+candidate after it: a failure holds until then.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.queues.accounts import Asked
 from dispatcher.core.queues.forest import Forest, Tree
 from dispatcher.core.scheduling.sharing.division import Shares
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, Part
 from dispatcher.core.scheduling.sharing.quota_ledger import Hold
 
 
@@ -38,11 +39,15 @@ class SearchKind(NamedTuple):
     holds: tuple[Hold, ...]
 
 
+_Running = tuple[list[Record], list[tuple[bool, Part | None]]]
+"""The records of the running gangs, and of each whether it is fixed, and which part of the gang it is."""
+
+
 class _Failed(Struct):
     """The failures in one tree with these running gangs and shares; `until` then, if it is not None."""
 
     records: list[Record]
-    fixed: list[bool]
+    states: list[tuple[bool, Part | None]]
     shares: Shares | None
     until: datetime | None
     kinds: set[SearchKind] = field(default_factory=set)
@@ -50,7 +55,7 @@ class _Failed(Struct):
     def is_for(self, other: _Failed, now: datetime) -> bool:
         """True if the same gangs run in the other, unchanged, and none is protected no more."""
         is_as_long = len(self.records) == len(other.records)
-        is_same = is_as_long and all(map(is_, self.records, other.records)) and self.fixed == other.fixed
+        is_same = is_as_long and all(map(is_, self.records, other.records)) and self.states == other.states
         return is_same and self.shares == other.shares and (self.until is None or now < self.until)
 
 
@@ -95,9 +100,9 @@ class FailedSearches:
             self._current[root] = set()
 
 
-def _running(tree: Tree, active: Mapping[str, Sequence[ActiveGang]]) -> tuple[list[Record], list[bool]]:
+def _running(tree: Tree, active: Mapping[str, Sequence[ActiveGang]]) -> _Running:
     gangs = [gang for name in tree.names for gang in active.get(name, ())]
-    return [gang.record for gang in gangs], [gang.is_fixed for gang in gangs]
+    return [gang.record for gang in gangs], [(gang.is_fixed, gang.part) for gang in gangs]
 
 
 def _until(

@@ -7,12 +7,14 @@ from datetime import timedelta
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from dispatcher.core.model.incremental import run
+from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.cycle import Preempting
 from dispatcher.core.scheduling.pending_queue import Changes
 from dispatcher.core.scheduling.scenario import parse_scenario
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, Part
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.sharing.search import Search
 from dispatcher.core.scheduling.world import KnownSnapshots, World
@@ -34,6 +36,18 @@ DISPATCHING = ONE_QUEUE.replace("- {name: high, queue: a, cluster: hub, ran: 9,"
     " priority: 9, demand: {gpu: 4}}\npending:",
     "pending:\n- {name: comes, queue: a, priority: 9, demand: {gpu: 4}}",
 )
+GROWN = f"""
+{CLUSTER}
+queues:
+- name: a
+  minRuntimeSeconds: 600
+  resources: {{gpu: {{nominalQuota: 10}}}}
+  preemption: {{withinQueue: LowerPriority}}
+running:
+- {{name: grown, queue: a, cluster: hub, ran: 40, demand: {{gpu: 8}}}}
+pending:
+- {{name: waits, queue: a, priority: 5, age: 1, demand: {{gpu: 6}}}}
+"""
 DIVIDED = f"""
 {CLUSTER}
 queues:
@@ -118,3 +132,21 @@ def test_a_search_is_not_made_again_while_nothing_changes(
     leader = Leader(text)
     assert [leader.preempted(), leader.preempted(seconds=seconds)] == [[], []]
     assert made == [leaf]
+
+
+def test_a_search_is_made_again_once_more_of_a_gang_is_surplus() -> None:
+    """Pods of a gang end, and its growth is surplus: its record, which has the sum, does not change."""
+    leader = Leader(GROWN)
+
+    def preempted(surplus: int, planner: QueuePlanner) -> list[str]:
+        (gang,) = (each.active for each in leader.world.running if each.active)
+        base, unused = (Resources({"gpu": amount}) for amount in (8 - surplus, surplus))
+        parts = [Part(base, base), Part(unused, unused, "unused", unused=unused)]
+        active = [replace(gang, part=each) for each in parts]
+        queued = Changes({each.uid: each for each in leader.world.pending}, are_all=True)
+        snapshots = KnownSnapshots().of(leader.world)
+        news = run(planner.news_in_steps(queued, leader.rules, active, snapshots, leader.world.now))
+        return [each.uid for new in news if isinstance(new, Preempting) for each, _ in new.victims]
+
+    assert preempted(1, leader.planner) == []
+    assert preempted(4, leader.planner) == preempted(4, QueuePlanner()) == ["grown/unused"]
