@@ -422,7 +422,7 @@ def test_gang_waits_in_a_tree_of_which_no_node_is_valid() -> None:
     gang = make_record(name="q", uid="q", gang=make_gang(cpu=1000), more_queues=("context/default",))
     world = world_of([facts_of(rules=SchedulingRules(trees=("context",)))], [gang], (), NOW)
     assert reasons(world) == {"q": "QueueNotFound"}
-    assert reasons(world_of([facts_of()], [gang], (), NOW)) == {"q": "east"}
+    assert reasons(world_of([facts_of()], [gang], (), NOW)) == {"q": "QueueNotFound"}
 
 
 def test_gangs_of_a_queue_that_orders_by_use_go_by_the_use_that_the_leader_knows() -> None:
