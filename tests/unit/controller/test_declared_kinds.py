@@ -56,7 +56,7 @@ async def test_gang_waits_for_its_pods_and_its_end() -> None:
     store.specs[view.spec_hash] = view.spec
     record = replace(make_record(Phase.RUNNING, "aw"), spec_hash=view.spec_hash)
     policy = await Specs(store, kinds=DECLARED).policy_of(record, NO_ANNOTATIONS)
-    assert policy.items == (CompletionRule(ends=True, holds=True, pods=3),)
+    assert policy.items == (CompletionRule(ends=True, holds=True, pods=3, asks=3, in_order=True),)
 
 
 async def test_object_that_no_watch_shows_is_read_by_its_declaration(

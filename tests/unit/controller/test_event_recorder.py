@@ -293,6 +293,7 @@ async def test_figures_are_those_of_the_moment(world: World) -> None:
         free={("hub", "cpu"): 7000},
         total={("hub", "cpu"): 8000},
         reachable={"hub": True},
+        left_out={"hub": 0},
         failing={
             ("hub", "appwrappers.workload.codeflare.dev"): False,
             ("hub", "appwrappers.mcad.ibm.com"): False,
