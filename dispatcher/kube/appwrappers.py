@@ -32,6 +32,7 @@ from dispatcher.kube.answers import one_object
 from dispatcher.kube.client import MERGE_PATCH, METADATA, ClusterClient, Json
 from dispatcher.kube.discovery import Discovery, Kind
 from dispatcher.kube.envelope import Unread
+from dispatcher.kube.outside import mapping_of, texts_of
 
 NO_ANNOTATIONS: Final = FaultTolerance()
 LARGE_WRITE_SECONDS: Final = 30.0
@@ -87,10 +88,11 @@ class AppWrapperView(Struct, frozen=True):
 
 def decode(raw: Json, *, with_spec: bool = True) -> AppWrapperView:
     """The view of one AppWrapper of either group; without its spec, unless `with_spec`, or if the spec is too large."""
-    metadata, read = raw["metadata"], raw.get("spec") or {}
-    annotations = metadata.get("annotations") or {}
+    metadata, read = raw["metadata"], raw.get("spec")
+    annotations = texts_of(metadata.get("annotations"))
+    generation, finalizers = metadata.get("generation"), metadata.get("finalizers")
     unread = read if isinstance(read, Unread) else None
-    spec: Json = {} if isinstance(read, Unread) else read
+    spec = mapping_of(read)
     written = json_codec.dumps(spec) if with_spec and unread is None else b""
     size = unread.size if unread else SpecSize.of(written)
     return AppWrapperView(
@@ -100,20 +102,20 @@ def decode(raw: Json, *, with_spec: bool = True) -> AppWrapperView:
         name=metadata["name"],
         created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
         resource_version=metadata["resourceVersion"],
-        generation=metadata.get("generation", 0),
+        generation=generation if isinstance(generation, int) else 0,
         deleting="deletionTimestamp" in metadata,
         spec=written if size.is_acceptable else b"",
-        status_json=encode_status(raw.get("status") or {}),
+        status_json=encode_status(mapping_of(raw.get("status"))),
         mutable_spec=None if unread else mutable_spec(spec, annotations),
         tolerance=_tolerance(annotations),
         has_components=unread.has_components if unread else bool(spec.get("components")),
-        is_ours=unread.is_ours if unread else spec.get("managedBy") in OUR_MANAGERS,
+        is_ours=unread.is_ours if unread else _is_ours(spec.get("managedBy")),
         cluster_annotations={key: annotations[key] for key in _CLUSTER_ANNOTATIONS if key in annotations},
-        has_finalizer=FINALIZER in (metadata.get("finalizers") or ()),
+        has_finalizer=isinstance(finalizers, list) and FINALIZER in finalizers,
         submitter=submitter_of(annotations),
         approvals=annotations.get(APPROVALS, ""),
         excess=None if size.is_acceptable else size,
-        labels=kept_labels(metadata.get("labels") or {}),
+        labels=kept_labels(mapping_of(metadata.get("labels"))),
         provisioning_parameters=parameters_in(annotations),
     )
 
@@ -124,6 +126,10 @@ def encode_status(status: Mapping[str, Any]) -> bytes:
 
 
 _CLUSTER_ANNOTATIONS: Final = (CLUSTER_SELECTOR, CLUSTER_PREFERENCE)
+
+
+def _is_ours(managed_by: object) -> bool:
+    return (managed_by is None or isinstance(managed_by, str)) and managed_by in OUR_MANAGERS
 
 
 def _tolerance(annotations: Mapping[str, str]) -> FaultTolerance:

@@ -30,10 +30,12 @@ from dispatcher.api import names
 from dispatcher.core.kinds.manifest import controller_of
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.pods import PodPhase
+from dispatcher.core.model.timestamps import time_in
 from dispatcher.core.scheduling.appwrapper_share import count_pods
 from dispatcher.kube import paths
 from dispatcher.kube.client import JSON, METADATA_LIST, ClusterClient, Json
 from dispatcher.kube.nodes import PODS_PATH, PodView, decode_pod
+from dispatcher.kube.outside import mapping_of
 from dispatcher.kube.paging import pages
 
 SECONDS_BETWEEN: Final = 1.0
@@ -255,18 +257,18 @@ def _is_overdue(metadata: Json, now: datetime, since: datetime) -> bool:
     A cluster whose clock lags writes a time that is over at once, so the grace period also counts from `since`. A time
     or a grace period that cannot be read is never over.
     """
-    gone_by, grace = metadata.get("deletionTimestamp"), metadata.get("deletionGracePeriodSeconds", 0)
-    if not isinstance(gone_by, str) or type(grace) is not int:
+    gone_by, grace = time_in(metadata.get("deletionTimestamp")), metadata.get("deletionGracePeriodSeconds", 0)
+    if gone_by is None or type(grace) is not int:
         return False
     try:
-        written = datetime.fromisoformat(gone_by)
-        return written.tzinfo is not None and max(written, since + timedelta(seconds=grace)) <= now
-    except (ValueError, OverflowError):
+        return max(gone_by, since + timedelta(seconds=grace)) <= now
+    except OverflowError:
         return False
 
 
 def _is_live(raw: Json) -> bool:
-    return (raw.get("status") or {}).get("phase") not in _OVER
+    phase = mapping_of(raw.get("status")).get("phase")
+    return not isinstance(phase, str) or phase not in _OVER
 
 
 def _item(labels: Json) -> int:

@@ -20,6 +20,11 @@ def mappings_of(value: object) -> Iterator[Mapping[str, Any]]:
     return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else iter(())
 
 
+def texts_of(value: object) -> dict[str, str]:
+    """The entries of an object whose values are texts; none if the value is no object."""
+    return {key: each for key, each in mapping_of(value).items() if isinstance(each, str)}
+
+
 def first_keys(written: Mapping[str, Any], preferred: Iterable[str], most: int) -> Iterator[str]:
     """At most `most` keys: the preferred ones that are there, then others as written, which an API server sorts."""
     there = [key for key in preferred if key in written]

@@ -16,6 +16,7 @@ from dispatcher.controller.members.first_lists import FirstLists
 from dispatcher.core.intake.ceilings import Ceiling, ceiling_of, unreadable
 from dispatcher.core.queues.access import queue_name
 from dispatcher.kube.client import ClusterClient, Json
+from dispatcher.kube.outside import mapping_of, texts_of
 from dispatcher.kube.reflector import Extent, Reflector
 
 PATH: Final = "/api/v1/namespaces"
@@ -124,6 +125,6 @@ async def _path() -> str:
 def _decode(raw: Json) -> _Namespace | None:
     """The annotations about ceilings, and all labels; None without any."""
     metadata = raw["metadata"]
-    annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
-    ours = {key: annotations[key] for key in (MAX_PRIORITY, MAX_PRIORITY_SLOPE) if key in annotations}
+    annotations, labels = mapping_of(metadata.get("annotations")), texts_of(metadata.get("labels"))
+    ours = {key: str(annotations[key]) for key in (MAX_PRIORITY, MAX_PRIORITY_SLOPE) if key in annotations}
     return _Namespace(metadata["name"], ours, labels) if ours or labels else None

@@ -15,6 +15,9 @@ from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.reflector import Reflector
 
+_LARGEST: Final = 2**31
+"""A priority is a number of 32 bits, with a sign."""
+
 PATH: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 KUEUE_VERSIONS: Final = ("kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
 """The versions of WorkloadPriorityClass, the newest first; the first that is served is watched."""
@@ -94,5 +97,8 @@ async def _path() -> str:
     return PATH
 
 
-def _decode(raw: Json) -> _Class:
-    return _Class(raw["metadata"]["name"], int(raw["value"]))
+def _decode(raw: Json) -> _Class | None:
+    """None for a value that is no priority: such a class is not known."""
+    value = raw.get("value")
+    is_priority = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST
+    return _Class(raw["metadata"]["name"], value) if is_priority else None

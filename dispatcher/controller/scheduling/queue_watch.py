@@ -26,6 +26,7 @@ from dispatcher.core.queues.forest import Defaults
 from dispatcher.core.queues.quota_subtrees import API_VERSIONS, TREE_LABEL, Problem
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
+from dispatcher.kube.outside import mapping_of
 from dispatcher.kube.reflector import Reflector
 
 DISPATCH_QUEUE: Final = (f"{PREFIX}/v1alpha1", "DispatchQueue")
@@ -229,7 +230,7 @@ def _decoder(api_version: str) -> Callable[[Json], Json]:
 
     def decode(raw: Json) -> Json:
         metadata = raw["metadata"]
-        labels = metadata.get("labels") or {}
+        labels = mapping_of(metadata.get("labels"))
         return {
             "apiVersion": api_version,
             "metadata": {

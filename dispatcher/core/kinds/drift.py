@@ -101,7 +101,8 @@ def _path(steps: _Steps) -> str:
 
 
 def _of_whole(written: Mapping[str, Any], found: Mapping[str, Any]) -> _Found:
-    yield from _of_marks(written.get("metadata") or {}, found.get("metadata") or {})
+    metadata = found.get("metadata")
+    yield from _of_marks(written.get("metadata") or {}, metadata if isinstance(metadata, dict) else {})
     for key, value in written.items():
         # apiVersion and kind are in the request; the status belongs to the controller of the kind.
         if key not in {"apiVersion", "kind", "metadata", "status"}:
@@ -113,7 +114,8 @@ def _of_marks(written: Mapping[str, Any], found: Mapping[str, Any]) -> _Found:
     if owned_by(written) != owned_by(found):
         yield ("metadata", "ownerReferences"), found.get("ownerReferences")
     for part in ("labels", "annotations"):
-        there = found.get(part) or {}
+        marks = found.get(part)
+        there = marks if isinstance(marks, dict) else {}
         for key, value in (written.get(part) or {}).items():
             if _is_mark(key) and there.get(key) != value:
                 yield ("metadata", part, key), there.get(key)

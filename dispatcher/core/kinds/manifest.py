@@ -210,7 +210,7 @@ def _gate_of(item: int, path: str, growing: GrowingTemplate) -> str:
 def adoption(found: Mapping[str, Any], wrapped: WrappedObject, owner: Owner) -> Json | None:
     """The merge patch that adds our marks to an object of ours; None if it has them."""
     metadata = found.get("metadata") or {}
-    labels = metadata.get("labels") or {}
+    labels = _labels_in(metadata)
     if names.UID_LABEL in labels:
         return None
     marked = _labelled(labels, _labels(wrapped, owner))
@@ -252,7 +252,7 @@ def ownership_of(found: Mapping[str, Any], owner: Owner) -> ObjectOwnership:
         return (
             ObjectOwnership.EARLIER_ATTEMPT
         )  # or this one, under an anchor that is deleted: the object is deleted with it
-    marked = (metadata.get("labels") or {}).get(names.ATTEMPT_LABEL)
+    marked = _labels_in(metadata).get(names.ATTEMPT_LABEL)
     if marked is not None and marked != str(owner.attempt):
         return ObjectOwnership.EARLIER_ATTEMPT
     return ObjectOwnership.THIS_ATTEMPT
@@ -271,8 +271,13 @@ def seal_in(metadata: Mapping[str, Any]) -> str:
 
 def attempt_number(metadata: Mapping[str, Any]) -> int | None:
     """The attempt number in an object's label; None if there is no valid one."""
-    marked = str((metadata.get("labels") or {}).get(names.ATTEMPT_LABEL))
+    marked = str(_labels_in(metadata).get(names.ATTEMPT_LABEL))
     return int(marked) if _NUMBER.fullmatch(marked) else None
+
+
+def _labels_in(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    labels = metadata.get("labels")
+    return labels if isinstance(labels, Mapping) else {}
 
 
 _NUMBER: Final = re.compile("[0-9]{1,9}")

@@ -60,4 +60,5 @@ def device_claims_anywhere(wrapped: Field) -> tuple[str, ...]:
 def _has_request(parent: Field, resource: str) -> bool:
     """True if a container or a pod requests a resource, by a request or a limit."""
     resources = parent.at("resources")
-    return any(resources.at(part).child(resource).value is not None for part in ("requests", "limits"))
+    amounts = (resources.at(part).value for part in ("requests", "limits"))
+    return any(isinstance(each, dict) and each.get(resource) is not None for each in amounts)

@@ -26,57 +26,12 @@ from dispatcher.kube.nodes import decode_node, decode_pod
 from dispatcher.kube.object_informers import _wrapped_object
 from dispatcher.kube.owner_resolver import controller_ref
 from tests.builders import make_appwrapper, make_node, make_owner, make_pod, make_wrapped
+from tests.outside_objects import anything, paths_of, replaced, scalars
 
 Json = dict[str, Any]
 
 UNREADABLE: Final = (KeyError, TypeError, ValueError, AttributeError)
 """What a decoder raises of an object that it cannot read; a watch leaves it out, and says so."""
-
-ABSURD: Final = (
-    2**63,
-    -(2**63),
-    10**400,
-    1e308,
-    -1.0,
-    "1e999",
-    "1e1000000",
-    "9" * 500,
-    "-1",
-    "1n",
-    "0x10",
-    "\N{ARABIC-INDIC DIGIT ONE}",
-    "NaN",
-)
-
-scalars = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False)
-    | st.text(st.characters(), max_size=12)
-    | st.sampled_from(ABSURD)
-)
-anything = st.recursive(
-    scalars,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=6,
-)
-
-
-def paths_of(value: object, at: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
-    """Where something is, in a JSON value."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [at, *(path for key, each in inner for path in paths_of(each, (*at, key)))]
-
-
-def replaced(value: Any, at: tuple[Any, ...], by: object) -> Any:  # noqa: ANN401
-    """A copy with something else at that place."""
-    if not at:
-        return by
-    copied = dict(value) if isinstance(value, dict) else list(value)
-    copied[at[0]] = replaced(value[at[0]], at[1:], by)
-    return copied
-
 
 JOB: Final = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
 STATUS: Final = {
