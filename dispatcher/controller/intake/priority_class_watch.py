@@ -100,5 +100,6 @@ async def _path() -> str:
 def _decode(raw: Json) -> _Class | None:
     """None for a value that is no priority: such a class is not known."""
     value = raw.get("value")
-    is_priority = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST
-    return _Class(raw["metadata"]["name"], value) if is_priority else None
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) > _LARGEST:
+        return None
+    return _Class(raw["metadata"]["name"], value)
