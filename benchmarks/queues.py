@@ -31,14 +31,13 @@ from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim, Sharing, WithinQueue
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.cycle import Placed, Preempting
+from dispatcher.core.scheduling.cycle import SOME_TIME, Placed, Preempting
 from dispatcher.core.scheduling.pending_queue import PendingQueue
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts, QueueOutcome
 from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
-from dispatcher.core.scheduling.world import SOME_TIME
 
 TREES, QUEUES_OF_A_TREE = 5, 6
 SIZES = ((350, 1, 50), (100, 5, 100), (50, 20, 200))
