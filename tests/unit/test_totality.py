@@ -406,7 +406,7 @@ READERS: Final[Mapping[str, Reader]] = {
     "anchor": Reader(OWNED["metadata"], anchors._found),
     "overdue-pod": Reader(
         OWNED["metadata"] | {"deletionTimestamp": "2026-01-01T00:00:00Z"},
-        lambda raw: live_pod_lister._is_overdue(raw, moment(0)),
+        lambda raw: live_pod_lister._is_overdue(raw, moment(0), moment(0)),
         (("name",),),
     ),
     "live-pod": Reader(OWNED, live_pod_lister._is_live, ALWAYS),

@@ -82,6 +82,7 @@ NOT_OUTSIDE: Final = {
     "kube.api_calls": "declares the calls, and reads no answer",
     "kube.client": "headers, and the kubeconfig that the operator gave",
     "kube.kubeconfig": "kubeconfigs, which the operator writes",
+    "kube.pod_shape": "keeps the fields of a pod that have their type, for `kube.nodes` to read",
     "kube.library": "names of Python modules",
     "kube.user_client": "a command, which decides nothing for others",
     "kube.user_kubeconfig": "the kubeconfig of the user of a command",

@@ -47,12 +47,20 @@ async def test_without_labels_and_trees_it_is_in_the_queue_default(world: World)
     assert moves(world) == []
 
 
-@pytest.mark.parametrize("key", [QUEUE_LABEL, KUEUE_QUEUE_LABEL, KAI_QUEUE_LABEL])
+@pytest.mark.parametrize(
+    ("key", "queue"),
+    [
+        (QUEUE_LABEL, "team"),
+        (KAI_QUEUE_LABEL, "team"),
+        # It names a LocalQueue, which is of one namespace: a name that no queue has gives way to the namespace's.
+        (KUEUE_QUEUE_LABEL, "of-namespace"),
+    ],
+)
 @pytest.mark.parametrize("spec", [{}, {"suspend": True}], ids=["queued", "suspended"])
-async def test_label_names_the_queue_at_intake(world: World, key: str, spec: Json) -> None:
+async def test_label_names_the_queue_at_intake(world: World, key: str, queue: str, spec: Json) -> None:
     world.namespace_labels["default"] = {QUEUE_LABEL: "of-namespace"}
     record = await world.admit(labelled({key: "team"}, spec))
-    assert (record.queue, record.more_queues) == ("team", ())
+    assert (record.queue, record.more_queues) == (queue, ())
     await world.reconcile(UID, times=2)
     assert moves(world) == []
 

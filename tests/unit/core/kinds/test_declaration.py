@@ -265,7 +265,7 @@ def test_declared_kind_takes_capacity_until_it_has_ended(end: End) -> None:
 
 def test_policy_waits_for_pods_and_the_end_of_a_declared_kind() -> None:
     policy = policy_of(spec(TRAINING), FaultTolerance(), kinds=KINDS)
-    assert policy.items == (CompletionRule(ends=True, holds=True, pods=4),)
+    assert policy.items == (CompletionRule(ends=True, holds=True, pods=4, asks=4, in_order=True),)
     assert policy.expects_pods
     without = policy_of(spec(TRAINING), FaultTolerance())
     assert without.items == (CompletionRule(holds=True),)
