@@ -53,7 +53,7 @@ CLASS_MISSING: Final = "ProvisioningClassMissing"
 PROVISIONING_FAILED: Final = "ProvisioningFailed"
 """The cluster could not provide the capacity that was requested there; another one is asked first."""
 
-INSTALL: Final = "install the CustomResourceDefinition there, or correct apiVersion and kind"
+_INSTALL: Final = "install the CustomResourceDefinition there, or correct apiVersion and kind"
 """The remedy for a kind that is not served; the gang goes once it is."""
 
 LONGEST_MESSAGE: Final = 1024
@@ -189,7 +189,7 @@ def _kinds_in_words(missing: Collection[Kind], hints: Mapping[Kind, str]) -> str
         hint = hints.get(each)
         named.append(f"{kind} of {api_version}" + (f" ({hint})" if hint else ""))
     has_all = all(each in hints for each in missing)
-    return ", ".join(named) + ("" if has_all else f": {INSTALL}")
+    return ", ".join(named) + ("" if has_all else f": {_INSTALL}")
 
 
 class Score(NamedTuple):
