@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -253,9 +254,24 @@ def played_over_queues(records: dict[str, Record], now: datetime, until: datetim
     return found
 
 
-@settings(max_examples=30)
+# Each example plays the cycles of half an hour, with their reservations.
+@settings(max_examples=15)
 @given(arrivals(DURATIONS, "a", "b"))
 def test_gangs_start_when_the_quotas_of_their_queues_are_estimated_to_let_them(gangs: list[Arrival]) -> None:
+    check_starts_over_queues(gangs)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(300)
+@settings(max_examples=100)
+@given(arrivals(DURATIONS, "a", "b"))
+def test_many_gangs_start_when_the_quotas_of_their_queues_are_estimated_to_let_them(
+    gangs: list[Arrival],
+) -> None:
+    check_starts_over_queues(gangs)
+
+
+def check_starts_over_queues(gangs: list[Arrival]) -> None:
     records = {each.uid: each for number, arrival in enumerate(gangs) if (each := arrival.record(number))}
     now = NOW + (WARM_UP + 1) * MINUTE
     found = estimated_starts(world_of([FACTS], records.values(), (), now), records, records, 10**9).starts
