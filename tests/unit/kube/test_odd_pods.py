@@ -12,7 +12,8 @@ from dispatcher.api.names import GROWTH_GATE
 from dispatcher.core.model.pods import PodPhase
 from dispatcher.core.model.resources import Resources
 from dispatcher.kube.nodes import MOST_NAMES_OF_POD, NotAPod, decode_pod
-from tests.unit.kube.test_fuzz import POD, anything, paths_of, replaced
+from tests.outside_objects import anything, paths_of, replaced
+from tests.unit.kube.test_fuzz import POD
 
 SPEC: Final = ("spec",)
 CONTAINER: Final = {"name": "c", "resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}
