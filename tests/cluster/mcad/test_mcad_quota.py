@@ -278,9 +278,8 @@ async def test_node_with_a_hard_limit_does_not_borrow_what_others_may(trees: Tre
     await until_runs(suite, "borrows")
 
 
-async def test_appwrappers_with_bad_quota_labels_wait_for_a_repair_and_block_no_other(
-    trees: Trees, suite: Suite
-) -> None:
+@pytest.mark.usefixtures("trees")
+async def test_appwrappers_with_bad_quota_labels_wait_for_a_repair_and_block_no_other(suite: Suite) -> None:
     """A node that is in one tree only, a node with others below it, and an empty label."""
     labels = {
         "elsewhere": {"quota_context": "gold", "quota_service": "bronze"},
@@ -298,10 +297,6 @@ async def test_appwrappers_with_bad_quota_labels_wait_for_a_repair_and_block_no_
 
     await suite.world.merge("AppWrapper", "inner", {"metadata": {"labels": {"quota_service": "gold"}}})
     await until_runs(suite, "inner")
-
-    await trees.delete()
-    for name in ("elsewhere", "empty"):
-        await until_runs(suite, name)
 
 
 async def test_quota_of_a_gang_is_given_back_once_however_the_gang_ends(trees: Trees, suite: Suite) -> None:
