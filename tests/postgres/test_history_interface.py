@@ -39,6 +39,7 @@ def test_reader_role_delays_no_writer_for_long(database_url: str) -> None:
     assert [setting for (setting,) in settings] == [
         "default_transaction_read_only=on",
         "idle_in_transaction_session_timeout=60s",
+        "idle_session_timeout=600s",
         "lock_timeout=1s",
         "max_parallel_workers_per_gather=0",
         "search_path=history",
