@@ -238,7 +238,8 @@ async def test_renewal_does_not_wait_for_writers(database: Database) -> None:
 async def test_sixteen_busy_writers_do_not_starve_a_takeover(
     database: Database, other_database: Database
 ) -> None:
-    old = Leadership(other_database, "a", lease=timedelta(seconds=0.5))
+    # Long enough for every writer to begin, whatever else the machine does.
+    old = Leadership(other_database, "a", lease=timedelta(seconds=2))
     lease = await old.acquire()
     assert lease is not None
     written = 0
