@@ -68,7 +68,16 @@ def _placeholder(value: object, left: list[tuple[Any, Any]]) -> object:
         case list() if any(isinstance(each, dict | list) for each in value):
             made = []
         case list():
-            return [_placeholder(each, left) for each in value[:1]]
+            return [_scalar_like(each) for each in value[:1]]
+        case _:
+            return _scalar_like(value)
+    left.append((value, made))
+    return made
+
+
+def _scalar_like(value: object) -> object:
+    """A value of the same type as one that has no others inside."""
+    match value:
         case bool() | None:
             return value and False
         case int():
@@ -79,8 +88,6 @@ def _placeholder(value: object, left: list[tuple[Any, Any]]) -> object:
             return _text_like(value)
         case _:
             return None
-    left.append((value, made))
-    return made
 
 
 def _text_like(value: str) -> str:
