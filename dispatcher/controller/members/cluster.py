@@ -182,9 +182,9 @@ class Cluster:
         """What is special about some of the missing kinds, as a misspelling. See `KindSurvey`."""
         return self._kinds.hints(missing)
 
-    def was_asked_for(self, kinds: frozenset[Kind]) -> bool:
-        """True if a survey of all `kinds` has begun; its answer may still be missing."""
-        return self._kinds.was_asked_for(kinds)
+    def waited_for_kinds(self, kinds: frozenset[Kind]) -> bool:
+        """True if somebody waited for a survey of all `kinds`; its answer may still be missing."""
+        return self._kinds.was_awaited(kinds)
 
     def ask_for_kinds(self, kinds: frozenset[Kind]) -> KindSurvey:
         """Start a survey of `kinds` and return it; its `wait` returns once the answer is known."""

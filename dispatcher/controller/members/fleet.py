@@ -174,16 +174,20 @@ class Fleet:
                     await self._connections_changed.wait()
                     self._connections_changed.clear()
 
-    async def get_ready(self, requirements: Iterable[ClusterRequirements]) -> None:
-        """Ask the clusters about kinds that `snapshots` needs and that they were not asked about before."""
+    async def get_ready(self, requirements: Iterable[ClusterRequirements]) -> bool:
+        """Ask the clusters about kinds that `snapshots` needs, and wait for the answers that no cycle waited for.
+
+        True if there was nothing to wait for.
+        """
         kinds = required_kinds(set(requirements))
         open_members = (each.cluster for each in self._members.values() if not each.closed)
         clusters = list(filter(None, open_members)) if self.has_members else [self._hub]
-        unanswered = [each.ask_for_kinds(kinds) for each in clusters if not each.was_asked_for(kinds)]
+        unanswered = [each.ask_for_kinds(kinds) for each in clusters if not each.waited_for_kinds(kinds)]
         if unanswered:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(KINDS_SECONDS):
                     await asyncio.gather(*(each.wait() for each in unanswered))
+        return not unanswered
 
     def snapshots(self, requirements: Iterable[ClusterRequirements]) -> dict[str, ClusterSnapshot]:
         """The cluster snapshots by name, for a scheduling cycle over gangs with these requirements."""

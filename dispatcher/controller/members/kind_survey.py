@@ -64,24 +64,30 @@ class Lane:
         self._wait_budget = self._wait_left = wait_budget
         self._budget_ends = 0.0
         self._wanted: frozenset[Kind] = frozenset()
+        self._awaited: frozenset[Kind] = frozenset()
         self._asked_at: dict[str, float] = {}
         self._asked = asyncio.Event()
 
-    def was_asked(self, kinds: frozenset[Kind]) -> bool:
-        """True if the lane was asked for all `kinds` since it last dropped one."""
-        return kinds <= self._wanted
+    def was_awaited(self, kinds: frozenset[Kind]) -> bool:
+        """True if somebody waited for the answer about all `kinds` since they were first asked about.
+
+        Who asks without waiting, as the snapshot for commands does, must not let a cycle take an unknown kind for one
+        that is missing.
+        """
+        return kinds <= self._awaited
 
     def ask(self, kinds: frozenset[Kind]) -> None:
         """Ask about exactly these unserved kinds from now on."""
         new = kinds - self._wanted
         self._wanted = kinds
+        self._awaited &= kinds
         if any(self._is_due(api_version) for api_version, _ in new):
             self.answered.clear()
             self._asked.set()
 
     async def wait(self) -> None:
         """Return once the lane has `answered`, or once its `wait_budget` is used up."""
-        begun = _now()
+        begun, wanted = _now(), self._wanted
         if begun >= self._budget_ends:
             self._wait_left, self._budget_ends = self._wait_budget, begun + SURVEY_SECONDS
         try:
@@ -90,6 +96,7 @@ class Lane:
                     await self.answered.wait()
         finally:
             self._wait_left = max(0.0, self._wait_left - (_now() - begun))
+            self._awaited = wanted & self._wanted
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -178,11 +185,11 @@ class KindSurvey:
             self._hinted = missing, self._discovery.changes
         return self._hints
 
-    def was_asked_for(self, kinds: frozenset[Kind]) -> bool:
-        """True if the survey was asked about all unserved `kinds`; the answer may still be missing."""
+    def was_awaited(self, kinds: frozenset[Kind]) -> bool:
+        """True if somebody waited for the answer about all unserved `kinds`; it may still be missing."""
         missing = frozenset(kind for kind in kinds if not self._discovery.serves(kind))
         registered, others = _split(missing)
-        return self._registered.was_asked(registered) and self._others.was_asked(others)
+        return self._registered.was_awaited(registered) and self._others.was_awaited(others)
 
     def ask_for(self, kinds: frozenset[Kind]) -> KindSurvey:
         """Ask about `kinds`; `wait` returns once the answer is known."""

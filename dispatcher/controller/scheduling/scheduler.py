@@ -49,6 +49,8 @@ from dispatcher.probes import Metrics
 
 MOST_TELLING: Final = 1.0
 """Seconds, at most, in which a cycle still commits pending reasons although a new cycle is due."""
+MOST_LOOKUPS: Final = 3
+"""Times that a cycle asks the clusters: a gang that arrives while they answer may need what nobody has asked about."""
 MOST_REJECTIONS: Final = 2000
 """Rejections by clusters in one batch: their changes are made, and put into rows, within some ms."""
 LEAST_BATCH: Final = 50
@@ -66,8 +68,11 @@ class Rules(Struct, frozen=True):
 class Known(Protocol):
     """Where the scheduler gets its snapshots of clusters."""
 
-    async def get_ready(self, requirements: Iterable[ClusterRequirements]) -> None:
-        """Ask the clusters, with a short timeout, for facts that these requirements need for the first time."""
+    async def get_ready(self, requirements: Iterable[ClusterRequirements]) -> bool:
+        """Ask the clusters, with a short timeout, for facts that these requirements need for the first time.
+
+        True if nothing had to be asked; then it has returned at once.
+        """
 
     def snapshots(self, requirements: Iterable[ClusterRequirements]) -> Mapping[str, ClusterSnapshot]:
         """A snapshot of each cluster, for a cycle over gangs with these requirements."""
@@ -186,8 +191,10 @@ class Scheduler:
 
     async def _decide_on_queue(self) -> None:
         pending = self._cache.pending_queue
-        await self._known.get_ready(pending.requirements())
         await Slices(self._monotonic).run(self._cache.prepare_surplus())
+        for _ in range(MOST_LOOKUPS):
+            if await self._known.get_ready(pending.requirements()):
+                break
         now = self._now()  # a gang that arrived while the cycle waited must not be dispatched before that
         begun, slices = self._monotonic(), Slices(self._monotonic)
         batches, before = await self._plan_without_culprits(now, slices)

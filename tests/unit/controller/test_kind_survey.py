@@ -236,6 +236,21 @@ async def test_kinds_without_an_appwrapper_are_dropped(server: FakeApiServer, cl
         assert len(server.asked) == before
 
 
+async def test_a_kind_that_somebody_asked_about_without_waiting_is_not_taken_for_missing(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    async with surveying(client) as (survey, _):
+        assert survey.missing(frozenset({RAY})) == {RAY}  # as the snapshot for commands asks
+        assert not survey.was_awaited(frozenset({RAY}))
+        await survey.ask_for(frozenset({RAY})).wait()
+        assert survey.missing(frozenset({RAY})) == frozenset()
+
+        await survey.ask_for(frozenset({WIDGET})).wait()
+        assert survey.was_awaited(frozenset({RAY, WIDGET}))
+        survey.missing(frozenset())
+        assert not survey.was_awaited(frozenset({RAY, ("ray.io/v2", "RayCluster")}))
+
+
 async def test_kind_with_a_removed_definition_is_asked_about_again(
     server: FakeApiServer, client: ClusterClient
 ) -> None:

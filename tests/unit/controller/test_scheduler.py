@@ -28,8 +28,9 @@ class HubAlone:
     def __init__(self, hub: Cluster) -> None:
         self._hub = hub
 
-    async def get_ready(self, _wheres: Iterable[ClusterRequirements]) -> None:
+    async def get_ready(self, _wheres: Iterable[ClusterRequirements]) -> bool:
         """Nothing has to be asked."""
+        return True
 
     def snapshots(self, _wheres: Iterable[ClusterRequirements]) -> dict[str, ClusterSnapshot]:
         return {"hub": ClusterSnapshot("hub", self._hub.ledger.snapshot())} if self._hub.is_ready else {}
@@ -59,6 +60,9 @@ def dispatch_of(
     )
 
 
+WITH_A_JOB = ClusterRequirements(kinds=frozenset({("batch/v1", "Job")}))
+
+
 class SlowToAnswer(HubAlone):
     """A gang is submitted while the clusters are being asked what they serve, which takes a second.
 
@@ -68,10 +72,15 @@ class SlowToAnswer(HubAlone):
     def __init__(self, world: World) -> None:
         super().__init__(world.cluster)
         self._world = world
+        self.asked_about: list[frozenset[ClusterRequirements]] = []
 
-    async def get_ready(self, _wheres: Iterable[ClusterRequirements]) -> None:
+    async def get_ready(self, wheres: Iterable[ClusterRequirements]) -> bool:
+        self.asked_about.append(frozenset(wheres))
+        if len(self.asked_about) > 1:
+            return True
         await asyncio.sleep(1)
-        submit(self._world, 1)
+        submit(self._world, 1, requirements=WITH_A_JOB)
+        return False
 
 
 def submit(world: World, *cpus: int, **fields: Any) -> None:  # noqa: ANN401
@@ -204,9 +213,12 @@ async def test_noting_pending_reasons_of_a_long_queue_stops_for_news_and_goes_on
 async def test_gang_submitted_while_the_cycle_waits_is_not_dispatched_before_it_was_submitted(
     world: World,
 ) -> None:
-    await dispatch_of(world, clusters=SlowToAnswer(world)).cycle()
+    clusters = SlowToAnswer(world)
+    await dispatch_of(world, clusters=clusters).cycle()
     record = world.record("uid-of-aw-0")
     assert attempt_of(record).decided_at == at(1) == world.now()
+    # Its kind, which no cluster was asked about before, must not be taken for one that is not served.
+    assert clusters.asked_about == [frozenset(), {WITH_A_JOB}]
 
 
 class Shrinking(HubAlone):
