@@ -169,16 +169,16 @@ class Gang(Struct, frozen=True):
     pods: int = 0
     pod_sets: tuple[PodSet, ...] = ()
     smaller: tuple[tuple[str, Gang], ...] = ()
+    namespace: str = ""
+    """The namespace of its pods; empty where it is not known. Without it, that in the labels of its pod sets counts."""
     constraints: frozenset[Constraint] = frozenset()
     """The distinct constraints of its pod sets, whatever is given; kept, because every cycle asks for them."""
 
     def __post_init__(self) -> None:
         force_setattr(self, "constraints", frozenset(each.constraint for each in self.pod_sets))
-
-    @property
-    def namespace(self) -> str:
-        """The namespace of its pods; empty if the labels of no pod set are known."""
-        return next((each.sort.namespace for each in self.pod_sets if each.sort is not None), "")
+        if not self.namespace:
+            sorts = (each.sort.namespace for each in self.pod_sets if each.sort is not None)
+            force_setattr(self, "namespace", next(sorts, ""))
 
     def in_cluster(self, cluster: str) -> Gang:
         """The gang as its pods are made in that cluster."""

@@ -578,8 +578,8 @@ def gangs_of(record: Record, hosts: Hosts) -> list[Gang]:
         tuple(replace(each, count=count, requests=requests) for requests, count in counts.items())
         for each in map(_without_rules, kinds.values())
     )
-    demand = _requests_of(hosts)
-    return [Gang(demand, len(hosts), each) for each in made] or [Gang(demand, len(hosts))]
+    gang = Gang(_requests_of(hosts), len(hosts), namespace=record.namespace)
+    return [replace(gang, pod_sets=each) for each in made] or [gang]
 
 
 def _without_rules(pods: PodSet) -> PodSet:

@@ -66,7 +66,7 @@ def _alone(record: Record, hosts: Hosts, number: int, now: datetime) -> Record:
     return replace(
         record,
         uid=hosts[0].uid,
-        gang=Gang(requests, len(hosts)),
+        gang=Gang(requests, len(hosts), namespace=record.namespace),
         created_at=created,
         enqueue_seq=number,
         is_preempting=False,

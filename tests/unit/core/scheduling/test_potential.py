@@ -320,6 +320,18 @@ def test_pool_that_failed_in_one_namespace_is_trusted_by_the_gangs_of_others() -
     assert isinstance(found[""], Impossible)  # its namespace is not known: it may be that one
 
 
+def test_gang_whose_pods_are_not_known_has_its_own_namespace() -> None:
+    there = ClusterSnapshot("hub", ledger(L4).snapshot().trusting(TEAM_A_FAILED))
+    declared = replace(gang(1), namespace="team-b")
+    assert declared.namespace == "team-b"
+    (found,) = plan([make_record(name="declared", gang=declared)], {"hub": there})
+    assert isinstance(found, Placed)
+    refused = replace(declared, namespace="team-a")
+    (found,) = plan([make_record(name="refused", gang=refused)], {"hub": there})
+    assert isinstance(found, Impossible)
+    assert "pool l4 is not trusted until" in found.pending.message
+
+
 def test_gangs_leave_their_class_once_their_namespace_alone_trusts_a_pool_no_more() -> None:
     queue = PendingQueue()
     for name in ("team-a", "team-b"):
