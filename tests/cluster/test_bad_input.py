@@ -27,7 +27,7 @@ from tests.cluster.manifests import (
     small_job,
 )
 from tests.cluster.outcomes import delete_all, failures, message_of
-from tests.cluster.world import World, example
+from tests.cluster.world import DEADLINE_SECONDS, World, example
 
 Json = dict[str, Any]
 
@@ -437,5 +437,5 @@ def post(world: World, body: str) -> None:
         {"Authorization": f"Bearer {world.plane.admin_token}", "Content-Type": "application/json"},
     )
     context = ssl.create_default_context(cadata=world.plane.certificate_authority)
-    with urllib.request.urlopen(request, context=context, timeout=10):  # noqa: S310
+    with urllib.request.urlopen(request, context=context, timeout=DEADLINE_SECONDS):  # noqa: S310
         pass

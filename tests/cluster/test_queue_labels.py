@@ -16,7 +16,9 @@ from dispatcher.api.names import (
 )
 from dispatcher.kube.client import MERGE_PATCH
 from testbed.plane import Plane
+from testbed.processes import Process
 from tests.cluster.definitions import optional_kinds_of
+from tests.cluster.dispatch_queues import Declare
 from tests.cluster.manifests import appwrapper, item, job
 from tests.cluster.mcad.suite import conditions
 from tests.cluster.outcomes import rows
@@ -72,12 +74,18 @@ async def test_labels_of_the_appwrapper_or_else_of_its_namespace_name_the_queue(
         await world.create(labelled(name, {key: f"team-{name}"}, suspend=True))
     await world.create(labelled("none", {"app": "none"}, suspend=True))
 
-    for name in named:
+    for name in ("ours", "kais"):
         await until_in(world, name, f"team-{name}")
-    await until_in(world, "none", "of-namespace")
+    # Kueue's label names a LocalQueue, which means the queue of the namespace where no queue has its name.
+    for name in ("kueues", "none"):
+        await until_in(world, name, "of-namespace")
 
 
-async def test_changed_queue_label_moves_pending_gangs_and_never_running_gangs(world: World) -> None:
+async def test_changed_queue_label_moves_pending_gangs_and_never_running_gangs(
+    world: World, declare: Declare
+) -> None:
+    for name in ("first", "second", "of-namespace", "default"):
+        await declare(name)
     await world.start_dispatcher()
     await world.create_until("Running", labelled("runs", {QUEUE_LABEL: "first"}))
     await world.create_until("Backoff", labelled("waits", {QUEUE_LABEL: "first"}, cpu="1000"))
@@ -101,8 +109,10 @@ async def test_changed_queue_label_moves_pending_gangs_and_never_running_gangs(w
     assert (await queues(world, "runs"), "moved" in await world.causes("runs")) == (("first",), False)
 
 
-async def test_tree_of_mcad_moves_pending_gangs_in_and_out(world: World, optional_kinds: None) -> None:
-    await world.start_dispatcher()
+async def test_tree_of_mcad_takes_pending_gangs_and_keeps_them_while_it_may_be_replaced(
+    world: World, optional_kinds: None
+) -> None:
+    process = await world.start_dispatcher()
     await world.create(labelled("gold", {"context": "gold"}, suspend=True))
     await until_in(world, "gold", "default")
     subtree = {
@@ -118,8 +128,14 @@ async def test_tree_of_mcad_moves_pending_gangs_in_and_out(world: World, optiona
     await until_in(world, "none", "default", "context/default")
 
     await world.client.delete(f"{path}/root", made["metadata"]["uid"])
-    for name in ("gold", "none"):
-        await until_in(world, name, "default")
+    await world.until(lambda: said_absent(process), "the tree is absent")
+    await world.create(labelled("late", {"context": "gold"}, suspend=True))
+    await until_in(world, "late", "default", "context/gold")
+    assert await queues(world, "none") == ("default", "context/default")
+
+
+async def said_absent(process: Process) -> bool:
+    return '"event": "queues_absent"' in process.log.read_text()
 
 
 async def test_priority_comes_from_the_class_and_an_unknown_class_sets_a_condition(

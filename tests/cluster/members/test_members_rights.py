@@ -208,7 +208,6 @@ async def test_manifests_grant_the_needed_rights_and_no_more(guarded: Guarded, o
     await guarded.fleet.declare_hub(labels={AT: "hub"})
     await guarded.declare("west")
     process = await guarded.start_dispatcher()
-    await sees_the_status_of_a_queue(hub)
     legacy = {**at("west", gang("legacy", 1)), "apiVersion": "mcad.ibm.com/v1beta1"}
     await hub.create(legacy, "McadAppWrapper")
     await hub.until_state("legacy", "Running", "McadAppWrapper")
@@ -216,6 +215,7 @@ async def test_manifests_grant_the_needed_rights_and_no_more(guarded: Guarded, o
     await names_a_runtime_class(hub)
 
     await asyncio.gather(live_through_everything(hub, hub, "hub"), live_through_everything(hub, west, "west"))
+    await sees_the_status_of_a_queue(hub)  # last: who names no queue waits until its absence has lasted
 
     assert (guarded.refused(), complaints(process)) == ([], [])
     assert unused(guarded) == {"hub": NOT_HERE, "west": NOT_HERE}

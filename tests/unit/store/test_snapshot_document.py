@@ -41,7 +41,15 @@ PLACES = st.lists(st.tuples(texts, small), max_size=2).map(tuple)
 WORDS = st.lists(texts, max_size=2).map(tuple)
 POD_SETS = st.builds(PodSetDeclaration, texts, texts | small, small, st.booleans())
 DECLARED = st.builds(
-    KindDeclaration, texts, texts, st.lists(POD_SETS, max_size=2).map(tuple), texts, texts, texts, WORDS, WORDS
+    KindDeclaration,
+    texts,
+    texts,
+    st.lists(POD_SETS, max_size=2).map(tuple),
+    texts,
+    texts,
+    texts,
+    WORDS,
+    WORDS,
 )
 RULES = st.builds(
     SchedulingRules,
