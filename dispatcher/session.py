@@ -538,7 +538,10 @@ class Session:
         declarations = self._declaration_store
         self._queues.load(await declarations.seen(), await declarations.last_parents())
         self._fleet.load(
-            await store.unreachable_clusters(), await store.declared_members(), self._cache.occupied()
+            await store.unreachable_clusters(),
+            await store.declared_members(),
+            self._cache.occupied(),
+            await store.seen_members(),
         )
         await for_each(self._cache.records(), self._cluster.track, slices)
 

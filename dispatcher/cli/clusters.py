@@ -291,7 +291,10 @@ async def _remove(hub: HubClient, name: str, *, force: bool) -> None:
     if secret and secret.name not in removed:
         say(f"The namespace {hub.namespace} has no Secret that add made for it; {secret.name} is left")
     if not (await hub.members())["items"]:
-        say("None is left: from now on every gang goes to the hub itself.")
+        now = as_typed(f"clusters add {HUB_CLUSTER}")
+        say(
+            f"None is left: ten minutes from now every gang goes to the hub itself. To have it take gangs now: {now}"
+        )
 
 
 async def _clusters_and_leader(reports: Reports) -> tuple[Report, bool]:

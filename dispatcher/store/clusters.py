@@ -6,7 +6,7 @@ writes no event, and nothing is written about a cluster whose uid was never stor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Final
@@ -77,6 +77,16 @@ class ClusterStore:
         async with self._database.reading() as connection:
             found = await connection.execute(_DECLARED, {"hub": HUB_CLUSTER})
             return {row.name for row in found}
+
+    async def seen_members(self) -> set[str]:
+        """The members that earlier leaders saw, and whose absence had not lasted; the hub, too, if it was declared."""
+        async with self._database.reading() as connection:
+            return set(await connection.scalar(_SEEN) or ())
+
+    async def note_seen(self, names: Collection[str]) -> None:
+        """Store that exactly these members are declared or were lately. Safe to repeat."""
+        async with self._fenced() as connection:
+            await connection.execute(_NOTE_SEEN, {"names": sorted(names)})
 
     async def note_unreachable(self, name: str, since: datetime, message: str) -> None:
         """Store since when a cluster does not answer; the next leader counts from that time."""
@@ -178,6 +188,10 @@ _UNREACHABLE: Final = text(
     "SELECT name, unreachable_since FROM member_cluster WHERE unreachable_since IS NOT NULL"
 )
 _DECLARED: Final = text("SELECT name FROM member_cluster WHERE is_declared AND name <> :hub")
+_SEEN: Final = text("SELECT members_seen FROM hub")
+_NOTE_SEEN: Final = text(
+    "UPDATE hub SET members_seen = CAST(:names AS text[]) WHERE members_seen <> CAST(:names AS text[])"
+)
 _SET_UNREACHABLE: Final = text(
     "UPDATE member_cluster SET unreachable_since = :since WHERE name = :name AND unreachable_since IS NULL"
 )

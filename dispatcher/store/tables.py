@@ -76,6 +76,7 @@ hub: Final = Table(
     Column("seal_key", LargeBinary),
     _moment("sealed_since", nullable=True),
     Column("queues_seen", ARRAY(Text), nullable=False, server_default=text("'{}'")),
+    Column("members_seen", ARRAY(Text), nullable=False, server_default=text("'{}'")),
     CheckConstraint("singleton", name="one_row"),
 )
 

@@ -194,8 +194,9 @@ async def test_message_is_one_short_line(east: ClusterStore, database_url: str) 
         lambda store: store.note_unreachable("east", LATER, ""),
         lambda store: store.note_state("east", REFUSED, LATER),
         lambda store: store.note_rotation("east", LATER),
+        lambda store: store.note_seen(["east"]),
     ],
-    ids=["recognised", "unreachable", "state", "rotation"],
+    ids=["recognised", "unreachable", "state", "rotation", "seen"],
 )
 async def test_former_leader_notes_nothing(
     east: ClusterStore,
@@ -207,4 +208,21 @@ async def test_former_leader_notes_nothing(
     stale: Lease = replace(leadership.lease, epoch=leadership.lease.epoch - 1)
     with pytest.raises(Fenced):
         await note(ClusterStore(database, lambda: stale))
-    assert told(database_url) == [CONNECTED]
+    assert (told(database_url), await east.seen_members()) == ([CONNECTED], set())
+
+
+async def test_members_that_one_leader_saw_are_known_to_the_next(
+    clusters: ClusterStore, database: Database, leadership: Leadership, database_url: str
+) -> None:
+    assert await clusters.seen_members() == set()
+    await clusters.note_seen({"west", "hub"})
+    before = rows_of(database_url, "SELECT xmin::text FROM hub")
+    await leadership.release()
+    successor = Leadership(database, "successor")
+    assert await successor.acquire() is not None
+    later = ClusterStore(database, lambda: successor.lease)
+    assert await later.seen_members() == {"hub", "west"}
+    await later.note_seen({"hub", "west"})
+    assert rows_of(database_url, "SELECT xmin::text FROM hub") == before
+    await later.note_seen(set())
+    assert await later.seen_members() == set()

@@ -28,8 +28,10 @@ from dispatcher.core.model.record import (
 )
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import Queue
+from dispatcher.core.status.cluster_state import ClusterState
 from dispatcher.errors import DataRefused, SchemaMismatch, StoreUnavailable
 from dispatcher.store import migrate, reader, revision
+from dispatcher.store.clusters import ClusterStore
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
@@ -382,6 +384,19 @@ async def test_gang_that_lacks_approvals_has_a_position_in_the_revision_before(
     assert dict(rows_of(database_url, SHOWN)) == newest
     assert awaits is not None
     assert (await loaded(database_url))[0] == replace(record, pending=replace(awaits, approvals=()))
+
+
+async def test_members_of_the_revision_before_are_those_that_were_seen(
+    database_url: str, database: Database, leadership: Leadership
+) -> None:
+    clusters = ClusterStore(database, lambda: leadership.lease)
+    for name in ("hub", "east", "west"):
+        await clusters.recognise_cluster(name, f"uid-of-{name}", second(0))
+    await clusters.note_state("west", ClusterState(is_declared=False), second(1))
+    await clusters.note_seen({"south"})
+    assert await changed_by(database_url, "0034") == {"waiting_advice", "history.overtakes"}
+    await upgrade(database_url)
+    assert await clusters.seen_members() == {"east"}
 
 
 async def test_attempts_that_ended_before_they_began_are_mended_up_and_down(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -75,6 +75,9 @@ class ClusterRecords(Protocol):
 
     async def note_rotation(self, name: str, at: datetime) -> None:
         """Record that the kubeconfig was changed."""
+
+    async def note_seen(self, names: Collection[str]) -> None:
+        """Record that exactly these members are declared, or absent and not surely gone; safe to repeat."""
 
 
 def _full_trust(_cluster: str, policy: OnPotential) -> Trust:

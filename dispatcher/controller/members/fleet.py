@@ -26,7 +26,7 @@ from dispatcher.controller.members.connector import ConnectionCallbacks, Connect
 from dispatcher.controller.members.declared_member import InvalidMember, decode
 from dispatcher.controller.members.member import Member, closed_by_operator, required_kinds
 from dispatcher.controller.members.member_status_writer import MemberStatusWriter
-from dispatcher.controller.members.membership import MEMBERS_UNKNOWN, Membership
+from dispatcher.controller.members.membership import MEMBER_REMOVED, MEMBERS_UNKNOWN, Membership
 from dispatcher.controller.members.potential_trust import declare_pools
 from dispatcher.core.lifecycle.observed_state import Loss
 from dispatcher.core.model.gang import Gang
@@ -92,6 +92,7 @@ class Fleet:
         declare_pools(hub.name, hub.ledger, self._potential)
         self._unreachable_since: dict[str, datetime] = {}
         self._recorded: set[str] = set()
+        self._recorded_seen: frozenset[str] = frozenset()
         self._states_changed = asyncio.Event()
         self._connections_changed = asyncio.Event()
         self._hub_member = Member(MemberCluster(HUB_CLUSTER, ""), LONG_AGO, uid=hub_uid)
@@ -121,8 +122,8 @@ class Fleet:
 
     @property
     def has_members(self) -> bool:
-        """True if a MemberCluster is declared; without one, all gangs go to the hub."""
-        return bool(self._declared.items)
+        """True if a MemberCluster is declared, or was until lately; without one, all gangs go to the hub."""
+        return bool(self._declared.items or self._membership.seen)
 
     @property
     def problem(self) -> str:
@@ -134,13 +135,16 @@ class Fleet:
         unreachable_since: Mapping[str, datetime],
         declared: Collection[str] = (),
         occupied: Collection[str] = (),
+        seen: Collection[str] = (),
     ) -> None:
         """Load the database's records of members.
 
-        `unreachable_since` names the unreachable members, `declared` the declared ones, `occupied` those with gangs.
+        `unreachable_since` names the unreachable members, `declared` the declared ones, `occupied` those with gangs,
+        `seen` those whose absence had not lasted, declared or not.
         """
         self._unreachable_since, self._recorded = dict(unreachable_since), set(declared)
-        self._membership.set_recorded({*declared, *occupied} - {HUB_CLUSTER})
+        self._recorded_seen = frozenset(seen)
+        self._membership.load({*declared, *occupied} - {HUB_CLUSTER}, seen)
 
     async def run(self) -> None:
         """Watch MemberClusters and keep each member connected, until cancelled."""
@@ -190,8 +194,11 @@ class Fleet:
         return not unanswered
 
     def snapshots(self, requirements: Iterable[ClusterRequirements]) -> dict[str, ClusterSnapshot]:
-        """The cluster snapshots by name, for a scheduling cycle over gangs with these requirements."""
-        if not self.has_members:
+        """The cluster snapshots by name, for a scheduling cycle over gangs with these requirements.
+
+        A member that was removed lately is closed; it is there so that the hub does not count as alone.
+        """
+        if not self.has_members or not self._membership.is_known:
             closed = None if self._membership.is_known else MEMBERS_UNKNOWN
             capacity = self._hub.capacity().provided_by(self._provisioning)
             capacity = capacity.trusting(self._trust_in(HUB_CLUSTER))
@@ -208,8 +215,10 @@ class Fleet:
             name: member.snapshot(kinds, namespaces, now, self.class_of(name), self._trust_in(name))
             for name, member in self._members.items()
         }
-        for name, invalid in self._invalid.items():
-            closed = Closed(cluster_filters.NOT_REPORTED, invalid.message)
+        invalid = {
+            name: Closed(cluster_filters.NOT_REPORTED, each.message) for name, each in self._invalid.items()
+        }
+        for name, closed in {**dict.fromkeys(self._membership.absent, MEMBER_REMOVED), **invalid}.items():
             snapshots[name] = ClusterSnapshot(name, CapacityLedger().snapshot(), closed=closed)
         return snapshots
 
@@ -249,8 +258,11 @@ class Fleet:
         return {**dict.fromkeys(self._invalid, False), **members, HUB_CLUSTER: self._hub.is_answering}
 
     def has_no_cluster_left(self, requirements: ClusterRequirements) -> bool:
-        """True if no declared cluster can ever meet the requirements; false while the members are unknown."""
-        if not self._membership.is_known:
+        """True if no declared cluster can ever meet the requirements.
+
+        False while the members are unknown, one is invalid, or one was removed lately: it may meet them then.
+        """
+        if not self._membership.is_known or self._invalid or self._membership.absent:
             return False
         if not self.has_members:
             return bool(requirements.ruled_out)
@@ -329,8 +341,11 @@ class Fleet:
             self._members[name].errors_at.append(self._now())
 
     def is_complete(self) -> bool:
-        """True if every declared member is connected; false while the members are unknown."""
-        is_known = self._membership.is_known and not self._invalid
+        """True if every declared member is connected.
+
+        False while the members are unknown, one is invalid, or one was removed lately.
+        """
+        is_known = self._membership.is_known and not self._invalid and not self._membership.absent
         return is_known and all(member.cluster is not None for member in self._members.values())
 
     def is_certain(self) -> bool:
@@ -359,6 +374,7 @@ class Fleet:
             self._callbacks.on_member(name)
         for each in wanted.values():
             self._declare_safely(each, tasks)
+        self._membership.note_declared()
         self._notify()
 
     def _declare_safely(self, declared: MemberCluster, tasks: asyncio.TaskGroup) -> None:
@@ -448,7 +464,15 @@ class Fleet:
             for name in self._recorded - {each.name for each in self._declared.items.values()}:
                 self._recorded.discard(name)
                 await self._records.note_state(name, ClusterState(is_declared=False), self._now())
+            await self._record_seen()
             await self._states_changed.wait()
+
+    async def _record_seen(self) -> None:
+        """Record the members that are declared or absent, if others are recorded."""
+        seen = self._membership.seen
+        if seen != self._recorded_seen:
+            self._recorded_seen = seen
+            await self._records.note_seen(seen)
 
     async def _record_state(self, member: Member) -> None:
         """Record the state of a member if it differs from the recorded one."""
@@ -461,8 +485,10 @@ class Fleet:
             await self._records.note_state(member.name, state, self._now())
 
     async def _check_membership(self) -> None:
-        """Raise `MembersUnknown` after too long without a list of MemberClusters."""
+        """Let the members go whose absence has lasted; raise `MembersUnknown` after too long without a list."""
         while True:
+            if self._membership.note_declared():
+                self._notify()
             self._membership.check(self._pace.unlisted)
             await asyncio.sleep(self._pace.probe)
 

@@ -1,5 +1,8 @@
 """Which MemberClusters are declared, as far as known: a list that cannot be read is not an empty list.
 
+A MemberCluster that was there counts until complete lists have lacked it for some minutes (`absence`): while the last
+one is replaced, the hub does not take gangs in its place.
+
 The API server answers with a list, refuses (403, or 404 without the CRD), or does not answer. A refusal means that
 there are no members only while the database has none, as on a hub that never had members. Otherwise the members are
 unknown: nothing is dispatched, adopted or given up until they are listed. After a first list, a later refusal leaves
@@ -14,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
-from dispatcher import errors
+from dispatcher import errors, log
+from dispatcher.controller.scheduling.absence import LASTS_SECONDS, Absences
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.kube.reflector import Reflector
@@ -25,6 +29,17 @@ MEMBERS_UNKNOWN: Final = Closed(
     "the dispatcher's readiness probe says what keeps it from listing them",
 )
 """The message does not contain the error: a new message would be a status write for each queued AppWrapper."""
+
+MEMBER_REMOVED: Final = Closed(
+    cluster_filters.REMOVED,
+    f"its MemberCluster was removed, and counts as gone once it has been missing for {LASTS_SECONDS / 60:g} minutes; "
+    "if no member is left then, the hub takes gangs. To have the hub take gangs now: dispatcher clusters add hub",
+)
+
+MOST_NAMED: Final = 20
+"""Absent members that are logged after one change."""
+
+_log = log.get("membership")
 
 
 class MembersUnknown(errors.Unavailable):
@@ -37,14 +52,34 @@ class Membership:
     def __init__(self, declared: Reflector[Any], seconds: Callable[[], float]) -> None:
         self._declared = declared
         self._seconds = seconds
+        self._absences = Absences(seconds)
         self._recorded: frozenset[str] = frozenset()
         self._outdated_error: errors.ClusterError | None = None
         self._problem_since: float | None = None
         self._was_refused = False
 
-    def set_recorded(self, names: Collection[str]) -> None:
-        """Set the members in the database: declared at the last record, or with gangs of ours."""
-        self._recorded = frozenset(names)
+    def load(self, recorded: Collection[str], seen: Collection[str]) -> None:
+        """Load the members in the database.
+
+        `recorded` were declared at the last record, or have gangs of ours. `seen` were declared, and an earlier leader
+        did not see their absence last.
+        """
+        self._recorded = frozenset(recorded) | frozenset(seen)
+        self._absences.load(seen)
+
+    def note_declared(self) -> bool:
+        """Note the members that are declared now; true if others are absent than before. To be called periodically."""
+        changed = self._absences.note(self._names(), lambda _name: self._declared.is_current)
+        lingering = sorted(self._absences.lingering)
+        if changed and lingering:
+            _log.warning(
+                "members_absent",
+                clusters=lingering[:MOST_NAMED],
+                count=len(lingering),
+                effect="the hub takes no gang in their place until complete lists have lacked them for "
+                f"{LASTS_SECONDS:g} s",
+            )
+        return changed
 
     def note_listed(self) -> None:
         """Note a complete list: it ends any earlier problem."""
@@ -54,6 +89,16 @@ class Membership:
     def recorded(self) -> frozenset[str]:
         """The members in the database."""
         return self._recorded
+
+    @property
+    def seen(self) -> frozenset[str]:
+        """The members that are declared or absent: those that a later leader has to know."""
+        return self._absences.seen
+
+    @property
+    def absent(self) -> frozenset[str]:
+        """The members that are not declared any more, and not surely gone."""
+        return self._absences.seen - self._names()
 
     @property
     def is_known(self) -> bool:
@@ -83,7 +128,9 @@ class Membership:
             last_error = error or "the API server has not answered yet"
             recorded = f" (the database knows {_named(self._recorded)})" if self._recorded else ""
             return f"the MemberClusters cannot be listed: {last_error}{recorded}; until they can, nothing is dispatched"
-        if self._declared.items and isinstance(error, (errors.Forbidden, errors.NotFound)):
+        if (self._declared.items or self._absences.seen) and isinstance(
+            error, (errors.Forbidden, errors.NotFound)
+        ):
             return f"the MemberClusters cannot be listed or watched any more: {error}; changes of them are missed"
         return ""
 
@@ -102,6 +149,9 @@ class Membership:
             self._problem_since = self._seconds()
         if self._seconds() - self._problem_since >= bound:
             raise MembersUnknown(problem)
+
+    def _names(self) -> frozenset[str]:
+        return frozenset(each.name for each in self._declared.items.values())
 
     @property
     def _is_refused(self) -> bool:

@@ -46,6 +46,8 @@ NAMESPACE_NOT_ENABLED: Final = "NamespaceNotEnabled"
 """The AppWrapper's namespace in the cluster has not opted in to gangs."""
 MEMBERS_UNKNOWN: Final = "MembersUnknown"
 """The MemberClusters cannot be listed, so the clusters are unknown."""
+REMOVED: Final = "ClusterRemoved"
+"""The cluster's MemberCluster was removed, and its absence has not lasted yet: it may be put back."""
 NAME_TAKEN: Final = "NameTaken"
 """A foreign object in the cluster has the name of a wrapped object."""
 CLASS_MISSING: Final = "ProvisioningClassMissing"
@@ -72,9 +74,17 @@ class Closed(Struct, frozen=True):
 
 
 _UNREACHABLE: Final = frozenset(
-    {NOT_CONNECTED, NOT_REPORTED, UNREACHABLE, CREDENTIALS_REFUSED, ANSWERS_TOO_LARGE, ANOTHER_CLUSTER}
+    {
+        NOT_CONNECTED,
+        NOT_REPORTED,
+        UNREACHABLE,
+        CREDENTIALS_REFUSED,
+        ANSWERS_TOO_LARGE,
+        ANOTHER_CLUSTER,
+        REMOVED,
+    }
 )
-_TRANSIENT: Final = frozenset({NOT_REPORTED, UNREACHABLE, MEMBERS_UNKNOWN})
+_TRANSIENT: Final = frozenset({NOT_REPORTED, UNREACHABLE, MEMBERS_UNKNOWN, REMOVED})
 
 
 def is_unreachable(closed: Closed | None) -> bool:

@@ -221,7 +221,9 @@ async def test_removing_the_last_member_makes_the_hub_run_everything(
     removable.on("GET", MEMBERS, members())
 
     assert await run("remove", "east") == Ran(
-        0, f"{REMOVED}{CLEARED}None is left: from now on every gang goes to the hub itself.\n"
+        0,
+        f"{REMOVED}{CLEARED}None is left: ten minutes from now every gang goes to the hub itself. "
+        "To have it take gangs now: dispatcher clusters add hub\n",
     )
 
 

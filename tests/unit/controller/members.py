@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -77,6 +77,7 @@ class FakeClusterRecords:
         self.said: list[str] = []
         self.states: list[tuple[str, ClusterState]] = []
         self.rotated: list[str] = []
+        self.seen: list[set[str]] = []
         self.times: list[datetime] = []
         self.failure: Exception | None = None
 
@@ -106,8 +107,15 @@ class FakeClusterRecords:
         await self._answer(at)
         self.rotated.append(name)
 
+    async def note_seen(self, names: Collection[str]) -> None:
+        await self._fail_if_told()
+        self.seen.append(set(names))
+
     async def _answer(self, at: datetime) -> None:
         self.times.append(at)
+        await self._fail_if_told()
+
+    async def _fail_if_told(self) -> None:
         await asyncio.sleep(0.01)  # virtual
         if self.failure is not None:
             raise self.failure

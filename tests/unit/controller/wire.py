@@ -58,6 +58,10 @@ def made(template: Json, index: int = 0, status: Json | None = None) -> Json:
     }
 
 
+BOOKMARK_SECONDS = 60
+"""The pause after which an API server sends a bookmark in a watch in which nothing changes."""
+
+
 class Watched:
     """The objects of one kind that the API server has: found by name, listed, and told of as they change."""
 
@@ -103,4 +107,9 @@ class Watched:
         response = web.StreamResponse()
         await response.prepare(request)
         while True:
-            await response.write(orjson.dumps(await self._events.get()) + b"\n")
+            try:
+                event = await asyncio.wait_for(self._events.get(), BOOKMARK_SECONDS)
+            except TimeoutError:
+                bookmark = {"metadata": {"resourceVersion": str(self._version)}}
+                event = {"type": "BOOKMARK", "object": bookmark}
+            await response.write(orjson.dumps(event) + b"\n")

@@ -297,6 +297,7 @@ def test_reason_of_a_cluster_that_is_ruled_out_again_is_the_last() -> None:
         ("ClusterCredentialsRefused", True, False),
         ("ClusterAnswersTooLarge", True, False),
         ("ClusterIsAnother", True, False),
+        ("ClusterRemoved", True, True),
         ("ClusterCordoned", False, False),
         ("ClusterDraining", False, False),
         ("MembersUnknown", False, True),
