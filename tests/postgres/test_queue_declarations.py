@@ -162,3 +162,35 @@ async def test_a_decision_finds_the_specs_that_it_was_made_with(
                 for each in parse_scenario(document).forest.places.values()
                 if each.name != "default"
             ] == queues
+
+
+async def test_last_valid_parents_are_known_after_a_whole_tree_is_gone(
+    store: QueueDeclarationStore, database: Database, leadership: Leadership
+) -> None:
+    """A gang that runs on is charged in the tree again once it is put back, whoever leads then."""
+    tree = [Queue("org"), Queue("group", "org"), Queue("team", "group"), Queue("moved", "org")]
+    await store.declare_specs(tree, at(1))
+    await store.declare_specs([*tree[:3], Queue("moved", "group")], at(2))
+    await store.declare_specs([], at(3))
+    await leadership.release()
+    successor = Leadership(database, "successor")
+    assert await successor.acquire() is not None
+    later = QueueDeclarationStore(database, lambda: successor.lease)
+    assert await later.last_parents() == {"group": "org", "team": "group", "moved": "group"}
+
+
+async def test_queues_that_one_leader_saw_are_known_to_the_next(
+    store: QueueDeclarationStore, database: Database, leadership: Leadership, database_url: str
+) -> None:
+    assert await store.seen() == frozenset()
+    await store.note_seen({"team", "context/"})
+    before = rows_of(database_url, "SELECT xmin::text FROM hub")
+    await leadership.release()
+    successor = Leadership(database, "successor")
+    assert await successor.acquire() is not None
+    later = QueueDeclarationStore(database, lambda: successor.lease)
+    assert await later.seen() == {"team", "context/"}
+    await later.note_seen({"context/", "team"})
+    assert rows_of(database_url, "SELECT xmin::text FROM hub") == before
+    await later.note_seen(())
+    assert await later.seen() == frozenset()

@@ -9,6 +9,9 @@ gang that holds capacity, also one that is leaving: it is charged until its pods
     available  what one more gang of the queue could use; negative if more is used than there is, for example after a
                quota was lowered; absent if nothing limits it (sharing Division only)
 
+A gang whose queue is not valid any more is charged in the nearest valid queue above it, and counts there as running.
+The status of that queue says so, since no valid queue below it has the gang.
+
 A queue that is not valid has counts and no amounts. The nodes of MCAD's trees have a state, but no status.
 """
 
@@ -44,11 +47,15 @@ ACTIVE: Final = "Active"
 VALID: Final = "Valid"
 STOPPED: Final = "Stopped"
 IGNORED: Final = "Ignored"
+ORPHANED_USE: Final = "OrphanedUse"
+"""A condition that is there only while it is true: gangs of queues that are not valid any more are charged here."""
 
 CHILDREN_EXCEED_QUOTA: Final = "ChildrenExceedQuota"
 """The reason of a true condition `Valid`: the queues below have more nominal quota than the queue itself."""
 NO_EFFECT: Final = "NoEffect"
 """The reason of a true condition `Ignored`."""
+QUEUE_NOT_VALID: Final = "QueueNotValid"
+"""The reason of a condition `OrphanedUse`."""
 
 MOST_RESOURCES: Final = 256
 """Resources in one field of the status, by the CRD; a tree may limit more."""
@@ -59,13 +66,17 @@ MOST_NAMED: Final = 8
 
 Amounts = Mapping[str, int]
 
+_NOWHERE_ELSE: Final[Mapping[str, str]] = {}
+
 
 class QueueState(Struct, frozen=True):
     """The state of one declared queue; amounts are in base units by resource.
 
     `state` is `ACTIVE`, a stop policy, or the problem of an invalid queue. `share` is None unless the sharing is
     DominantShare, `fair` unless it is Division. `excess` is the quota of the queues just below it, of each resource of
-    which they have more than the queue itself.
+    which they have more than the queue itself. `orphans` counts the gangs of other queues that are charged in the queue
+    because theirs are not valid any more, by the name of their queue; `charged_in` is the queue in which those of an
+    invalid one are charged, empty if there is none.
     """
 
     name: str
@@ -79,6 +90,8 @@ class QueueState(Struct, frozen=True):
     share: Share | None = None
     fair: Amounts | None = None
     excess: Amounts = field(default_factory=dict)
+    orphans: Mapping[str, int] = field(default_factory=dict)
+    charged_in: str = ""
 
 
 class QueueGangs(Struct, frozen=True):
@@ -125,10 +138,15 @@ class QueueCounter:
             for root in self._divided
         }
         found: dict[str, QueueState] = {}
-        pending, running = self._with_all_below(pending), self._with_all_below(running)
+        orphans = self._orphans(running)
+        pending, running = (
+            self._with_all_below(pending),
+            self._with_all_below(running, self._forest.charged_in),
+        )
 
         def counted(state: QueueState) -> QueueState:
-            return replace(state, pending=pending[state.name], running=running[state.name])
+            name = state.name
+            return replace(state, pending=pending[name], running=running[name], orphans=orphans.get(name, {}))
 
         for places in in_parts(self._forest.places.values(), AT_ONCE):
             for place in places:
@@ -137,7 +155,7 @@ class QueueCounter:
                 found[place.name] = counted(state)
             yield
         for name, problem in self._forest.problems.items():
-            found[name] = counted(QueueState(name, problem))
+            found[name] = counted(QueueState(name, problem, charged_in=self._forest.charged_in.get(name, "")))
         return found
 
     def _charge(self, charged: QuotaLedger, later: QuotaLedger, gang: ActiveGang) -> None:
@@ -158,12 +176,26 @@ class QueueCounter:
         of_tree = {leaf: demand for leaf, demand in wanted.items() if leaf in account.quota.queues}
         return division.divide(account, self._forest, capacity, of_tree)
 
-    def _with_all_below(self, counts: Counter[str]) -> Counter[str]:
-        """The counts of queues with those of all queues below each; of an invalid queue its own."""
+    def _orphans(self, running: Mapping[str, int]) -> dict[str, dict[str, int]]:
+        """The gangs of queues that are not valid any more, by the queue in which they are charged, and by their own."""
+        found: dict[str, dict[str, int]] = {}
+        for name, count in running.items():
+            bearer = self._forest.charged_in.get(name)
+            if bearer is not None:
+                found.setdefault(bearer, {})[name] = count
+        return found
+
+    def _with_all_below(
+        self, counts: Mapping[str, int], charged_in: Mapping[str, str] = _NOWHERE_ELSE
+    ) -> Counter[str]:
+        """The counts of queues with those of all queues below each; of an invalid queue its own.
+
+        The count of a queue that `charged_in` names is also that of the queue in which it is charged.
+        """
         found: Counter[str] = Counter()
         for name, count in counts.items():
-            place = self._forest.places.get(name)
-            for each in (name,) if place is None else place.path:
+            place = self._forest.places.get(charged_in.get(name, name))
+            for each in {name, *(() if place is None else place.path)}:
                 found[each] += count
         return found
 
@@ -269,13 +301,26 @@ class QueueStatuses:
     def _conditions(self, state: QueueState) -> Iterator[_Condition]:
         place = self._declared.forest.places.get(state.name)
         if place is None:
-            yield _Condition(VALID, holds=False, reason=state.state, message=self._problem(state))
+            yield _Condition(VALID, holds=False, reason=state.state, message=self._invalid(state))
             yield _Condition(STOPPED, holds=None)
             yield _Condition(IGNORED, holds=None)
             return
         yield _valid(place, state)
         yield _stopped(place)
         yield _ignored(self._declared.forest, place)
+        if state.orphans:
+            yield _orphaned_use(state.orphans)
+
+    def _invalid(self, state: QueueState) -> str:
+        """Why a queue is not valid, and where its gangs are charged meanwhile, if it has any."""
+        problem = self._problem(state)
+        if not state.running:
+            return problem
+        if state.charged_in:
+            return f"{problem}; its AppWrappers that hold capacity stay charged in queue {state.charged_in}"
+        return (
+            f"{problem}; its AppWrappers that hold capacity are charged in no queue until it is valid again"
+        )
 
     def _problem(self, state: QueueState) -> str:
         """Why a queue is not valid, in a sentence."""
@@ -324,6 +369,14 @@ def _ignored(forest: Forest, place: Place) -> _Condition:
         return _Condition(IGNORED, holds=False)
     found = [f"{each}: {_why_ignored(each, place)}" for each in fields]
     return _Condition(IGNORED, holds=True, reason=NO_EFFECT, message=_listed(found, "; "))
+
+
+def _orphaned_use(orphans: Mapping[str, int]) -> _Condition:
+    count = sum(orphans.values())
+    named = _listed([f"{name} ({each})" for name, each in sorted(orphans.items())], ", ")
+    gangs = "1 AppWrapper is" if count == 1 else f"{count} AppWrappers are"
+    message = f"{gangs} charged here, as the queues that they are in are not valid any more: {named}"
+    return _Condition(ORPHANED_USE, holds=True, reason=QUEUE_NOT_VALID, message=message)
 
 
 def _why_ignored(field_name: str, place: Place) -> str:

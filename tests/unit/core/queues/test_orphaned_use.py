@@ -55,6 +55,49 @@ def test_charge_counts_in_the_nearest_valid_queue_of_the_last_valid_path(
     assert not charged(ledger)
 
 
+GANGS: Final = (("team", 3000), ("a", 2000))
+
+
+@pytest.mark.parametrize(
+    ("put_back", "used"),
+    [
+        pytest.param((), {}, id="the tree is gone"),
+        pytest.param((A, B, TEAM), {}, id="the root is not there yet"),
+        pytest.param((ORG,), {"org": 5000}, id="the root alone"),
+        pytest.param((ORG, A), {"org": 5000, "a": 2000}, id="the root and a leaf"),
+        pytest.param((ORG, B), {"org": 5000, "b": 3000}, id="the root and the queue above a leaf"),
+        pytest.param(
+            (ORG, A, B, TEAM), {"org": 5000, "a": 2000, "b": 3000, "team": 3000}, id="the same tree"
+        ),
+        pytest.param(
+            (ORG, Queue("a", "org"), Queue("team", "a")),
+            {"org": 5000, "a": 5000, "team": 3000},
+            id="another tree of the same names",
+        ),
+        pytest.param((A, B, Queue("team", None)), {}, id="a leaf as a root without quota"),
+    ],
+)
+def test_gangs_of_a_tree_that_was_deleted_are_charged_again_as_soon_as_a_part_of_it_is_back(
+    put_back: tuple[Queue, ...], used: Mapping[str, int]
+) -> None:
+    """Nothing is dispatched in a tree without its root, so its use matters again with the first valid queue."""
+    found = forest(*put_back)
+    assert found.places.keys() <= {"org", "a", "b", "team", "default"}
+    ledger = QuotaLedger(found, tree_quotas(found))
+    for leaf, cpu in GANGS:
+        ledger.charge((leaf,), Resources({"cpu": cpu}), 0)
+    assert charged(ledger) == used
+
+
+def test_tree_of_one_queue_is_charged_again_when_the_queue_is_back() -> None:
+    alone = Queue("alone", None, {"cpu": Quota(4000)})
+    for queues, used in (((), {}), ((alone,), {"alone": 3000})):
+        found = forest(*queues, parents={})
+        ledger = QuotaLedger(found, tree_quotas(found))
+        ledger.charge(("alone",), Resources({"cpu": 3000}), 0)
+        assert charged(ledger) == used
+
+
 def test_siblings_have_what_an_orphan_leaves_of_the_total() -> None:
     found = forest(ORG, A)
     ledger = QuotaLedger(found, tree_quotas(found))

@@ -28,6 +28,7 @@ Json = dict[str, Any]
 
 GPU = "nvidia.com/gpu"
 SINCE, LATER = "2026-11-20T08:58:06Z", "2026-11-20T08:59:46Z"
+NO_PARENTS: Mapping[str, str] = {}
 
 
 def queue(name: str, **spec: object) -> DispatchQueue:
@@ -60,8 +61,9 @@ def states(
     *gangs: Record | ActiveGang,
     capacities: Mapping[str, Resources] | None = None,
     subtrees: Sequence[Json] = (),
+    parents: Mapping[str, str] = NO_PARENTS,
 ) -> dict[str, QueueState]:
-    declared = DeclaredQueues.of(queues, subtrees)
+    declared = DeclaredQueues.of(queues, subtrees, parents=parents)
     found = QueueGangs(
         [each for each in gangs if isinstance(each, Record)],
         [each for each in gangs if isinstance(each, ActiveGang)],
@@ -72,11 +74,16 @@ def states(
 
 
 def status(
-    name: str, queues: Sequence[DispatchQueue], *gangs: Record | ActiveGang, present: object = None
+    name: str,
+    queues: Sequence[DispatchQueue],
+    *gangs: Record | ActiveGang,
+    present: object = None,
+    parents: Mapping[str, str] = NO_PARENTS,
 ) -> Json:
     """The status of one queue, a hundred seconds after the conditions of `present` came about."""
-    document = QueueStatuses(DeclaredQueues.of(queues, []), queues)
-    return document.status_of(states(queues, *gangs)[name], present, at(100 if present else 0))
+    document = QueueStatuses(DeclaredQueues.of(queues, [], parents=parents), queues)
+    state = states(queues, *gangs, parents=parents)[name]
+    return document.status_of(state, present, at(100 if present else 0))
 
 
 def condition(type_: str, status: str, since: str = SINCE, **why: str) -> Json:
@@ -282,9 +289,10 @@ INVALID = [
 def test_queue_that_is_not_valid_says_why_and_counts_what_runs_in_it(
     name: str, reason: str, message: str
 ) -> None:
+    nowhere = "; its AppWrappers that hold capacity are charged in no queue until it is valid again"
     assert status(name, INVALID, active(name, gpu=1), pending(name, gpu=1), pending(name, gpu=1)) == {
         "conditions": [
-            condition("Valid", "False", reason=reason, message=message),
+            condition("Valid", "False", reason=reason, message=f"{message}{nowhere}"),
             condition("Stopped", "Unknown"),
             condition("Ignored", "Unknown"),
         ],
@@ -448,3 +456,76 @@ def test_tree_of_many_queues_is_counted_in_steps() -> None:
     assert sum(1 for _ in steps) >= (300 + 500) / AT_ONCE
     found = states(queues, active("q299", gpu=3))
     assert (found["q0"].used, found["q0"].available, found["q299"].running) == ({GPU: 3}, {GPU: -2}, 1)
+
+
+# --- gangs whose queue is not valid any more --------------------------------------------------------------------------
+
+ABOVE = {"a": "org", "b": "org", "b1": "b"}
+"""The last valid parents of the queues of `BEREFT`."""
+BEREFT = [queue("org", resources=gpus(10)), queue("a", parent="org", resources=gpus(4))]
+MISSPELT = queue("b", parent="orgg", resources=gpus(6))
+
+
+def orphaned_use(message: str) -> Json:
+    return condition("OrphanedUse", "True", reason="QueueNotValid", message=message)
+
+
+def test_queue_that_is_charged_for_gangs_of_invalid_queues_counts_and_names_them() -> None:
+    gangs = [
+        active("a", gpu=1),
+        active("b", gpu=2),
+        active("b1", gpu=3),
+        active("b1", gpu=1),
+        pending("b", gpu=1),
+    ]
+    found = status("org", BEREFT, *gangs, parents=ABOVE)
+    assert (found["running"], found["pending"], found["used"]) == (4, 0, {GPU: "7"})
+    said = (
+        "3 AppWrappers are charged here, as the queues that they are in are not valid any more: b (1), b1 (2)"
+    )
+    assert found["conditions"] == [*SOUND, orphaned_use(said)]
+    assert status("a", BEREFT, *gangs, parents=ABOVE)["conditions"] == SOUND
+
+
+def test_queue_names_few_of_many_invalid_queues() -> None:
+    parents = {f"team-{number}": "org" for number in range(10)}
+    gangs = [active(name, gpu=1) for name in parents]
+    *_, last = status("org", BEREFT, *gangs, parents=parents)["conditions"]
+    named = ", ".join(f"team-{number} (1)" for number in range(8))
+    many = "10 AppWrappers are charged here, as the queues that they are in are not valid any more: "
+    assert last == orphaned_use(f"{many}{named}, and 2 more")
+
+
+def test_condition_of_orphaned_use_ends_once_the_queue_is_valid_again() -> None:
+    gangs = [active("b", gpu=2)]
+    before = status("org", BEREFT, *gangs, parents=ABOVE)
+    again = [*BEREFT, queue("b", parent="org", resources=gpus(6))]
+    after = status("org", again, *gangs, present=before, parents=ABOVE)
+    assert (before["running"], len(before["conditions"])) == (1, 4)
+    assert (after["running"], after["conditions"]) == (1, SOUND)
+
+
+@pytest.mark.parametrize(
+    ("queues", "gangs", "said"),
+    [
+        pytest.param(
+            [*BEREFT, MISSPELT],
+            [active("b", gpu=2)],
+            "; its AppWrappers that hold capacity stay charged in queue org",
+            id="the-queue-above-is-charged",
+        ),
+        pytest.param(
+            [MISSPELT],
+            [active("b", gpu=2)],
+            "; its AppWrappers that hold capacity are charged in no queue until it is valid again",
+            id="the-tree-is-gone",
+        ),
+        pytest.param([*BEREFT, MISSPELT], [pending("b", gpu=2)], "", id="none-holds-capacity"),
+    ],
+)
+def test_invalid_queue_says_where_its_gangs_are_charged(
+    queues: Sequence[DispatchQueue], gangs: Sequence[Record | ActiveGang], said: str
+) -> None:
+    valid, *_ = status("b", queues, *gangs, parents=ABOVE)["conditions"]
+    message = f"its parent, queue orgg, does not exist{said}"
+    assert valid == condition("Valid", "False", reason="ParentNotFound", message=message)
