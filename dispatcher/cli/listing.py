@@ -65,7 +65,10 @@ CLUSTERS_WIDE: Final = (
 def no_members() -> str:
     """The sentence about a hub without member clusters."""
     declare = as_typed("clusters add NAME --member-kubeconfig FILE")
-    return f"No member clusters: every gang goes to the hub itself. Declare one with: {declare}"
+    return (
+        "No member clusters: every gang goes to the hub itself, ten minutes after the last one was removed. "
+        f"Declare one with: {declare}"
+    )
 
 
 def as_table(members: Sequence[Json], now: datetime, width: int | None) -> str:

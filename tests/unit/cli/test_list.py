@@ -82,8 +82,8 @@ async def test_list_as_yaml_has_the_same_content(run: Run, hub: FakeApiServer) -
 async def test_no_members_means_that_the_hub_runs_everything(run: Run) -> None:
     assert await run("list") == Ran(
         0,
-        "No member clusters: every gang goes to the hub itself. Declare one with: dispatcher clusters add NAME "
-        "--member-kubeconfig FILE\n",
+        "No member clusters: every gang goes to the hub itself, ten minutes after the last one was removed. "
+        "Declare one with: dispatcher clusters add NAME --member-kubeconfig FILE\n",
     )
 
 
