@@ -37,7 +37,8 @@ _EXIT_CODES: Final = "\n".join(
         "\b",
         "Exit codes:",
         "  0  the demand of every object is known",
-        "  2  wrong usage, a wrong file of kinds, or an object whose demand cannot be derived; no table is printed",
+        "  2  wrong usage, a wrong file of kinds, files in which no object makes pods, or an object whose demand",
+        "     cannot be derived; no table is printed",
         "",
     )
 )
@@ -73,20 +74,25 @@ kinds_option = click.option(
 def demand(filename: Sequence[BinaryIO], kinds: str, output: Output | None) -> None:
     """Show the requests of the pods of AppWrappers and jobs. Each pod set has a line, and there is a total.
 
-    The command reads only the files: no cluster, no database. It counts the containers that operators add. On stderr
+    The command reads only the files: no cluster, no database. An object of a kind that makes no pods, such as a
+    Service, counts nothing and has a line that says so. The command counts the containers that operators add. On stderr
     it names requests that depend on a cluster: the overhead of a RuntimeClass, the defaults of a LimitRange, the
     devices of resource claims. In JSON, cpu is in milli-units and all other resources are in base units.
     docs/demand.md has the rules.
     """
-    from dispatcher.cli.documents import LARGEST_FILE
+    from dispatcher.cli.documents import LARGEST_FILE, refused
     from dispatcher.cli.kinds_file import read_kinds
     from dispatcher.cli.manifests import objects_in
 
     known = read_kinds(kinds)
-    found = []
-    for file in filename:
-        name = getattr(file, "name", "<stdin>")
-        found += [_breakdown(name, raw, known) for raw in objects_in(name, file.read(LARGEST_FILE + 1))]
+    names = [getattr(file, "name", "<stdin>") for file in filename]
+    found = [
+        _breakdown(name, raw, known)
+        for name, file in zip(names, filename, strict=True)
+        for raw in objects_in(name, file.read(LARGEST_FILE + 1))
+    ]
+    if not any(each.makes_pods for each in found):
+        raise refused(", ".join(names), "no object makes pods")
     if output in DOCUMENTS:
         say(shown_as([_as_value(each) for each in found], output))
         return
@@ -117,6 +123,7 @@ def _as_value(found: Breakdown) -> dict[str, Any]:
         "name": found.name,
         "podSets": [_pod_set_as_value(each) for each in found.pod_sets],
         "total": {"pods": found.pods, "requests": dict(found.demand)},
+        "makesPods": found.makes_pods,
         "warnings": list(found.warnings),
         "unknown": list(found.unknown),
     }
@@ -147,6 +154,8 @@ def _as_table(found: list[Breakdown], *, is_wide: bool) -> str:
 
 def _rows(found: Breakdown) -> list[tuple[str, ...]]:
     title = f"{found.kind}/{found.name}"
+    if not found.makes_pods:
+        return [(title, "no pods", "0", "", "")]
     pod_sets = [
         (title, each.path, str(each.count), _in_words(each.requests), _constraints(each))
         for each in found.pod_sets

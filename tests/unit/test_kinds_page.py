@@ -13,6 +13,7 @@ from dispatcher.cli.kinds_file import read_kinds
 from dispatcher.core.kinds import declaration
 from dispatcher.core.kinds.built_in import ROWS
 from dispatcher.core.kinds.declaration import MOST_KINDS, MOST_POD_SETS, MOST_WORDS, read_declarations
+from dispatcher.core.kinds.podless import PODLESS
 from dispatcher.core.model.document import DocumentError, Entry
 from tests.commands import Run, runner
 
@@ -79,6 +80,16 @@ def test_every_built_in_kind_with_pods_is_named() -> None:
     assert {row.kind for row in with_pods if not row.ends} == going_on
     assert {row.kind for row in ROWS if row.pods is None and row.ends} == with_end_alone
     assert {row.kind for row in ROWS if row.pods is None and not row.ends} == underivable
+
+
+def test_every_kind_without_pods_that_may_be_beside_a_gang_is_named() -> None:
+    lines = PAGE.partition("### Beside a gang\n")[2].partition("\n- ")[2].partition("\n\n")[0]
+    named = set(re.findall(r"\b[A-Z]\w+[a-z]\b", lines.partition(";\n")[2]))
+    assert named - {"Kubernetes", "Volcano", "Kueue"} == {kind for _, kind in PODLESS}
+
+
+def test_no_kind_beside_a_gang_can_be_wrapped_or_is_known_otherwise() -> None:
+    assert PODLESS.isdisjoint((row.group, row.kind) for row in ROWS)
 
 
 def test_every_field_and_bound_of_a_declaration_is_in_the_page() -> None:

@@ -17,12 +17,13 @@ from dispatcher.api.schema import unknown_fields
 from dispatcher.api.spec_errors import SpecError, quoted
 from dispatcher.api.syntax import most_similar
 from dispatcher.api.validation import check_template
+from dispatcher.core.kinds.built_in import Run
 from dispatcher.core.kinds.demand import Part, charge_of
 from dispatcher.core.kinds.fields import Field, TemplateError
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.kinds.uncounted import unknowns
 from dispatcher.core.model.gang import PodSet
-from dispatcher.core.model.resources import Resources
+from dispatcher.core.model.resources import NOTHING, Resources
 
 _DEFAULT_NAMESPACE: Final = "default"
 _OF_OBJECTS: Final = ("metadata.namespace",)
@@ -38,7 +39,8 @@ class Breakdown(Struct, frozen=True):
 
     `pods` counts all pods, also those that the gang does not wait for. In an AppWrapper the path of a pod set begins
     with the wrapped object, such as `RayCluster/train:spec.headGroupSpec.template`. `warnings` are sentences about
-    the manifest, `unknown` about requests that depend on a cluster.
+    the manifest, `unknown` about requests that depend on a cluster. `makes_pods` is false for an object of a kind that
+    is known to make none; it is true for an AppWrapper, and for a suspended object.
     """
 
     kind: str
@@ -47,6 +49,7 @@ class Breakdown(Struct, frozen=True):
     demand: Resources
     warnings: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    makes_pods: bool = True
 
     @property
     def pods(self) -> int:
@@ -108,17 +111,53 @@ def _of_single(raw: Mapping[str, Any], kinds: Kinds) -> Breakdown:
     except SpecError as error:
         raise SpecError(error.path.lstrip("."), error.problem, error.remedy) from error
     single = WrappedObject(0, raw)
-    if kinds.row(single.group, single.kind).pods is None:
-        raise SpecError("kind", f"{_UNKNOWN} {quoted(single.kind)}", _DECLARE)
+    row = kinds.row(single.group, single.kind)
+    if kinds.makes_no_pods(single.group, single.kind):
+        return Breakdown(single.kind, _name_of(single), (), NOTHING, makes_pods=False)
+    if row.run is not None:
+        return _of_run(single, row.run, row.why_underivable, kinds)
+    if row.pods is None:
+        why = f": {row.why_underivable}" if row.why_underivable else ""
+        raise SpecError("kind", f"{_UNKNOWN} {quoted(single.kind)}{why}", _DECLARE)
+    return _counted(single, kinds)
+
+
+def _of_run(single: WrappedObject, run: Run, why: str, kinds: Kinds) -> Breakdown:
+    """The breakdown of one run of an object with a schedule; its paths begin at that object."""
+    try:
+        spec = Field(single.template).at(run.spec).mapping()
+    except TemplateError as error:
+        raise SpecError(error.path, error.problem, _CORRECT) from error
+    made = {**single.template, "kind": run.kind, "spec": spec}
+    try:
+        found = _counted(WrappedObject(0, made), kinds)
+    except SpecError as error:
+        raise SpecError(_in_run(error.path, run), error.problem, error.remedy) from error
+    return replace(
+        found,
+        kind=single.kind,
+        pod_sets=tuple(replace(each, path=_in_run(each.path, run)) for each in found.pod_sets),
+        warnings=(*found.warnings, f"these are the pods of one run: {why}, {_DECLARED_RUNS}"),
+        unknown=tuple(_in_run(each, run) for each in found.unknown),
+    )
+
+
+def _in_run(path: str, run: Run) -> str:
+    """A path of the object that a run makes, or a sentence that begins with one, in the object with the schedule."""
+    return f"{run.spec}.{path.removeprefix('spec.')}" if path.startswith("spec.") else path
+
+
+def _counted(single: WrappedObject, kinds: Kinds) -> Breakdown:
+    """The breakdown of an object of a kind whose templates say what its pods request."""
     spec = AppWrapperSpec((single,))
     try:
         charge = charge_of(spec, kinds=kinds)
     except SpecError as error:
         path = error.path.removeprefix(f"{spec.template_path_of(single)}.")
-        raise SpecError(path, error.problem, "Correct the template") from error
+        raise SpecError(path, error.problem, _CORRECT) from error
     return Breakdown(
         single.kind,
-        single.name or f"{single.generate_name}*",
+        _name_of(single),
         charge.gang.pod_sets,
         charge.gang.demand,
         warnings=(f"it {_IS_SUSPENDED}",) if _is_suspended(single, kinds) else (),
@@ -128,6 +167,8 @@ def _of_single(raw: Mapping[str, Any], kinds: Kinds) -> Breakdown:
 
 _UNKNOWN: Final = "no template says what the pods ask for of a"
 _DECLARE: Final = "Wrap it in an AppWrapper that declares its pods"
+_CORRECT: Final = "Correct the template"
+_DECLARED_RUNS: Final = "and an AppWrapper that wraps it declares its demand"
 _IS_SUSPENDED: Final = "is suspended: it makes no pods until it is resumed"
 
 
@@ -137,7 +178,11 @@ def _named(pod_set: PodSet, wrapped: WrappedObject) -> PodSet:
 
 
 def _title(wrapped: WrappedObject) -> str:
-    return f"{wrapped.kind}/{wrapped.name or f'{wrapped.generate_name}*'}"
+    return f"{wrapped.kind}/{_name_of(wrapped)}"
+
+
+def _name_of(wrapped: WrappedObject) -> str:
+    return wrapped.name or f"{wrapped.generate_name}*"
 
 
 def _unknowns(part: Part) -> Iterator[str]:

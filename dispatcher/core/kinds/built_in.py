@@ -18,8 +18,18 @@ from dispatcher.core.kinds.object_status import Rule, condition_ends
 from dispatcher.core.kinds.pod_rules import Kind, kubeflow_job
 
 
+class Run(Struct, frozen=True):
+    """How an object makes others again and again: of `kind`, in its own API group, with the spec at `spec`."""
+
+    spec: str
+    kind: str
+
+
 class KnownKind(Struct, frozen=True):
     """One row. `pods` says how the kind makes pods; it is None where no template says so, for `why_underivable`.
+
+    `run` is set if the object makes others at its own times: the pods of one such object are known, but not how many
+    there are at once.
 
     `suspend` is the path of the flag that stops the controller of the kind; where `pods` has one, that counts.
     `managed_by` is the path of the name of another controller to make the pods, with the name of the usual one.
@@ -44,6 +54,7 @@ class KnownKind(Struct, frozen=True):
     head: tuple[str, str] | None = None
     suspend: str = ""
     managed_by: tuple[str, str] | None = None
+    run: Run | None = None
 
     @property
     def may_make_pods(self) -> bool:
@@ -79,6 +90,11 @@ def _underivable(group: str, kind: str, why: str, status: Rule | None = None, su
     """The row of a kind without templates of all its pods; with `status` its objects end by themselves."""
     ends = status is not None
     return KnownKind(group, kind, pods=None, why_underivable=why, status=status, ends=ends, suspend=suspend)
+
+
+def _scheduled(group: str, kind: str, run: Run) -> KnownKind:
+    """The row of a kind whose objects have a schedule."""
+    return replace(_underivable(group, kind, "it makes them again and again, at its own times"), run=run)
 
 
 def _managed(row: KnownKind, path: str, usual: str) -> KnownKind:
@@ -185,8 +201,8 @@ ROWS: Final[tuple[KnownKind, ...]] = (
         head=_RAY_HEAD,
     ),
     _underivable("apps", "DaemonSet", "it makes one on every node there is"),
-    _underivable("batch", "CronJob", "it makes them again and again, at its own times"),
-    _underivable("ray.io", "RayCronJob", "it makes them again and again, at its own times"),
+    _scheduled("batch", "CronJob", Run("spec.jobTemplate.spec", "Job")),
+    _scheduled("ray.io", "RayCronJob", Run("spec.jobTemplate", "RayJob")),
     _underivable(
         "sparkoperator.k8s.io",
         "SparkApplication",

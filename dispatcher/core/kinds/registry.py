@@ -17,6 +17,7 @@ from dispatcher.core.kinds.built_in import OWN_ROWS, ROWS, KnownKind
 from dispatcher.core.kinds.declaration import KindDeclaration
 from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.kinds.pod_rules import Kind
+from dispatcher.core.kinds.podless import PODLESS
 
 
 class Kinds(Struct, frozen=True, dict=True):
@@ -27,6 +28,11 @@ class Kinds(Struct, frozen=True, dict=True):
     def row(self, group: str, kind: str) -> KnownKind:
         """The row of a kind; for an unknown kind, a row that says nothing."""
         return self._rows.get((group, kind)) or KnownKind(group, kind, pods=None)
+
+    def makes_no_pods(self, group: str, kind: str) -> bool:
+        """True if objects of the kind are known to make no pods; false for an unknown kind, which may make some."""
+        row = self._rows.get((group, kind))
+        return (group, kind) in PODLESS if row is None else not row.may_make_pods
 
     def state_of(self, group: str, kind: str, raw: Mapping[str, Any]) -> ObjectState:
         """The state that an object of this kind reports, for any JSON."""

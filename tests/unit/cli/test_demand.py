@@ -124,6 +124,7 @@ async def test_json_has_an_entry_for_each_object(demand: Run) -> None:
                 },
             ],
             "total": {"pods": 3, "requests": {"cpu": 3000, "memory": 4 * GIB}},
+            "makesPods": True,
             "warnings": [],
             "unknown": [
                 'spec.workerGroupSpecs[0].template.spec.runtimeClassName: the RuntimeClass "kata" may add its '
@@ -135,9 +136,132 @@ async def test_json_has_an_entry_for_each_object(demand: Run) -> None:
             "name": "settings",
             "podSets": [],
             "total": {"pods": 0, "requests": {}},
+            "makesPods": False,
             "warnings": [],
             "unknown": [],
         },
+    ]
+
+
+BESIDE = [
+    obj("v1", "Service", {"ports": [{"port": 6379}]}),
+    obj("rbac.authorization.k8s.io/v1", "ClusterRole", None, "system:reader"),
+    obj("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", None),
+    obj("scheduling.volcano.sh/v1beta1", "Queue", {"weight": 1}),
+    obj("scheduling.run.ai/v2", "Queue", {"parentQueue": "all"}),
+    obj("kueue.x-k8s.io/v1beta1", "LocalQueue", {"clusterQueue": "all"}, namespace="team-b"),
+    obj("dispatcher.codeflare.dev/v1alpha1", "DispatchQueue", {}),
+    obj("v1", "Namespace", None),
+]
+"""Objects without pods as they stand in one file with a gang."""
+
+
+@pytest.mark.parametrize("beside", BESIDE, ids=lambda each: f"{each['apiVersion']} {each['kind']}")
+async def test_object_without_pods_beside_a_gang_counts_nothing_and_is_listed_as_such(
+    demand: Run, beside: Json
+) -> None:
+    written = yaml.safe_dump_all([beside, job()])
+    as_json, as_text = (
+        await demand("-f", "-", "-o", "json", stdin=written),
+        await demand("-f", "-", stdin=written),
+    )
+
+    named = {"kind": beside["kind"], "name": beside["metadata"]["name"]}
+    nothing = {"podSets": [], "total": {"pods": 0, "requests": {}}, "makesPods": False}
+    assert (as_json.code, as_json.err) == (0, "")
+    assert json.loads(as_json.out)[0] == {**named, **nothing, "warnings": [], "unknown": []}
+    assert as_text.out.splitlines()[1].split("  ")[0] == f"{named['kind']}/{named['name']}"
+    assert as_text.out.splitlines()[1].split()[1:] == ["no", "pods", "0", "-"]
+
+
+async def test_kind_that_may_make_pods_beside_a_gang_refuses_the_file(demand: Run) -> None:
+    """A Gateway is no Service: its controller may make a Deployment for it."""
+    gateway = obj("gateway.networking.k8s.io/v1", "Gateway", {})
+    ran = await demand("-f", "-", stdin=yaml.safe_dump_all([job(), gateway]))
+    assert ran == Ran(
+        2,
+        "",
+        'dispatcher: <stdin>: Gateway/x: kind: no template says what the pods ask for of a "Gateway". Wrap it in an '
+        "AppWrapper that declares its pods.\n",
+    )
+
+
+async def test_files_without_any_object_that_makes_pods_are_refused(demand: Run, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(yaml.safe_dump_all(BESIDE[:2]))
+    ran = await demand("-f", str(tmp_path / "a"), "-f", str(tmp_path / "b"))
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == f"dispatcher: {tmp_path}/a, {tmp_path}/b: no object makes pods\n"
+
+
+async def test_one_file_may_have_only_objects_without_pods(demand: Run, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(yaml.safe_dump_all(BESIDE[:2]))
+    (tmp_path / "b").write_text(yaml.safe_dump(job()))
+    ran = await demand("-f", str(tmp_path / "a"), "-f", str(tmp_path / "b"), "-o", "json")
+    assert (ran.code, [each["makesPods"] for each in json.loads(ran.out)]) == (0, [False, False, True])
+
+
+async def test_appwrapper_and_suspended_job_count_as_making_pods(demand: Run) -> None:
+    """They may have none now; the commands that submit and decide take them."""
+    settings = obj("v1", "ConfigMap", None)
+    for alone in (appwrapper(item(settings)), job(suspend=True)):
+        (found,) = await shown(demand, alone)
+        assert (found["total"]["pods"], found["makesPods"]) == (0, True)
+
+
+RAY_JOB_OF_A_RUN = ray_job(cluster(HEAD, group(WORKER, replicas=2)))["spec"]
+AT_ITS_TIMES = (
+    "these are the pods of one run: it makes them again and again, at its own times, and an AppWrapper that wraps it "
+    "declares its demand"
+)
+
+
+@pytest.mark.parametrize(
+    ("scheduled", "paths", "total"),
+    [
+        pytest.param(
+            obj("ray.io/v1", "RayCronJob", {"schedule": "* * * * *", "jobTemplate": RAY_JOB_OF_A_RUN}),
+            [
+                "spec.jobTemplate.rayClusterSpec.headGroupSpec.template",
+                "spec.jobTemplate.rayClusterSpec.workerGroupSpecs[0].template",
+                "spec.jobTemplate.submitterPodTemplate",
+            ],
+            {"pods": 4, "requests": {"cpu": 3500, "memory": 4 * GIB + 200 * 2**20}},
+            id="RayCronJob",
+        ),
+        pytest.param(
+            obj(
+                "batch/v1",
+                "CronJob",
+                {"schedule": "@daily", "jobTemplate": {"spec": job(parallelism=3)["spec"]}},
+            ),
+            ["spec.jobTemplate.spec.template"],
+            {"pods": 3, "requests": {"cpu": 3000, "memory": 3 * GIB}},
+            id="CronJob",
+        ),
+    ],
+)
+async def test_demand_of_a_job_with_a_schedule_is_that_of_one_run(
+    demand: Run, scheduled: Json, paths: list[str], total: Json
+) -> None:
+    ran = await demand(
+        "-f", "-", "-o", "json", stdin=yaml.safe_dump_all([scheduled, obj("v1", "ConfigMap", None)])
+    )
+    assert (ran.code, ran.err) == (0, "")
+    found, _ = json.loads(ran.out)
+    assert (found["kind"], found["name"]) == (scheduled["kind"], "x")
+    assert ([each["path"] for each in found["podSets"]], found["total"]) == (paths, total)
+    assert (found["makesPods"], found["warnings"]) == (True, [AT_ITS_TIMES])
+
+
+async def test_facts_of_a_run_that_only_a_cluster_has_have_their_path_in_the_whole_object(
+    demand: Run,
+) -> None:
+    spec = {"jobTemplate": {"spec": job(requests={"cpu": 1})["spec"]}}
+    (found,) = await shown(demand, obj("batch/v1", "CronJob", spec))
+    assert found["unknown"] == [
+        "spec.jobTemplate.spec.template.spec.containers[0]: has no request of memory; a LimitRange of the namespace "
+        "may add one"
     ]
 
 
@@ -335,6 +459,29 @@ GOOD = yaml.safe_dump(job("good"))
             yaml.safe_dump(obj("example.com/v1", "Simulation", {})),
             '<stdin>: Simulation/x: kind: no template says what the pods ask for of a "Simulation"',
             id="unknown-kind",
+        ),
+        pytest.param(
+            yaml.safe_dump(obj("apps/v1", "DaemonSet", {})),
+            '<stdin>: DaemonSet/x: kind: no template says what the pods ask for of a "DaemonSet": it makes one on '
+            "every node there is. Wrap it in an AppWrapper that declares its pods.",
+            id="kind-that-is-known-not-to-tell-its-pods",
+        ),
+        pytest.param(
+            yaml.safe_dump(
+                obj("batch/v1", "CronJob", {"jobTemplate": {"spec": job(parallelism="2")["spec"]}})
+            ),
+            "<stdin>: CronJob/x: spec.jobTemplate.spec.parallelism: must be a whole number. Correct the template.",
+            id="field-of-a-run",
+        ),
+        pytest.param(
+            yaml.safe_dump(obj("ray.io/v1", "RayCronJob", {"jobTemplate": "nightly"})),
+            "<stdin>: RayCronJob/x: spec.jobTemplate: must be an object. Correct the template.",
+            id="run-that-is-no-object",
+        ),
+        pytest.param(
+            yaml.safe_dump(obj("ray.io/v1", "RayCronJob", {"schedule": "@daily"})),
+            "<stdin>: RayCronJob/x: spec.jobTemplate.rayClusterSpec.headGroupSpec",
+            id="schedule-without-a-run",
         ),
         pytest.param(
             yaml.safe_dump(job(requests={"cpu": 2**60}, parallelism=2000)),

@@ -272,6 +272,30 @@ def test_policy_waits_for_pods_and_the_end_of_a_declared_kind() -> None:
     assert not without.expects_pods
 
 
+@pytest.mark.parametrize(
+    ("group", "kind", "is_podless"),
+    [
+        pytest.param("", "ConfigMap", True, id="built-in"),
+        pytest.param("rbac.authorization.k8s.io", "ClusterRole", True, id="that-no-appwrapper-wraps"),
+        pytest.param("example.com", "Dataset", True, id="declared-without-pods"),
+        pytest.param("example.com", "Training", False, id="declared-with-pods"),
+        pytest.param("batch", "Job", False, id="with-pods"),
+        pytest.param("apps", "DaemonSet", False, id="whose-pods-cannot-be-derived"),
+        pytest.param("example.com", "ConfigMap", False, id="unknown"),
+        pytest.param(
+            "gateway.networking.k8s.io", "Gateway", False, id="for-which-some-controllers-make-pods"
+        ),
+    ],
+)
+def test_kind_makes_no_pods_only_if_that_is_known(group: str, kind: str, is_podless: bool) -> None:
+    assert KINDS.makes_no_pods(group, kind) is is_podless
+
+
+def test_declaration_of_pods_counts_for_a_kind_that_else_makes_none() -> None:
+    declared = kinds(declaration(DRIVER, group="scheduling.run.ai", kind="Queue"))
+    assert not declared.makes_no_pods("scheduling.run.ai", "Queue")
+
+
 def test_breakdown_shows_a_single_object_of_a_declared_kind() -> None:
     found = breakdown_of(TRAINING, KINDS)
     assert (found.pods, found.demand, found.warnings) == (4, Resources({"cpu": 8000}), ())
