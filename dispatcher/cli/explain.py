@@ -52,6 +52,7 @@ from dispatcher.text import one_line
 
 if TYPE_CHECKING:
     from dispatcher.cli.author_facts import AuthorFacts, HubFacts
+    from dispatcher.cli.beside import Beside
     from dispatcher.cli.explanation_report import Report
     from dispatcher.core.intake.proposal import Proposal
     from dispatcher.core.model.record import Record
@@ -232,7 +233,8 @@ def would(
 ) -> None:
     """Say what would happen if a file were submitted now. Nothing is submitted.
 
-    The AppWrappers of the file are decided together, in their order. With a kubeconfig of the hub, its user is the
+    The AppWrappers of the file are decided together, in their order. Objects that make no pods, such as a Service, are
+    listed; those that may make pods are refused. With a kubeconfig of the hub, its user is the
     author: the answer says what the author may not create. It counts the defaults of pods that each cluster adds. The
     priority ceiling of the namespace and the namespace's bound on queued AppWrappers are not checked.
     """
@@ -250,7 +252,7 @@ def would(
     written = [(name, raw) for name, content in files for raw in objects_in(name, content)]
     hub = Hub(kubeconfig, context)
     snapshot = _read(database_url)
-    read = _proposals(snapshot, written, namespace, _namespace_of(hub))
+    read, others = _proposals(snapshot, written, namespace, _namespace_of(hub))
     proposed, facts = _with_facts(snapshot, read, hub, without or ())
     proposals = [each.record for each in proposed]
     queued = [each for each in proposals if each.phase is Phase.QUEUED]
@@ -263,7 +265,7 @@ def would(
             for line in facts[each.uid].lines() if each.uid in facts else ():
                 note(f"{each.key}: {line.strip()}.")
     reports = _explained(snapshot, world, [each.uid for each in queued])
-    _show([replace(each, author=facts.get(each.explanation.record.uid)) for each in reports], output)
+    _show([replace(each, author=facts.get(each.explanation.record.uid)) for each in reports], output, others)
 
 
 def _namespace_of(hub: Hub) -> str:
@@ -340,14 +342,20 @@ def _ask_hub(proposals: list[Proposal], hub: Hub) -> dict[str, HubFacts]:
 
 def _proposals(
     snapshot: Snapshot, written: list[tuple[str, dict[str, object]]], namespace: str, default: str
-) -> list[Proposal]:
+) -> tuple[list[Proposal], list[Beside]]:
+    """The AppWrappers of files, and the objects beside them that make no pods."""
     from dispatcher.api.schema import unknown_fields
     from dispatcher.api.spec_errors import SpecError
-    from dispatcher.cli.submission import check_namespace
+    from dispatcher.cli.beside import beside
+    from dispatcher.cli.documents import refused
+    from dispatcher.cli.submission import NO_APPWRAPPER, check_namespace
     from dispatcher.core.intake.proposal import propose
 
-    found = []
+    found, others = [], []
     for number, (file, raw) in enumerate(written):
+        if other := beside(raw, snapshot.rules.kinds):
+            others.append(other)
+            continue
         try:
             proposal = propose(raw, namespace or default, snapshot.rules, snapshot.world.now, number)
             check_namespace(proposal.record.namespace, namespace)
@@ -356,7 +364,9 @@ def _proposals(
                 note(f"{proposal.record.key}: {sentence}")
         except SpecError as error:
             raise InvalidFile(one_line(f"{file}: object {number + 1}: {error}")) from error
-    return found
+    if not found:
+        raise refused(", ".join(dict.fromkeys(file for file, _ in written)), NO_APPWRAPPER)
+    return found, others
 
 
 def _read(database_url: str) -> Snapshot:
@@ -455,14 +465,20 @@ def _explained(snapshot: Snapshot, world: World, uids: Sequence[str]) -> list[Re
     ]
 
 
-def _show(reports: list[Report], output: Output | None) -> None:
+def _show(reports: list[Report], output: Output | None, others: Sequence[Beside] = ()) -> None:
+    """Print the reports, and after them the objects of a file about which nothing was decided."""
     from dispatcher.cli.explanation_report import as_text
 
     if output in DOCUMENTS:
-        say(shown_as([each.as_value() for each in reports], output))
-    elif reports:
-        is_wide = output is Output.WIDE
-        put(as_text(reports, None if is_wide else terminal_width(), is_wide=is_wide), output)
+        say(shown_as([each.as_value() for each in (*reports, *others)], output))
+        return
+    is_wide = output is Output.WIDE
+    shown = [as_text(reports, None if is_wide else terminal_width(), is_wide=is_wide)] if reports else []
+    listed = "\n".join(
+        f"{each} makes no pods and is no AppWrapper: nothing is decided about it." for each in others
+    )
+    if shown or listed:
+        put("\n\n".join(filter(None, (*shown, listed))), output)
 
 
 def _not_pending(record: Record, output: Output | None) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+from msgspec import Struct
 
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.spec_errors import SpecError
+from dispatcher.cli.beside import Beside, beside
+from dispatcher.cli.documents import refused
 from dispatcher.cli.manifests import objects_in
 from dispatcher.core.kinds.breakdown import check_appwrapper, object_of
 from dispatcher.errors import InvalidFile
@@ -13,14 +17,27 @@ from dispatcher.text import name_of, one_line
 
 Json = dict[str, Any]
 
+NO_APPWRAPPER: Final = "has no AppWrapper"
 
-def submissions(file: str, content: bytes, namespace: str, default: str) -> list[tuple[str, Json]]:
-    """Each AppWrapper with its namespace, which is `namespace`, or if that is empty its own, or else `default`.
 
-    Raises `InvalidFile`, also for an AppWrapper of another namespace than `namespace`.
+class Submissions(Struct, frozen=True):
+    """The AppWrappers of a file, each with its namespace, and the objects that are not submitted."""
+
+    appwrappers: tuple[tuple[str, Json], ...]
+    beside: tuple[Beside, ...]
+
+
+def submissions(file: str, content: bytes, namespace: str, default: str) -> Submissions:
+    """What is in a file; the namespace is `namespace`, or if that is empty the AppWrapper's own, or else `default`.
+
+    Raises `InvalidFile`, also for an AppWrapper of another namespace than `namespace`, and for an object that may make
+    pods and is no AppWrapper.
     """
-    found = []
+    found, others = [], []
     for number, raw in enumerate(objects_in(file, content), start=1):
+        if other := beside(raw):
+            others.append(other)
+            continue
         title = f"{file}: object {number} ({name_of(raw.get('kind')) or 'without a kind'})"
         try:
             check_appwrapper(raw)
@@ -34,8 +51,8 @@ def submissions(file: str, content: bytes, namespace: str, default: str) -> list
             raise InvalidFile(one_line(f"{title}: metadata.name: is missing. Give it a name."))
         found.append((to, raw))
     if not found:
-        raise InvalidFile(f"{file} has no AppWrapper")
-    return found
+        raise refused(file, NO_APPWRAPPER)
+    return Submissions(tuple(found), tuple(others))
 
 
 def check_namespace(written: str, namespace: str) -> None:

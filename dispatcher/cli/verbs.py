@@ -287,6 +287,9 @@ def submit(
 ) -> None:
     """Create the AppWrappers of a file. Nothing is created if one of them is malformed.
 
+    Other objects of the file are listed and not created if they make no pods, such as a ConfigMap: kubectl apply
+    creates them. An object that may make pods is refused, because it would take capacity beside the queue.
+
     With --wait all gangs are followed at once, and the exit code is that of the worst end: 0 if all complete, 1 if one
     fails or is deleted, else 124 if one is not done in time.
     """
@@ -306,8 +309,13 @@ def submit(
         written = submissions(
             getattr(given, "name", "<stdin>"), given.read(LARGEST_FILE + 1), namespace, hub.namespace
         )
+        for other in written.beside:
+            put(
+                f"{other} not submitted: it makes no pods and is no AppWrapper; kubectl apply creates it",
+                None,
+            )
         client, submitted = AppWrapperClient(hub.client, is_dry=dry_run), []
-        for to, raw in written:
+        for to, raw in written.appwrappers:
             try:
                 found = client.submit(to, raw)
             except errors.AlreadyExists as error:

@@ -63,6 +63,14 @@ def is_appwrapper(raw: Mapping[str, Any]) -> bool:
     return raw.get("kind") == APPWRAPPER_KIND and group in PLURALS
 
 
+def makes_no_pods(raw: Mapping[str, Any], kinds: Kinds = BUILT_IN) -> bool:
+    """True for an object of a kind that is known to make no pods, for any JSON; false for an AppWrapper."""
+    api_version, kind = raw.get("apiVersion"), raw.get("kind")
+    if not isinstance(api_version, str) or not isinstance(kind, str):
+        return False
+    return kinds.makes_no_pods(api_version.rpartition("/")[0], kind)
+
+
 def check_appwrapper(raw: Mapping[str, Any]) -> None:
     """Raises `SpecError` unless the object is an AppWrapper of a version that is served."""
     kind, version = raw.get("kind"), raw.get("apiVersion")

@@ -424,6 +424,40 @@ async def test_appwrappers_of_a_file_are_decided_together(run: Run, queues: Queu
     )
 
 
+SERVICE = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "front"}}
+QUEUE = {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": "team-a"}}
+
+
+async def test_objects_without_pods_in_a_file_count_nothing_and_are_listed(run: Run, queues: Queues) -> None:
+    alone = await run("would", "-f", "-", stdin=yaml.safe_dump(manifest("a")))
+    beside = yaml.safe_dump_all([SERVICE, manifest("a"), QUEUE])
+    assert await run("would", "-f", "-", stdin=beside) == Ran(
+        0,
+        f"{alone.out}\n"
+        "Service/front makes no pods and is no AppWrapper: nothing is decided about it.\n"
+        "Queue/team-a makes no pods and is no AppWrapper: nothing is decided about it.\n",
+        alone.err,
+    )
+    ran = await run("would", "-f", "-", "-o", "json", stdin=beside)
+    first, *rest = json.loads(ran.out)
+    assert (first["name"], first["verdict"]) == ("a", "Dispatch")
+    assert rest == [
+        {"kind": "Service", "name": "front", "makesPods": False},
+        {"kind": "Queue", "name": "team-a", "makesPods": False},
+    ]
+
+
+async def test_objects_without_pods_beside_a_suspended_appwrapper_are_listed(
+    run: Run, queues: Queues
+) -> None:
+    ran = await run("would", "-f", "-", stdin=yaml.safe_dump_all([manifest("s", suspend=True), SERVICE]))
+    assert ran == Ran(
+        0,
+        "Service/front makes no pods and is no AppWrapper: nothing is decided about it.\n",
+        NO_HUB + SUSPENDED,
+    )
+
+
 async def test_a_program_gets_the_place_of_a_proposal(run: Run, queues: Queues, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps(manifest("a")))
@@ -525,10 +559,15 @@ async def test_a_file_with_only_suspended_appwrappers_has_no_decision(run: Run, 
             yaml.safe_dump(manifest("a", "lots")),
             "<stdin>: object 1: spec.resources.GenericItems[0]",
         ),
+        (
+            yaml.safe_dump_all([SERVICE, manifest(), make_template("Simulation", "example.com/v1")]),
+            '<stdin>: object 3: kind: is not AppWrapper, but "Simulation". Wrap it in an AppWrapper.',
+        ),
+        (yaml.safe_dump_all([SERVICE, QUEUE]), "<stdin>: has no AppWrapper"),
         (": : :", "<stdin>: line 1: did not find expected key"),
         ("", "<stdin>: has no Kubernetes object"),
     ],
-    ids=["no-appwrapper", "no-quantity", "no-yaml", "empty"],
+    ids=["no-appwrapper", "no-quantity", "kind-that-may-make-pods", "nothing-to-decide", "no-yaml", "empty"],
 )
 async def test_a_wrong_file_is_wrong_usage(run: Run, queues: Queues, content: str, message: str) -> None:
     ran = await run("would", "-f", "-", stdin=content)

@@ -308,6 +308,52 @@ async def test_submit_prints_the_warnings_of_the_hub(ask: Run, hub: FakeApiServe
     )
 
 
+SETTINGS = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
+
+
+async def test_submit_leaves_objects_without_pods_to_kubectl_and_lists_them(
+    ask: Run, hub: FakeApiServer
+) -> None:
+    hub.on("POST", COLLECTION, answer(train(), status=201))
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"generateName": "r-"},
+    }
+
+    assert await ask("submit", "-", stdin=yaml.safe_dump_all([SETTINGS, train(), role])) == Ran(
+        0,
+        "ConfigMap/settings not submitted: it makes no pods and is no AppWrapper; kubectl apply creates it\n"
+        "ClusterRole/r-* not submitted: it makes no pods and is no AppWrapper; kubectl apply creates it\n"
+        "team-a/train submitted\n",
+        "",
+    )
+    assert len(writes(hub)) == 1
+
+
+@pytest.mark.parametrize(
+    ("beside", "problem"),
+    [
+        ([SETTINGS], "<stdin>: has no AppWrapper"),
+        (
+            [
+                SETTINGS,
+                train(),
+                {"apiVersion": "example.com/v1", "kind": "Simulation", "metadata": {"name": "s"}},
+            ],
+            "<stdin>: object 3 (Simulation): kind: is not AppWrapper, but",
+        ),
+    ],
+    ids=["no AppWrapper", "kind that may make pods"],
+)
+async def test_submit_of_a_file_with_pods_outside_of_appwrappers_or_without_any_is_refused(
+    ask: Run, hub: FakeApiServer, beside: list[Json], problem: str
+) -> None:
+    ran = await ask("submit", "-", stdin=yaml.safe_dump_all(beside))
+
+    assert (ran.code, problem in ran.err, writes(hub)) == (2, True, [])
+
+
 def named(name: str, state: str = "") -> Json:
     """The AppWrapper of that name; one with a state has a cluster."""
     found = train(state, "hub") if state else train()
