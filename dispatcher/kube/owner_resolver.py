@@ -8,6 +8,11 @@ member cluster at an anchor (`anchor_root`).
 Nothing checks the contents of an owner reference. So an answer counts only if the object has the uid of the reference,
 and a chain that leads to no AppWrapper is remembered for that very reference. An unknown AppWrapper has no namespace
 and no pods.
+
+No such answer is final: the API server may have refused a read that a role allows later, and an object without a
+controller may be adopted. So it is asked about again, in pauses that grow to `LONGEST_AGAIN_SECONDS`, while the object
+has pods. Meanwhile its pods belong to no AppWrapper. A look at all that are remembered costs their number, once in
+`SWEEP_SECONDS`, and asks about `MOST_AGAIN` of them at most.
 """
 
 from __future__ import annotations
@@ -15,6 +20,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
+
+from msgspec import Struct
 
 from dispatcher import errors, log
 from dispatcher.core.kinds.manifest import appwrapper_of, controller_of
@@ -36,6 +43,14 @@ WORKERS: Final = 4
 
 LONGEST_PAUSE: Final = 60.0
 
+AGAIN_SECONDS: Final = 60.0
+"""First pause before a reference that led to no AppWrapper is resolved again; each further one is twice as long."""
+LONGEST_AGAIN_SECONDS: Final = 600.0
+SWEEP_SECONDS: Final = 30.0
+"""Pause between two looks at the references that are due."""
+MOST_AGAIN: Final = 150
+"""References that one look has resolved again: five a second, however many of them users write."""
+
 _ACCEPT: Final = f"{METADATA},{JSON}"
 """Only the metadata is needed, and the whole object may be too large to be read; but not every server can omit the
 rest. Kubernetes' garbage collector asks in the same way. Source:
@@ -44,11 +59,24 @@ https://github.com/kubernetes/client-go/blob/master/metadata/metadata.go"""
 _log = log.get("owner_resolver")
 
 
+class _Rootless(Struct, frozen=True):
+    """A reference led to no AppWrapper, `answers` times in a row; `due` is when it is resolved again."""
+
+    answers: int
+    due: float
+
+
+def _always(_uid: str) -> bool:
+    """The default for resolvers without watched pods."""
+    return True
+
+
 class OwnerResolver:
     """Remembers the root of the chain for each object that controls pods.
 
     `namespace_of` gives an AppWrapper's namespace by uid. `anchor_root` gives the AppWrapper of an anchor by the
-    ConfigMap's metadata; with it, as in a member cluster, a reference to an AppWrapper does not count.
+    ConfigMap's metadata; with it, as in a member cluster, a reference to an AppWrapper does not count. `has_pods` is
+    true of the uid of a controller with pods that are not confirmed.
     """
 
     def __init__(
@@ -58,6 +86,8 @@ class OwnerResolver:
         on_resolved: Callable[[str], None],
         namespace_of: Callable[[str], str | None],
         anchor_root: Callable[[Json], str | None] | None = None,
+        *,
+        has_pods: Callable[[str], bool] = _always,
     ) -> None:
         self._client = client
         self._discovery = discovery
@@ -65,7 +95,8 @@ class OwnerResolver:
         self._namespace_of = namespace_of
         self._anchor_root = anchor_root
         self._roots: BoundedDict[str, str] = BoundedDict(MOST_ROOTS)
-        self._rootless: BoundedDict[ObjectRef, None] = BoundedDict(MOST_ROOTLESS)
+        self._has_pods = has_pods
+        self._rootless: BoundedDict[ObjectRef, _Rootless] = BoundedDict(MOST_ROOTLESS)
         self._asked: set[ObjectRef] = set()
         self._failures: dict[ObjectRef, int] = {}
         self._questions: asyncio.Queue[ObjectRef] = asyncio.Queue()
@@ -109,8 +140,9 @@ class OwnerResolver:
         return self._namespace_of(appwrapper) == namespace
 
     def is_being_resolved(self, controller: ObjectRef) -> bool:
-        """True while the root of that object is unknown and being resolved."""
-        return controller in self._asked and controller.uid not in self._roots
+        """True while the root of that object is unknown and being resolved, and no answer said that it has none."""
+        is_open = controller.uid not in self._roots and controller not in self._rootless
+        return is_open and controller in self._asked
 
     def _root_of(self, controller: ObjectRef) -> str | None:
         """The AppWrapper to which an object belongs, `NOBODY`, or None if that is unknown."""
@@ -134,6 +166,7 @@ class OwnerResolver:
         async with asyncio.TaskGroup() as tasks:
             for number in range(WORKERS):
                 tasks.create_task(self._work(), name=f"owners-{number}")
+            tasks.create_task(self._sweep(), name="owners-again")
 
     async def _work(self) -> None:
         while True:
@@ -150,17 +183,42 @@ class OwnerResolver:
                 )
                 self._ask_later(ref, f"internal error: {type(error).__name__}")
 
+    async def _sweep(self) -> None:
+        """Have the references resolved again that are due, the ones that were answered first before the others."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            now = asyncio.get_running_loop().time()
+            due = [ref for ref, each in self._rootless.items() if each.due <= now and ref not in self._asked]
+            wanted = []
+            for ref in due:
+                if self._has_pods(ref.uid):
+                    wanted.append(ref)
+                else:
+                    del self._rootless[ref]
+            for ref in wanted[:MOST_AGAIN]:
+                self._ask(ref)
+
     def _settle(self, ref: ObjectRef, root: str) -> None:
-        self._asked.discard(ref)
-        self._failures.pop(ref, None)
+        self._forget_question(ref)
+        known = self._rootless.pop(ref, None)
         if root:
             self.learn(ref.uid, root)
         else:
-            self._rootless[ref] = None
-        self._on_resolved(ref.uid)
+            answers = known.answers + 1 if known else 1
+            pause = min(LONGEST_AGAIN_SECONDS, AGAIN_SECONDS * 2.0 ** min(answers - 1, 10))
+            self._rootless[ref] = _Rootless(answers, asyncio.get_running_loop().time() + pause)
+        if root or known is None:
+            self._on_resolved(ref.uid)
+
+    def _forget_question(self, ref: ObjectRef) -> None:
+        self._asked.discard(ref)
+        self._failures.pop(ref, None)
 
     def _ask_later(self, ref: ObjectRef, error: str) -> None:
-        """Ask again after a pause that doubles; other objects are resolved meanwhile."""
+        """Ask again after a pause that doubles, while there are pods; other objects are resolved meanwhile."""
+        if not self._has_pods(ref.uid):
+            self._forget_question(ref)
+            return
         failures = self._failures.get(ref, 0)
         self._failures[ref] = failures + 1
         self._asked.add(ref)
@@ -177,7 +235,7 @@ class OwnerResolver:
             try:
                 found = await self._find(ref)
             except (errors.NotFound, errors.Forbidden):
-                return NOBODY  # the chain ends where nothing, or nothing we may read, is above
+                return NOBODY  # for now the chain ends where nothing, or nothing we may read, is above
             if found["metadata"]["uid"] != ref.uid:
                 return NOBODY
             if self._anchor_root and (ref.api_version, ref.kind) == ("v1", "ConfigMap"):
@@ -192,11 +250,16 @@ class OwnerResolver:
         return NOBODY
 
     async def _find(self, ref: ObjectRef) -> Json:
-        kind = await self._discovery.find(ref.api_version, ref.kind)
+        """The object, in another served version of its group if its own is not served."""
+        kind = await self._discovery.find_stored(ref.api_version, ref.kind)
         path = kind.path(ref.namespace, ref.name)
-        return one_object(
-            await self._client.retry_forbidden(lambda: self._client.get(path, accept=_ACCEPT)), path
-        )
+        try:
+            found = await self._client.retry_forbidden(lambda: self._client.get(path, accept=_ACCEPT))
+        except errors.NotFound as error:
+            if not error.reason:
+                self._discovery.forget(kind)  # another version may be served by the next question
+            raise
+        return one_object(found, path)
 
     def _appwrapper_named_by(self, ref: ObjectRef) -> str | None:
         """The uid of the AppWrapper that a reference names directly, else None."""

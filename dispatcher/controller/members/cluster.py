@@ -113,7 +113,14 @@ class Cluster:
         self.drift_checker = DriftChecker(on_pods)
         self.live_pods = LivePodLister(client, on_pods, ledger.is_down, self._owner)
         anchor_root = self.anchors.root_of if self.is_member else None
-        self.owners = OwnerResolver(client, self.discovery, self._owner_resolved, namespace_of, anchor_root)
+        self.owners = OwnerResolver(
+            client,
+            self.discovery,
+            self._owner_resolved,
+            namespace_of,
+            anchor_root,
+            has_pods=lambda uid: uid in self._unresolved_pods,
+        )
         self._told_names_left_out = False
         self.warnings = WarningReader(client, self.owners, monotonic)
         self._on_capacity = on_capacity

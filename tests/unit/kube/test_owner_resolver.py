@@ -14,9 +14,15 @@ from dispatcher import log
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.client import JSON, METADATA, ClusterClient
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.owner_resolver import OwnerResolver
+from dispatcher.kube.owner_resolver import (
+    AGAIN_SECONDS,
+    LONGEST_AGAIN_SECONDS,
+    MOST_AGAIN,
+    SWEEP_SECONDS,
+    OwnerResolver,
+)
 from tests.builders import make_metadata
-from tests.fakes import FakeApiServer, Reply, answer, never, refusal
+from tests.fakes import FakeApiServer, Reply, answer, never, refusal, text
 from tests.unit import workers
 from tests.unit.virtual_time import monotonic, until
 
@@ -68,9 +74,12 @@ async def owners_of(
     client: ClusterClient,
     homes: dict[str, str] = HOMES,
     anchor_root: Callable[[Json], str | None] | None = None,
+    has_pods: Callable[[str], bool] = lambda _uid: True,
 ) -> AsyncIterator[tuple[OwnerResolver, list[str]]]:
     resolved: list[str] = []
-    owners = OwnerResolver(client, Discovery(client), resolved.append, homes.get, anchor_root)
+    owners = OwnerResolver(
+        client, Discovery(client), resolved.append, homes.get, anchor_root, has_pods=has_pods
+    )
     async with workers.running(owners.run()):
         yield owners, resolved
 
@@ -170,7 +179,7 @@ async def test_owner_that_is_gone_or_replaced_confirms_nothing(
 async def test_owner_refused_by_a_server_that_just_started_is_asked_about_again(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
-    """It has not read its roles yet; who is nobody once is nobody for good."""
+    """It has not read its roles yet; an owner that is nobody is asked about again only after a minute."""
     serve(server)
     forbidden = refusal(403, "Forbidden")
     server.on("GET", path("deployments", "web"), forbidden, answer(owned("web", APPWRAPPER)))
@@ -288,6 +297,115 @@ async def test_owners_in_a_circle_end(server: FakeApiServer, client: ClusterClie
         owners.confirm(AW, REPLICASET)
         await until(lambda: resolved)
         assert owners.confirm(AW, REPLICASET) is None
+
+
+# --- no refusal is an answer for ever ----------------------------------------------------------------------------
+
+FORBIDDEN = refusal(403, "Forbidden")
+GONE = refusal(404, "NotFound")
+
+
+@pytest.mark.parametrize(
+    "replies",
+    [
+        pytest.param([FORBIDDEN, FORBIDDEN], id="forbidden-until-a-role-is-applied"),
+        pytest.param([GONE], id="not-found"),
+        pytest.param([answer(owned("web"))], id="without-a-controller-until-it-is-adopted"),
+        pytest.param([text("404 page not found", 404)], id="path-of-the-kind-not-found"),
+    ],
+)
+async def test_owner_that_led_to_no_appwrapper_is_asked_about_again(
+    server: FakeApiServer, client: ClusterClient, replies: list[Reply]
+) -> None:
+    serve(server)
+    server.on("GET", path("deployments", "web"), *replies, answer(owned("web", APPWRAPPER)))
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(AW, REPLICASET)
+        await until(lambda: owners.confirm(AW, REPLICASET) == AW)
+        assert monotonic() <= AGAIN_SECONDS + SWEEP_SECONDS + 1
+        assert resolved[-1] == REPLICASET.uid
+
+
+async def test_owner_that_is_asked_about_again_belongs_to_no_appwrapper_meanwhile(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """Else the requests of a pod with a forged owner would reduce what its AppWrapper is charged, again and again."""
+    serve(server)
+    server.on("GET", path("deployments", "web"), FORBIDDEN, FORBIDDEN, never)
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(AW, REPLICASET)
+        assert owners.is_being_resolved(REPLICASET)
+        await until(lambda: len(server.requests(path=path("deployments", "web"))) == 3)
+        assert not owners.is_being_resolved(REPLICASET)
+        assert owners.named_by(None, REPLICASET) is None
+        assert resolved == [REPLICASET.uid]
+
+
+async def test_owner_that_leads_to_no_appwrapper_is_asked_about_in_growing_pauses(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    serve(server, deployment=owned("web"))
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(AW, REPLICASET)
+        await asyncio.sleep(7200)  # virtual
+        assert owners.confirm(AW, REPLICASET) is None
+        assert resolved == [REPLICASET.uid]
+    asked = len(server.requests(path=path("replicasets", "web-1")))
+    slowest, fastest = 7200 / (LONGEST_AGAIN_SECONDS + SWEEP_SECONDS), 7200 / LONGEST_AGAIN_SECONDS
+    assert slowest <= asked <= fastest + 5
+
+
+async def test_owner_whose_pods_are_gone_is_asked_about_no_more(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    serve(server, deployment=owned("web"))
+    server.on("GET", path("replicasets", "away"), AWAY)
+    pods = {REPLICASET.uid, "uid-of-away"}
+    async with owners_of(client, has_pods=pods.__contains__) as (owners, _):
+        owners.confirm(AW, REPLICASET)
+        owners.confirm(AW, ref("ReplicaSet", "away"))
+        await asyncio.sleep(1)  # virtual
+        pods.clear()
+        await asyncio.sleep(LONGEST_AGAIN_SECONDS)  # virtual
+        before = len(server.asked)
+        await asyncio.sleep(3600)  # virtual
+        assert len(server.asked) == before
+
+
+async def test_owners_by_the_thousand_that_lead_to_no_appwrapper_cost_a_bounded_number_of_questions(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """Any user can write them."""
+    serve(server)
+    invented = 2 * MOST_AGAIN
+    async with owners_of(client) as (owners, resolved):
+        for number in range(invented):
+            owners.confirm(AW, ref("ReplicaSet", f"gone-{number}"))
+        await until(lambda: len(resolved) == invented)
+        begun = monotonic()
+        before = len(server.requests("GET"))
+        await asyncio.sleep(10 * SWEEP_SECONDS)  # virtual
+        sweeps = (monotonic() - begun) / SWEEP_SECONDS + 1
+        assert 0 < len(server.requests("GET")) - before <= MOST_AGAIN * sweeps
+
+
+async def test_owner_is_found_in_another_served_version_of_its_kind(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """A controller writes the version that it was built for, which an upgrade of the operator may end."""
+    serve(server)
+    group = "/apis/ray.io"
+    listed = [{"groupVersion": "ray.io/v1"}]
+    server.on("GET", group, answer({"versions": listed}))
+    rayclusters = {"name": "rayclusters", "kind": "RayCluster", "namespaced": True}
+    server.on("GET", f"{group}/v1", answer({"resources": [rayclusters]}))
+    server.on("GET", f"{group}/v1/namespaces/default/rayclusters/ray", answer(owned("ray", APPWRAPPER)))
+    server.on("GET", "/readyz", answer({}))
+    async with owners_of(client) as (owners, resolved):
+        raycluster = ref("RayCluster", "ray", "ray.io/v1alpha1")
+        owners.confirm(AW, raycluster)
+        await until(lambda: resolved)
+        assert owners.confirm(AW, raycluster) == AW
 
 
 # --- what nobody checks ----------------------------------------------------------------------------------------
