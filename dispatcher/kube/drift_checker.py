@@ -11,6 +11,7 @@ results take longer. No task waits for a result, and a cluster that hangs delays
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -24,6 +25,9 @@ from dispatcher.kube.object_informers import Edition
 SECONDS_BETWEEN: Final = 0.05
 AGAIN_SECONDS: Final = 30.0
 """Pause before a failed comparison is repeated."""
+
+REFUSED_SECONDS: Final = 600.0
+"""Pause before the next look at an object repeats a comparison that was refused: the answer is mostly the same."""
 
 MOST_COMPARED: Final = 50_000
 """Results kept; an older one is computed again."""
@@ -46,6 +50,8 @@ class Question(Struct, frozen=True):
 class _Answer(Struct, frozen=True):
     edition: Edition
     edits: Edits
+    holds_until: float = math.inf
+    """In seconds of the loop's clock; a refused comparison is no answer for ever."""
 
 
 class DriftChecker:
@@ -60,7 +66,7 @@ class DriftChecker:
     def ask(self, question: Question) -> Edits | None:
         """The edits found by the last comparison; None before the first. Safe to repeat."""
         last = self._answers.get(question.ref.uid)
-        if last is None or last.edition != question.edition:
+        if last is None or last.edition != question.edition or _now() >= last.holds_until:
             self._questions[question.ref.uid] = question
             self._wake.set()
         return last.edits if last else None
@@ -76,11 +82,11 @@ class DriftChecker:
 
     async def _answer(self, question: Question) -> None:
         last = self._answers.get(question.ref.uid)
-        edits = last.edits if last else ()
+        edits, holds_until = last.edits if last else (), _now() + REFUSED_SECONDS
         try:
-            edits = await question.compare()
+            edits, holds_until = await question.compare(), math.inf
         except (errors.Forbidden, errors.Invalid) as error:
-            _not_compared(question, error)  # the answer would be the same again
+            _not_compared(question, error)
         except errors.DispatcherError as error:
             asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._put_back, question)
             _not_compared(question, error)
@@ -88,7 +94,7 @@ class DriftChecker:
         except Exception:  # noqa: BLE001  # the loop's edge: one object must not end the watches beside it
             log.count_internal_error("drift_checker")
             _log.exception("comparison_failed", **_named(question))
-        self._answers[question.ref.uid] = _Answer(question.edition, edits)
+        self._answers[question.ref.uid] = _Answer(question.edition, edits, holds_until)
         if last is None or last.edits != edits:
             self._on_change(question.appwrapper)
 
@@ -96,6 +102,10 @@ class DriftChecker:
         """Queue a question again, unless there is a newer one about its object."""
         self._questions.setdefault(question.ref.uid, question)
         self._wake.set()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _not_compared(question: Question, error: errors.DispatcherError) -> None:

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from dispatcher import errors
 from dispatcher.kube import drift_checker as module
-from dispatcher.kube.drift_checker import AGAIN_SECONDS, DriftChecker, Edits, Question
+from dispatcher.kube.drift_checker import AGAIN_SECONDS, REFUSED_SECONDS, DriftChecker, Edits, Question
 from dispatcher.kube.object_informers import Edition
 from tests.builders import make_ref
 from tests.unit import workers
@@ -156,21 +156,28 @@ async def test_comparison_that_may_be_answered_later_is_asked_again_by_itself(er
         pytest.param(ValueError("a defect"), "comparison_failed", id="a-defect-of-ours"),
     ],
 )
-async def test_refused_comparison_is_not_asked_again_before_the_object_changes(
+async def test_refused_comparison_is_asked_again_after_a_pause_or_once_the_object_changes(
     error: Exception, event: str
 ) -> None:
-    async with running(a=[IMAGE, error, ()]) as cluster:
+    """A role that is applied later may allow what was refused; until then every look would be refused."""
+    async with running(a=[IMAGE, error, error, ()]) as cluster:
         cluster.ask("a")
         await until(lambda: cluster.told)
         with capture_logs() as logged:
             cluster.ask("a", 3)
-            await asyncio.sleep(600)  # virtual
-        assert [entry["event"] for entry in logged] == [event]
-        assert cluster.ask("a", 3) == IMAGE
-        await asyncio.sleep(600)  # virtual
-        assert len(cluster.asked) == 2
+            await asyncio.sleep(REFUSED_SECONDS - 1)  # virtual
+            assert cluster.ask("a", 3) == IMAGE
+            await asyncio.sleep(2)  # virtual
+            assert len(cluster.asked) == 2
+            assert cluster.ask("a", 3) == IMAGE
+            await until(lambda: len(cluster.asked) == 3)
+        assert [entry["event"] for entry in logged] == [event] * 2
         assert cluster.ask("a", 4) == IMAGE
         await until(lambda: cluster.ask("a", 4) == ())
+        await asyncio.sleep(REFUSED_SECONDS)  # virtual
+        assert cluster.ask("a", 4) == ()
+        await asyncio.sleep(1)  # virtual
+        assert len(cluster.asked) == 4
 
 
 async def test_question_that_was_asked_anew_meanwhile_is_not_put_back() -> None:
