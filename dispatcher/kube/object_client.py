@@ -180,14 +180,19 @@ class ObjectClient:
         """The warnings about unknown fields of an object that is not created yet, from a dry run of its creation.
 
         The dry run has the fields of the object and none of its values: the cluster may never run it. A refusal has
-        these warnings, too. It says nothing else here. Raises `NotFound` if the kind is not served, and `Unavailable`
-        without an answer.
+        these warnings, too. It says nothing else here. Raises `NotFound` if the kind is not served, `Forbidden` if the
+        refusal may have come before the fields were read, and `Unavailable` without an answer.
         """
         warnings: list[str] = []
         path = (await self._kind(wrapped)).path(namespace)
         fields = await asyncio.to_thread(fields_alone, wrapped.template, namespace)
-        with contextlib.suppress(errors.Refused):
+        try:
             await self._client.create(path, fields, query=_DRY_RUN, warnings=warnings)
+        except (errors.Unauthorized, errors.Forbidden):
+            if not warnings:
+                raise
+        except errors.Refused:
+            pass
         return tuple(each for each in warnings if each.startswith(_UNKNOWN_FIELD))
 
     async def remove(self, ref: ObjectRef, owner: Owner) -> bool:

@@ -33,6 +33,8 @@ from dispatcher.core.model.record import Change, Phase, Record
 
 PAUSE_SECONDS: Final = 0.1
 """Seconds between two gangs."""
+ANSWER_SECONDS: Final = 600.0
+"""How long an answer is remembered: a definition of a kind may be replaced by one with other fields."""
 MOST_ANSWERS: Final = 1_000
 """Answers that are remembered; a small number of templates makes most gangs."""
 
@@ -44,6 +46,13 @@ class _Question(NamedTuple):
     api_version: str
     kind: str
     fields: bytes
+
+
+class _Answer(NamedTuple):
+    """`until` is in seconds of the loop's clock."""
+
+    fields: tuple[str, ...]
+    until: float
 
 
 class FieldCheck:
@@ -65,7 +74,7 @@ class FieldCheck:
         self._committer = committer
         self._clusters_for = clusters_for
         self._waiting: dict[str, None] = {}
-        self._answers: BoundedDict[_Question, tuple[str, ...]] = BoundedDict(MOST_ANSWERS)
+        self._answers: BoundedDict[_Question, _Answer] = BoundedDict(MOST_ANSWERS)
         self._wake = asyncio.Event()
 
     def note(self, change: Change) -> None:
@@ -131,16 +140,22 @@ class FieldCheck:
         return warnings
 
     async def _unknown_fields(self, record: Record, wrapped: WrappedObject) -> tuple[str, ...]:
-        """The answer of the first cluster that serves the kind; empty if none does."""
+        """The answer of the first cluster that serves the kind; empty if none does.
+
+        Also empty if that cluster refuses the dry run, which is not remembered.
+        """
         digest = await asyncio.to_thread(digest_of_paths, wrapped.template)
         for cluster in self._clusters_for(record):
             question = _Question(cluster.name, wrapped.api_version, wrapped.kind, digest)
-            fields = self._answers.get(question)
-            if fields is None:
-                try:
-                    fields = await cluster.object_client.unknown_fields(wrapped, record.namespace)
-                except errors.NotFound:
-                    continue
-            self._answers[question] = fields
+            known, now = self._answers.get(question), asyncio.get_running_loop().time()
+            if known is not None and now < known.until:
+                return known.fields
+            try:
+                fields = await cluster.object_client.unknown_fields(wrapped, record.namespace)
+            except errors.NotFound:
+                continue
+            except errors.Forbidden:
+                return ()
+            self._answers[question] = _Answer(fields, now + ANSWER_SECONDS)
             return fields
         return ()

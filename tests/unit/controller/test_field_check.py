@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from dispatcher.api.conditions import ConditionType
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.upkeep.field_check import FieldCheck
+from dispatcher.controller.upkeep.field_check import ANSWER_SECONDS, FieldCheck
 from dispatcher.core.lifecycle import first_steps, queue_steps, removal_steps
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
@@ -24,7 +24,7 @@ from tests.builders import (
     make_gang,
     make_submission,
 )
-from tests.fakes import FakeApiServer, answer, client_of, hang_up, text
+from tests.fakes import FakeApiServer, answer, client_of, hang_up, refusal, text
 from tests.unit.controller.wire import JOBS, job, made
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import until
@@ -89,6 +89,26 @@ async def test_templates_with_the_same_fields_are_checked_by_one_dry_run(bench: 
     other = await bench.waiting("other", job("other"))
     await bench.check.check(other.uid)
     assert bench.dry_runs == 2
+
+
+async def test_refused_dry_run_is_no_answer_for_the_next_gang(bench: Bench) -> None:
+    bench.world.server.on("POST", JOBS, refusal(403, "Forbidden"), answer(made(job("train")), 201, UNKNOWN))
+    first, second = [await bench.waiting(name, MISSPELT) for name in ("first", "second")]
+    for each in (first, second):
+        await bench.check.check(each.uid)
+    assert (bench.said(first.uid), bench.said(second.uid)) == (None, f"Job train: {UNKNOWN}")
+
+
+async def test_answer_about_fields_is_asked_for_again_after_a_while(bench: Bench) -> None:
+    """The definition of the kind may be another one by then."""
+    bench.world.server.on(
+        "POST", JOBS, answer(made(job("train")), 201, UNKNOWN), answer(made(job("train")), 201)
+    )
+    first, second = [await bench.waiting(name, MISSPELT) for name in ("first", "second")]
+    await bench.check.check(first.uid)
+    await asyncio.sleep(ANSWER_SECONDS)  # virtual
+    await bench.check.check(second.uid)
+    assert (bench.said(first.uid), bench.said(second.uid)) == (f"Job train: {UNKNOWN}", None)
 
 
 async def test_unknown_fields_of_a_gang_dispatched_meanwhile_are_not_reported(bench: Bench) -> None:

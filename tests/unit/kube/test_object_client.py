@@ -323,6 +323,11 @@ async def test_warnings_of_a_creation_come_from_its_last_answer_or_are_found_aga
         pytest.param(
             refusal(400, "BadRequest", warning="unknown field a"), ("unknown field a",), id="refused"
         ),
+        pytest.param(
+            refusal(403, "Forbidden", warning="unknown field a"),
+            ("unknown field a",),
+            id="refused-by-a-webhook",
+        ),
     ],
 )
 async def test_unknown_fields_are_found_without_a_creation(
@@ -340,6 +345,7 @@ async def test_unknown_fields_are_found_without_a_creation(
     [
         pytest.param(refusal(503, "ServiceUnavailable"), errors.Unavailable, id="no-answer"),
         pytest.param(refusal(429, "TooManyRequests"), errors.Throttled, id="throttled"),
+        pytest.param(refusal(403, "Forbidden"), errors.Forbidden, id="forbidden-perhaps-by-a-missing-role"),
     ],
 )
 async def test_unknown_fields_are_not_known_without_an_answer(
