@@ -231,9 +231,16 @@ def _shrinking_row(shrinking: Shrinking | None) -> Row | None:
 
 
 def _new_growth(old: Attempt | None, new: Attempt) -> list[Row] | None:
+    """The growths that follow the known ones, by place: with a clock that stands still, two may be equal."""
     known = old.growth if old is not None and old.number == new.number else ()
-    added = [each for each in new.growth if each not in known]
-    return [_growth_row(each) for each in added] or None
+    added = next(count for count in range(len(new.growth) + 1) if _follows(new.growth, known, count))
+    return [_growth_row(each) for each in new.growth[len(new.growth) - added :]] or None
+
+
+def _follows(growth: Sequence[Growth], known: Sequence[Growth], added: int) -> bool:
+    """True if `growth` is what `known` becomes by so many further growths; the oldest may be dropped for them."""
+    kept = len(growth) - added
+    return kept == 0 or (kept <= len(known) and growth[:kept] == known[len(known) - kept :])
 
 
 def _growth_row(growth: Growth) -> Row:

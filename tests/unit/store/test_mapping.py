@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from dispatcher.core.model.record import Attempt, Change, Event, ObjectRef, Phase, Record
+from dispatcher.core.model.record import (
+    MOST_GROWTHS_KEPT,
+    Attempt,
+    Change,
+    Event,
+    Growth,
+    ObjectRef,
+    Phase,
+    Record,
+)
+from dispatcher.core.model.resources import Resources
 from dispatcher.errors import DataRefused
 from dispatcher.store import mapping
 from tests.unit.store.records import records
@@ -147,3 +157,34 @@ def test_an_attempt_does_not_forget_objects() -> None:
         mapping.object_rows(make_change(before, replace(before, attempt=make_attempt(FIRST))))
     over = make_record(attempt=make_attempt(FIRST, ended_at=NOW))
     mapping.object_rows(make_change(over, replace(over, attempt=make_attempt(number=2))))
+
+
+A, B = Growth(NOW, Resources({"cpu": 1})), Growth(NOW, Resources({"cpu": 2}))
+"""With a clock that stands still, growths have one time."""
+FULL = (A, B) * (MOST_GROWTHS_KEPT // 2)
+
+
+@pytest.mark.parametrize(
+    ("known", "growth", "added"),
+    [
+        pytest.param((), (), (), id="none"),
+        pytest.param((), (A,), (A,), id="the-first"),
+        pytest.param((A,), (A,), (), id="none-further"),
+        pytest.param((A,), (A, B), (B,), id="another"),
+        pytest.param((A, B), (A, B, A), (A,), id="equal-to-one-before"),
+        pytest.param((A,), (A, A), (A,), id="equal-to-the-last"),
+        pytest.param(FULL, FULL, (), id="none-further-of-as-many-as-are-kept"),
+        pytest.param(FULL, (*FULL[1:], A), (A,), id="the-oldest-is-dropped"),
+        pytest.param(FULL, (*FULL[2:], A, A), (A, A), id="two-oldest-are-dropped"),
+    ],
+)
+def test_growths_are_stored_that_follow_the_known_ones_in_place(
+    known: tuple[Growth, ...], growth: tuple[Growth, ...], added: tuple[Growth, ...]
+) -> None:
+    before = make_record(Phase.RUNNING, replace(make_attempt(), growth=known))
+    after = replace(before, attempt=replace(make_attempt(), growth=growth, preempted_by="so-that-it-differs"))
+    (row,) = mapping.attempt_rows(make_change(before, after))
+    whole = mapping.attempt_rows(
+        make_change(None, replace(after, attempt=replace(make_attempt(), growth=added)))
+    )
+    assert row["growth"] == whole[0]["growth"]
