@@ -312,7 +312,7 @@ _ATTEMPTS: Final = text(
     # Those of its dispatch stay; an attempt of an earlier release has none, and its AppWrapper is where it was charged.
     + ", queues = coalesce(attempt.queues, excluded.queues)"
     ", growth = CASE WHEN excluded.growth IS NULL THEN attempt.growth "
-    "ELSE coalesce(attempt.growth, '[]') || excluded.growth END"
+    "ELSE appended_growth(coalesce(attempt.growth, '[]'), excluded.growth) END"
 )
 _OBJECTS: Final = text(
     f"INSERT INTO attempt_object ({listed(mapping.OBJECT_COLUMNS)}) "

@@ -200,9 +200,10 @@ class Growth(Struct, frozen=True):
 
 
 MOST_GROWTHS_KEPT: Final = 2 * MOST_REMEMBERED
-"""The growths of an attempt in memory, the latest ones; the database has all of them.
+"""The growths of an attempt in memory, the latest ones.
 
-That is so many takings of surplus, each with the grant before it.
+That is so many takings of surplus, each with the grant before it. The database has at most 400 growths of an attempt:
+the latest 200 as they were, and averages of those before.
 """
 
 

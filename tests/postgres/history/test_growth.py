@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from typing import Final, LiteralString
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from dispatcher.cli.describe import as_text
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
@@ -119,6 +121,103 @@ async def test_the_database_has_every_change_and_memory_the_latest(
     assert rows_of(database_url, "SELECT gpu_h FROM history.attempt_history") == [
         (pytest.approx(2.0 + many / 2 / 60),)
     ]
+
+
+async def test_growths_at_one_time_are_all_stored(queue: QueueStore) -> None:
+    """After a failover to a server whose clock is behind, all steps have the time of the last one before."""
+    record = await dispatched(queue, clock(10))
+    for pods in (2, 1, 2):
+        granted = run_steps.grant(record, ONE * pods, None, "more", clock(9), (("0.w", pods),))
+        record = await committed(queue, granted)
+    (loaded,) = await queue.load_live()
+    assert (loaded.grown, loaded.granted) == (ONE * 2, (("0.w", 2),))
+    assert loaded.attempt == record.attempt
+
+
+SPANS: LiteralString = (
+    "SELECT at.hour, sum(amount::numeric * extract(epoch FROM least(until, at.hour + interval '1 hour') "
+    "- greatest(since, at.hour))) FROM attempt CROSS JOIN LATERAL growth_spans(growth, %s) "
+    "CROSS JOIN LATERAL jsonb_each_text(amounts) AS each(resource, amount) "
+    "CROSS JOIN LATERAL generate_series(date_trunc(%s, since, 'UTC'), until, '1 hour') AS at(hour) "
+    "WHERE least(until, at.hour + interval '1 hour') > greatest(since, at.hour) GROUP BY 1 ORDER BY 1"
+)
+MOST_STORED: Final = 400
+APPEND: LiteralString = "UPDATE attempt SET growth = appended_growth(coalesce(growth, '[]'), %s::jsonb)"
+
+
+def changes(pause: timedelta, count: int) -> list[dict[str, object]]:
+    """So many growths, each some minutes after the other, of amounts that differ."""
+    at = clock(9, 7)
+    return [
+        {
+            "at": (at + pause * number).isoformat(),
+            "amounts": {"cpu": 1000 + 7 * (number % 5)} if number % 3 else {},
+        }
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pause", "count", "unit"),
+    [
+        pytest.param(timedelta(seconds=30), 401, "hour", id="of-some-hours"),
+        pytest.param(timedelta(minutes=7), 401, "hour", id="of-a-day"),
+        pytest.param(timedelta(minutes=95), 401, "day", id="of-two-weeks"),
+        pytest.param(timedelta(hours=30), 401, "month", id="of-months"),
+        pytest.param(timedelta(minutes=2), 20_000, "day", id="of-a-release-that-kept-all"),
+    ],
+)
+async def test_growths_beyond_the_bound_are_averaged_and_no_amount_is_lost(
+    queue: QueueStore, database_url: str, pause: timedelta, count: int, unit: str
+) -> None:
+    await dispatched(queue, clock(9))
+    *before, last = changes(pause, count)
+    until = clock(9, 7) + pause * count
+    with psycopg.connect(database_url) as connection:
+        connection.execute("SET TimeZone = 'Europe/Berlin'")
+        connection.execute("UPDATE attempt SET growth = %s", [Jsonb([*before, last])])
+        whole = connection.execute(SPANS, (until, unit)).fetchall()
+        connection.execute("UPDATE attempt SET growth = %s", [Jsonb(before)])
+        connection.execute(APPEND, [Jsonb([last])])
+        (stored,) = connection.execute("SELECT growth FROM attempt").fetchone() or ((),)
+        assert stored[-200:] == [*before, last][-200:]
+        assert 200 < len(stored) < 300
+        found = connection.execute(SPANS, (until, unit)).fetchall()
+    assert by_part(found, unit) == pytest.approx(by_part(whole, unit), rel=1e-8)
+
+
+def by_part(amounts: list[tuple[datetime, Decimal]], unit: str) -> dict[str, float]:
+    """Amounts times seconds by hours, days or months in UTC."""
+    characters = {"hour": 13, "day": 10, "month": 7}[unit]
+    found: dict[str, float] = {}
+    for hour, amount in amounts:
+        part = hour.astimezone(UTC).isoformat()[:characters]
+        found[part] = found.get(part, 0.0) + float(amount)
+    return found
+
+
+async def test_stored_growths_are_bounded_however_often_a_gang_grows(
+    queue: QueueStore, database_url: str
+) -> None:
+    await dispatched(queue, clock(9))
+    lengths = []
+    with psycopg.connect(database_url) as connection:
+        for each in changes(timedelta(minutes=11), 1500):
+            connection.execute(APPEND, [Jsonb([each])])
+            lengths += connection.execute("SELECT jsonb_array_length(growth) FROM attempt").fetchone() or ()
+    assert max(lengths) == MOST_STORED
+    shortened = sum(later < earlier for earlier, later in pairwise(lengths))
+    assert shortened <= (len(lengths) - MOST_STORED) // 100 + 1
+
+
+async def test_growths_without_any_time_between_them_are_dropped_but_for_the_latest(
+    queue: QueueStore, database_url: str
+) -> None:
+    await dispatched(queue, clock(9))
+    many = changes(timedelta(), 401)
+    with psycopg.connect(database_url) as connection:
+        connection.execute(APPEND, [Jsonb(many)])
+        assert connection.execute("SELECT growth FROM attempt").fetchone() == (many[-200:],)
 
 
 async def test_growth_that_was_taken_for_another_gang_is_marked(queue: QueueStore) -> None:
