@@ -21,6 +21,7 @@ from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
 from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
 from dispatcher.core.kinds.registry import Kinds
+from dispatcher.core.model.cluster_errors import ErrorCounts
 from dispatcher.core.model.growth import SurplusPod
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.nodes import Node, Taint
@@ -78,7 +79,8 @@ def lines_of(facts: ClusterFacts) -> Steps[list[bytes]]:
             "missing_namespaces": cluster.missing_namespaces,
             "creates_namespaces": cluster.creates_namespaces,
             "closed_namespaces": cluster.closed_namespaces,
-            "errors": cluster.errors,
+            "errors": cluster.errors.for_all,
+            "errors_in_namespaces": cluster.errors.in_namespaces,
             "provisioning": write_provisioning(cluster.provisioning) if cluster.provisioning else None,
             "pools": cluster.pools,
             "trust": cluster.trust,
@@ -233,8 +235,8 @@ def _cluster_of(value: Mapping[str, Any]) -> Cluster:
         missing_namespaces=frozenset(value["missing_namespaces"]),
         creates_namespaces=value["creates_namespaces"],
         closed_namespaces=frozenset(value["closed_namespaces"]),
-        errors=value["errors"],
         # A leader of an earlier release writes none.
+        errors=ErrorCounts(value["errors"], value.get("errors_in_namespaces", {})),
         provisioning=class_of(value["provisioning"]) if value.get("provisioning") else None,
         pools=tuple(_pool_of(each) for each in value.get("pools", ())),
         trust=_trust_of(value["trust"]) if "trust" in value else FULL_TRUST,

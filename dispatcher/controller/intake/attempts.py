@@ -28,7 +28,8 @@ class Members(Struct, frozen=True):
     is_connecting: Callable[[str], bool]
     loss_of: Callable[[str], Loss | None]
     has_no_cluster_left: Callable[[ClusterRequirements], bool]
-    note_error: Callable[[str], None]
+    note_error: Callable[[str, str], None]
+    """Notes an error of a cluster at a gang of a namespace."""
     provides_elsewhere: Callable[[Record, ClusterRequirements], bool]
     """True if a cluster that may take a gang with these requirements provides its capacity on request."""
     bind_within_of: Callable[[str], timedelta]

@@ -285,7 +285,7 @@ class Connector:
             case errors.ClusterError() if member.unreachable_since is None:
                 member.unreachable_since = since = self._means.now()
                 member.is_loss_reported = False
-                member.errors_at.append(since)
+                member.errors.note(since)
                 await self._means.records.note_unreachable(member.name, since, closed_for(error).message)
 
     async def _open_member(self, member: Member) -> None:

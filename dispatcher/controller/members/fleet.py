@@ -335,10 +335,13 @@ class Fleet:
         message = f"cluster {name} is not declared any more; what runs there may go on"
         return Loss(OnClusterLost.WAIT, self._now(), message, is_undeclared=True)
 
-    def note_error(self, name: str) -> None:
-        """Note an error of the cluster: for some minutes, gangs prefer other clusters."""
+    def note_error(self, name: str, namespace: str) -> None:
+        """Note an error of the cluster at a gang of that namespace: for some minutes, its gangs prefer other clusters.
+
+        All gangs do once several namespaces had errors.
+        """
         if name in self._members:
-            self._members[name].errors_at.append(self._now())
+            self._members[name].errors.note(self._now(), namespace)
 
     def is_complete(self) -> bool:
         """True if every declared member is connected.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from msgspec import Struct, field
@@ -16,6 +15,7 @@ from dispatcher.api.membercluster import MemberCluster
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.lifecycle.observed_state import Loss
+from dispatcher.core.model.cluster_errors import RecentErrors
 from dispatcher.core.model.potential import FULL_TRUST, Trust
 from dispatcher.core.model.quantity import QuantityError, resource_amounts
 from dispatcher.core.model.requirements import ClusterRequirements, Kind
@@ -34,9 +34,6 @@ from dispatcher.text import one_line
 CONNECTING: Final = Closed(cluster_filters.NOT_REPORTED, "it is being connected")
 OPEN: Final = Closed("", "")
 LISTING: Final = Closed(cluster_filters.NOT_REPORTED, "its nodes and pods are being listed")
-
-ERRORS_COUNT_FOR: Final = timedelta(minutes=10)
-MOST_ERRORS: Final = 100
 
 
 class AnotherCluster(errors.SettingsError):
@@ -61,7 +58,7 @@ class Member(Struct):
     cluster: Cluster | None = None
     unreachable_since: datetime | None = None
     is_loss_reported: bool = False
-    errors_at: deque[datetime] = field(default_factory=lambda: deque(maxlen=MOST_ERRORS))
+    errors: RecentErrors = field(default_factory=RecentErrors)
     task: asyncio.Task[None] | None = None
     written_status: Json = field(default_factory=dict)
     connection: Connection | None = None
@@ -123,7 +120,7 @@ class Member(Struct):
             missing_namespaces=cluster.missing_namespaces(namespaces),
             closed_namespaces=self._closed_namespaces(cluster, namespaces),
             creates_namespaces=declared.namespace_policy is NamespacePolicy.CREATE,
-            errors=self._recent_errors(now),
+            errors=self.errors.counts(now),
         )
 
     def _closed_namespaces(self, cluster: Cluster, namespaces: frozenset[str]) -> frozenset[str]:
@@ -164,11 +161,6 @@ class Member(Struct):
 
     def _snapshot(self, cluster: Cluster) -> CapacitySnapshot:
         return cluster.capacity().without(self.reserve)
-
-    def _recent_errors(self, now: datetime) -> int:
-        while self.errors_at and now - self.errors_at[0] > ERRORS_COUNT_FOR:
-            self.errors_at.popleft()
-        return len(self.errors_at)
 
 
 def _pool_states(ledger: CapacityLedger, trust: Trust) -> Iterator[PoolState]:

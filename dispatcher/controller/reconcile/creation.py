@@ -259,7 +259,7 @@ class Creator:
         if record.attempt is None or not self._cache.is_unsent(record):
             return NOTHING
         now, cluster = self._attempts.now(), record.attempt.cluster
-        self._members.note_error(cluster)
+        self._members.note_error(cluster, record.namespace)
         eligible_at = now + retry_pause(record.attempts)
         change = creation_steps.withdraw(record, f"cluster {cluster}: {message}", eligible_at, now)
         return Result(change, wakes_scheduler=True)
@@ -288,7 +288,7 @@ class Creator:
     def _postpone(self, record: Record, made: tuple[ObjectRef, ...], message: str) -> Result:
         now = self._attempts.now()
         if record.attempt:
-            self._members.note_error(record.attempt.cluster)
+            self._members.note_error(record.attempt.cluster, record.namespace)
         eligible_at = now + retry_pause(record.attempts)
         return Result(creation_steps.postpone_creation(record, made, message, eligible_at, now))
 

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct, field
 
 from dispatcher.api import names
+from dispatcher.core.model.cluster_errors import NO_ERRORS, ErrorCounts
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Kind, Rejection
 from dispatcher.core.model.resources import Resources, is_device
@@ -103,7 +104,7 @@ def may_open_soon(closed: Closed | None) -> bool:
 class ClusterSnapshot(Struct, frozen=True):
     """One cluster in one cycle, which takes the demand of placed gangs from `capacity`.
 
-    `capacity` is without the reserve of the cluster. `errors` is the number of recent errors there. `kind_hints` tells
+    `capacity` is without the reserve of the cluster. `errors` are the recent errors there. `kind_hints` tells
     what is special about some of the missing kinds, as a misspelling.
     """
 
@@ -115,7 +116,7 @@ class ClusterSnapshot(Struct, frozen=True):
     missing_namespaces: frozenset[str] = frozenset()
     creates_namespaces: bool = False
     closed_namespaces: frozenset[str] = frozenset()
-    errors: int = 0
+    errors: ErrorCounts = NO_ERRORS
     kind_hints: Mapping[Kind, str] = field(default_factory=dict)
 
 
@@ -238,7 +239,7 @@ def score(
     return Score(
         tenths=scarcest * TENTHS // WHOLE,
         is_not_preferred=not requirements.prefers.matches(snapshot.labels),
-        errors=snapshot.errors,
+        errors=snapshot.errors.for_gangs_of(requirements.namespace),
         left=left,
         name=snapshot.name,
     )
@@ -249,7 +250,7 @@ def score_of_request(requirements: ClusterRequirements, snapshot: ClusterSnapsho
     return Score(
         tenths=TENTHS + 1,
         is_not_preferred=not requirements.prefers.matches(snapshot.labels),
-        errors=snapshot.errors,
+        errors=snapshot.errors.for_gangs_of(requirements.namespace),
         left=(WHOLE, WHOLE),
         name=snapshot.name,
     )

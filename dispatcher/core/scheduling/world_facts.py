@@ -8,6 +8,7 @@ from typing import Self
 from msgspec import Struct, field
 
 from dispatcher.api.provisioning import ProvisioningClass
+from dispatcher.core.model.cluster_errors import NO_ERRORS, ErrorCounts
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, PodSet
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.potential import FULL_TRUST, PotentialPool, Trust
@@ -37,7 +38,7 @@ class Cluster(Struct, frozen=True):
     missing_namespaces: frozenset[str] = frozenset()
     creates_namespaces: bool = False
     closed_namespaces: frozenset[str] = frozenset()
-    errors: int = 0
+    errors: ErrorCounts = NO_ERRORS
     provisioning: ProvisioningClass | None = None
     pools: tuple[PotentialPool, ...] = ()
     trust: Trust = FULL_TRUST

@@ -17,6 +17,7 @@ from dispatcher.api.membercluster import MemberCluster, SecretKey
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.connector import ConnectionCallbacks, Connector, Means, Pace
 from dispatcher.controller.members.member import CONNECTING, Member
+from dispatcher.core.model.cluster_errors import ErrorCounts
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.status.cluster_state import ClusterState
@@ -386,7 +387,7 @@ async def test_member_that_answers_again_in_time_stays_connected(bench: Bench) -
         None,
         [("east", since), ("east", None)],
     )
-    assert len(member.errors_at) == 1
+    assert member.errors.counts(member.since) == ErrorCounts(1)
 
 
 async def test_member_that_answers_again_is_connected_and_reachable(bench: Bench) -> None:

@@ -53,6 +53,10 @@ def anchor(appwrapper: str = UID, **metadata: object) -> Json:
     return {"metadata": make_metadata(NAME, uid="uid-of-anchor", labels=labels, **metadata)}
 
 
+NOTED = [("east", "default")]
+"""The one noted error, with the namespace of the gang."""
+
+
 class East:
     """A member that accepts all creations, the requests to it and to the hub, and the members with noted errors."""
 
@@ -61,7 +65,7 @@ class East:
         self.server = server
         self.cluster = cluster
         self.order: list[str] = []
-        self.errors_noted: list[str] = []
+        self.errors_noted: list[tuple[str, str]] = []
         self.over: set[tuple[str, int]] = set()
         self.labels: dict[str, dict[str, str]] = {}
         for path, kinds in SERVES.items():
@@ -86,6 +90,9 @@ class East:
 
         return noted
 
+    def _note_error(self, cluster: str, namespace: str) -> None:
+        self.errors_noted.append((cluster, namespace))
+
     def _has_no_cluster_left(self, where: ClusterRequirements) -> bool:
         return has_no_cluster_left(where, self.labels) if self.labels else bool(where.ruled_out)
 
@@ -107,7 +114,7 @@ class East:
             world.attempts,
             world.cache,
             world.queue.failures,
-            members_without_any(self._has_no_cluster_left, self.errors_noted.append),
+            members_without_any(self._has_no_cluster_left, self._note_error),
             lambda appwrapper, attempt: (appwrapper, attempt) in self.over,
             denied_namespaces,
             gates_growth=True,
@@ -316,7 +323,7 @@ async def test_attempt_that_meets_silence_before_anything_was_sent_goes_elsewher
     )
     assert withdrawn.eligible_at is not None
     assert timedelta(0) < withdrawn.eligible_at - now < timedelta(seconds=10)
-    assert (east.order, east.errors_noted) == ([f"GET {NAME}"], ["east"])
+    assert (east.order, east.errors_noted) == ([f"GET {NAME}"], NOTED)
     assert east.world.dispatch_wakes > wakes
     assert (record.attempts, withdrawn.requeuings) == (1, 0)
 
@@ -329,7 +336,7 @@ async def test_attempt_goes_elsewhere_if_its_cluster_is_lost_before_anything_was
         Phase.QUEUED,
         "cluster east: its cluster cannot be reached",
     )
-    assert (east.order, east.errors_noted) == ([], ["east"])
+    assert (east.order, east.errors_noted) == ([], NOTED)
 
 
 async def another_leader(east: East) -> None:
@@ -387,7 +394,7 @@ async def test_creation_that_keeps_failing_gives_its_capacity_back_for_a_while(e
         Phase.REQUEUEING,
         "the API server kept failing to create it",
     )
-    assert (east.order, east.errors_noted) == ([], ["east"])
+    assert (east.order, east.errors_noted) == ([], NOTED)
 
 
 # --- namespaces and anchors that cannot be had ---------------------------------------------------------------
@@ -401,7 +408,7 @@ async def test_gang_waits_if_its_namespace_may_not_be_created_in_the_member(east
     east.on("POST", CONFIGMAPS, NO_NAMESPACE)
     record = await east.creates()
     assert (record.phase, record.message) == (Phase.REQUEUEING, 'cluster east has no namespace "default"')
-    assert (east.order[-1], east.errors_noted) == ("POST configmaps", ["east"])
+    assert (east.order[-1], east.errors_noted) == ("POST configmaps", NOTED)
 
 
 async def test_namespace_that_a_member_lacks_is_made_once_if_it_may_be(east: East) -> None:
@@ -458,7 +465,7 @@ async def test_gang_with_a_refused_anchor_is_postponed(
         message,
         (),
     )
-    assert (east.server.requests("POST", JOBS), east.errors_noted) == ([], ["east"])
+    assert (east.server.requests("POST", JOBS), east.errors_noted) == ([], NOTED)
 
 
 async def test_configmap_that_was_there_before_anything_was_sent_is_no_anchor_whatever_marks_it_bears(
@@ -472,7 +479,7 @@ async def test_configmap_that_was_there_before_anything_was_sent_is_no_anchor_wh
         Phase.REQUEUEING,
         f"ConfigMap default/{NAME} exists already and is not ours",
     )
-    assert (east.server.requests("POST"), east.errors_noted) == ([], ["east"])
+    assert (east.server.requests("POST"), east.errors_noted) == ([], NOTED)
 
 
 async def test_anchor_that_is_on_its_way_out_is_waited_for(east: East) -> None:

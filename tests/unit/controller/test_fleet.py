@@ -21,6 +21,7 @@ from dispatcher.controller.members.fleet import Fleet, FleetCallbacks
 from dispatcher.controller.members.kind_survey import OTHERS_SECONDS, REGISTERED_SECONDS
 from dispatcher.controller.members.membership import MEMBER_REMOVED
 from dispatcher.core.lifecycle.observed_state import Loss
+from dispatcher.core.model.cluster_errors import NO_ERRORS, ErrorCounts
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.core.model.resources import Resources
@@ -670,22 +671,22 @@ async def test_clusters_for_a_gang_are_the_connected_clusters_that_its_selector_
 
 async def test_errors_count_for_ten_minutes(bench: Bench) -> None:
     await bench.connected("east")
-    bench.fleet.note_error("east")
+    bench.fleet.note_error("east", "tenant")
     await asyncio.sleep(300)  # virtual
-    bench.fleet.note_error("east")
-    bench.fleet.note_error("nobody")
+    bench.fleet.note_error("east", "tenant")
+    bench.fleet.note_error("nobody", "tenant")
     counts = []
     for seconds in (299, 2, 300):
         await asyncio.sleep(seconds)  # virtual
         counts.append(bench.fleet.snapshots([ANYWHERE])["east"].errors)
-    assert counts == [2, 1, 0]
+    assert counts == [ErrorCounts(0, {"tenant": 2}), ErrorCounts(0, {"tenant": 1}), NO_ERRORS]
 
 
 async def test_becoming_unreachable_is_an_error(bench: Bench) -> None:
     await bench.lost()
     is_cluster(bench.members["east"], "uid-of-east")
     await until(lambda: "east" in bench.fleet.clusters)
-    assert bench.fleet.snapshots([ANYWHERE])["east"].errors == 1
+    assert bench.fleet.snapshots([ANYWHERE])["east"].errors == ErrorCounts(1)
 
 
 async def test_kinds_are_asked_for_before_a_cycle_without_waiting_for_a_hanging_member(bench: Bench) -> None:

@@ -15,7 +15,6 @@ from dispatcher.controller.members.cluster import Cluster, Namespace
 from dispatcher.controller.members.member import (
     CONNECTING,
     LISTING,
-    MOST_ERRORS,
     AnotherCluster,
     Member,
     Unlisted,
@@ -24,6 +23,7 @@ from dispatcher.controller.members.member import (
     required_kinds,
 )
 from dispatcher.core.lifecycle.observed_state import Loss
+from dispatcher.core.model.cluster_errors import ErrorCounts
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import cluster_filters
@@ -161,7 +161,9 @@ async def test_cluster_snapshot_has_the_values_for_a_cycle(client: ClusterClient
     served = Kind(*JOB, "jobs", namespaced=True)
     cluster.discovery._kinds[JOB] = served  # noqa: SLF001  # as if it had said so
     member = make_member(declared=declared, cluster=cluster)
-    member.errors_at.extend([at(0), at(1), at(2)])
+    for second in range(3):
+        member.errors.note(at(second))
+    member.errors.note(at(2), "team")
     snapshot = member.snapshot(frozenset({JOB, RAY}), frozenset({"default", "team"}), at(601))
     assert snapshot.capacity.free_for(None) == Resources({"cpu": 6000})
     assert snapshot == ClusterSnapshot(
@@ -171,7 +173,7 @@ async def test_cluster_snapshot_has_the_values_for_a_cycle(client: ClusterClient
         missing_kinds=frozenset({RAY}),
         missing_namespaces=frozenset({"team"}),
         creates_namespaces=True,
-        errors=2,
+        errors=ErrorCounts(2, {"team": 1}),
     )
 
 
@@ -219,12 +221,6 @@ async def test_member_that_is_not_ready_takes_no_gangs_and_has_a_reason(
         snapshot = make_member(closed=closed, cluster=cluster).snapshot(frozenset(), frozenset(), at(9))
         assert snapshot.capacity.free_for(None) == Resources()
         assert snapshot == ClusterSnapshot("east", snapshot.capacity, {"gpu": "a100"}, expected)
-
-
-async def test_number_of_noted_errors_is_bounded(client: ClusterClient) -> None:
-    member = make_member(cluster=make_cluster(client))
-    member.errors_at.extend([at(1)] * (MOST_ERRORS + 1))
-    assert member.snapshot(frozenset(), frozenset(), at(2)).errors == MOST_ERRORS
 
 
 async def test_status_has_the_capacity_beyond_the_reserve(client: ClusterClient) -> None:

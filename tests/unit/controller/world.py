@@ -73,7 +73,7 @@ SERVES = {
 
 def members_without_any(
     has_no_cluster_left: Callable[[ClusterRequirements], bool] = lambda _requirements: True,
-    note_error: Callable[[str], None] = lambda _cluster: None,
+    note_error: Callable[[str, str], None] = lambda _cluster, _namespace: None,
 ) -> Members:
     """The answers about the fleet of a hub without members."""
     return Members(

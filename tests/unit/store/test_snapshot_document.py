@@ -16,6 +16,7 @@ from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
 from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model import incremental
+from dispatcher.core.model.cluster_errors import ErrorCounts
 from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.growth import SurplusPod
 from dispatcher.core.model.nodes import LabelOperator, LabelRequirement, Node, Taint
@@ -102,7 +103,7 @@ CLUSTERS = st.builds(
     missing_namespaces=st.frozensets(texts, max_size=2),
     creates_namespaces=st.booleans(),
     closed_namespaces=st.frozensets(texts, max_size=2),
-    errors=small,
+    errors=st.builds(ErrorCounts, small, st.dictionaries(texts, small, max_size=2)),
     pools=st.lists(st.builds(PotentialPool, texts, NODES, small), max_size=2).map(tuple),
     trust=st.builds(
         Trust,

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.api.selector import EVERYTHING, parse_selector
+from dispatcher.core.model.cluster_errors import ErrorCounts
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.cluster_filters import (
@@ -168,7 +169,7 @@ def rated(requirements: ClusterRequirements, snapshot: ClusterSnapshot, **demand
 
 
 def test_score_is_exact_about_the_device_and_the_rest() -> None:
-    snapshot = make_snapshot_of(cpu=9000, gpu=7, errors=2)
+    snapshot = make_snapshot_of(cpu=9000, gpu=7, errors=ErrorCounts(2))
     assert rated(ANYWHERE, snapshot, cpu=1000, gpu=2) == Score(
         tenths=7, is_not_preferred=False, errors=2, left=(714285, 888888), name="east"
     )
@@ -214,18 +215,32 @@ def test_score_is_exact_about_the_device_and_the_rest() -> None:
             id="filled-far-better-than-the-preferred",
         ),
         pytest.param(
-            make_snapshot_of("z", cpu=8000, labels={"region": "eu"}, errors=9),
+            make_snapshot_of("z", cpu=8000, labels={"region": "eu"}, errors=ErrorCounts(9)),
             make_snapshot_of("a", cpu=8000),
             ClusterRequirements(prefers=parse_selector("region=eu", "")),
             {"cpu": 8000},
             id="preferred-before-fewer-errors",
         ),
         pytest.param(
-            make_snapshot_of("z", cpu=8100, errors=0),
-            make_snapshot_of("a", cpu=8000, errors=1),
+            make_snapshot_of("z", cpu=8100),
+            make_snapshot_of("a", cpu=8000, errors=ErrorCounts(1)),
             ANYWHERE,
             {"cpu": 8000},
             id="fewer-errors-where-it-fills-them-about-as-well",
+        ),
+        pytest.param(
+            make_snapshot_of("z", cpu=8100),
+            make_snapshot_of("a", cpu=8000, errors=ErrorCounts(0, {"tenant": 1})),
+            ClusterRequirements(namespace="tenant"),
+            {"cpu": 8000},
+            id="fewer-errors-at-gangs-of-its-namespace",
+        ),
+        pytest.param(
+            make_snapshot_of("z", cpu=8000, errors=ErrorCounts(0, {"tenant": 99})),
+            make_snapshot_of("a", cpu=8100),
+            ClusterRequirements(namespace="other"),
+            {"cpu": 8000},
+            id="errors-at-gangs-of-another-namespace-do-not-count",
         ),
         pytest.param(
             make_snapshot_of("z", cpu=8000),
