@@ -1,6 +1,10 @@
 """The facts of one cluster as a compressed document, and back without loss.
 
 The document is lines of JSON, so that it can be written in parts: a header, then lists of nodes and of pods.
+
+A command of an earlier release reads the document of a later leader, and the other way around. So fields that an
+earlier release does not know are left out while they say nothing, and fields that this one does not know are passed
+over. A change that would be misread so gets another `VERSION`.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 from msgspec import Struct
@@ -106,6 +110,12 @@ def lines_of(facts: ClusterFacts) -> Steps[list[bytes]]:
 
 _AT_ONCE: Final = 100
 
+_ADDED: Final[Mapping[type, frozenset[str]]] = {
+    KindDeclaration: frozenset({"managed_by"}),
+    Node: frozenset({"left_out"}),
+}
+"""Fields that some releases which read `VERSION` do not know: they are written only if they say something."""
+
 
 def compressed(lines: Iterable[bytes]) -> bytes:
     """The document; takes some milliseconds for each MiB, in which other threads run."""
@@ -161,7 +171,7 @@ def _survey_of(value: Mapping[str, Any] | None) -> DefaultsSurvey | None:
 
 
 def _surplus_of(value: Mapping[str, Any]) -> Surplus:
-    pods = (SurplusPod(**{**each, "requests": _resources_of(each["requests"])}) for each in value["pods"])
+    pods = (_made(SurplusPod, each, requests=_resources_of(each["requests"])) for each in value["pods"])
     held = _resources_of(value.get("held", value["admitted"]))  # some leaders wrote none
     return Surplus(_resources_of(value["admitted"]), held, tuple(pods))
 
@@ -178,7 +188,8 @@ def _dumped(value: object) -> bytes:
 def _plain(value: object) -> object:
     match value:
         case Struct():
-            return asdict(value)
+            added = _ADDED.get(type(value), frozenset())
+            return {name: each for name, each in asdict(value).items() if each or name not in added}
         case Resources():
             return {
                 name: amount if abs(amount) <= LARGEST_AMOUNT else str(amount)
@@ -189,6 +200,15 @@ def _plain(value: object) -> object:
         case frozenset():
             return sorted(value)
     raise TypeError(type(value).__name__)
+
+
+_Made = TypeVar("_Made", bound=Struct)
+
+
+def _made(kind: type[_Made], value: Mapping[str, Any], **read: object) -> _Made:
+    """The struct with the fields of a document, those of `read` as they are; unknown fields are passed over."""
+    known = {name: value[name] for name in kind.__struct_fields__ if name in value}
+    return kind(**{**known, **read})
 
 
 def _rules_of(value: Mapping[str, Any]) -> SchedulingRules:
@@ -220,16 +240,16 @@ def _reservation_bound_of(value: Mapping[str, Any]) -> timedelta:
 
 
 def _declaration_of(value: Mapping[str, Any]) -> KindDeclaration:
-    pod_sets = tuple(PodSetDeclaration(**each) for each in value["pod_sets"])
+    pod_sets = tuple(_made(PodSetDeclaration, each) for each in value["pod_sets"])
     words = {key: tuple(value[key]) for key in ("succeeded", "failed")}
-    return KindDeclaration(**{**value, **words, "pod_sets": pod_sets})
+    return _made(KindDeclaration, value, **words, pod_sets=pod_sets)
 
 
 def _cluster_of(value: Mapping[str, Any]) -> Cluster:
     return Cluster(
         name=value["name"],
         labels=value["labels"],
-        closed=Closed(**value["closed"]) if value["closed"] else None,
+        closed=_made(Closed, value["closed"]) if value["closed"] else None,
         reserve=_resources_of(value["reserve"]),
         missing_kinds=frozenset((version, kind) for version, kind in value["missing_kinds"]),
         missing_namespaces=frozenset(value["missing_namespaces"]),
@@ -261,8 +281,8 @@ def _trust_of(value: Mapping[str, Any]) -> Trust:
 
 
 def _node_of(value: Mapping[str, Any]) -> Node:
-    taints = tuple(Taint(**each) for each in value["taints"])
-    return Node(**{**value, "allocatable": _resources_of(value["allocatable"]), "taints": taints})
+    taints = tuple(_made(Taint, each) for each in value["taints"])
+    return _made(Node, value, allocatable=_resources_of(value["allocatable"]), taints=taints)
 
 
 def _pods_of_line(line: Mapping[str, Any]) -> Iterator[OwnedPods]:
@@ -293,4 +313,4 @@ def _reservation_of(value: Mapping[str, Any]) -> Reservation:
     times: dict[str, Callable[[Any], Any]] = dict.fromkeys(_TIMES, datetime.fromisoformat)
     read = {name: times[name](each) if name in times else each for name, each in value.items()}
     assignment = assignment_of(value["assignment"]["places"])
-    return Reservation(**{**read, "tried": tuple(value["tried"]), "assignment": assignment})
+    return _made(Reservation, read, tried=tuple(value["tried"]), assignment=assignment)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from typing import Any
 
 import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dispatcher.api.potential import OnPotential
 from dispatcher.core.kinds.charge_rule import Rule
@@ -43,14 +46,14 @@ WORDS = st.lists(texts, max_size=2).map(tuple)
 POD_SETS = st.builds(PodSetDeclaration, texts, texts | small, small, st.booleans())
 DECLARED = st.builds(
     KindDeclaration,
-    texts,
-    texts,
-    st.lists(POD_SETS, max_size=2).map(tuple),
-    texts,
-    texts,
-    texts,
-    WORDS,
-    WORDS,
+    group=texts,
+    kind=texts,
+    pod_sets=st.lists(POD_SETS, max_size=2).map(tuple),
+    suspend=texts,
+    managed_by=texts,
+    phase=texts,
+    succeeded=WORDS,
+    failed=WORDS,
 )
 RULES = st.builds(
     SchedulingRules,
@@ -75,6 +78,7 @@ NODES = st.builds(
     st.booleans(),
     LABELS,
     st.none() | st.integers(0, LARGEST_AMOUNT),
+    st.integers(0, 3),
 )
 PODS = st.builds(
     OwnedPods, texts, st.builds(Place, texts, resources, small, st.none() | pod_sorts), st.booleans()
@@ -191,6 +195,56 @@ def test_leader_of_an_earlier_release_declares_neither_kinds_nor_trees() -> None
 def test_leader_of_an_earlier_release_says_nothing_about_defaults_of_pods() -> None:
     header = {name: each for name, each in orjson.loads(HEADER).items() if name != "defaults"}
     assert facts_of(compressed([orjson.dumps(header), *REST]), NOW).defaults is None
+
+
+EARLIER: Mapping[str, frozenset[str]] = {
+    "nodes": frozenset(["name", "allocatable", "usable", "taints", "ready", "labels", "most_pods"]),
+    "taints": frozenset(["key", "value", "effect"]),
+    "declared_kinds": frozenset(["group", "kind", "pod_sets", "suspend", "phase", "succeeded", "failed"]),
+    "pod_sets": frozenset(["template", "count", "default", "optional"]),
+    "closed": frozenset(["reason", "message"]),
+    "pools": frozenset(["name", "shape", "most"]),
+    "shape": frozenset(["name", "allocatable", "usable", "taints", "ready", "labels", "most_pods"]),
+}
+"""The fields of objects in the document that every release which reads this version takes."""
+
+PLAIN = ClusterFacts(
+    Cluster(
+        "east",
+        (Node("n", _CPU, taints=(Taint("a", "b", "c"),)),),
+        closed=Closed("a", "b"),
+        pools=(PotentialPool("p", Node("n", _CPU), 1),),
+    ),
+    (OwnedPods("a", Place("n", _CPU, 1)),),
+    SchedulingRules(
+        kinds=Kinds((KindDeclaration("example.com", "Train", (PodSetDeclaration("spec.template", 1),)),))
+    ),
+)
+
+
+def objects_in(value: Any, key: str = "") -> Iterator[tuple[str, dict[str, Any]]]:  # noqa: ANN401
+    """Every object in JSON with the key of it, or of its list."""
+    if isinstance(value, dict):
+        yield key, value
+        for name, each in value.items():
+            yield from objects_in(each, name)
+    elif isinstance(value, list):
+        for each in value:
+            yield from objects_in(each, key)
+
+
+def test_facts_without_anything_new_are_written_as_an_earlier_release_reads_them() -> None:
+    lines = [orjson.loads(each) for each in zlib.decompress(document_of(PLAIN)).split(b"\n")]
+    found = {(key, name) for key, value in objects_in(lines) if key in EARLIER for name in value}
+    assert found == {(key, name) for key, names in EARLIER.items() for name in names}
+
+
+def test_fields_of_a_later_release_are_passed_over() -> None:
+    lines = [orjson.loads(each) for each in zlib.decompress(document_of(PLAIN)).split(b"\n")]
+    for key, value in objects_in(lines):
+        if key in EARLIER:
+            value["of_tomorrow"] = 1
+    assert facts_of(compressed(map(orjson.dumps, lines)), NOW) == replace(PLAIN, taken_at=NOW)
 
 
 @pytest.mark.parametrize("version", [0, VERSION + 1, "1", None])
