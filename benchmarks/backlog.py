@@ -182,8 +182,9 @@ class HubAlone:
     def __init__(self, ledger: CapacityLedger) -> None:
         self._ledger = ledger
 
-    async def get_ready(self, _wheres: Iterable[ClusterRequirements]) -> None:
+    async def get_ready(self, _wheres: Iterable[ClusterRequirements]) -> bool:
         """Does nothing: no request is needed."""
+        return True
 
     def snapshots(self, _wheres: Iterable[ClusterRequirements]) -> Mapping[str, ClusterSnapshot]:
         """The hub at this moment."""
@@ -197,9 +198,10 @@ class Members:
         self._ledgers = ledgers
         self._namespaces = {name: {f"team-{each}" for each in range(namespaces)} for name in ledgers}
 
-    async def get_ready(self, requirements: Iterable[ClusterRequirements]) -> None:
+    async def get_ready(self, requirements: Iterable[ClusterRequirements]) -> bool:
         """Does nothing: every kind is known already."""
         required_kinds(set(requirements))
+        return True
 
     def snapshots(self, requirements: Iterable[ClusterRequirements]) -> Mapping[str, ClusterSnapshot]:
         """Each member at this moment."""
