@@ -471,7 +471,7 @@ def orphaned_use(message: str) -> Json:
 
 
 def test_queue_that_is_charged_for_gangs_of_invalid_queues_counts_and_names_them() -> None:
-    gangs = [
+    gangs: list[Record | ActiveGang] = [
         active("a", gpu=1),
         active("b", gpu=2),
         active("b1", gpu=3),
