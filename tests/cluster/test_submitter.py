@@ -11,7 +11,7 @@ import time
 from asyncio.subprocess import PIPE
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -27,6 +27,8 @@ from tests.cluster.test_immutability import COMPONENT, ITEM, MAY_CHANGE, POD, TA
 from tests.cluster.world import CHECKOUT, LONGEST_POLL_SECONDS, World
 
 Json = dict[str, Any]
+Way = tuple[str, ...]
+"""A command of kubectl that writes a file."""
 
 POLICIES = CHECKOUT / "manifests" / "submitter-policy.yaml"
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
@@ -123,7 +125,11 @@ class Person:
         return (complaint if process.returncode else output).decode()
 
     async def apply(self, manifest: Json, *flags: str) -> str:
-        return await self.kubectl("apply", *flags, "-f", "-", manifest=manifest)
+        return await self.write(manifest, ("apply", *flags))
+
+    async def write(self, manifest: Json, way: Way) -> str:
+        """Write the manifest by this command of kubectl."""
+        return await self.kubectl(*way, "-f", "-", manifest=manifest)
 
 
 @pytest.fixture
@@ -149,6 +155,15 @@ async def written_on(api: Api, namespace: str, name: str = "t", door: str = WORK
 def named(name: str, door: str = WORKLOAD_V1BETA1, written: Json | None = None) -> Json:
     """An AppWrapper with these annotations."""
     return bent(appwrapper({"resources": {"GenericItems": [ITEM]}}, door, name), written or {})
+
+
+def with_priority(priority: int, written: Json | None = None) -> Json:
+    """An AppWrapper that is written again with another priority; it has the key `annotations` only if it has some.
+
+    A tool that owns all annotations, because it wrote the first one, removes those of others with its last one.
+    """
+    manifest = appwrapper({"resources": {"GenericItems": [ITEM]}, "priority": priority}, name="t")
+    return bent(manifest, written) if written else manifest
 
 
 def refusal(annotation: str, name: str, door: str = WORKLOAD_V1BETA1) -> str:
@@ -222,28 +237,94 @@ async def test_unchanged_manifest_can_be_applied_again(
     assert await written_on(api, alice.namespace) == ALICES
 
 
-async def test_forgery_that_is_applied_is_overwritten_once_and_then_refused(alice: Person, api: Api) -> None:
-    manifest = named("t", written={USER_ANNOTATION: "root"})
+CLIENT_SIDE: Final[Way] = ("apply",)
+SERVER_SIDE: Final[Way] = ("apply", "--server-side")
+ARGO_CD: Final[Way] = ("apply", "--server-side", "--force-conflicts", "--field-manager=argocd-controller")
+FLUX: Final[Way] = ("apply", "--server-side", "--force-conflicts", "--field-manager=kustomize-controller")
+REPLACE: Final[Way] = ("replace",)
 
-    assert await alice.apply(manifest) == "appwrapper.workload.codeflare.dev/t created\n"
-    assert denial(USER_ANNOTATION) in await alice.apply(manifest)
-    assert await written_on(api, alice.namespace) == ALICES
+
+def creating(way: Way) -> Way:
+    """The first write of a tool that writes in this way."""
+    return CLIENT_SIDE if way == REPLACE else way
+
+
+@pytest.mark.parametrize(
+    "ways",
+    [
+        pytest.param([CLIENT_SIDE] * 3, id="client-side"),
+        pytest.param([SERVER_SIDE] * 3, id="server-side"),
+        pytest.param([CLIENT_SIDE, *[SERVER_SIDE] * 4], id="server-side-after-client-side"),
+        pytest.param([CLIENT_SIDE, *[ARGO_CD] * 4], id="argo-cd-after-client-side"),
+        pytest.param([ARGO_CD, CLIENT_SIDE, *[ARGO_CD] * 3], id="client-side-between-those-of-argo-cd"),
+        pytest.param([CLIENT_SIDE, SERVER_SIDE, *[FLUX] * 3], id="flux-after-both"),
+        pytest.param([CLIENT_SIDE, *[REPLACE] * 3], id="argo-cd-that-replaces"),
+        pytest.param([ARGO_CD, REPLACE, CLIENT_SIDE, SERVER_SIDE, FLUX, ARGO_CD], id="all-in-turn"),
+    ],
+)
+async def test_file_is_applied_again_and_again_in_every_way(alice: Person, api: Api, ways: list[Way]) -> None:
+    """A tool that once came to own the annotations, which its file lacks, removes them with its next write."""
+    await alice.write(with_priority(1), creating(ways[0]))
+    found = []
+    for priority, way in enumerate(ways[1:], start=2):
+        said = await alice.write(with_priority(priority), way)
+        stored = await api.request("GET", f"{collection(alice.namespace)}/t")
+        found.append(
+            (said.splitlines()[-1], stored["spec"]["priority"], await written_on(api, alice.namespace))
+        )
+
+    name = "appwrapper.workload.codeflare.dev/t"
+    done = {CLIENT_SIDE: "configured", REPLACE: "replaced"}
+    assert found == [
+        (f"{name} {done.get(way, 'serverside-applied')}", priority, ALICES)
+        for priority, way in enumerate(ways[1:], start=2)
+    ]
+
+
+async def test_tool_that_takes_over_the_fields_of_kubectl_can_apply(alice: Person, api: Api) -> None:
+    """Flux renames kubectl's field manager to its own before its first apply, and then owns the annotations."""
+    path = f"{collection(alice.namespace)}/t"
+    await alice.write(with_priority(1), CLIENT_SIDE)
+    await alice.write(with_priority(2), CLIENT_SIDE)
+    managed = (await api.request("GET", path))["metadata"]["managedFields"]
+    fields = {"f:metadata": {"f:annotations": {f"f:{each}": {} for each in ALICES}}}
+    taken_over = {**managed[0], "manager": "kustomize-controller", "operation": "Apply", "fieldsV1": fields}
+    await api.request("PATCH", path, {"metadata": {"managedFields": [*managed, taken_over]}})
+
+    for priority in (3, 4):
+        said = await alice.write(with_priority(priority), FLUX)
+        assert said == "appwrapper.workload.codeflare.dev/t serverside-applied\n"
+        assert await written_on(api, alice.namespace) == ALICES
+
+
+@pytest.mark.parametrize("way", [CLIENT_SIDE, SERVER_SIDE, ARGO_CD, REPLACE], ids="-".join)
+@pytest.mark.parametrize("forged", [FORGED, {USER_ANNOTATION: "root"}, {GROUPS_ANNOTATION: ""}], ids=len)
+async def test_file_that_names_another_submitter_is_applied_and_never_believed(
+    alice: Person, bob: Person, api: Api, way: Way, forged: Json
+) -> None:
+    """Also if the first write has it, and if bob writes it, who has not submitted the AppWrapper."""
+    await alice.write(with_priority(1, forged), creating(way))
+    for priority, person in ((2, alice), (3, bob), (4, alice)):
+        said = await person.write(with_priority(priority, forged), way)
+        stored = await api.request("GET", f"{collection(alice.namespace)}/t")
+        assert (stored["spec"]["priority"], await written_on(api, alice.namespace)) == (priority, ALICES), (
+            said
+        )
 
 
 @pytest.mark.parametrize("annotation", [USER_ANNOTATION, GROUPS_ANNOTATION])
 @pytest.mark.parametrize("value", ["bob", "", None], ids=["changed", "emptied", "removed"])
-async def test_submitter_annotations_cannot_be_changed(
+async def test_submitter_annotations_stay_whatever_is_written(
     api: Api, namespace: str, annotation: str, value: str | None
 ) -> None:
-    said = {}
+    found = {}
     for number, door in enumerate(DOORS):
         await api.request("POST", collection(namespace, door), named(f"t{number}", door))
-        change = {"metadata": {"annotations": {annotation: value}}}
-        said[door] = await answer(api, "PATCH", f"{collection(namespace, door)}/t{number}", change)
+        change = {"metadata": {"annotations": {annotation: value, "example.com/note": "mine"}}}
+        await api.request("PATCH", f"{collection(namespace, door)}/t{number}", change)
+        found[door] = await written_on(api, namespace, f"t{number}", door)
 
-    assert said == {
-        door: f"422: {refusal(annotation, f't{number}', door)}" for number, door in enumerate(DOORS)
-    }
+    assert found == {door: {**ADMINS, "example.com/note": "mine"} for door in DOORS}
 
 
 @pytest.mark.parametrize("annotation", [USER_ANNOTATION, GROUPS_ANNOTATION])
@@ -256,13 +337,12 @@ async def test_submitter_annotations_cannot_be_added_to_an_older_appwrapper(
     assert await answer(api, "PATCH", OLDER, {"metadata": {"annotations": {"a": "b"}}}) == "taken"
 
 
-async def test_all_annotations_cannot_be_removed_at_once(api: Api, namespace: str) -> None:
+async def test_submitter_stays_if_all_annotations_are_removed_at_once(api: Api, namespace: str) -> None:
     await api.request("POST", collection(namespace), named("t"))
     path = f"{collection(namespace)}/t"
 
-    said = await answer(api, "PATCH", path, {"metadata": {"annotations": None}})
-
-    assert said == f"422: {refusal(USER_ANNOTATION, 't')}"
+    assert await answer(api, "PATCH", path, {"metadata": {"annotations": None}}) == "taken"
+    assert await written_on(api, namespace) == ADMINS
 
 
 @pytest.mark.parametrize("change", MAY_CHANGE.values(), ids=MAY_CHANGE)
@@ -320,7 +400,7 @@ async def test_dispatcher_records_the_submitter_at_intake(
 async def bob(plane: Plane, api: Api, namespace: str) -> Person:
     """May submit AppWrappers in the namespace, and nothing else."""
     rbac, group = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}", "rbac.authorization.k8s.io"
-    verbs = ["create", "get", "patch"]
+    verbs = ["create", "get", "patch", "update"]
     rules = [{"apiGroups": ["workload.codeflare.dev"], "resources": ["appwrappers"], "verbs": verbs}]
     await api.request("POST", f"{rbac}/roles", {"metadata": {"name": "submitters"}, "rules": rules})
     body = {

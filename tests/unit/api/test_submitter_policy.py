@@ -31,7 +31,9 @@ DOORS = {MCADS_OWN} | {
 
 
 @pytest.mark.parametrize("door", sorted(DOORS), ids="/".join)
-@pytest.mark.parametrize(("policy", "operation"), [(WRITER, "CREATE"), (KEEPER, "UPDATE")])
+@pytest.mark.parametrize(
+    ("policy", "operation"), [(WRITER, "CREATE"), (WRITER, "UPDATE"), (KEEPER, "UPDATE")]
+)
 def test_policy_stands_at_every_door(
     policy: dict[str, Any], operation: str, door: tuple[str, str, str]
 ) -> None:
@@ -56,9 +58,12 @@ def test_bindings_enforce_the_policies() -> None:
 
 
 def test_policies_speak_of_the_annotations_that_are_read_and_write_no_more_than_is_read() -> None:
-    (mutation,) = WRITER["spec"]["mutations"]
-    groups, kept = (each["expression"] for each in WRITER["spec"]["variables"])
-    assert [mutation["applyConfiguration"]["expression"].count(f"'{each}'") for each in ANNOTATIONS] == [1, 1]
+    groups, kept, recorded = (each["expression"] for each in WRITER["spec"]["variables"])
+    written, restored = recorded.split(" : ")
+    assert [written.count(f"'{each}':") for each in ANNOTATIONS] == [1, 1]
+    assert f"key in {list(ANNOTATIONS)}" in restored
+    (condition,) = WRITER["spec"]["matchConditions"]
+    assert [condition["expression"].count(f"[?'{each}']") for each in ANNOTATIONS] == [2, 2]
     assert [
         validation["expression"].count(f"[?'{annotation}']")
         for validation, annotation in zip(KEEPER["spec"]["validations"], ANNOTATIONS, strict=True)
