@@ -1,7 +1,8 @@
 """The key of a database's seals: made once, by the first leader, and never changed (`core.model.seals`).
 
 A backup has it, and so has a replica: a restored database knows its own seals. A lost database has lost its key too.
-Then all objects have seals of another key, and every AppWrapper is older than the new one.
+Then all objects have seals of another key, and every AppWrapper is older than the new one. A database of an earlier
+release gets its key at the first start of this one: it has records of its attempts, so age proves nothing there.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ from dispatcher.store.leadership import Lease
 _BYTES: Final = 32
 """As long as the digest: https://www.rfc-editor.org/rfc/rfc2104#section-3"""
 
-_MAKE: Final = text("UPDATE hub SET seal_key = :key, sealed_since = clock_timestamp() WHERE seal_key IS NULL")
+_MAKE: Final = text(
+    "UPDATE hub SET seal_key = :key, "
+    "sealed_since = CASE WHEN EXISTS (SELECT FROM appwrapper) THEN NULL ELSE clock_timestamp() END "
+    "WHERE seal_key IS NULL"
+)
 _READ: Final = text("SELECT seal_key, sealed_since FROM hub")
 
 

@@ -135,6 +135,14 @@ async def test_key_of_the_seals_is_made_once_and_is_in_the_backup(
     assert just_now
 
 
+async def test_no_appwrapper_counts_as_older_than_a_key_that_is_made_where_there_are_some(
+    database_url: str,
+) -> None:
+    async with leading(database_url) as (database, leadership):
+        await QueueStore(database, lambda: leadership.lease).commit([make_submit("queued-by-an-earlier-release")])
+        assert (await seals_of(database, leadership.lease)).since is None
+
+
 async def test_key_of_the_seals_is_kept_from_readers(
     database_url: str, make_database: Callable[[], str]
 ) -> None:

@@ -5,8 +5,9 @@ is found in a cluster proves an attempt only by its seal: an HMAC over the AppWr
 that is in the database alone. Whoever may read a sealed object can copy its seal, and proves nothing new by that: the
 seal stands for an attempt that was granted.
 
-Objects of MCAD, of an earlier release or of a lost database have no seal of this key. They are believed for
-AppWrappers that are older than the key: the API server writes the time of their creation.
+Objects of MCAD or of a lost database have no seal of this key. They are believed for AppWrappers that are older than
+the key, which the API server dates, if the database had no AppWrapper when the key was made. A database with a past
+has the attempts of that past in its records: what they lack and no seal proves is not believed, however old it is.
 """
 
 from __future__ import annotations
@@ -27,10 +28,13 @@ less than this after the key counts as older than the key."""
 
 @shown_without("key")
 class Seals(Struct, frozen=True):
-    """The key of a database, and the time `since` which every object that is created gets a seal."""
+    """The key of a database, and the time `since` which every object that is created gets a seal.
+
+    `since` is None if the database had AppWrappers then: none counts as older than the key.
+    """
 
     key: bytes
-    since: datetime
+    since: datetime | None
 
     def of(self, appwrapper: str, attempt: int) -> str:
         """The seal of one attempt of an AppWrapper (by uid)."""
@@ -38,6 +42,6 @@ class Seals(Struct, frozen=True):
 
     def vouch_for(self, appwrapper: str, attempt: int, seal: str, created_at: datetime) -> bool:
         """True if an object with this seal proves that attempt of an AppWrapper, which was created then."""
-        if created_at <= self.since + CLOCKS_DIFFER:
+        if self.since is not None and created_at <= self.since + CLOCKS_DIFFER:
             return True
         return hmac.compare_digest(seal.encode(), self.of(appwrapper, attempt).encode())

@@ -43,6 +43,11 @@ def test_objects_without_a_seal_are_believed_for_appwrappers_older_than_the_key(
     assert SEALS.vouch_for("aw", 2, "", at(seconds)) is is_believed
 
 
+def test_age_proves_nothing_where_the_database_had_a_past_when_its_key_was_made() -> None:
+    seals = Seals(SEALS.key, None)
+    assert [seals.vouch_for("aw", 2, seal, at(-3600)) for seal in ("", seals.of("aw", 2))] == [False, True]
+
+
 def test_uid_and_attempt_cannot_be_shifted_into_each_other() -> None:
     assert SEALS.of("aw-1", 1) != SEALS.of("aw-", 11)
 
