@@ -29,6 +29,7 @@ from dispatcher.core.intake.queue_labels import kept_labels
 from dispatcher.core.kinds.provisioning_request import parameters_in
 from dispatcher.kube import envelope, json_codec
 from dispatcher.kube.answers import one_object
+from dispatcher.kube.bounds import Purpose
 from dispatcher.kube.client import MERGE_PATCH, METADATA, ClusterClient, Json
 from dispatcher.kube.discovery import Discovery, Kind
 from dispatcher.kube.envelope import Unread
@@ -170,7 +171,9 @@ class AppWrappers:
 
     async def read(self, namespace: str, name: str) -> Json:
         """The AppWrapper as it is now, parsed by `envelope.loads`; raises `NotFound` if it is gone."""
-        return await self._client.get((await self._kind()).path(namespace, name), loads=envelope.loads)
+        path = (await self._kind()).path(namespace, name)
+        # It completes a list of AppWrappers, so it has the bytes of lists.
+        return await self._client.get(path, loads=envelope.loads, purpose=Purpose.CLUSTER)
 
     async def write_status(self, view: AppWrapperView, status_json: bytes, only_at: str | None = None) -> str:
         """Replace the status of this uid, never of a successor of the same name; return the new resource version.

@@ -4,6 +4,9 @@ A member cluster's API server may be hostile, and an honest one passes on what t
 compressed, each answer, each line of a watch and all unfinished ones of one API server together are bounded, and JSON
 that would take a multiple of its size in memory is not parsed. Past a bound `TooLarge` is raised.
 
+Unfinished answers are bounded by their purpose. What a tenant makes large must not keep the watches of the cluster from
+being read: single objects have bytes of their own, and so have the words of Events, which are only hints.
+
 An honest API server with etcd's default bound stores at most 1.5 MiB of an object. As JSON that is at most about 10
 MiB, if it consists of characters that Go escapes with six (`<`) or of the shortest possible fields.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -27,7 +31,16 @@ LARGEST_REFUSAL: Final = 2**22
 """Bytes that are read of an error. It may quote the refused object twice, and the rest is not needed."""
 
 MOST_HELD: Final = 2**27
-"""Bytes of all unfinished answers and lines of one API server together."""
+"""Bytes of all unfinished lists, and lines of watches, of one API server together."""
+
+MOST_HELD_OF_OBJECTS: Final = 2**26
+"""The same of reads and writes of single objects."""
+
+LARGEST_HINT: Final = 2**21
+"""Bytes of an answer that is only a hint: some hundred Events of usual size."""
+
+MOST_HELD_OF_HINTS: Final = 2**24
+"""Bytes of all unfinished answers that are only hints."""
 
 MOST_CONTAINERS: Final = 2**19
 """Lists and objects in one answer. Each takes 56 to 232 bytes of memory, and as little as 3 bytes of JSON, so no object
@@ -49,20 +62,41 @@ LARGEST_COLLECTED: Final = 2**18
 _NO_MARKS: Final = bytes(set(range(256)) - set(b'"[{,'))
 
 
-class Allowance:
-    """Bytes that the unfinished answers of one API server may still take."""
+class Purpose(Enum):
+    """What an answer is read for."""
 
-    def __init__(self, most: int = MOST_HELD) -> None:
-        self.left = most
+    CLUSTER = "cluster"
+    """The lists and watches of a cluster: without them nothing can be decided."""
+    OBJECT = "object"
+    """One object."""
+    HINT = "hint"
+    """Words for a person; without them everything goes on."""
+
+
+class Allowance:
+    """Bytes that the unfinished answers of one API server for one purpose may still take; at most `most`."""
+
+    def __init__(self, most: int = MOST_HELD, largest: int = LARGEST_ANSWER) -> None:
+        self.most = self.left = most
+        self.largest = largest
+
+
+def allowances() -> dict[Purpose, Allowance]:
+    """The allowances of one API server."""
+    return {
+        Purpose.CLUSTER: Allowance(),
+        Purpose.OBJECT: Allowance(MOST_HELD_OF_OBJECTS),
+        Purpose.HINT: Allowance(MOST_HELD_OF_HINTS, LARGEST_HINT),
+    }
 
 
 class Buffer:
     """The bytes of one answer; at most `most`, taken from an allowance until the buffer is closed."""
 
-    def __init__(self, allowance: Allowance, what: str, most: int = LARGEST_ANSWER) -> None:
+    def __init__(self, allowance: Allowance, what: str, most: int | None = None) -> None:
         self._allowance = allowance
         self._what = what
-        self._most = most
+        self._most = allowance.largest if most is None else most
         self._held = bytearray()
 
     def __enter__(self) -> Self:
@@ -78,7 +112,9 @@ class Buffer:
         if len(self._held) + len(arrived) > self._most:
             raise TooLarge(f"{self._what}: the answer is larger than {in_mebibytes(self._most)}")
         if len(arrived) > self._allowance.left:
-            raise TooLarge(f"{self._what}: its answers take more than {in_mebibytes(MOST_HELD)} at once")
+            raise TooLarge(
+                f"{self._what}: its answers take more than {in_mebibytes(self._allowance.most)} at once"
+            )
         self._allowance.left -= len(arrived)
         self._held += arrived
 

@@ -28,7 +28,7 @@ from yarl import URL
 
 from dispatcher import errors
 from dispatcher.kube import bounds, paths
-from dispatcher.kube.bounds import LARGEST_REFUSAL, Allowance, Buffer
+from dispatcher.kube.bounds import LARGEST_REFUSAL, Buffer, Purpose
 from dispatcher.kube.hub_credentials import load_configuration
 from dispatcher.kube.kubeconfig import Connection, api_client
 from dispatcher.kube.library import ApiClient, ConfigException, Configuration
@@ -98,7 +98,7 @@ class ClusterClient:
         self._tls_server_name: str | None = api.configuration.tls_server_name
         self.writes = writes or WriteCounts()
         self._is_closed = False
-        self._allowance = Allowance()
+        self._allowances = bounds.allowances()
         self._session = _session(api, may_write, self.writes.sent)
 
     @classmethod
@@ -156,10 +156,20 @@ class ClusterClient:
         *,
         accept: str = JSON,
         loads: Callable[[bytes], Any] = bounds.loads_one,
+        purpose: Purpose = Purpose.OBJECT,
     ) -> Json:
-        """Read one object, or a page of a list; raises `TooLarge` past a bound, also one of `loads`."""
+        """Read one object, or a page of a list; raises `TooLarge` past a bound, also one of `loads`.
+
+        The `purpose` decides which bounds hold while the answer arrives.
+        """
         return await self._call(
-            "GET", path, query=query, accept=accept, timeout=self._read_timeout, loads=loads
+            "GET",
+            path,
+            query=query,
+            accept=accept,
+            timeout=self._read_timeout,
+            loads=loads,
+            purpose=purpose,
         )
 
     async def check_ready(self) -> None:
@@ -256,7 +266,7 @@ class ClusterClient:
         """
         timeout = aiohttp.ClientTimeout(total=None, connect=self._read_timeout, sock_read=idle_timeout)
         what = f"WATCH {path}"
-        with self._translated(what), Buffer(self._allowance, what) as buffer:
+        with self._translated(what), Buffer(self._allowances[Purpose.CLUSTER], what) as buffer:
             async with self._session.get(
                 self._url(path, query),
                 headers=await self._headers(accept),
@@ -282,6 +292,7 @@ class ClusterClient:
         accept: str = JSON,
         loads: Callable[[bytes], Any] = bounds.loads_one,
         warnings: list[str] | None = None,
+        purpose: Purpose = Purpose.OBJECT,
     ) -> Json:
         encoded = None if body is None else orjson.dumps(body)
         what = f"{method} {path}"
@@ -302,21 +313,21 @@ class ClusterClient:
                     warnings[:] = warnings_in(response.headers.getall("Warning", ()))
                 if not 200 <= response.status <= 299:
                     raise _refusal((method, path), response, await self._refusal_of(response, what))
-                answer = await self._body(response, what)
+                answer = await self._body(response, what, purpose)
             decoded: Json = loads(answer)
             return decoded
 
-    async def _body(self, response: aiohttp.ClientResponse, what: str) -> bytes:
+    async def _body(self, response: aiohttp.ClientResponse, what: str, purpose: Purpose) -> bytes:
         """The whole answer, bounded while it arrives, so that one that is too large is never in memory."""
         _check_plain(response, what)
-        with Buffer(self._allowance, what) as buffer:
+        with Buffer(self._allowances[purpose], what) as buffer:
             async for chunk in response.content.iter_any():
                 buffer.add(chunk)
             return buffer.take()
 
     async def _refusal_of(self, response: aiohttp.ClientResponse, what: str) -> bytes:
         """The first bytes of an error's body: its status has most of the information."""
-        with Buffer(self._allowance, what, 2 * LARGEST_REFUSAL) as buffer:
+        with Buffer(self._allowances[Purpose.OBJECT], what, 2 * LARGEST_REFUSAL) as buffer:
             left = 0 if _encoding(response) else LARGEST_REFUSAL
             while left > 0 and (chunk := await response.content.readany()):
                 buffer.add(chunk[:left])

@@ -18,6 +18,7 @@ from dispatcher import errors, log
 from dispatcher.api.sizes import count_containers
 from dispatcher.kube import bounds
 from dispatcher.kube.answers import items_of
+from dispatcher.kube.bounds import Purpose
 from dispatcher.kube.client import JSON, METADATA_LIST, ClusterClient, Json
 
 PAGE: Final = 500
@@ -127,7 +128,7 @@ async def _read(
             raise errors.TooLarge(f"GET {path}: a page is {shares:.0f} times as large as it is to be")
         return bounds.loads(raw)
 
-    return await client.get(path, query, accept=accept, loads=loads), shares
+    return await client.get(path, query, accept=accept, loads=loads, purpose=Purpose.CLUSTER), shares
 
 
 def _understood(path: str, raw: Json) -> tuple[Page, str]:

@@ -5,8 +5,9 @@ is an object that nobody here created: the RayCluster of a RayJob, the ReplicaSe
 only if the chain of controllers of its object leads to the AppWrapper. Any user who may write Events in the namespace
 can write such words; they are shown, and nothing else follows from them.
 
-An answer costs at most one list of a namespace, which all AppWrappers of the namespace share for a few seconds, and a
-bounded number of reads of owners. A cluster is asked for one list at a time.
+An answer costs at most one list of a namespace and a bounded number of reads of owners. What they say, and that they
+failed, holds for all AppWrappers of the namespace for a few seconds. A cluster is asked for one list at a time, and a
+list that is larger than a hint may be is given up while it arrives.
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from dispatcher import errors
 from dispatcher.api.redaction import without_values
 from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube import paths
+from dispatcher.kube.bounds import Purpose
 from dispatcher.kube.client import ClusterClient, Json
-from dispatcher.kube.owner_resolver import OwnerResolver
-from dispatcher.text import one_line, text_of
+from dispatcher.kube.owner_resolver import NOBODY, OwnerResolver
+from dispatcher.text import name_of, one_line, text_of
 
 MOST_EVENTS: Final = 500
 """Warnings read at a time. There are seldom more than a few about an object: repeated ones are counted, not added."""
@@ -47,6 +49,14 @@ class Warned(Struct, frozen=True):
     seen: str
 
 
+class _Listed(Struct):
+    """The warnings of a namespace `until` a time, and the AppWrappers that were found above their objects, by uid."""
+
+    until: float
+    found: Sequence[Warned]
+    roots: dict[str, str] = field(default_factory=dict)
+
+
 class WarningReader:
     """The warnings about objects of one cluster; `monotonic` is in seconds."""
 
@@ -55,7 +65,7 @@ class WarningReader:
         self._owners = owners
         self._monotonic = monotonic
         self._lock = asyncio.Lock()
-        self._listed: BoundedDict[str, tuple[float, Sequence[Warned]]] = BoundedDict(MOST_NAMESPACES)
+        self._listed: BoundedDict[str, _Listed] = BoundedDict(MOST_NAMESPACES)
 
     async def about_controllers(self, appwrapper: str, refs: Sequence[ObjectRef], namespace: str) -> str:
         """The newest warning about an object between the wrapped ones (`refs`) and their pods, with its title.
@@ -69,35 +79,48 @@ class WarningReader:
         return await self._newest(appwrapper, refs, namespace, "involvedObject.kind=Pod")
 
     async def _newest(self, appwrapper: str, refs: Sequence[ObjectRef], namespace: str, selector: str) -> str:
-        try:
-            found = await self._warned(namespace, selector)
-            names = tuple(ref.name for ref in refs)
-            # Operators name an object after the one that it is made for, so these are resolved first.
-            likely = sorted(found, key=lambda each: not each.ref.name.startswith(names))
-            for each in likely[:MOST_ASKED]:
-                if await self._owners.root_of(each.ref) == appwrapper:
-                    self._owners.learn(each.ref.uid, appwrapper)
-                    return f"{each.ref.kind} {each.ref.namespace}/{each.ref.name}: {each.words}"
-        except errors.ClusterError:
-            pass  # the words are only a hint; callers go on without them
+        listed = await self._warned(namespace, selector)
+        names = tuple(ref.name for ref in refs)
+        # Operators name an object after the one that it is made for, so these are resolved first.
+        likely = sorted(listed.found, key=lambda each: not each.ref.name.startswith(names))
+        for each in likely[:MOST_ASKED]:
+            if await self._root_of(each.ref, listed) == appwrapper:
+                self._owners.learn(each.ref.uid, appwrapper)
+                return f"{each.ref.kind} {each.ref.namespace}/{each.ref.name}: {each.words}"
         return ""
 
-    async def _warned(self, namespace: str, selector: str) -> Sequence[Warned]:
-        """The objects of a namespace with warnings, the one with the newest first."""
+    async def _root_of(self, ref: ObjectRef, listed: _Listed) -> str:
+        """The AppWrapper above an object, or `NOBODY`; asked once for all AppWrappers of the namespace."""
+        if ref.uid not in listed.roots:
+            try:
+                listed.roots[ref.uid] = await self._owners.root_of(ref)
+            except errors.ClusterError:
+                listed.roots[ref.uid] = NOBODY  # the words are only a hint; callers go on without them
+        return listed.roots[ref.uid]
+
+    async def _warned(self, namespace: str, selector: str) -> _Listed:
+        """The objects of a namespace with warnings, the one with the newest first; none if they cannot be listed."""
         key = f"{namespace}/{selector}"
         async with self._lock:
             kept = self._listed.get(key)
-            if kept is not None and self._monotonic() < kept[0]:
-                return kept[1]
-            found = warned_in(await events(self._client, namespace, f"{selector},type=Warning"), namespace)
-            self._listed[key] = (self._monotonic() + SHARED_SECONDS, found)
-            return found
+            if kept is not None and self._monotonic() < kept.until:
+                return kept
+            for expired in [name for name, each in self._listed.items() if each.until <= self._monotonic()]:
+                del self._listed[expired]
+            try:
+                found = warned_in(
+                    await events(self._client, namespace, f"{selector},type=Warning"), namespace
+                )
+            except errors.ClusterError:
+                found = ()  # not asked again at once: the next answer would be the same, and as slow
+            listed = self._listed[key] = _Listed(self._monotonic() + SHARED_SECONDS, found)
+            return listed
 
 
 async def events(client: ClusterClient, namespace: str, selector: str) -> list[Json]:
     """The first Events of a namespace that a field selector names. Raises `ClusterError`."""
     query = {"fieldSelector": selector, "limit": str(MOST_EVENTS)}
-    page = await client.get(paths.collection("v1", "events", namespace), query)
+    page = await client.get(paths.collection("v1", "events", namespace), query, purpose=Purpose.HINT)
     items = page.get("items")
     return [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
 
@@ -134,5 +157,7 @@ def last_seen(event: Json) -> str:
 def _object_of(event: Json, namespace: str) -> ObjectRef | None:
     match event.get("involvedObject"):
         case {"apiVersion": str(api_version), "kind": str(kind), "name": str(name), "uid": str(uid)} if uid:
-            return ObjectRef(-1, one_line(api_version), one_line(kind), namespace, one_line(name), uid)
+            return ObjectRef(
+                -1, one_line(api_version), one_line(kind), namespace, one_line(name), name_of(uid)
+            )
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -155,11 +156,17 @@ async def _complaint(record: Record, decision: Decision, observed: ObservedState
     return "; ".join(each for each in (why, said) if each and each not in decision.message)
 
 
+MOST_ASKED: Final = 3
+"""Wrapped objects of a gang whose Events are read one by one; those of the others are among those of the namespace."""
+
+
 async def _of_controllers(record: Record, observed: ObservedState, cluster: Cluster) -> str:
     """The words of the operator of a wrapped object, else of a controller below it."""
     refs = record.attempt.objects if record.attempt else ()
-    for ref, state in zip(refs, observed.objects.states, strict=False):
-        message = (state.message if state else "") or await cluster.object_client.newest_warning(ref)
+    for number, (ref, state) in enumerate(zip(refs, observed.objects.states, strict=False)):
+        message = state.message if state else ""
+        if not message and number < MOST_ASKED:
+            message = await cluster.object_client.newest_warning(ref)
         if message:
             return f"{ref.kind} {ref.namespace}/{ref.name}: {message}"
     return await cluster.warnings.about_controllers(record.uid, refs, record.namespace)

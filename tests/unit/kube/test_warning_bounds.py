@@ -1,0 +1,119 @@
+"""What a tenant writes into Events costs other tenants nothing: lists are bounded, and asked for once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+
+from dispatcher import errors
+from dispatcher.core.model.record import ObjectRef
+from dispatcher.kube.bounds import LARGEST_ANSWER, LARGEST_HINT, MOST_HELD_OF_HINTS, Purpose
+from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.discovery import Discovery
+from dispatcher.kube.object_client import ObjectClient
+from dispatcher.kube.owner_resolver import OwnerResolver
+from dispatcher.kube.warning_events import SHARED_SECONDS, WarningReader
+from tests.fakes import FakeApiServer, Reply, answer, refusal
+
+Json = dict[str, Any]
+
+EVENTS = "/api/v1/namespaces/evil/events"
+CONFIG_MAPS = "/api/v1/namespaces/evil/configmaps"
+LISTED = {"resources": [{"name": "configmaps", "kind": "ConfigMap", "namespaced": True}]}
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def reader(client: ClusterClient, clock: Clock) -> WarningReader:
+    owners = OwnerResolver(client, Discovery(client), lambda _uid: None, lambda _uid: "evil")
+    return WarningReader(client, owners, clock)
+
+
+def event(uid: str, name: str, message: str = "is wrong") -> Json:
+    about = {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid}
+    return {"type": "Warning", "reason": "Odd", "message": message, "involvedObject": about}
+
+
+def config_map(name: str, uid: str, owner: Json | None = None) -> Json:
+    metadata: Json = {"name": name, "namespace": "evil", "uid": uid}
+    return {"metadata": {**metadata, "ownerReferences": [owner] if owner else []}}
+
+
+TOO_LARGE = answer({"items": [event("u", "c", "x" * LARGEST_HINT)]})
+
+
+@pytest.mark.parametrize("failing", [TOO_LARGE, refusal(403, "Forbidden"), refusal(500, "InternalError")])
+async def test_events_that_cannot_be_listed_are_not_asked_for_by_each_gang(
+    server: FakeApiServer, client: ClusterClient, failing: Reply
+) -> None:
+    server.on("GET", EVENTS, failing)
+    clock = Clock()
+    warnings = reader(client, clock)
+    for number in range(20):
+        assert await warnings.about_controllers(f"aw-{number}", [], "evil") == ""
+    assert len(server.requests("GET", EVENTS)) == 1
+
+    clock.now = SHARED_SECONDS
+    server.on("GET", "/api/v1", answer(LISTED))
+    owner = {"apiVersion": "workload.codeflare.dev/v1beta1", "kind": "AppWrapper", "name": "aw", "uid": "aw"}
+    server.on("GET", f"{CONFIG_MAPS}/c", answer(config_map("c", "u", {**owner, "controller": True})))
+    server.on("GET", EVENTS, answer({"items": [event("u", "c")]}))
+    assert await warnings.about_controllers("aw", [], "evil") == "ConfigMap evil/c: Odd: is wrong"
+
+
+async def test_owners_above_the_objects_of_events_are_read_once_for_all_gangs(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("GET", "/api/v1", answer(LISTED))
+    for number in range(4):
+        server.on("GET", f"{CONFIG_MAPS}/c{number}", answer(config_map(f"c{number}", f"u{number}")))
+    server.on("GET", f"{CONFIG_MAPS}/c3", refusal(403, "Forbidden"))
+    server.on("GET", EVENTS, answer({"items": [event(f"u{number}", f"c{number}") for number in range(4)]}))
+    warnings = reader(client, Clock())
+    for number in range(5):
+        assert await warnings.about_controllers(f"aw-{number}", [], "evil") == ""
+    reads = [len(server.requests("GET", f"{CONFIG_MAPS}/c{number}")) for number in range(3)]
+    assert reads == [1, 1, 1]
+
+
+async def test_lists_and_reads_go_on_while_the_events_of_a_tenant_take_all_that_hints_may_take(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    more = asyncio.Event()
+    part = b'{"items": [' + b" " * (LARGEST_HINT - 100)
+
+    async def without_end(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        await response.write(part)
+        await more.wait()
+        await response.write(b"]}")
+        return response
+
+    server.on("GET", EVENTS, without_end)
+    large = orjson.dumps({"metadata": {}, "items": ["x" * (LARGEST_ANSWER - 100)]})
+    server.on("GET", "/api/v1/pods", lambda _request: asyncio.sleep(0, web.Response(body=large)))
+    objects = ObjectClient(client, Discovery(client))
+    refs = [ObjectRef(0, "v1", "ConfigMap", "evil", "c", f"u{number}") for number in range(16)]
+    async with asyncio.TaskGroup() as tasks:
+        asked = [tasks.create_task(objects.newest_warning(each)) for each in refs]
+        for number in range(MOST_HELD_OF_HINTS // len(part)):
+            while len(server.requests("GET", EVENTS)) <= number:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        for purpose in (Purpose.CLUSTER, Purpose.OBJECT):
+            assert len((await client.get("/api/v1/pods", purpose=purpose))["items"]) == 1
+        with pytest.raises(errors.TooLarge, match="larger than 2 MiB|more than 16 MiB at once"):
+            await client.get("/api/v1/pods", purpose=Purpose.HINT)
+        more.set()
+    assert [each.result() for each in asked] == [""] * len(refs)
