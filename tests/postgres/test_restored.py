@@ -139,7 +139,9 @@ async def test_no_appwrapper_counts_as_older_than_a_key_that_is_made_where_there
     database_url: str,
 ) -> None:
     async with leading(database_url) as (database, leadership):
-        await QueueStore(database, lambda: leadership.lease).commit([make_submit("queued-by-an-earlier-release")])
+        await QueueStore(database, lambda: leadership.lease).commit(
+            [make_submit("queued-by-an-earlier-release")]
+        )
         assert (await seals_of(database, leadership.lease)).since is None
 
 

@@ -199,7 +199,8 @@ def unmade_pods(
     """The number of pods that the objects of a gang ask for and nobody made, until the gang has run.
 
     Kinds that are not known count as making none. Failed pods count: their controller makes others when it likes. While
-    a pod is pending, a kind that makes pods in order may wait for it.
+    a pod is pending, a kind that makes pods in order may wait for it. Pods that have ended are those of the done items
+    first, if there are as many: otherwise some of these are gone, and it is not known whose the others are.
     """
     if _has_run(record):
         return 0
@@ -207,7 +208,8 @@ def unmade_pods(
     if pods.pending and any(item.in_order for item in items):
         return 0
     asked = sum(item.asks for item in items) - withheld.pods
-    return max(0, asked - pods.live - pods.succeeded - pods.failed)
+    ended, of_done = pods.succeeded + pods.failed, pods_of(policy.items, done)
+    return max(0, asked - pods.live - (ended - of_done if ended >= of_done else ended))
 
 
 class _Shortage(Struct, frozen=True):

@@ -113,7 +113,7 @@ async def test_lists_and_reads_go_on_while_the_events_of_a_tenant_take_all_that_
                 await asyncio.sleep(0.01)
         for purpose in (Purpose.CLUSTER, Purpose.OBJECT):
             assert len((await client.get("/api/v1/pods", purpose=purpose))["items"]) == 1
-        with pytest.raises(errors.TooLarge, match="larger than 2 MiB|more than 16 MiB at once"):
+        with pytest.raises(errors.TooLarge, match=r"larger than 2 MiB|more than 16 MiB at once"):
             await client.get("/api/v1/pods", purpose=Purpose.HINT)
         more.set()
     assert [each.result() for each in asked] == [""] * len(refs)

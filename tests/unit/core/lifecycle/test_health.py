@@ -441,6 +441,23 @@ def test_gang_that_never_ran_is_evicted_for_pods_that_nobody_made_or_that_do_not
     assert noted.due == at(60) + minutes(5)
 
 
+@pytest.mark.parametrize(
+    ("pods", "unmade"),
+    [
+        pytest.param(PodCounts(running=2, succeeded=4), 2, id="the-other-job-is-half-made"),
+        pytest.param(PodCounts(succeeded=4), 4, id="none-of-the-other-job"),
+        pytest.param(PodCounts(running=2, failed=1, succeeded=4), 1, id="at-its-second-try"),
+        pytest.param(PodCounts(running=3, succeeded=5), 0, id="one-of-the-other-job-is-done"),
+        pytest.param(PodCounts(running=2, succeeded=2), 0, id="pods-of-the-done-job-are-gone"),
+    ],
+)
+def test_pods_of_a_job_that_is_done_do_not_stand_for_those_that_another_job_lacks(
+    pods: PodCounts, unmade: int
+) -> None:
+    record, policy = make_record(Phase.DISPATCHED, gang=make_gang(8)), make_policy(JOB_OF_FOUR, JOB_OF_FOUR)
+    assert health.unmade_pods(record, policy, pods, {0}) == unmade
+
+
 def test_gang_that_ran_may_lose_pods_that_nobody_replaces() -> None:
     record = make_record(Phase.RUNNING, gang=make_gang(4))
     assert health.missing_pods(record, make_policy(JOB_OF_FOUR), PodCounts(running=2)) is None
