@@ -11,6 +11,7 @@ connection serves one request, lasts `MOST_SECONDS`, and gives way once `MOST_CO
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
@@ -317,8 +318,9 @@ async def serve(
 class _Connections:
     """The open connections, oldest first: about `MOST_CONNECTIONS` at most, and none for long.
 
-    The oldest gives way, not the newest: idle connections must not keep a kubelet's probe away. Connections that the
-    event loop accepts in one turn (its backlog, 100) are counted in the next.
+    The oldest of the peer with the most gives way: neither idle connections nor ever new ones from elsewhere must keep
+    a kubelet's probe away. Connections that the event loop accepts in one turn (its backlog, 100) are counted in the
+    next.
     """
 
     def __init__(self, server: web.Server) -> None:
@@ -327,8 +329,14 @@ class _Connections:
 
     def accept(self) -> web.RequestHandler:
         """The protocol of a connection that was just accepted."""
-        for handler in self._server.connections[: -MOST_CONNECTIONS + 1]:
-            _end(handler)
+        left = [
+            each for each in self._server.connections if each.transport and not each.transport.is_closing()
+        ]
+        by_peer: dict[str, deque[web.RequestHandler]] = {}
+        for each in left:
+            by_peer.setdefault(_peer_of(each), deque()).append(each)
+        for _ in range(len(left) - MOST_CONNECTIONS + 1):
+            _end(max(by_peer.values(), key=len).popleft())
         return self._server()
 
     async def end_old(self, most_seconds: float) -> None:
@@ -340,6 +348,12 @@ class _Connections:
             for handler, since in self._seen.items():
                 if since <= now - most_seconds * 3 / 4:
                     _end(handler)
+
+
+def _peer_of(handler: web.RequestHandler) -> str:
+    """The address of a connection's peer; empty if it has gone."""
+    name = handler.transport.get_extra_info("peername") if handler.transport else None
+    return str(name[0]) if name else ""
 
 
 def _end(handler: web.RequestHandler) -> None:

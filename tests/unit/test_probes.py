@@ -94,6 +94,19 @@ async def test_probe_is_answered_whatever_number_of_idle_connections_is_open() -
             writer.close()
 
 
+async def test_probe_that_has_begun_is_answered_while_another_address_opens_ever_new_connections() -> None:
+    async with serve("127.0.0.1", 0, Health(), Metrics()) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        flood = [
+            await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+            for _ in range(4 * MOST_CONNECTIONS)
+        ]
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        for _, each in [(reader, writer), *flood]:
+            each.close()
+
+
 @pytest.mark.parametrize(
     "sent", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n"], ids=["nothing", "half-a-header"]
 )
