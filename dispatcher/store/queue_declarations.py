@@ -120,10 +120,16 @@ def _of(alias: str, fields: Iterable[str]) -> str:
 
 
 _QUOTAS: Final = _statements(queue_declaration)
-# An AppWrapper may run for longer than history is kept, and is charged by the last valid place of its queue.
-_SPECS: Final = _statements(
-    queue_spec, kept=f"EXISTS (SELECT FROM {appwrapper.name} AS a WHERE a.queue = {queue_spec.name}.queue)"
+# An AppWrapper may run for longer than history is kept, and is charged by the last valid path of its queues. UNION ends
+# circles. The AppWrappers are read only if there is a row to delete.
+_WITH_GANGS: Final = (
+    "WITH RECURSIVE kept (queue) AS ("
+    f"SELECT queue FROM {appwrapper.name} "
+    f"UNION SELECT jsonb_array_elements_text(more_queues) FROM {appwrapper.name} "
+    f"UNION SELECT s.spec->>'parent' FROM {queue_spec.name} AS s JOIN kept ON s.queue = kept.queue "
+    "WHERE s.spec->>'parent' IS NOT NULL) SELECT queue FROM kept"
 )
+_SPECS: Final = _statements(queue_spec, kept=f"{queue_spec.name}.queue IN ({_WITH_GANGS})")
 
 _NOTE_SEEN: Final = text(
     "UPDATE hub SET queues_seen = CAST(:keys AS text[]) WHERE queues_seen <> CAST(:keys AS text[])"

@@ -25,8 +25,9 @@ from dispatcher.core.scheduling.scenario import parse_scenario
 from dispatcher.errors import Fenced
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
+from dispatcher.store.queue import QueueStore
 from dispatcher.store.queue_declarations import QueueDeclarationStore
-from tests.postgres.changes import rows_of
+from tests.postgres.changes import make_submit, rows_of
 
 KEPT: LiteralString = (
     "SELECT queue, weight::text, nominal, valid_from, valid_to FROM queue_declaration "
@@ -177,6 +178,22 @@ async def test_last_valid_parents_are_known_after_a_whole_tree_is_gone(
     assert await successor.acquire() is not None
     later = QueueDeclarationStore(database, lambda: successor.lease)
     assert await later.last_parents() == {"group": "org", "team": "group", "moved": "group"}
+
+
+async def test_path_of_a_queue_with_gangs_is_known_for_longer_than_history_is_kept(
+    store: QueueDeclarationStore, queue: QueueStore, database_url: str
+) -> None:
+    """Each queue above it may be deleted as well: put back, it is charged again for the gang that still runs."""
+    await queue.commit([make_submit(queue="team", more_queues=("context/gold",))])
+    pairs = [("group", "org"), ("team", "group"), ("context/gold", "context/all"), ("unused", "org")]
+    roots = [Queue("org"), Queue("context/all")]
+    declared = [*roots, *(Queue(name, parent) for name, parent in pairs)]
+    await store.declare_specs(declared, datetime(2026, 9, 21, tzinfo=UTC))
+    await store.declare_specs([], datetime(2026, 9, 22, tzinfo=UTC))
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE hub SET history_dropped_month = '2026_10'")
+    await store.declare_specs([Queue("new")], at(4))
+    assert await store.last_parents() == dict(pairs[:3])
 
 
 async def test_queues_that_one_leader_saw_are_known_to_the_next(
