@@ -470,7 +470,8 @@ def _show(reports: list[Report], output: Output | None, others: Sequence[Beside]
     from dispatcher.cli.explanation_report import as_text
 
     if output in DOCUMENTS:
-        say(shown_as([each.as_value() for each in (*reports, *others)], output))
+        documents = [*(each.as_value() for each in reports), *(each.as_value() for each in others)]
+        say(shown_as(documents, output))
         return
     is_wide = output is Output.WIDE
     shown = [as_text(reports, None if is_wide else terminal_width(), is_wide=is_wide)] if reports else []

@@ -287,7 +287,7 @@ async def test_tool_that_takes_over_the_fields_of_kubectl_can_apply(alice: Perso
     await alice.write(with_priority(1), CLIENT_SIDE)
     await alice.write(with_priority(2), CLIENT_SIDE)
     managed = (await api.request("GET", path))["metadata"]["managedFields"]
-    fields = {"f:metadata": {"f:annotations": {f"f:{each}": {} for each in ALICES}}}
+    fields: Json = {"f:metadata": {"f:annotations": {f"f:{each}": {} for each in ALICES}}}
     taken_over = {**managed[0], "manager": "kustomize-controller", "operation": "Apply", "fieldsV1": fields}
     await api.request("PATCH", path, {"metadata": {"managedFields": [*managed, taken_over]}})
 
