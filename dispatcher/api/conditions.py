@@ -130,8 +130,13 @@ POTENTIAL_NODES_MISSING: Final = "PotentialNodesMissing"
 """Reason of PreemptCandidate: the potential nodes that it trusted did not come; it counts as no requeuing."""
 QUEUE_STOPPED: Final = "QueueStopped"
 """Reason of PreemptCandidate: its queue is stopped and drained; it counts as no requeuing."""
+KIND_NOT_INSTALLED: Final = "KindNotInstalled"
+"""Health issue: its cluster does not serve the kind of a wrapped object any more.
+
+Reason of PreemptCandidate: the object is gone with its kind; it counts as no requeuing. Also a pending reason.
+"""
 NOT_BY_THE_GANG: Final = frozenset(
-    {CLUSTER_DRAINING, CAPACITY_REVOKED, POTENTIAL_NODES_MISSING, QUEUE_STOPPED}
+    {CLUSTER_DRAINING, CAPACITY_REVOKED, POTENTIAL_NODES_MISSING, QUEUE_STOPPED, KIND_NOT_INSTALLED}
 )
 """Reasons of evictions that come from the cluster or the queue, and not from the gang: they count as no requeuing."""
 CLUSTER_LOST: Final = "ClusterLost"

@@ -159,6 +159,13 @@ class Discovery:
         found = self._kinds.get(kind)
         return found is not None and not found.is_going
 
+    async def serves_now(self, kind: tuple[str, str]) -> bool:
+        """Like `serves`, by a new answer of the API server. Raises `Unavailable` without one."""
+        await self.load(kind[0])
+        if not self.serves(kind):
+            await self.check_ready()
+        return self.serves(kind)
+
     async def check_ready(self) -> None:
         """Return if the API server is ready, and its answers about kinds therefore final; else raise `Unavailable`."""
         await self._client.check_ready()

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from dispatcher import log
+from dispatcher import errors, log
 from dispatcher.api import names
 from dispatcher.core.kinds import object_status
 from dispatcher.core.kinds.asked import NOT_KNOWN, Asked, asked_of
@@ -119,6 +119,8 @@ class ObjectInformers:
         self._begun: asyncio.Queue[_Kind] = asyncio.Queue()
         self._tasks: dict[_Kind, asyncio.Task[None]] = {}
         self._wanted_at: dict[_Kind, float] = {}
+        self._unserved: set[_Kind] = set()
+        """The watched kinds that a ready API server does not serve in any version of their group."""
 
     def want(self, api_version: str, kind: str, *, contents: bool = False) -> None:
         """Watch a kind from now on, while `run` runs; safe to repeat.
@@ -180,6 +182,10 @@ class ObjectInformers:
         watch = self._best(ref)
         return bool(ref.uid) and watch is not None and watch.synced.is_set() and ref.uid not in watch.items
 
+    def is_unserved(self, ref: ObjectRef) -> bool:
+        """True while the cluster does not serve the kind of an object, by the last answer to its watch."""
+        return bool(ref.uid) and any(each.has(ref) for each in self._unserved)
+
     @property
     def reconnects(self) -> dict[str, int]:
         """The number of interruptions of each watch."""
@@ -240,6 +246,7 @@ class ObjectInformers:
         if kind in self._watches and not self._is_known(kind):
             del self._watches[kind]
             del self._wanted_at[kind]
+            self._unserved.discard(kind)
             task = self._tasks.pop(kind, None)
             if task is not None:
                 task.cancel()
@@ -262,7 +269,12 @@ class ObjectInformers:
         located: list[Kind] = []
 
         async def locate() -> str:
-            located[:] = [await self._discovery.find_stored(kind.api_version, kind.kind)]
+            try:
+                located[:] = [await self._discovery.find_stored(kind.api_version, kind.kind)]
+            except errors.NotFound:
+                self._note_served(kind, is_served=False)
+                raise
+            self._note_served(kind, is_served=True)
             return located[0].everywhere()
 
         def forget() -> None:
@@ -299,6 +311,15 @@ class ObjectInformers:
             self._on_unwanted(uid, unwanted)
         if old != new:
             for appwrapper in {kept.appwrapper for kept in (old, new) if kept}:
+                self._on_change(appwrapper)
+
+    def _note_served(self, kind: _Kind, *, is_served: bool) -> None:
+        """Note whether a kind is served, and wake the AppWrappers that expect objects of it once that has changed."""
+        if (kind in self._unserved) is not is_served:
+            return
+        (self._unserved.discard if is_served else self._unserved.add)(kind)
+        for appwrapper, refs in self._expected.items():
+            if any(map(kind.has, refs)):
                 self._on_change(appwrapper)
 
     def _listed(self, kind: _Kind) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dispatcher.api.annotations import ADMISSION_GRACE
 from testbed.kuberay import Api
 from tests.cluster.definitions import install, uninstall
 from tests.cluster.manifests import appwrapper, config_map, deployment, item, job, renamed, small_job
@@ -76,9 +77,9 @@ async def test_gang_of_a_kind_that_is_not_installed_waits_and_runs_once_it_is(wo
     async with Api.connect(world.plane.kubeconfig) as api:
         try:
             await world.create(appwrapper("typo", item(typo, custompodresources=[])))
-            await world.create(
-                appwrapper("half", item(config_map("first-half")), item(WIDGET, custompodresources=[]))
-            )
+            half = appwrapper("half", item(config_map("first-half")), item(WIDGET, custompodresources=[]))
+            half["metadata"]["annotations"] = {ADMISSION_GRACE: "1s"}
+            await world.create(half)
             assert await waits_for(world, "half") == (
                 "cluster hub: it does not serve Widget of example.com/v1: "
                 "install the CustomResourceDefinition there, or correct apiVersion and kind"
@@ -90,17 +91,22 @@ async def test_gang_of_a_kind_that_is_not_installed_waits_and_runs_once_it_is(wo
             assert await world.get("ConfigMap", "first-half") is None
             await install(api, WIDGETS)
             await world.until_state("half", "Running")
-            await world.delete("half")
-            await world.until_gone("AppWrapper", "half")
 
-            # An upgrade of the operator: the definition is removed while the dispatcher knows the kind.
+            # An upgrade of the operator: the definition is removed, with all objects, while a gang runs.
             await uninstall(api, WIDGETS)
+            assert "Widget" in await waits_for(world, "half")
+            assert {"unhealthy", "evicted"} <= set(await world.causes("half"))
             await world.create(
-                appwrapper("again", item(config_map("again-half")), item(WIDGET, custompodresources=[]))
+                appwrapper(
+                    "again",
+                    item(config_map("again-half")),
+                    item({**WIDGET, "metadata": {"name": "another"}}, custompodresources=[]),
+                )
             )
             assert "Widget" in await waits_for(world, "again")
             await install(api, WIDGETS)
             await world.until_state("again", "Running")
+            await world.until_state("half", "Running")
         finally:
             for name in ("half", "again", "typo"):
                 if await world.get("AppWrapper", name) is not None:

@@ -203,6 +203,7 @@ def _objects_of(
         pods=cluster.pod_counts(record.uid),
         states=tuple(map(cluster.objects.state, refs)),
         absent=tuple(filter(cluster.objects.is_absent, refs)),
+        unserved=tuple(filter(cluster.objects.is_unserved, refs)),
         drift=drift,
         taken=ledger.taken(record.uid) if cluster.is_ready else None,
         beyond=ledger.beyond(record.uid),

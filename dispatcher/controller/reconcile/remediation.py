@@ -91,13 +91,16 @@ class Remediator:
     async def _take_as_found(self, record: Record, confirmed: ObservedState, decision: Decision) -> Result:
         """An object that seemed to be missing exists: commits its end, if it has ended; else polls the watch.
 
-        No watch shows an object that cannot be given our labels, so it is polled until its end.
+        No watch shows an object that cannot be given our labels, so it is polled until its end. An object whose kind is
+        not served was not deleted by itself, and that is noted.
         """
         match decision.step:
             case Step.NOTE_DONE:
                 return Result(run_steps.note_done(record, decision.done, self._attempts.now()))
             case Step.NOTE_PROGRESS:
                 return Result(run_steps.complete_some(record, decision.done, self._attempts.now()))
+            case Step.NOTE_HEALTH_ISSUE if decision.reason == words.KIND_NOT_INSTALLED:
+                return await self.note(record, confirmed, decision)
             case Step.FAIL | Step.REQUEUE:
                 return await self.end(record, confirmed, decision)
             case _:
@@ -119,7 +122,10 @@ class Remediator:
     async def _with_missing(
         self, record: Record, objects: ObservedObjects, cluster: Cluster
     ) -> ObservedObjects:
-        """The observed objects, with those that the watches miss read from the API server."""
+        """The observed objects, with those that the watches miss read from the API server.
+
+        Of those that it does not have either, the API server is asked whether it serves their kinds.
+        """
         owner, wrapped = self._attempts.owner_of(record), (await self._attempts.specs.of(record)).wrapped
         refs = record.attempt.objects if record.attempt else ()
         found = {
@@ -129,7 +135,10 @@ class Remediator:
         }
         states = tuple(found.get(ref) or state for ref, state in zip(refs, objects.states, strict=False))
         absent = tuple(ref for ref, state in found.items() if state is None)
-        return replace(objects, states=states, absent=absent)
+        kinds = {(ref.api_version, ref.kind) for ref in absent}
+        gone = {kind for kind in sorted(kinds) if not await cluster.discovery.serves_now(kind)}
+        unserved = tuple(ref for ref in absent if (ref.api_version, ref.kind) in gone)
+        return replace(objects, states=states, absent=absent, unserved=unserved)
 
 
 def pools_failed(record: Record, observed: ObservedState, cluster: Cluster) -> PoolsFailed:

@@ -33,7 +33,7 @@ class Evidence(StrEnum):
 def evidence_for(reason: str) -> Evidence:
     """The evidence that a health issue of this reason needs."""
     match reason:
-        case words.MISSING_COMPONENT:
+        case words.MISSING_COMPONENT | words.KIND_NOT_INSTALLED:
             return Evidence.OBJECTS
         case words.FAILED_COMPONENT | words.DISPATCH_DEADLINE_EXCEEDED | words.CAPACITY_REVOKED:
             return Evidence.NOTHING

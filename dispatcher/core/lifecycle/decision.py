@@ -360,9 +360,13 @@ def _issues(
     only_begun = achieved is Progress.ALL and _has_only_begun(record, seen)
     short = achieved is not Progress.ALL or (only_begun and not seen.objects.pods.live)
     done = frozenset() if only_begun else done
+    objects = seen.objects
+    missing = health.missing(record, objects.absent, done, objects.unserved, seen.policy.admission_grace)
+    # Where the definition of a kind is gone, nobody makes the pods of its objects.
+    short = short and (missing is None or missing.reason != words.KIND_NOT_INSTALLED)
     found = [
         health.deadline(record, seen.policy),
-        health.missing(record, seen.objects.absent, done),
+        missing,
         health.potential_nodes_missing(
             record, seen.objects.pods, seen.bind_within, seen.awaited_pools, seen.now
         ),
@@ -378,8 +382,8 @@ def _issues(
 def _note(record: Record, issues: list[HealthIssue], seen: ObservedState) -> Decision:
     """Keeps the health issue of the record current; the next look is when the next issue is due, or to be told.
 
-    A drift, or a suspended object, is noted while there is no other issue, and no step follows from it. A recovery is
-    noted once it is known that there is no drift either.
+    A drift, a suspended object, or one whose kind is not served, is noted while there is no other issue, and no step
+    follows from it. A recovery is noted once it is known that there is no drift either.
     """
     noted, now = record.unhealthy, seen.now
     known = [issue for issue in issues if noted and health.is_the_same(noted.reason, issue.reason)]
@@ -388,7 +392,7 @@ def _note(record: Record, issues: list[HealthIssue], seen: ObservedState) -> Dec
         if is_to_note and (issue.told_from is None or issue.told_from <= now):
             return Decision(Step.NOTE_HEALTH_ISSUE, issue.reason, issue.message, since=issue.since)
     if not (known or any(issue.told_from for issue in issues)):
-        told = _without_consequence(seen.objects)
+        told = _without_consequence(record, seen.objects)
         if told and (noted is None or (noted.reason, noted.message) != told):
             return Decision(Step.NOTE_HEALTH_ISSUE, *told)
         if noted and seen.objects.drift is not None and not told:
@@ -398,8 +402,10 @@ def _note(record: Record, issues: list[HealthIssue], seen: ObservedState) -> Dec
     return Decision(Step.NOOP, until=min([*to_tell, *dues], default=None))
 
 
-def _without_consequence(objects: ObservedObjects) -> tuple[str, str] | None:
+def _without_consequence(record: Record, objects: ObservedObjects) -> tuple[str, str] | None:
     """The reason and the message of a health issue that is only told; None if there is none."""
+    if not_served := health.not_served(record, objects.unserved):
+        return words.KIND_NOT_INSTALLED, not_served
     if objects.drift:
         return words.DRIFTED, objects.drift
     if objects.withheld.suspended:

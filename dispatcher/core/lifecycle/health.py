@@ -44,6 +44,8 @@ PODS_PER_SECOND: Final = 5
 
 Source: the Job controller makes 20 a second, for all Jobs of a cluster, with the default `--kube-api-qps`."""
 
+_MOST_NAMED: Final = 3
+
 _KEEPING: Final = frozenset({words.FAILED_COMPONENT, words.MISSING_COMPONENT, words.FOUND_FAILED_PODS})
 
 
@@ -85,6 +87,7 @@ class ObservedObjects(Struct, frozen=True):
     are its pods with the gate, the oldest first. It `gives_up` pods while one of those that it gives up for another
     gang is live; `to_delete` are those of them whose deletion was not requested yet. `unplaced` are its granted pods
     without a node, with the other hosts of their slices. `withheld` are pods that its objects do not ask for.
+    `unserved` are objects of kinds that the cluster does not serve.
     """
 
     pods: PodCounts = field(default_factory=PodCounts)
@@ -98,6 +101,7 @@ class ObservedObjects(Struct, frozen=True):
     beyond: PodsByTemplate | None = None
     unplaced: tuple[SurplusPod, ...] = ()
     withheld: Withheld = NONE_WITHHELD
+    unserved: tuple[ObjectRef, ...] = ()
 
 
 def failures(record: Record, states: Sequence[ObjectState | None]) -> Iterator[HealthIssue]:
@@ -123,17 +127,57 @@ def deadline(record: Record, policy: LifecyclePolicy) -> HealthIssue | None:
     return HealthIssue(words.DISPATCH_DEADLINE_EXCEEDED, message, Remedy.FAIL, due)
 
 
-def missing(record: Record, absent: Sequence[ObjectRef], done: Collection[int] = ()) -> HealthIssue | None:
-    """Objects that were deleted before they were done; `done` are the done items."""
+def missing(
+    record: Record,
+    absent: Sequence[ObjectRef],
+    done: Collection[int] = (),
+    unserved: Collection[ObjectRef] = (),
+    grace: timedelta = timedelta(),
+) -> HealthIssue | None:
+    """Objects that were deleted before they were done; `done` are the done items.
+
+    If the cluster does not serve the kind of one, that is `unserved`, nobody deleted it by itself. The cluster may say
+    so for a moment only, so the issue may last for `grace`; from its note on it stands, also once the kind is back.
+    """
     lost = [ref for ref in absent if not (ref.done or ref.item in done)]
     if not lost:
         return None
+    noted = record.unhealthy
+    is_noted = noted is not None and noted.reason == words.KIND_NOT_INSTALLED
+    if is_noted or any(ref in unserved for ref in lost):
+        gone = [ref for ref in lost if ref in unserved] or lost
+        message = f"{_at(record)} stopped serving {_kinds_of(gone)}, and {_names_of(gone)} went with it"
+        due = noted.since + grace if noted is not None and is_noted else None
+        return HealthIssue(words.KIND_NOT_INSTALLED, message, Remedy.REQUEUE, due)
     # A watch may not show a new object yet.
     due = _dispatched_at(record) + UNSEEN
     expected = len(_objects(record))
     counted = words.MISSING_MESSAGE.format(found=expected - len(lost), expected=expected)
-    named = ", ".join(f"{ref.kind} {ref.namespace}/{ref.name}" for ref in lost[:3])
-    return HealthIssue(words.MISSING_COMPONENT, f"{counted}: {named} was deleted", Remedy.FAIL, due)
+    return HealthIssue(words.MISSING_COMPONENT, f"{counted}: {_names_of(lost)} was deleted", Remedy.FAIL, due)
+
+
+def not_served(record: Record, unserved: Sequence[ObjectRef]) -> str:
+    """That the cluster does not serve the kinds of these objects, so that nothing is known of them; empty if it does.
+
+    Their pods run on, and are observed as before.
+    """
+    left = [ref for ref in unserved if not ref.done]
+    if not left:
+        return ""
+    return f"{_at(record)} does not serve {_kinds_of(left)}: the state of {_names_of(left)} is not known"
+
+
+def _at(record: Record) -> str:
+    return f"cluster {record.attempt.cluster}" if record.attempt else "its cluster"
+
+
+def _kinds_of(refs: Sequence[ObjectRef]) -> str:
+    kinds = dict.fromkeys(f"{ref.kind} of {ref.api_version}" for ref in refs)
+    return ", ".join(list(kinds)[:_MOST_NAMED])
+
+
+def _names_of(refs: Sequence[ObjectRef]) -> str:
+    return ", ".join(f"{ref.kind} {ref.namespace}/{ref.name}" for ref in refs[:_MOST_NAMED])
 
 
 def potential_nodes_missing(

@@ -259,6 +259,47 @@ async def test_object_that_a_watch_misses_is_looked_for(world: World, is_there: 
     assert await world.is_woken_within(1)
 
 
+NO_JOBS: Json = {"resources": [{"name": "cronjobs", "kind": "CronJob", "namespaced": True}]}
+WITH_JOBS: Json = {"resources": [{"name": "jobs", "kind": "Job", "namespaced": True}]}
+WENT = "cluster hub stopped serving Job of batch/v1, and Job default/train went with it"
+
+
+@pytest.mark.parametrize(
+    ("later", "is_there", "phase", "reason"),
+    [
+        pytest.param(NO_JOBS, False, Phase.REQUEUEING, "KindNotInstalled", id="for-longer"),
+        pytest.param(
+            WITH_JOBS, False, Phase.REQUEUEING, "KindNotInstalled", id="and-then-without-the-object"
+        ),
+        pytest.param(WITH_JOBS, True, Phase.RUNNING, "", id="for-a-moment"),
+    ],
+)
+async def test_gang_whose_object_went_with_its_kind_is_queued_again_and_not_failed(
+    world: World, later: Json, is_there: bool, phase: Phase, reason: str
+) -> None:
+    """Its operator is upgraded: the definition of the kind is removed, with all objects, and installed again."""
+    await running(world, {})
+    watch_shows(world, PodPhase.RUNNING)
+    world.server.on("GET", "/apis/batch/v1", answer(NO_JOBS))
+    world.server.on("GET", "/readyz", answer({}))
+    world.jobs.loses("train")
+    await until_absent(world, "train")
+    await asyncio.sleep(6)  # virtual
+    await world.reconcile(UID)
+    noted = world.record(UID)
+    assert noted.phase is Phase.RUNNING
+    assert noted.unhealthy is not None
+    assert (noted.unhealthy.reason, noted.unhealthy.message) == ("KindNotInstalled", WENT)
+
+    world.server.on("GET", "/apis/batch/v1", answer(later))
+    if is_there:
+        world.server.on("GET", f"{JOBS}/train", answer(made(TRAIN)))
+    await asyncio.sleep(61)  # virtual
+    await world.reconcile(UID)
+    record = world.record(UID)
+    assert (record.phase, record.reason, record.requeuings) == (phase, reason, 0)
+
+
 def hides(world: World, status: Json) -> None:
     """From now on the Job bears no mark of ours: it exists, but the watch tells that it is gone."""
     raw = made(TRAIN, status=status)

@@ -17,7 +17,7 @@ from dispatcher.kube.client import JSON, METADATA, METADATA_LIST, ClusterClient
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.object_informers import MOST_UNKNOWN_KINDS, Edition, ObjectInformers
 from dispatcher.kube.paging import FIRST_PAGE
-from tests.builders import make_metadata, make_owner
+from tests.builders import make_metadata, make_owner, make_ref
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal, text, watch
 from tests.unit import workers
 from tests.unit.virtual_time import until
@@ -521,3 +521,28 @@ async def test_kind_is_looked_up_again_once_its_watch_finds_no_such_path(
         script(server, JOBS, page(made()))
         await until(lambda: informers.state(ref()) is not None)
     assert discovery.serves(("batch/v1", "Job"))
+
+
+async def test_appwrapper_is_woken_once_a_kind_that_it_expects_is_no_longer_served_and_once_it_is_again(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    served = answer({"resources": [{"name": "jobs", "kind": "Job", "namespaced": True}]})
+    gone = text("404 page not found", 404)
+    server.on("GET", "/apis/batch/v1", gone)
+    woken: list[str] = []
+    informers = ObjectInformers(client, Discovery(client), woken.append)
+    informers.expect("the-appwrapper", (ref(),))
+    informers.expect("another", (make_ref(1, "Widget"),))
+    informers.want("batch/v1", "Job")
+    assert not informers.is_unserved(ref())
+    async with workers.running(informers.run()):
+        server.on("GET", "/readyz", refusal(500, "InternalError"), answer({}))
+        await until(lambda: informers.is_unserved(ref()))
+        assert not informers.is_unserved(make_ref(1, "Widget"))
+        assert woken == ["the-appwrapper"]
+        await asyncio.sleep(120)  # virtual
+        assert woken == ["the-appwrapper"]
+        server.on("GET", "/apis/batch/v1", served)
+        script(server, JOBS, page(made()))
+        await until(lambda: not informers.is_unserved(ref()))
+    assert woken[1] == "the-appwrapper"
