@@ -423,6 +423,7 @@ class Session:
             outlook_of=self._outlooks.outlook_of,
             beyond_quota_of=self._queue_statuses.beyond_quota_of,
             names_approvals=self._limits.names_approvals,
+            unserved_of=self._authors.unserved_of if self._authors else lambda _uid: "",
         )
         acts = Acts(
             self._attempts,

@@ -4,6 +4,9 @@ The reviews run beside intake: an AppWrapper without an answer is taken in once 
 AppWrappers of a namespace are reviewed at a time. An answer is valid for some seconds. A review that fails is repeated,
 and the AppWrapper is not dispatched meanwhile.
 
+A right is to a resource, and only a cluster that serves a kind says which resource that is. So an AppWrapper of a kind
+that no cluster serves waits for it outside the queue, and its status says so.
+
 The rights at intake count, as with an admission policy the rights at creation count: later changes do not end a gang,
 as they do not end the pods of a Deployment.
 """
@@ -18,11 +21,11 @@ from dispatcher import errors, log
 from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.api.submitter import Submitter
+from dispatcher.controller.intake.served_kinds import ServedKinds
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.authorization import Access, WrappedKind, check_known, wrapped_kinds
 from dispatcher.core.model.bounded_dict import BoundedDict
-from dispatcher.kube.discovery import Kind
 
 ANSWER_SECONDS: Final = 10.0
 """How long an answer is valid: a granted or revoked right counts after that at the latest."""
@@ -32,6 +35,9 @@ AT_ONCE: Final = 16
 """How many AppWrappers are reviewed at the same time, each by one request at a time."""
 
 AT_ONCE_IN_A_NAMESPACE: Final = 2
+
+LONGEST_UNSERVED_SECONDS: Final = 60.0
+"""Longest pause between two looks for a kind that is not served; they begin with `ANSWER_SECONDS` and double."""
 
 POLICY_SECONDS: Final = 600.0
 """Seconds between two checks that the admission policy is installed."""
@@ -61,6 +67,13 @@ class _AccessRequest(NamedTuple):
     kinds: tuple[WrappedKind, ...]
 
 
+class _Unserved(NamedTuple):
+    """An AppWrapper waits for a kind, for which was looked `looks` times."""
+
+    message: str
+    looks: int
+
+
 class AuthorCheck:
     """Asks what authors may create; calls `answered` with the uid of each AppWrapper that has an answer.
 
@@ -78,12 +91,12 @@ class AuthorCheck:
         monotonic: Callable[[], float],
     ) -> None:
         self._is_allowed = is_allowed
-        self._clusters = clusters
-        self._is_complete = is_complete
+        self._kinds = ServedKinds(clusters, is_complete, monotonic)
         self._is_wanted = is_wanted
         self._answered = answered
         self._monotonic = monotonic
         self._waiting: dict[str, _AccessRequest] = {}
+        self._unserved: dict[str, _Unserved] = {}
         self._answers: BoundedDict[_Question, _Answer] = BoundedDict(MOST_ANSWERS)
         self._queue = WorkQueue(monotonic, self._namespace_of, AT_ONCE_IN_A_NAMESPACE)
 
@@ -91,6 +104,9 @@ class AuthorCheck:
         """True if the author may create all wrapped objects, False while a review runs; raises `SpecError` if not."""
         kinds = wrapped_kinds(spec)
         check_known(submitter)
+        asked = _AccessRequest(submitter, namespace, kinds)
+        if self._waiting.get(uid, asked) != asked:
+            self._forget(uid)  # its author has corrected a kind that is not served
         is_known = True
         for kind in kinds:
             answer = self._answer_to(_Question(submitter, namespace, kind.api_version, kind.kind))
@@ -100,9 +116,14 @@ class AuthorCheck:
                 remedy = "Ask an administrator for that right, then submit the AppWrapper anew"
                 raise SpecError(kind.path, answer.problem, remedy)
         if not is_known and uid not in self._waiting:
-            self._waiting[uid] = _AccessRequest(submitter, namespace, kinds)
+            self._waiting[uid] = asked
             self._queue.add(uid)
         return is_known
+
+    def unserved_of(self, uid: str) -> str:
+        """Why an AppWrapper waits for a kind, in a sentence; empty if it does not."""
+        found = self._unserved.get(uid)
+        return found.message if found else ""
 
     @property
     def waiting(self) -> int:
@@ -120,6 +141,8 @@ class AuthorCheck:
             uid = await self._queue.get()
             try:
                 await self._ask_about(uid)
+            except errors.NotFound as error:
+                self._wait_for_kind(uid, str(error))
             except errors.ClusterError as error:
                 pause = self._queue.add_failed(uid)
                 _log.warning("author_check_failed", uid=uid, error=str(error), pause=round(pause, 1))
@@ -133,16 +156,34 @@ class AuthorCheck:
                 self._queue.done(uid)
 
     async def _ask_about(self, uid: str) -> None:
-        asked = self._waiting[uid]
+        asked = self._waiting.get(uid)
+        if asked is None:
+            self._forget(uid)
+            return
         if self._is_wanted(uid):
             for kind in asked.kinds:
                 if await self._problem(asked, kind):
                     break
-        del self._waiting[uid]
+        if self._waiting.get(uid) is asked:
+            self._forget(uid)
         self._answered(uid)
 
+    def _forget(self, uid: str) -> None:
+        self._waiting.pop(uid, None)
+        self._unserved.pop(uid, None)
+
+    def _wait_for_kind(self, uid: str, message: str) -> None:
+        """Have the kind looked for again; what is told has changed with the first look, and if the message has."""
+        known = self._unserved.get(uid)
+        looks = known.looks if known else 0
+        self._unserved[uid] = _Unserved(message, looks + 1)
+        self._queue.add_later(uid, min(LONGEST_UNSERVED_SECONDS, ANSWER_SECONDS * 2.0 ** min(looks, 10)))
+        if known is None or known.message != message:
+            _log.info("kind_not_served", uid=uid, error=message)
+            self._answered(uid)
+
     async def _problem(self, asked: _AccessRequest, kind: WrappedKind) -> str:
-        """Why the author may not wrap this kind; empty if the author may."""
+        """Why the author may not wrap this kind; empty if the author may. Raises `NotFound` if it is not served."""
         question = _Question(asked.submitter, asked.namespace, kind.api_version, kind.kind)
         known = self._answer_to(question)
         if known is not None:
@@ -152,33 +193,10 @@ class AuthorCheck:
         return problem
 
     async def _ask(self, asked: _AccessRequest, kind: WrappedKind) -> str:
-        try:
-            found = await self._find(kind)
-        except errors.NotFound as error:
-            return str(error)
+        found = await self._kinds.find(kind.api_version, kind.kind)
         namespace = asked.namespace if found.namespaced else ""
         access = Access(asked.submitter, namespace, kind.group, found.plural, kind.verb)
         return "" if await self._is_allowed(access) else access.denial()
-
-    async def _find(self, kind: WrappedKind) -> Kind:
-        """The kind as the first cluster that serves it does; raises `NotFound` if no cluster serves it."""
-        unanswered: errors.ClusterError | None = None
-        similar = ""
-        for cluster in tuple(self._clusters.values()):
-            try:
-                return await cluster.discovery.find(kind.api_version, kind.kind)
-            except errors.NotFound:
-                similar = similar or cluster.discovery.similar(kind.api_version, kind.kind)
-            except errors.ClusterError as error:
-                unanswered = error
-        if unanswered is not None:
-            raise unanswered
-        if not self._is_complete():
-            raise errors.Unavailable(f"a member cluster may serve {kind.kind}, and cannot be asked now")
-        meant = f"; did you mean {similar}?" if similar else ""
-        raise errors.NotFound(
-            f"no cluster serves {kind.kind} in version {kind.api_version}, so nobody may create it{meant}"
-        )
 
     def _answer_to(self, question: _Question) -> _Answer | None:
         answer = self._answers.get(question)

@@ -63,7 +63,7 @@ class StatusWriter:
     `outlook_of` returns the outlook of a queued AppWrapper by uid; None while this leader has none yet. The outlook in
     the status then stays, so that a new leader does not remove it and write it again. So it is with `beyond_quota_of`,
     the sentence about a gang that grew beyond the quota of its queue. `names_approvals` is true of queues that name
-    approvals.
+    approvals. `unserved_of` says why a new AppWrapper waits for a kind; empty of others.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class StatusWriter:
         outlook_of: Callable[[str], Outlook | None],
         beyond_quota_of: Callable[[str], str | None],
         names_approvals: Callable[[tuple[str, ...]], bool],
+        unserved_of: Callable[[str], str],
     ) -> None:
         self._informer = informer
         self._cache = cache
@@ -88,6 +89,7 @@ class StatusWriter:
         self._outlook_of = outlook_of
         self._beyond_quota_of = beyond_quota_of
         self._names_approvals = names_approvals
+        self._unserved_of = unserved_of
         self._written: dict[str, _Written] = {}
         self._changing_since: dict[str, tuple[Phase, float]] = {}
         self._one_large = asyncio.Semaphore(1)
@@ -108,8 +110,8 @@ class StatusWriter:
         record, view = self._cache.get(uid), self._informer.view(uid)
         if view is None:
             self._bound.forget(uid)
-        elif record is None and self._bound.is_deferred(uid):
-            await self._report_deferred(view)
+        elif record is None and (status := self._status_outside_queue(view)):
+            await self._report_outside_queue(view, status)
             return
         if record is None or view is None or (view.deleting and not view.has_finalizer):
             self._written.pop(uid, None)
@@ -123,10 +125,17 @@ class StatusWriter:
             return
         await self._write(view, status, shown)
 
-    async def _report_deferred(self, view: AppWrapperView) -> None:
-        """Write once that the AppWrapper is deferred, outside the queue."""
+    def _status_outside_queue(self, view: AppWrapperView) -> Status:
+        """The status of an AppWrapper that is deferred, or waits for a kind before its intake; empty for others."""
+        if self._bound.is_deferred(view.uid):
+            return deferral.status(view.namespace, self._bound.most, has_components=view.has_components)
+        if not_served := self._unserved_of(view.uid):
+            return deferral.status_without_kind(not_served, has_components=view.has_components)
+        return {}
+
+    async def _report_outside_queue(self, view: AppWrapperView, status: Status) -> None:
+        """Write once that the AppWrapper is outside the queue."""
         shown = self._shown(view)
-        status = deferral.status(view.namespace, self._bound.most, has_components=view.has_components)
         if others := conditions_of_others(shown):
             status["conditions"] = list(others)
         if status != shown:

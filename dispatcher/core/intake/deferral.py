@@ -1,7 +1,8 @@
 """AppWrappers that are not taken in yet, because their namespace has the most that it may have in the queue.
 
 They are outside the queue: without a row or a record, and in no cycle. Only the uid and the age of each are in memory;
-the oldest is taken in first.
+the oldest is taken in first. AppWrappers that wait for a kind before their authors can be checked have such a status,
+too.
 """
 
 from __future__ import annotations
@@ -25,17 +26,27 @@ _SPARE: Final = 64
 
 
 def status(namespace: str, most: int, *, has_components: bool = False) -> dict[str, Any]:
-    """The status of an AppWrapper outside the queue; nothing in it changes, so that it is written once."""
+    """The status of a deferred AppWrapper; nothing in it changes, so that it is written once."""
     message = (
         f"namespace {namespace} has {counted(most, 'AppWrapper')} in the queue or suspended, and may have no more; "
         "this one is taken in, by its age, when one of those is dispatched or deleted"
     )
+    return _outside_queue(words.NAMESPACE_QUEUE_FULL, message, has_components=has_components)
+
+
+def status_without_kind(not_served: str, *, has_components: bool = False) -> dict[str, Any]:
+    """The status of an AppWrapper whose author cannot be checked; `not_served` says why, in a sentence."""
+    message = f"{not_served}; it is taken in, by its age, once its author can be checked"
+    return _outside_queue(words.KIND_NOT_INSTALLED, message, has_components=has_components)
+
+
+def _outside_queue(reason: str, message: str, *, has_components: bool) -> dict[str, Any]:
     return {
         "state": State.PENDING.value,
         "queuejobstate": ConditionType.INIT.value,
         "canrun": False,
-        "reason": words.NAMESPACE_QUEUE_FULL,
-        "waiting": {"reason": words.NAMESPACE_QUEUE_FULL, "message": message},
+        "reason": reason,
+        "waiting": {"reason": reason, "message": message},
         **({"phase": PHASES[Phase.QUEUED].value} if has_components else {}),
     }
 

@@ -16,15 +16,17 @@ from dispatcher.api.names import FINALIZER, GROUPS_ANNOTATION, USER_ANNOTATION
 from dispatcher.controller.intake.author_check import (
     ANSWER_SECONDS,
     AT_ONCE_IN_A_NAMESPACE,
+    LONGEST_UNSERVED_SECONDS,
     POLICY_SECONDS,
     AuthorCheck,
     watch_policy,
 )
+from dispatcher.controller.intake.served_kinds import SECONDS
 from dispatcher.core.intake.authorization import Access
 from dispatcher.core.model.record import Phase, Record
 from tests.builders import make_appwrapper, make_template
 from tests.fakes import FakeApiServer, answer, client_of, refusal
-from tests.unit.controller.wire import MISSING, PODS, job, secret
+from tests.unit.controller.wire import APPWRAPPERS, MISSING, PODS, job, secret
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import monotonic, until
 from tests.unit.workers import running
@@ -57,6 +59,7 @@ async def checking(world: World, rights: Rights, *, is_complete: bool = True) ->
         monotonic,
     )
     world.intake = world.make_intake(believes_stamps=True, authors=authors)
+    world.unserved_of = authors.unserved_of
     async with asyncio.TaskGroup() as tasks:
         loops = [tasks.create_task(authors.run()), tasks.create_task(world.intake.run())]
         yield authors
@@ -256,11 +259,66 @@ async def test_kind_is_known_by_the_resource_that_some_cluster_has_it_as(
     assert (record.phase, [each.resource for each in rights.asked]) == (Phase.QUEUED, ["widgetry"])
 
 
-async def test_kind_that_no_cluster_serves_is_refused(world: World) -> None:
+WIDGETS: Json = {"resources": [{"name": "widgetry", "kind": "Widget", "namespaced": True}]}
+
+
+async def waits(world: World, raw: Json) -> str:
+    """Why a new AppWrapper waits for its kind, as soon as its status is to say so."""
+    uid = world.show(raw).uid
+    world.intake.add(uid)
+    await until(lambda: world.unserved_of(uid))
+    assert world.cache.get(uid) is None
+    return world.unserved_of(uid)
+
+
+@pytest.mark.parametrize(
+    ("rights", "phase"),
+    [
+        pytest.param(["widgetry"], Phase.QUEUED, id="allowed"),
+        pytest.param([], Phase.FAILED, id="not-allowed"),
+    ],
+)
+async def test_appwrapper_waits_for_a_kind_that_no_cluster_serves_and_is_reviewed_once_it_is(
+    world: World, west: FakeApiServer, rights: list[str], phase: Phase
+) -> None:
+    async with checking(world, Rights(*rights)):
+        assert await waits(world, widget("aw")) == (
+            "no cluster serves Widget of example.com/v1: "
+            "install its CustomResourceDefinition, or correct apiVersion and kind"
+        )
+        await asyncio.sleep(600)  # virtual
+        assert world.cache.get("uid-of-aw") is None
+        west.on("GET", "/apis/example.com/v1", answer(WIDGETS))
+        west.on("GET", "/apis", answer(versions("example.com/v1")))
+        asked_at = monotonic()
+        await until(lambda: world.cache.get("uid-of-aw") is not None)
+        assert monotonic() - asked_at <= LONGEST_UNSERVED_SECONDS + SECONDS
+    assert (world.record("uid-of-aw").phase, world.unserved_of("uid-of-aw")) == (phase, "")
+
+
+async def test_appwrapper_whose_kind_its_author_corrects_waits_no_longer(world: World) -> None:
+    async with checking(world, Rights("pods")):
+        await waits(world, widget("aw"))
+        record = await taken_in(world, submitted("aw", make_template(), resourceVersion="2"))
+    assert (record.phase, world.unserved_of("uid-of-aw")) == (Phase.QUEUED, "")
+
+
+async def test_status_says_why_an_appwrapper_waits_for_its_kind(world: World) -> None:
+    path = f"{APPWRAPPERS}/aw/status"
+    world.server.on("PATCH", path, answer({"metadata": {"resourceVersion": "2"}}))
     async with checking(world, Rights()):
-        record = await taken_in(world, widget("aw"))
-    assert record.phase is Phase.FAILED
-    assert "no cluster serves Widget in version example.com/v1, so nobody may create it" in record.message
+        said = await waits(world, widget("aw"))
+        await world.reconcile("uid-of-aw")
+    (written,) = world.server.requests("PATCH", path)
+    (status,) = [each["value"] for each in written.body if each["path"] == "/status"]
+    assert (status["state"], status["canrun"], status["waiting"]) == (
+        "Pending",
+        False,
+        {
+            "reason": "KindNotInstalled",
+            "message": f"{said}; it is taken in, by its age, once its author can be checked",
+        },
+    )
 
 
 async def test_kind_with_a_typing_error_is_answered_with_the_similar_one(
@@ -269,8 +327,43 @@ async def test_kind_with_a_typing_error_is_answered_with_the_similar_one(
     resources = [{"name": "widgets", "kind": "Widgett", "namespaced": True}]
     west.on("GET", "/apis/example.com/v1", answer({"resources": resources}))
     async with checking(world, Rights()):
-        record = await taken_in(world, widget("aw"))
-    assert "so nobody may create it; did you mean Widgett?" in record.message
+        assert "did you mean Widgett?" in await waits(world, widget("aw"))
+
+
+def versions(*api_versions: str) -> Json:
+    """The groups and versions that a cluster lists."""
+    return {"groups": [{"versions": [{"groupVersion": each} for each in api_versions]}]}
+
+
+async def test_invented_kinds_cost_no_question_of_their_own(world: World, west: FakeApiServer) -> None:
+    """Any user can write them, and each is looked for as long as its AppWrapper exists."""
+    for server in (world.server, west):
+        server.on("GET", "/apis", answer(versions("example.com/v1")))
+        server.on("GET", "/apis/example.com/v1", answer({"resources": []}))
+    async with checking(world, Rights("pods")):
+        for number in range(30):
+            raw = submitted(f"aw{number}", make_template(f"Kind{number}", "example.com/v1", name="w"))
+            other = submitted(f"bw{number}", make_template("Widget", f"invented{number}.com/v1", name="w"))
+            for each in (raw, other):
+                each["spec"]["resources"]["GenericItems"][0]["custompodresources"] = []
+                world.intake.add(world.show(each).uid)
+        await until(lambda: world.unserved_of("uid-of-bw29"))
+        assert (await taken_in(world, submitted("served"))).phase is Phase.QUEUED
+        begun = monotonic()
+        await asyncio.sleep(300)  # virtual
+        rounds = (monotonic() - begun) / SECONDS + 2
+    for server in (world.server, west):
+        asked = [each.path for each in server.requests("GET") if each.path.startswith("/apis")]
+        assert not [each for each in asked if "invented" in each]
+        assert max(asked.count(each) for each in ("/apis", "/apis/example.com/v1")) <= rounds
+
+
+async def test_deleted_appwrapper_waits_for_no_kind(world: World) -> None:
+    async with checking(world, Rights()) as authors:
+        await waits(world, widget("aw"))
+        world.hide("uid-of-aw")
+        await asyncio.sleep(2 * LONGEST_UNSERVED_SECONDS)  # virtual
+        assert (authors.waiting, world.unserved_of("uid-of-aw")) == (0, "")
 
 
 @pytest.mark.parametrize("reason", ["silent", "not-connected"])
@@ -292,7 +385,9 @@ async def test_unserved_version_of_a_kind_does_not_affect_a_served_version(
     resources = [{"name": "widgetry", "kind": "Widget", "namespaced": True}]
     west.on("GET", "/apis/example.com/v1", answer({"resources": resources}))
     async with checking(world, Rights("widgetry")):
-        assert (await taken_in(world, widget("invented", "v0x1"))).phase is Phase.FAILED
+        assert "no cluster serves Widget of example.com/v0x1" in await waits(
+            world, widget("invented", "v0x1")
+        )
         assert (await taken_in(world, widget("aw"))).phase is Phase.QUEUED
 
 

@@ -161,6 +161,7 @@ class World:
         self.intake = self.make_intake()
         self.outlooks: dict[str, Outlook] = {}
         self.beyond_quota: dict[str, str] = {}
+        self.unserved_of: Callable[[str], str] = lambda _uid: ""
         self.status_writer = StatusWriter(
             self.hub,
             self.cache,
@@ -171,6 +172,7 @@ class World:
             outlook_of=self.outlooks.get,
             beyond_quota_of=self.beyond_quota.get,
             names_approvals=self.limits.names_approvals,
+            unserved_of=lambda uid: self.unserved_of(uid),
         )
         self.pacing = Pacing()
         self.results = Results(
