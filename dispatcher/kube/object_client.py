@@ -263,14 +263,15 @@ class ObjectClient:
     async def marks(self, api_version: str, kind: str) -> AsyncIterator[Mark]:
         """The mark of every object of a kind that an AppWrapper owns: a complete list, or an error.
 
-        Yields nothing for a kind that is not served.
+        Yields nothing for a kind that is not served. Raises `Forbidden` only if the API server is ready and refuses the
+        list again: searches take that for an answer.
         """
         try:
             path = (await self._discovery.find_stored(api_version, kind)).everywhere()
         except errors.NotFound:
             return
         query = {"labelSelector": names.UID_LABEL}
-        async for page in pages(self._client, path, query, accept=METADATA_LIST):
+        async for page in pages(self._client, path, query, accept=METADATA_LIST, retries_forbidden=True):
             for raw in page.items:
                 metadata = raw["metadata"]
                 appwrapper = (metadata.get("labels") or {}).get(names.UID_LABEL)
@@ -396,7 +397,7 @@ class ObjectClient:
             return Kind(ref.api_version, ref.kind, "", namespaced=True), None
         try:
             path = kind.path(ref.namespace, ref.name)
-            found = one_object(await self._client.get(path), path)
+            found = one_object(await self._client.retry_forbidden(lambda: self._client.get(path)), path)
         except errors.NotFound as error:
             if not error.reason:
                 self._discovery.forget(kind)

@@ -70,18 +70,21 @@ async def pages(
     *,
     accept: str = JSON,
     read_alone: ReadAlone | None = None,
+    retries_forbidden: bool = False,
 ) -> AsyncIterator[Page]:
     """The pages of a complete list; raises as a read does, and `TooLarge` for a list with too many objects.
 
     `read_alone` reads an object that is too large, given its metadata; None leaves the object out. Without
-    `read_alone`, `TooLarge` is raised instead: then an object that is missing in the list does not exist.
+    `read_alone`, `TooLarge` is raised instead: then an object that is missing in the list does not exist. If it
+    `retries_forbidden`, a refusal counts once the API server is ready (`ClusterClient.retry_forbidden`).
     """
     limit, listed, token = FIRST_PAGE, 0, ""
     while True:
         paged_query = {**query, "limit": str(limit), **({"continue": token} if token else {})}
         try:
+            most = MOST_SHARES if limit > 1 else math.inf
             raw, shares = await _read(
-                client, path, paged_query, accept, MOST_SHARES if limit > 1 else math.inf
+                client, path, paged_query, accept, most, retries_forbidden=retries_forbidden
             )
             page, token = _understood(path, raw)
         except errors.TooLarge:
@@ -116,7 +119,13 @@ def _shares(raw: bytes) -> float:
 
 
 async def _read(
-    client: ClusterClient, path: str, query: Mapping[str, str], accept: str, most: float
+    client: ClusterClient,
+    path: str,
+    query: Mapping[str, str],
+    accept: str,
+    most: float,
+    *,
+    retries_forbidden: bool = False,
 ) -> tuple[Json, float]:
     """A page and its size as a multiple of the size aimed at; raises `TooLarge` above `most`."""
     shares = 0.0
@@ -128,7 +137,10 @@ async def _read(
             raise errors.TooLarge(f"GET {path}: a page is {shares:.0f} times as large as it is to be")
         return bounds.loads(raw)
 
-    return await client.get(path, query, accept=accept, loads=loads, purpose=Purpose.CLUSTER), shares
+    def call() -> Awaitable[Json]:
+        return client.get(path, query, accept=accept, loads=loads, purpose=Purpose.CLUSTER)
+
+    return await (client.retry_forbidden(call) if retries_forbidden else call()), shares
 
 
 def _understood(path: str, raw: Json) -> tuple[Page, str]:

@@ -779,3 +779,18 @@ async def test_marks_that_cannot_be_listed_to_the_end_are_an_error(
     server.on("GET", EVERYWHERE, listed(existing(), token="more"), reply)
     with pytest.raises(error):
         await marks(wrapped)
+
+
+async def test_refusal_of_a_search_by_a_server_that_just_started_is_no_answer(
+    server: FakeApiServer, wrapped: ObjectClient
+) -> None:
+    """Searches take a refusal for "there is none of ours", and gangs that run would be dispatched anew."""
+    forbidden = refusal(403, "Forbidden")
+    server.on("GET", EVERYWHERE, forbidden, listed(existing(), token="more"), forbidden, listed())
+    assert await marks(wrapped) == [Mark("uid-of-aw", 2, "default")]
+    server.on("GET", OBJECT, forbidden, answer(existing()))
+    assert await wrapped.mark_of(RAY, OWNER) == Mark("uid-of-aw", 2, "default")
+    server.on("GET", "/readyz", text("[-]informer-sync failed", 500))
+    server.on("GET", EVERYWHERE, forbidden)
+    with pytest.raises(errors.Unavailable):
+        await marks(wrapped)
