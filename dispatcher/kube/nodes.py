@@ -197,6 +197,7 @@ def _pod_view(raw: Json) -> PodView:
             is_ending=can_be_gated and metadata.get("deletionTimestamp") is not None,
             constraint=constraint_of(spec) if can_be_gated and not node else None,
             apart=apart_of(raw) if can_be_gated and not node else (),
+            node_by_author=bool(node) and phase is PodPhase.PENDING and not _is_bound(status),
         ),
         claimed_by=claimed_by and intern(claimed_by),
         controller=_controller(metadata),
@@ -291,6 +292,14 @@ _CO_SCHEDULING: Final = (
 )
 """Words in a gang scheduler's message about a pod that waits for other pods of its gang: those of the co-scheduler, as
 MCAD checks them (the first three), of Kubernetes, and of Volcano. Such a pod is not unschedulable by itself."""
+
+
+def _is_bound(status: Mapping[str, Any]) -> bool:
+    """True if a scheduler bound the pod, or a kubelet took it: both say so, and an author cannot.
+
+    Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions
+    """
+    return _condition(status, "PodScheduled").get("status") == "True"
 
 
 def _unscheduled(pod: str, status: Mapping[str, Any]) -> Unscheduled | None:

@@ -71,7 +71,8 @@ class Pod(Struct, frozen=True):
     the pod has none. Only such a pod has `admitted_as`, the gate that it had, once it is admitted; and only such a pod
     `is_ending`, once its deletion was requested, and has a `constraint`, its conditions on nodes, and the labels by
     which it is to be `apart` from pods like it, while it has no node. `sort` is what terms about pods depend on; None
-    while the pod has no node.
+    while the pod has no node. `node_by_author` is true while the pod's author alone says its node: no scheduler has
+    bound it, and no kubelet has taken it, which may be for ever if the node is down.
     """
 
     uid: str
@@ -95,6 +96,7 @@ class Pod(Struct, frozen=True):
     constraint: Constraint | None = None
     apart: tuple[str, ...] = ()
     sort: PodSort | None = None
+    node_by_author: bool = False
 
     @property
     def shape(self) -> PodShape:
@@ -119,4 +121,5 @@ class Pod(Struct, frozen=True):
     @property
     def is_permanent(self) -> bool:
         """True while no gang can ever have its share of the node; the pods of an AppWrapper end with the AppWrapper."""
-        return self.never_ends and self.occupies_node and self.owner is None and self.claim is None
+        is_foreign = self.owner is None and self.claim is None
+        return self.never_ends and self.occupies_node and is_foreign and not self.node_by_author

@@ -75,11 +75,12 @@ class AppWrapperShare(Struct):
     Without pods `of_gated_templates` its growth is that of its bound pods, and unbound pods beyond the demand do not
     count.
 
-    `away` are the requests of its admitted pods on nodes that do not exist, as for a moment after a node went.
+    `away` are the requests of its admitted pods on nodes that do not exist, as for a moment after a node went, and of
+    those that only their author says to be on a node.
 
     Anybody who may create pods in its namespace can make a pod of it, with any mark, amount and node. So only pods
-    `there`, which means on nodes that exist, are charged beyond the record: they use real capacity. The other pods are
-    covered by what the record holds, or count nothing.
+    `there`, which means bound to nodes that exist, are charged beyond the record: they use real capacity. The other
+    pods are covered by what the record holds, or count nothing.
     """
 
     demand: Resources | None = None
@@ -193,7 +194,8 @@ class AppWrapperShare(Struct):
             return list(self.growing.values())
         found, others = list[Pod](), list[Pod]()
         for pod in self.growing.values():
-            (found if pod.node in nodes or pod.uid in given_up else others).append(pod)
+            is_there = pod.node in nodes and not pod.node_by_author
+            (found if is_there or pod.uid in given_up else others).append(pod)
         left = self._left_of_held()
         for pod in sorted(others, key=_admitted_age_of):
             if pod.requests.fits_in(left):

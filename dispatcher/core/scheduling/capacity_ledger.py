@@ -1,11 +1,11 @@
 """The free capacity of one cluster, with each AppWrapper counted once.
 
-free = sum over usable nodes of (allocatable - requests of the live pods bound there, anyone's)
+free = sum over usable nodes of max(0, allocatable - requests of the live pods on the node, anyone's)
        - sum over active AppWrappers of max(0, target - requests of its own live bound pods, on any node)
 
 The target of an AppWrapper is its demand. If its pods have, or had, the dispatcher's scheduling gate, it is
 
-target = max(demand + growth of the record, requests of its own live pods on nodes that exist)
+target = max(demand + growth of the record, requests of its own live pods that are bound to nodes that exist)
 
 `CapacityLedger` keeps this value current by events. An event costs O(resource names). The special cases:
 
@@ -16,7 +16,8 @@ target = max(demand + growth of the record, requests of its own live pods on nod
 - A pod that is being deleted counts until it is Succeeded, Failed or gone: it still occupies its node.
 - An unbound pod does not count: its AppWrapper's target covers it, and a foreign pod may never be bound. So a grant is
   charged from its commit on, and two grants never get the same room. Nor does a pod on a node that does not exist count
-  beyond the record, whatever its marks say: any user may create a pod that names an AppWrapper and a node.
+  beyond the record, whatever its marks say: any user may create a pod that names an AppWrapper and a node. For the same
+  reason a pod on a node that exists counts only once a scheduler has bound it, or the kubelet has taken it.
 - A gang sees only nodes whose taints all of its pods tolerate. A reservation has no node yet, so every view is charged
   all of it: until the pods are bound, a gang may seem to use the nodes of another. This delays gangs; it never
   overcommits nodes.
@@ -24,7 +25,8 @@ target = max(demand + growth of the record, requests of its own live pods on nod
 - Pods are not charged for the node resource `pods`, and no demand is derived for it. A declared demand for `pods` is
   compared with the allocatable of the nodes less the declarations of other AppWrappers.
 
-Amounts are signed: a node whose requests exceed its allocatable is a debt of its pool.
+A node whose requests exceed its allocatable has nothing left, and takes nothing from the others: whoever may create a
+pod can name a node and any amount. Reservations beyond that sum are a debt, a negative amount.
 
 Where gangs are placed on nodes (`FitMode.NODE`), `node_ledger` keeps the free amounts of each node beside these
 sums. A gang then sees the nodes that at least one of its pods may use, and a reservation has places on nodes.
@@ -431,7 +433,7 @@ class CapacityLedger:
             return
         taints = node.scheduling_taints
         load = self._loads.get(node.name, NO_LOAD)
-        free = node.allocatable - load.used
+        free = _left_on(node, load)
         pool = self._pools.get(taints, Pool(taints))
         pool = pool.changed(sign, node.allocatable * sign, free * sign, load.permanent * sign)
         if pool.nodes:
@@ -476,6 +478,9 @@ class CapacityLedger:
         """Count a bound pod, or no more with the sign -1, by whether its node exists."""
         if not pod.requests:
             return
+        if pod.node_by_author:
+            share.move(pod.requests, sign, is_there=False)
+            return
         share.move(pod.requests, sign, is_there=pod.node in self._nodes)
         on_node = self._pods_on.setdefault(pod.node, {})
         by_requests = on_node.setdefault(uid, Counter())
@@ -497,7 +502,8 @@ class CapacityLedger:
     def _use_node(self, pod: Pod, sign: int) -> None:
         taken = pod.requests * sign
         permanent = taken if pod.is_permanent else NOTHING
-        load = self._loads.pop(pod.node, NO_LOAD).changed(taken, sign, permanent, sign * pod.is_permanent)
+        before = self._loads.pop(pod.node, NO_LOAD)
+        load = before.changed(taken, sign, permanent, sign * pod.is_permanent)
         if load.pods:
             self._loads[pod.node] = load
         if self._by_node is not None:
@@ -506,7 +512,8 @@ class CapacityLedger:
         node = self._nodes.get(pod.node)
         if node is not None and node.usable:
             taints = node.scheduling_taints
-            self._pools[taints] = self._pools[taints].changed(0, NOTHING, taken * -1, permanent)
+            freed = _left_on(node, load) - _left_on(node, before)
+            self._pools[taints] = self._pools[taints].changed(0, NOTHING, freed, permanent)
 
     def _count_on_nodes(self, nodes: NodeLedger, pod: Pod, sign: int) -> None:
         """Count a bound pod by its AppWrapper, and while a term about pods is known, by its sort."""
@@ -547,3 +554,8 @@ class CapacityLedger:
             self._beyond.pop(appwrapper, None)
         if share.demand is None and not share.tally.phases and not share.claims_any:
             del self._shares[appwrapper]
+
+
+def _left_on(node: Node, load: Load) -> Resources:
+    """What the pods on a node leave of it: nothing, and no debt for the other nodes to pay, if they request more."""
+    return (node.allocatable - load.used).positive_part()

@@ -96,6 +96,24 @@ def test_bound_pod_has_the_labels_and_the_terms_that_gangs_are_compared_with() -
     assert decode_pod(raw).pod.sort is None
 
 
+@pytest.mark.parametrize(
+    ("node", "phase", "conditions", "is_by_author"),
+    [
+        pytest.param("n1", "Pending", [], True, id="nobody-else-has-said-so"),
+        pytest.param("n1", "Pending", [{"type": "PodScheduled", "status": "True"}], False, id="bound"),
+        pytest.param("n1", "Pending", [{"type": "PodScheduled", "status": "False"}], True, id="not-bound"),
+        pytest.param("n1", "Pending", [{"type": "Ready", "status": "True"}], True, id="another-condition"),
+        pytest.param("n1", "Running", [], False, id="its-kubelet-runs-it"),
+        pytest.param("", "Pending", [], False, id="without-a-node"),
+    ],
+)
+def test_node_of_a_pod_is_by_its_author_until_somebody_else_says_so(
+    node: str, phase: str, conditions: list[Any], is_by_author: bool
+) -> None:
+    raw = make_pod(node=node) | {"status": {"phase": phase, "conditions": conditions}}
+    assert decode_pod(raw).pod.node_by_author is is_by_author
+
+
 def test_foreign_pod_that_is_just_created_claims_nothing() -> None:
     raw = {"metadata": {"uid": "p", "name": "p", "namespace": "default"}, "spec": {"containers": []}}
     assert decode_pod(raw) == PodView(Pod("p", Resources()), claimed_by=None, controller=None)

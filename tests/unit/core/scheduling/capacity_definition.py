@@ -25,13 +25,17 @@ def account(
     nodes = tuple(nodes)
     names = {node.name for node in nodes}
     open_nodes = _open_to(gang, nodes)
-    free = sum_of(open_nodes.values())
-    free -= sum_of(pod.requests for pod in pods if pod.occupies_node and pod.node in open_nodes)
+    free = sum_of(
+        (
+            amounts - sum_of(pod.requests for pod in pods if pod.occupies_node and pod.node == name)
+        ).positive_part()
+        for name, amounts in open_nodes.items()
+    )
     for uid, demand in reservations.items():
         own = [pod for pod in pods if pod.live and uid == (pod.owner or pod.claim)]
         target = demand
         if any(pod.can_be_gated or pod.gate for pod in own):
-            there = sum_of(pod.requests for pod in own if pod.node in names)
+            there = sum_of(pod.requests for pod in own if pod.node in names and not pod.node_by_author)
             target = (demand + growth.get(uid, NOTHING)).highest(there)
         free -= (target - sum_of(pod.requests for pod in own if pod.node)).positive_part()
     return free

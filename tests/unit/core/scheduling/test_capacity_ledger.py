@@ -55,6 +55,7 @@ PODS = st.builds(
     base_pods=st.integers(0, 2),
     admitted_as=st.builds(Gate, st.just("ns"), st.sampled_from(["x", "y"]), st.sampled_from(["1", "2"])),
     is_ending=st.booleans(),
+    node_by_author=st.booleans(),
 ).map(
     lambda pod: pod if pod.can_be_gated and not pod.gate else replace(pod, admitted_as=None, is_ending=False)
 )

@@ -111,6 +111,30 @@ def test_surplus_is_what_other_gangs_would_get(pods: list[Pod]) -> None:
     assert sum_of(each.requests for each in found.pods if not each.is_gated).fits_in(GROWN.grown)
 
 
+@pytest.mark.parametrize("mode", FitMode)
+@pytest.mark.parametrize("record", [running(), GROWN], ids=["not-grown", "grown"])
+def test_pod_that_only_its_author_says_to_be_on_a_node_takes_no_quota_and_no_room_elsewhere(
+    record: Record, mode: FitMode
+) -> None:
+    ledger = ledger_with(record, replace(PENDING, node="n2", node_by_author=True), mode=mode)
+    assert (ONE * (4 - 1) - record.grown).fits_in(ledger.free())
+    assert ledger.charged(record.uid).fits_in(record.held)
+    assert ledger.taken(record.uid).fits_in(record.held)
+    assert surplus_of(record, ledger).pods == ()
+
+
+def test_pod_is_charged_beyond_the_record_once_somebody_else_says_that_it_is_on_its_node() -> None:
+    record, pod = running(), replace(PENDING, requests=ONE * 2, node="n2", node_by_author=True)
+    ledger = ledger_with(record, pod)
+    ledger.set_pod(replace(pod, node_by_author=False))
+    assert (ledger.charged(record.uid), ledger.free()) == (ONE * 3, ONE * (8 - 1 - 2))
+    ledger.set_pod(pod)
+    assert ledger.charged(record.uid) == ONE
+    ledger.remove_node("n2")
+    ledger.remove_pod(pod.uid)
+    assert (ledger.charged(record.uid), ledger.free()) == (ONE, ONE * 3)
+
+
 def test_pod_on_a_node_that_exists_is_charged_for_what_it_uses() -> None:
     record = running()
     ledger = ledger_with(record, replace(PENDING, requests=ONE * 2, node="n2"))
