@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -13,7 +14,7 @@ from dispatcher.api.names import ATTEMPT_LABEL, GROWTH_ANNOTATION, GROWTH_GATE, 
 from dispatcher.core.model.seals import CLOCKS_DIFFER
 from testbed.nodes import NODES
 from tests.cluster.dispatch_queues import Declare
-from tests.cluster.manifests import appwrapper, changed, item, job, small_job
+from tests.cluster.manifests import appwrapper, changed, config_map, item, job, pod, small_job
 from tests.cluster.world import World
 from tests.hostile import marked_pod
 
@@ -21,6 +22,8 @@ Json = dict[str, Any]
 GPU = "nvidia.com/gpu"
 DOWN = "down"
 """A node whose kubelet never answers: it refuses no pod, whatever the pod asks for."""
+LARGE = 30
+"""AppWrappers that keep intake busy for a moment."""
 CLAIMS = {
     "of-a-gate": ("", GROWTH_GATE),
     "without-a-node": ("",),
@@ -34,10 +37,10 @@ def in_queue(queue: str, manifest: Json) -> Json:
 
 
 async def forge(world: World, owner: Json, claim: tuple[str, ...]) -> None:
-    """Make a pod of the AppWrapper that claims to be admitted growth of thousands of GPUs."""
+    """Make a pod of the AppWrapper that claims to be growth of thousands of GPUs, or of its base gang."""
     node, *gates = claim
     uid = owner["metadata"]["uid"]
-    marks = {GROWTH_ANNOTATION: "0 0.w"}
+    marks = {GROWTH_ANNOTATION: f"{9 if gates else 0} 0.w"}
     body = marked_pod({UID_LABEL: uid}, marks, {GPU: "4000"}, *gates, node=node, uid=uid)
     await world.create(changed(body, "metadata.name", "forged"))
 
@@ -49,10 +52,9 @@ async def node_that_is_down(world: World) -> AsyncIterator[None]:
         NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": DOWN}, "spec": {}}
     )
     yield
-    for pod in await world.every("Pod"):
-        if pod["metadata"]["name"] == "forged":
-            path, uid = world.path("Pod", "forged"), pod["metadata"]["uid"]
-            await world.client.delete(path, uid, grace_seconds=0)
+    forged = await world.get("Pod", "forged")
+    if forged is not None:
+        await world.client.delete(world.path("Pod", "forged"), forged["metadata"]["uid"], grace_seconds=0)
     await world.client.delete(f"{NODES}/{DOWN}", made["metadata"]["uid"])
 
 
@@ -78,24 +80,33 @@ async def test_forged_growth_is_charged_to_no_queue(
     assert not {"grew", "granted"} & set(await world.causes("small"))
 
 
-async def test_pod_under_the_uid_of_a_new_appwrapper_that_nobody_has_taken_in_yet_adopts_nothing(
+async def test_pod_under_the_uid_of_an_appwrapper_that_waits_for_its_intake_adopts_nothing(
     world: World, declare: Declare
 ) -> None:
     await declare("default", approvals=["example.com/budget"])
     first = await world.start_dispatcher()
     await world.create(appwrapper("before", item(job("before"))))
     await world.until_object("AppWrapper", "before", awaits_approval, "the first one waits for its approval")
-    await world.kill_dispatcher(first)  # nothing is taken in, as for a moment while there is much to take in
+    await world.kill_dispatcher(first)
     await age_key(world, CLOCKS_DIFFER + timedelta(minutes=1))
+    await world.start_dispatcher()
+    await world.create(appwrapper("leads", item(job("leads"))))
+    await world.until_object("AppWrapper", "leads", awaits_approval, "the successor leads")
 
-    new = await world.create(appwrapper("new", item(job("new"))))
+    await asyncio.gather(*(world.create(large(f"large-{number}")) for number in range(LARGE)))
+    new = await world.create(appwrapper("new", item(pod("forged")), item(job("new"))))
     uid = new["metadata"]["uid"]
     body = marked_pod({UID_LABEL: uid, ATTEMPT_LABEL: "1"}, {}, {"cpu": "10m"}, uid=uid)
     await world.create(changed(body, "metadata.name", "forged"))
-    await world.start_dispatcher()
 
     await world.until_object("AppWrapper", "new", awaits_approval, "the new one waits for its approval")
     assert (await world.causes("new"))[0] == "submitted"
+
+
+def large(name: str) -> Json:
+    """A suspended AppWrapper that takes long to take in."""
+    filled = changed(config_map(name), "data.filler", "x" * 20_000)
+    return appwrapper(name, *[item(filled)] * 8, suspend=True)
 
 
 def awaits_approval(found: Json | None) -> bool:
