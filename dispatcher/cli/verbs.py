@@ -161,7 +161,7 @@ def hold(
 @hub_namespace_option
 @hub_options
 def release(names: Sequence[str], dry_run: bool, namespace: str, kubeconfig: str, context: str) -> None:
-    """Queue held AppWrappers again, by their original age. This clears spec.suspend."""
+    """Queue held AppWrappers again, by the age that they had. This clears spec.suspend."""
 
     def act(client: AppWrapperClient, found: Found) -> str:
         if not _is_suspended(found):

@@ -84,6 +84,7 @@ _DECIDING: Final = (
     "priority",
     "priority_slope",
     "created_at",
+    "aged_from",
     "enqueue_seq",
     "eligible_at",
     "blocked_since",

@@ -166,6 +166,8 @@ appwrapper: Final = Table(
     Column("pending_approvals", JSONB, nullable=False, server_default=text("'[]'")),
     Column("unprovisioned", JSONB, nullable=False, server_default=text("'[]'")),
     _count("provisioning_failures"),
+    _moment("aged_from", nullable=True),
+    _moment("age_stopped_at", nullable=True),
     # Far beyond any use. A slope that takes a priority past a double would make the order of the whole queue
     # unreadable.
     CheckConstraint("priority_slope BETWEEN -1e12 AND 1e12", name="priority_slope"),

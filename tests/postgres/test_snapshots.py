@@ -393,7 +393,7 @@ async def test_database_of_an_older_revision_is_refused_in_a_sentence(
     forget_replay(database_url)
     await asyncio.to_thread(migrate.downgrade, database_url, "0023")
     with pytest.raises(
-        SchemaMismatch, match="'unprovisioned' of an AppWrapper yet; an operator runs: dispatcher migrate"
+        SchemaMismatch, match="'aged_from' of an AppWrapper yet; an operator runs: dispatcher migrate"
     ):
         await read_snapshot(database_url, TIMEOUT)
 

@@ -53,6 +53,8 @@ FOUND_AT_ONCE: Final = 32
 """New AppWrappers that are committed together after a search; the spec of each is in memory until then."""
 LARGEST_BATCH_BYTES: Final = 2**22
 """The most bytes of specs in memory before a commit, whatever their number."""
+FIRST_GENERATION: Final = 1
+"""The `metadata.generation` of an AppWrapper whose spec nobody has changed: the API server counts its changes."""
 
 _log = log.get("intake")
 
@@ -387,8 +389,13 @@ class Intake:
             approvals_in(view.approvals)
         except SpecError as error:
             return first_steps.reject(submission, _failure(view, error), self._now())
-        awaits = self._limits.awaited(view, submission.queues)
-        return first_steps.submit(replace(submission, awaits=awaits), gang, self._now())
+        submitted = replace(
+            submission,
+            awaits=self._limits.awaited(view, submission.queues),
+            awaits_its_own=self._limits.awaits_its_own(view, submission.queues),
+            is_edited=view.generation > FIRST_GENERATION,
+        )
+        return first_steps.submit(submitted, gang, self._now())
 
     def _reject(self, view: AppWrapperView, error: SpecError) -> Change:
         submission = self._submission(view)

@@ -75,6 +75,12 @@ class Limits(Struct, frozen=True):
             return None
         return approvals.awaited(view.approvals, leaves, self.forest(), granted_in(view.status))
 
+    def awaits_its_own(self, view: AppWrapperView, leaves: tuple[str, ...]) -> bool:
+        """True if an AppWrapper in these queues lacks an approval that only its author's annotation names."""
+        if not view.approvals:
+            return False
+        return approvals.lacks_its_own(view.approvals, leaves, self.forest(), granted_in(view.status))
+
     def names_approvals(self, leaves: tuple[str, ...]) -> bool:
         """True if one of these queues names approvals."""
         return any(place.approvals for place in self.forest().places_of(leaves))

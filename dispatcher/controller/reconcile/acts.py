@@ -195,7 +195,7 @@ class Acts:
         change = (
             queue_steps.approve(record, now)
             if seen is None
-            else queue_steps.await_approvals(record, seen, now)
+            else queue_steps.await_approvals(record, seen, now, is_authors_own=observed.awaits_its_own)
         )
         return Result(change, wakes_scheduler=True)
 

@@ -97,7 +97,7 @@ class StepRecorder:
     def _count(self, change: Change, record: Record) -> None:
         event = change.events[-1]
         if event.cause == Cause.DISPATCHED:
-            self._metrics.wait_seconds.observe(_seconds(event.at - record.created_at))
+            self._metrics.wait_seconds.observe(_seconds(event.at - record.age_begins_at))
         elif event.cause == Cause.CREATED and record.attempt:
             self._metrics.dispatch_seconds.observe(_seconds(event.at - record.attempt.began_at))
         elif event.cause in _ANSWERS and record.attempt:

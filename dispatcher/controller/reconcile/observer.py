@@ -98,6 +98,7 @@ class Observer:
             queues=self._limits.labels.queues_of(view) if view else (),
             unknown_class=self._limits.unknown_class(view) if view else "",
             awaits=self._awaited(record, view),
+            awaits_its_own=self._awaits_its_own(record, view),
             policy=policy,
             objects=objects,
             request=request,
@@ -117,6 +118,10 @@ class Observer:
         if record is None or view is None or record.phase is not Phase.QUEUED:
             return None
         return self._limits.awaited(view, record.leaves)
+
+    def _awaits_its_own(self, record: Record | None, view: AppWrapperView | None) -> bool:
+        """True if the gang lacks an approval that only its author's annotation names."""
+        return record is not None and view is not None and self._limits.awaits_its_own(view, record.leaves)
 
     async def finished_items(self, record: Record) -> frozenset[int]:
         """The items of a dispatched gang that its next attempt does not create again, if the gang leaves now."""

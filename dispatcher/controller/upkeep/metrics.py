@@ -82,8 +82,9 @@ def with_queued(values: MetricValues, queued: Iterable[Record], now: datetime) -
     for record in queued:  # tens of thousands: times are compared here, and subtracted once
         reason = record.pending.reason if record.pending else ""
         waiting[reason] += 1
-        if record.created_at < first.get(reason, now):
-            first[reason] = record.created_at
+        begins_at = record.age_begins_at
+        if begins_at < first.get(reason, now):
+            first[reason] = begins_at
         if record.blocked_since is not None and record.blocked_since < blocked_since:
             blocked_since = record.blocked_since
     return replace(

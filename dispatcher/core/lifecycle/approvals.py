@@ -44,6 +44,16 @@ def awaited(
     return pending_without(name for name in names if name not in granted)
 
 
+def lacks_its_own(annotation: str, leaves: Collection[str], forest: Forest, granted: Collection[str]) -> bool:
+    """True if the gang lacks an approval that its annotation names and none of its queues: its author waits for it."""
+    try:
+        own = approvals_in(annotation)
+    except SpecError:
+        return True
+    of_queues = {name for place in forest.places_of(leaves) for name in place.approvals}
+    return any(name not in granted and name not in of_queues for name in own)
+
+
 def pending_without(missing: Iterable[str]) -> Pending | None:
     """The pending reason of a gang that lacks these approvals; None if it lacks none."""
     names = tuple(missing)

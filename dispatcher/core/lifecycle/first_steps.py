@@ -14,6 +14,7 @@ from dispatcher.api.conditions import ConditionType
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.api.spec_errors import one_line
 from dispatcher.api.submitter import UNKNOWN, Submitter
+from dispatcher.core.lifecycle.ageing import Ageing
 from dispatcher.core.lifecycle.condition_updates import new_condition, unknown_class
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
 from dispatcher.core.model.gang import Gang
@@ -49,20 +50,45 @@ class Submission(Struct, frozen=True):
     """A sentence that the priority class which its labels name does not exist; empty if there is no need for one."""
     awaits: Pending | None = None
     """The pending reason of an AppWrapper that lacks approvals; None if it has all."""
+    awaits_its_own: bool = False
+    """True if it lacks an approval that only its author's annotation names."""
+    is_edited: bool = False
+    """True if its spec was changed before it was read first: it may have been suspended until then."""
 
 
 _CARRYING_WARNINGS: Final = frozenset({Cause.SUBMITTED, Cause.SUBMITTED_SUSPENDED, Cause.ADOPTED})
 
 
 def submit(submission: Submission, gang: Gang, now: datetime) -> Change:
-    """Queues a valid AppWrapper, or records it as suspended; one that lacks approvals takes part in no cycle."""
+    """Queues a valid AppWrapper, or records it as suspended; one that lacks approvals takes part in no cycle.
+
+    The age of an AppWrapper that its author keeps back, or may have kept back until now, does not begin before now.
+    """
+    is_kept_back = submission.suspended or submission.awaits_its_own
+    age = Ageing(
+        aged_from=now if is_kept_back or submission.is_edited else None,
+        age_stopped_at=now if is_kept_back else None,
+    )
     first = _first_conditions(submission, now)
     if submission.suspended:
         suspended = new_condition(ConditionType.SUSPENDED, now, words.SUSPENDED_BY_USER)
-        return _first(submission, Cause.SUBMITTED_SUSPENDED, now, gang=gang, conditions=(*first, suspended))
+        return _first(
+            submission,
+            Cause.SUBMITTED_SUSPENDED,
+            now,
+            gang=gang,
+            conditions=(*first, suspended),
+            **age.fields,
+        )
     queueing = new_condition(ConditionType.QUEUEING, now, words.AWAITING_HEAD_OF_LINE)
     return _first(
-        submission, Cause.SUBMITTED, now, gang=gang, conditions=(*first, queueing), pending=submission.awaits
+        submission,
+        Cause.SUBMITTED,
+        now,
+        gang=gang,
+        conditions=(*first, queueing),
+        pending=submission.awaits,
+        **age.fields,
     )
 
 

@@ -60,6 +60,8 @@ class ObservedState(Struct, frozen=True):
     """True if a complete list lacks its ProvisioningRequest."""
     awaits: Pending | None = None
     """The pending reason of a queued gang that lacks approvals now; None if it has all."""
+    awaits_its_own: bool = False
+    """True if a queued gang lacks an approval that only its author's annotation names."""
     growth_is_awaited: bool = False
     """True while a gang waits for growth of this one that no pod uses."""
     unknown_class: str = ""

@@ -12,6 +12,7 @@ from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.selector import Selector
 from dispatcher.api.spec_errors import one_line
+from dispatcher.core.lifecycle import ageing
 from dispatcher.core.lifecycle.condition_updates import (
     after_block,
     after_requeue,
@@ -109,6 +110,7 @@ def block(record: Record, pending: Pending, now: datetime, *, is_head: bool = Fa
         pending=pending,
         blocked_since=blocked_since,
         is_preempting=is_preempting,
+        **ageing.waiting(record, pending, now).fields,
     )
 
 
@@ -125,6 +127,7 @@ def begin_preempting(record: Record, pending: Pending, now: datetime, *, is_head
         pending=pending,
         blocked_since=record.blocked_since or (now if is_head else None),
         is_preempting=True,
+        **ageing.waiting(record, pending, now).fields,
     )
 
 
@@ -141,16 +144,25 @@ def note_not_evaluated(record: Record, pending: Pending, now: datetime) -> Chang
         note=pending.message,
         pending=pending,
         is_preempting=False,
+        **ageing.waiting(record, pending, now).fields,
     )
 
 
 @at_latest_time
-def await_approvals(record: Record, pending: Pending, now: datetime) -> Change:
+def await_approvals(
+    record: Record, pending: Pending, now: datetime, *, is_authors_own: bool = False
+) -> Change:
     """Notes which approvals the gang lacks: from now on it takes part in no cycle.
 
     The gang loses two grants of its queue: its starvation bound starts anew, and it has no claim any more on the
-    capacity of gangs that were preempted for it.
+    capacity of gangs that were preempted for it. Its age stands still while it lacks one of its author's own.
     """
+    if is_authors_own:
+        age = ageing.kept_back(record, now)
+    elif record.awaits_approval:
+        age = ageing.let_go(record, now)
+    else:
+        age = ageing.waiting(record, pending, now)
     return change_by(
         record,
         Cause.AWAITING_APPROVAL,
@@ -160,13 +172,17 @@ def await_approvals(record: Record, pending: Pending, now: datetime) -> Change:
         pending=pending,
         blocked_since=None,
         is_preempting=False,
+        **age.fields,
     )
 
 
 @at_latest_time
 def approve(record: Record, now: datetime) -> Change:
     """Notes that the gang has all approvals: the next cycle evaluates it."""
-    return change_by(record, Cause.APPROVED, now, pending=None)
+    age = ageing.let_go(record, now)
+    return change_by(
+        record, Cause.APPROVED, now, note=ageing.sentence(record, age), pending=None, **age.fields
+    )
 
 
 @at_latest_time
@@ -209,7 +225,15 @@ def redirect(record: Record, requirements: ClusterRequirements, now: datetime) -
     note = f"selector {_in_words(record.requirements.selector)} → {_in_words(requirements.selector)}"
     if requirements.prefers != record.requirements.prefers:
         note += f", preference {_in_words(record.requirements.prefers)} → {_in_words(requirements.prefers)}"
-    return change_by(record, Cause.REDIRECTED, now, note=one_line(note), requirements=requirements)
+    age = ageing.changed_by_author(record, now)
+    return change_by(
+        record,
+        Cause.REDIRECTED,
+        now,
+        note=one_line("; ".join(filter(None, (note, ageing.sentence(record, age))))),
+        requirements=requirements,
+        **age.fields,
+    )
 
 
 def _in_words(selector: Selector) -> str:
@@ -221,20 +245,22 @@ def move(record: Record, queues: tuple[str, ...], now: datetime) -> Change:
     """Moves the gang to other queues: its own, then one in each of MCAD's trees.
 
     What it was granted in the former queues does not go with it: the start of its starvation bound, and the capacity of
-    gangs that were preempted for it.
+    gangs that were preempted for it. Nor does the time for which it waited for a queue that would never take it.
     """
+    age = ageing.changed_by_author(record, now)
     note = f"queue {', '.join(record.leaves)} → {', '.join(queues)}"
     pending = None if record.pending is None else replace(record.pending, preempting=())
     return change_by(
         record,
         Cause.MOVED,
         now,
-        note=one_line(note),
+        note=one_line("; ".join(filter(None, (note, ageing.sentence(record, age))))),
         queue=queues[0],
         more_queues=queues[1:],
         pending=pending,
         blocked_since=None,
         is_preempting=False,
+        **age.fields,
     )
 
 
@@ -288,6 +314,7 @@ def begin_attempt(
         conditions=conditions,
         pending=None,
         blocked_since=None,
+        age_stopped_at=None,
         eligible_at=None,
         reason="",
         message="",
@@ -313,7 +340,11 @@ def _carried(earlier: Attempt | None, cluster: str) -> tuple[ObjectRef, ...]:
 
 @at_latest_time
 def suspend(record: Record, now: datetime, finished: Collection[int] = ()) -> Change:
-    """Suspends a queued gang at once, another one after the removal of its objects, but for the `finished` items."""
+    """Suspends a queued gang at once, another one after the removal of its objects, but for the `finished` items.
+
+    From now on its age stands still.
+    """
+    stopped_at = ageing.kept_back(record, now).age_stopped_at
     if record.phase is Phase.QUEUED:
         return change_by(
             record,
@@ -323,6 +354,7 @@ def suspend(record: Record, now: datetime, finished: Collection[int] = ()) -> Ch
             pending=None,
             blocked_since=None,
             eligible_at=None,
+            age_stopped_at=stopped_at,
         )
     return change_by(
         record,
@@ -331,12 +363,15 @@ def suspend(record: Record, now: datetime, finished: Collection[int] = ()) -> Ch
         conditions=after_requeue(record.conditions, now),
         unhealthy=None,
         attempt=with_finished(live_attempt(record), finished),
+        age_stopped_at=stopped_at,
     )
 
 
 @at_latest_time
 def resume(record: Record, now: datetime) -> Change:
-    """Queues a suspended gang again, with its original age."""
+    """Queues a suspended gang again, with the age that it had when it was suspended."""
+    age = ageing.let_go(record, now)
     conditions = with_false(record.conditions, ConditionType.SUSPENDED, now)
     conditions = with_true(conditions, ConditionType.QUEUEING, now, words.AWAITING_HEAD_OF_LINE)
-    return change_by(record, Cause.RESUMED, now, conditions=conditions)
+    note = ageing.sentence(record, age)
+    return change_by(record, Cause.RESUMED, now, note=note, conditions=conditions, **age.fields)

@@ -113,7 +113,7 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     Transition(
         _QUEUED, Cause.AWAITING_APPROVAL, _QUEUED, "an approval is missing: it takes part in no cycle"
     ),
-    Transition(_QUEUED, Cause.APPROVED, _QUEUED, "it has all approvals: it goes by its original age"),
+    Transition(_QUEUED, Cause.APPROVED, _QUEUED, "it has all approvals: it goes by its age"),
     Transition(
         _QUEUED, Cause.WARNED, _QUEUED, "its wrapped objects have fields that their kinds do not have"
     ),
@@ -126,7 +126,7 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     Transition(_SUSPENDED, Cause.REPRIORITISED, _SUSPENDED, "the user changed its priority"),
     Transition(_SUSPENDED, Cause.REDIRECTED, _SUSPENDED, "the user changed its cluster requirements"),
     Transition(_SUSPENDED, Cause.MOVED, _SUSPENDED, "a label, or a new tree of MCAD's, names another queue"),
-    Transition(_SUSPENDED, Cause.RESUMED, _QUEUED, "the user resumed it: queued by its original age"),
+    Transition(_SUSPENDED, Cause.RESUMED, _QUEUED, "the user resumed it: queued by the age that it had"),
     Transition(_SUSPENDED, Cause.DELETED, _DELETED, "deleted while it had no objects"),
     Transition(
         _DISPATCHING,

@@ -97,6 +97,22 @@ TOO_LARGE: Final = frozenset({"LargerThanCluster", "LargerThanQuota"})
 """Pending reasons of a gang that would not go if nothing else ran; it has no position in its queue."""
 
 
+NEEDS_ANOTHER_PLACE: Final = TOO_LARGE | {
+    "ClusterNotSelected",
+    "KindNotInstalled",
+    "NameTaken",
+    "NamespaceMissing",
+    "NamespaceNotAllowed",
+    "NamespaceNotEnabled",
+    "QueueNotFound",
+    "QueueNotLeaf",
+}
+"""Pending reasons of a gang that goes with more capacity nowhere: by its author's choice of a queue and of clusters.
+
+An operator may end them, too: by a queue, a kind or a larger node that was not there.
+"""
+
+
 class Borrower(Struct, frozen=True):
     """A queue that borrows, and how much, as an exact quantity."""
 
@@ -267,6 +283,8 @@ class Record(Struct, frozen=True):
     from the dispatch, and are 0 if its user states none. `kept_until` is when the objects of an ended gang will be
     removed; None if there are none. `last_event_at` is None if an older release wrote the record.
     `provisioning_failures` counts how often in a row all clusters failed to provide the capacity that it requested.
+    `aged_from` is the time from which its age counts, if that is not its creation. `age_stopped_at` is since when its
+    age stands still, because its author keeps it back (`core.lifecycle.ageing`).
 
     `queue` is the leaf that it is charged in; an AppWrapper in several trees of queues has `more_queues`.
     `is_preempting` is true from the time when gangs were preempted for it until it is dispatched or waits for something
@@ -310,6 +328,13 @@ class Record(Struct, frozen=True):
     is_preempting: bool = False
     preempted_at: tuple[datetime, ...] = ()
     provisioning_failures: int = 0
+    aged_from: datetime | None = None
+    age_stopped_at: datetime | None = None
+
+    @property
+    def age_begins_at(self) -> datetime:
+        """The time from which its age counts: gangs of equal priority go in the order of these times."""
+        return self.aged_from or self.created_at
 
     @property
     def leaves(self) -> tuple[str, ...]:

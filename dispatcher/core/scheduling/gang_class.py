@@ -65,4 +65,4 @@ class GangClass(Generic[ClassKeyT]):
 
 def _static_key(record: Record) -> Key:
     """The key of a record without a slope, the same at any time."""
-    return key_of(record, record.created_at)
+    return key_of(record, record.age_begins_at)

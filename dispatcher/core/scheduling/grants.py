@@ -461,9 +461,9 @@ class _GrantCycle:
             *(
                 each
                 for (waits_for_quota, _), each in self._facts.waiting.oldest.get(queue, {}).items()
-                if each.created_at <= created and (waits_for_quota or self._accepts(each, room))
+                if each.age_begins_at <= created and (waits_for_quota or self._accepts(each, room))
             ),
-            *([first_for_room] if first_for_room and first_for_room.created_at <= created else ()),
+            *([first_for_room] if first_for_room and first_for_room.age_begins_at <= created else ()),
         ]
         if not before:
             return None
@@ -605,7 +605,7 @@ def _shapes_of(pods: Iterable[GatedPod]) -> tuple[PodShape, ...]:
 
 
 def _by_age(record: Record) -> tuple[datetime, int]:
-    return record.created_at, record.enqueue_seq
+    return record.age_begins_at, record.enqueue_seq
 
 
 def _gives_way(record: Record) -> _Refusal | None:

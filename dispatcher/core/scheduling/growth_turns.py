@@ -68,6 +68,7 @@ def _alone(record: Record, hosts: Hosts, number: int, now: datetime) -> Record:
         uid=hosts[0].uid,
         gang=Gang(requests, len(hosts), namespace=record.namespace),
         created_at=created,
+        aged_from=None,
         enqueue_seq=number,
         is_preempting=False,
     )

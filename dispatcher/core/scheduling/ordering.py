@@ -1,8 +1,9 @@
 """The order of the pending queue.
 
 One formula, shared with the SQL view `history.queue_now`: effective priority
-(`priority + priorityslope * seconds since creation`) descending, then creation, then `enqueue_seq`. Both sides compute
-in double precision, so they agree to the bit.
+(`priority + priorityslope * age in seconds`) descending, then age, then `enqueue_seq`. The age counts from the
+creation, without the time in which the author kept the gang back (`core.lifecycle.ageing`). Both sides compute in
+double precision, so they agree to the bit.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def effective_priority(record: Record, now: datetime) -> float:
     """Priority plus slope times the age in seconds."""
     if not record.priority_slope:
         return float(record.priority)
-    return record.priority + record.priority_slope * (now - record.created_at).total_seconds()
+    return record.priority + record.priority_slope * (now - record.age_begins_at).total_seconds()
 
 
 def in_order(records: Iterable[Record], now: datetime) -> list[Record]:
@@ -30,7 +31,7 @@ def in_order(records: Iterable[Record], now: datetime) -> list[Record]:
 
 def rank(record: Record, now: datetime) -> Rank:
     """The rank in the queue: the lowest is first. Without a slope it never changes."""
-    return -effective_priority(record, now), record.created_at, record.enqueue_seq
+    return -effective_priority(record, now), record.age_begins_at, record.enqueue_seq
 
 
 def starved(records: Iterable[Record], now: datetime, bound: timedelta) -> frozenset[str]:

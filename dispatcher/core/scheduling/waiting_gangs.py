@@ -139,5 +139,5 @@ class WaitingGangs(Struct):
 
 
 def _keep_oldest(known: dict[_Key, Record], key: _Key, record: Record) -> None:
-    if key not in known or record.created_at < known[key].created_at:
+    if key not in known or record.age_begins_at < known[key].age_begins_at:
         known[key] = record

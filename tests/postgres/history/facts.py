@@ -31,6 +31,7 @@ class Fact:
     slope: float
     preempted_by: str
     queues: tuple[str, ...]
+    age_begins_at: datetime
     grown: Resources = NOTHING
 
     @property
@@ -68,6 +69,7 @@ def note(lives: dict[str, Life], change: Change) -> None:
             slope=record.priority_slope,
             preempted_by=record.attempt.preempted_by if record.attempt else "",
             queues=record.leaves,
+            age_begins_at=record.age_begins_at,
             grown=record.attempt.grown if record.attempt else NOTHING,
         )
     )

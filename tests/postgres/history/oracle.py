@@ -397,9 +397,10 @@ def _queued_since(life: Life, at: datetime) -> datetime | None:
 
 def _why(earlier: Life, later: Life, fact: Fact) -> str:
     known = [each for each in earlier.facts if each.at <= fact.at][-1]
-    if _urgency(later, fact, fact.at) > _urgency(earlier, known, fact.at):
+    if _urgency(fact, fact.at) > _urgency(known, fact.at):
         return "priority"
-    if known.eligible_at is not None and known.eligible_at > fact.at:
+    is_younger = known.age_begins_at > fact.age_begins_at
+    if is_younger or (known.eligible_at is not None and known.eligible_at > fact.at):
         return "not_eligible"
     told = known.pending.reason if known.pending else ""
     for each in known.pending.clusters if known.pending else ():
@@ -414,5 +415,5 @@ def _why(earlier: Life, later: Life, fact: Fact) -> str:
     return "fits_elsewhere" if told in ("ClusterNotSelected", "ClusterCordoned") else "unexplained"
 
 
-def _urgency(life: Life, fact: Fact, at: datetime) -> float:
-    return fact.priority + fact.slope * (at - life.record.created_at).total_seconds()
+def _urgency(fact: Fact, at: datetime) -> float:
+    return fact.priority + fact.slope * (at - fact.age_begins_at).total_seconds()

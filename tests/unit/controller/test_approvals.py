@@ -93,6 +93,28 @@ async def test_appwrapper_is_queued_with_all_approvals_and_waits_again_after_a_w
     assert world.dispatch_wakes == 3
 
 
+async def test_age_leaves_out_the_time_in_which_the_authors_own_approvals_are_missing(world: World) -> None:
+    record = await world.admit(gated())
+    assert record.age_stopped_at == record.aged_from == record.phase_since
+    await asyncio.sleep(600)  # virtual
+    await look(world, gated("budget", "data-staged"))
+    begins_at = world.record(UID).age_begins_at
+    assert (world.record(UID).age_stopped_at, begins_at > record.phase_since) == (None, True)
+    await look(world, gated("data-staged"))
+    assert world.record(UID).age_stopped_at is not None
+    await asyncio.sleep(600)  # virtual
+    await look(world, gated(annotation=""))
+    assert world.record(UID).age_begins_at > begins_at
+
+
+async def test_age_goes_on_while_an_approval_of_the_queue_is_missing(world: World) -> None:
+    world.forest = Forest.of([Queue("default", approvals=("budget",))])
+    record = await world.admit(gated(annotation="budget"))
+    assert (record.awaits_approval, record.age_stopped_at, record.aged_from) == (True, None, None)
+    await look(world, gated("budget", annotation="budget"))
+    assert world.record(UID).aged_from is None
+
+
 async def test_annotation_that_becomes_unreadable_waits_until_it_is_corrected(world: World) -> None:
     await world.admit(gated("budget", "data-staged"))
     assert await look(world, gated("budget", "data-staged", annotation="Running")) == (APPROVALS,)

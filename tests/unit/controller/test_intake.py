@@ -329,6 +329,18 @@ async def test_new_appwrapper_that_is_suspended_is_suspended_from_the_start(worl
     assert list(world.cache.queued()) == []
 
 
+@pytest.mark.parametrize(
+    ("generation", "suspend", "is_as_created"),
+    [(1, False, True), (1, True, False), (2, False, False), (7, True, False)],
+)
+async def test_age_of_an_appwrapper_that_may_have_been_suspended_begins_when_it_is_read(
+    world: World, generation: int, suspend: bool, is_as_created: bool
+) -> None:
+    record = await world.admit(make_appwrapper(spec={"suspend": suspend}, generation=generation))
+    assert record.age_begins_at == (record.created_at if is_as_created else record.phase_since)
+    assert record.created_at < record.phase_since
+
+
 async def test_new_appwrapper_that_is_suspended_though_it_runs_is_adopted_and_then_taken_back(
     world: World,
 ) -> None:

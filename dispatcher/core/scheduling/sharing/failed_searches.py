@@ -27,7 +27,7 @@ from dispatcher.core.scheduling.sharing.quota_ledger import Hold
 class SearchKind(NamedTuple):
     """What decides a search for a gang of one queue that has room on a cluster and lacks only quota.
 
-    `root` names the tree. `asked` is the limited part of the demand. `created_at` is None where age decides nothing.
+    `root` names the tree. `asked` is the limited part of the demand. `age_begins_at` is None where age decides nothing.
     `holds` is the quota that is held back in the tree.
     """
 
@@ -35,7 +35,7 @@ class SearchKind(NamedTuple):
     leaf: str
     asked: Asked
     priority: int
-    created_at: datetime | None
+    age_begins_at: datetime | None
     holds: tuple[Hold, ...]
 
 

@@ -172,7 +172,7 @@ class VictimSearch(Struct):
             place.name,
             self.later.accounts[place.root].quota.asked(record.gang.demand),
             record.priority,
-            record.created_at if is_by_age else None,
+            record.age_begins_at if is_by_age else None,
             self.later.holds(place.root),
         )
 
@@ -394,7 +394,7 @@ def may_preempt(gang: PendingGang, place: Place, other: ActiveGang, leaf: str) -
     preemption, mine, theirs = place.queue.preemption, gang.record, other.record
     if leaf == place.name:
         if preemption.within_queue is WithinQueue.LOWER_OR_NEWER_EQUAL_PRIORITY:
-            is_newer = theirs.priority == mine.priority and theirs.created_at > mine.created_at
+            is_newer = theirs.priority == mine.priority and theirs.age_begins_at > mine.age_begins_at
             return theirs.priority < mine.priority or is_newer
         return preemption.within_queue is WithinQueue.LOWER_PRIORITY and theirs.priority < mine.priority
     if preemption.reclaim is Reclaim.LOWER_PRIORITY:
@@ -417,7 +417,7 @@ def _allowed(gang: PendingGang, place: Place, gangs: list[ActiveGang], leaf: str
     equal = []
     if leaf == place.name and preemption.within_queue is WithinQueue.LOWER_OR_NEWER_EQUAL_PRIORITY:
         end = bisect_right(gangs, gang.record.priority, key=_priority)
-        equal = [each for each in gangs[below:end] if each.record.created_at > gang.record.created_at]
+        equal = [each for each in gangs[below:end] if each.record.age_begins_at > gang.record.age_begins_at]
     return [*surplus, *gangs[:below], *equal]
 
 

@@ -214,7 +214,7 @@ def test_being_blocked_again_for_the_same_reason_is_no_news_whatever_the_amounts
 @pytest.mark.parametrize(
     "pending",
     [
-        pytest.param(replace(WAITS, reason="LargerThanCluster"), id="reason"),
+        pytest.param(replace(WAITS, reason="ReservedForAnother"), id="reason"),
         pytest.param(replace(WAITS, resource="nvidia.com/gpu"), id="resource"),
         pytest.param(replace(WAITS, cluster="east"), id="cluster"),
     ],
@@ -481,7 +481,7 @@ def test_failed_appwrapper_keeps_reason_and_message_through_the_removal() -> Non
     assert (failed.reason, failed.message, failed.kept_until) == ("FailedComponent", "it failed", at(100))
 
 
-def test_suspended_appwrapper_stands_in_no_queue_and_keeps_its_age() -> None:
+def test_suspended_appwrapper_stands_in_no_queue_and_keeps_the_age_that_it_has() -> None:
     blocked = make_blocked(make_record(enqueue_seq=17, priority=9, eligible_at=at(50)))
     head = replace(blocked, blocked_since=at(1))
 
@@ -495,6 +495,7 @@ def test_suspended_appwrapper_stands_in_no_queue_and_keeps_its_age() -> None:
         conditions=back.conditions,
         pending=None,
         eligible_at=None,
+        aged_from=blocked.created_at + (LATER - at(5)),
     )
 
 

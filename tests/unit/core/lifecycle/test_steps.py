@@ -316,6 +316,10 @@ def test_a_phase_holds_capacity_exactly_while_its_attempt_lives(row: Transition)
 
 
 ATTEMPT: dict[str, object] = {"cluster": "hub", "attempt": 1}
+WITHOUT_SUSPENSION = (
+    "its age counts from 2026-11-20 08:58:15 UTC, without the time in which its author kept it back"
+)
+
 EVENTS: list[tuple[Cause, Phase | None, Phase, dict[str, object]]] = [
     (Cause.SUBMITTED, None, Phase.QUEUED, {}),
     (Cause.REJECTED, None, Phase.FAILED, {"message": "cannot be read"}),
@@ -364,7 +368,7 @@ EVENTS: list[tuple[Cause, Phase | None, Phase, dict[str, object]]] = [
         {"message": "it is invalid", **ATTEMPT},
     ),
     (Cause.SUSPENDED, Phase.QUEUED, Phase.SUSPENDED, {}),
-    (Cause.RESUMED, Phase.SUSPENDED, Phase.QUEUED, {}),
+    (Cause.RESUMED, Phase.SUSPENDED, Phase.QUEUED, {"message": WITHOUT_SUSPENSION}),
     (
         Cause.UNHEALTHY,
         Phase.RUNNING,

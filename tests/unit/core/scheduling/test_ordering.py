@@ -67,6 +67,11 @@ def test_order_does_not_depend_on_the_order_of_asking(records: list[Record], ran
         pytest.param({"priority": 9}, {"priority": 8}, id="higher-priority-first"),
         pytest.param({"priority": 0}, {"priority": -1}, id="negative-priorities-come-last"),
         pytest.param({"created_at": CREATED}, {"created_at": at(5)}, id="then-the-earlier-created"),
+        pytest.param(
+            {"created_at": at(5)},
+            {"created_at": CREATED, "aged_from": at(6)},
+            id="its-age-and-not-its-creation",
+        ),
         pytest.param({"enqueue_seq": 1}, {"enqueue_seq": 2}, id="then-the-earlier-taken-in"),
         pytest.param(
             {"priority": 1, "created_at": at(5), "enqueue_seq": 9},
@@ -91,6 +96,11 @@ def test_priority_slope_lets_an_old_gang_overtake_a_more_urgent_gang() -> None:
 def test_effective_priority_grows_with_age_in_seconds() -> None:
     record = make_record(priority=3, priority_slope=0.25, created_at=NOW)
     assert [effective_priority(record, at(seconds)) for seconds in (0, 1, 10)] == [3.0, 3.25, 5.5]
+
+
+def test_effective_priority_leaves_out_the_time_in_which_the_author_kept_a_gang_back() -> None:
+    record = make_record(priority=3, priority_slope=0.25, created_at=NOW, aged_from=at(8))
+    assert effective_priority(record, at(10)) == 3.5
 
 
 def test_age_without_a_slope_means_nothing_even_if_the_clock_is_before_the_creation() -> None:
