@@ -15,7 +15,8 @@ from dispatcher.api.spec_errors import SpecError
 class MutableSpec(Struct, frozen=True):
     """Priority, suspension and cluster requirements of an AppWrapper, as written now.
 
-    A selector is None if the annotation is invalid; then the last valid selector applies.
+    A selector is None if the annotation is invalid; then the last valid selector applies. `never_preempts` is true if
+    its priority class says that it preempts no gang; the class is resolved later.
     """
 
     priority: int = 0
@@ -23,6 +24,7 @@ class MutableSpec(Struct, frozen=True):
     suspend: bool = False
     selector: Selector | None = EVERYTHING
     prefers: Selector | None = EVERYTHING
+    never_preempts: bool = False
 
 
 def mutable_spec(raw_spec: Mapping[str, Any], annotations: Mapping[str, str]) -> MutableSpec | None:

@@ -91,6 +91,8 @@ _DECIDING: Final = (
     "expected_seconds",
     "limit_seconds",
     "is_preempting",
+    "pods_never_preempt",
+    "class_never_preempts",
     "reason",
     "message",
 )

@@ -168,6 +168,8 @@ appwrapper: Final = Table(
     _count("provisioning_failures"),
     _moment("aged_from", nullable=True),
     _moment("age_stopped_at", nullable=True),
+    Column("pods_never_preempt", Boolean, nullable=False, server_default=text("false")),
+    Column("class_never_preempts", Boolean, nullable=False, server_default=text("false")),
     # Far beyond any use. A slope that takes a priority past a double would make the order of the whole queue
     # unreadable.
     CheckConstraint("priority_slope BETWEEN -1e12 AND 1e12", name="priority_slope"),

@@ -2,6 +2,8 @@
 
 `aged_from` is null while the age counts from the creation. `history.queue_now` orders by the age, as the leader does.
 In `history.overtakes` a gang that is older by its creation and younger by its age was not eligible for long enough.
+
+AppWrappers know, too, whether their pods or the class that their labels name have the preemption policy `Never`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,8 +16,16 @@ down_revision = "0035"
 branch_labels = None
 depends_on = None
 
-COLUMNS = "ALTER TABLE appwrapper ADD COLUMN aged_from timestamptz, ADD COLUMN age_stopped_at timestamptz"
-NO_COLUMNS = "ALTER TABLE appwrapper DROP COLUMN aged_from, DROP COLUMN age_stopped_at"
+COLUMNS = """
+ALTER TABLE appwrapper
+    ADD COLUMN aged_from timestamptz, ADD COLUMN age_stopped_at timestamptz,
+    ADD COLUMN pods_never_preempt boolean NOT NULL DEFAULT false,
+    ADD COLUMN class_never_preempts boolean NOT NULL DEFAULT false
+"""
+NO_COLUMNS = """
+ALTER TABLE appwrapper
+    DROP COLUMN aged_from, DROP COLUMN age_stopped_at, DROP COLUMN pods_never_preempt, DROP COLUMN class_never_preempts
+"""
 
 # Texts in the definitions as the server has them, and the texts instead, as the server lays them out.
 OF_QUEUE = (
@@ -69,7 +79,7 @@ $$
 
 # A view cannot lose columns, so the way back makes it anew.
 GANGS_END = "\n   FROM (appwrapper a"
-GANGS_MORE = ",\n    a.aged_from"
+GANGS_MORE = ",\n    a.aged_from,\n    a.pods_never_preempt,\n    a.class_never_preempts"
 GANGS = """
 DO $$
 DECLARE

@@ -154,7 +154,10 @@ async def test_priority_comes_from_the_class_and_an_unknown_class_sets_a_conditi
         await world.create(labelled("unknown", {PRIORITY_LABEL: later}, suspend=True))
         for name, priority in {"kais": 70, "kueues": 70, "written": 9, "unknown": 0}.items():
             await until_priority(world, name, priority)
-        said = f"there is no PriorityClass {later}, which label priorityClassName names: the priority counts as 0"
+        said = (
+            f"there is no PriorityClass {later}, which label priorityClassName names: "
+            "the priority counts as 0, and no gang is preempted for it"
+        )
         status = (await world.get("AppWrapper", "unknown") or {})["status"]
         assert conditions(status)["PriorityClassUnknown"] == ("True", "PriorityClassNotFound", said)
         assert (await world.event("unknown", "SpecAdjusted"))["message"] == said

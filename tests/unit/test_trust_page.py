@@ -43,6 +43,7 @@ DECODERS: Final = (
     "core.kinds.pod_requests",
     "core.kinds.pod_rules",
     "core.kinds.podsets",
+    "core.kinds.preemption_policy",
     "core.kinds.provisioning_request",
     "core.kinds.ray_workers",
     "core.kinds.server_fields",

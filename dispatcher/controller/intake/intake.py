@@ -458,8 +458,14 @@ class Intake:
             expected_seconds=expected_seconds(spec) if spec else 0,
             limit_seconds=limit_seconds(spec) if spec else 0,
             requirements=requirements,
+            pods_never_preempt=spec is not None and self._pods_never_preempt(view, spec),
             submitter=view.submitter if self._believes_stamps else UNKNOWN,
         )
+
+    def _pods_never_preempt(self, view: AppWrapperView, spec: AppWrapperSpec) -> bool:
+        # Most templates say nothing about preemption, and a search of all of them takes long.
+        is_said = any(name in view.spec for name in (b"preemptionPolicy", b"priorityClassName"))
+        return is_said and self._limits.pods_never_preempt(spec)
 
 
 def _failure(view: AppWrapperView, error: SpecError) -> str:

@@ -30,8 +30,12 @@ class LabelResolver(Struct, frozen=True):
         return queues_of(view.labels, self.labels_of(view.namespace), declared.trees, declared.names)
 
     def prioritised(self, view: AppWrapperView, asked: MutableSpec) -> MutableSpec:
-        """The mutable spec of an AppWrapper with the priority of its class, if it names one instead of a priority."""
-        return replace(asked, priority=self.classes().resolve(asked.priority, view.labels).value)
+        """The mutable spec of an AppWrapper with the priority of its class, if it names one instead of a priority.
+
+        The preemption policy of the class counts with any priority.
+        """
+        found = self.classes().resolve(asked.priority, view.labels)
+        return replace(asked, priority=found.value, never_preempts=found.never_preempts)
 
     def unknown_class(self, view: AppWrapperView, asked: MutableSpec) -> str:
         """A sentence that there is no class of the name that counts; empty if there is, or if no name counts."""

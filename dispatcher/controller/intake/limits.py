@@ -14,7 +14,7 @@ from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.controller.intake.label_resolver import LabelResolver
 from dispatcher.core.intake.ceilings import Ceiling
 from dispatcher.core.intake.queue_bound import QueueBound
-from dispatcher.core.kinds import server_fields
+from dispatcher.core.kinds import preemption_policy, server_fields
 from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.demand import Charge, charge_of
 from dispatcher.core.kinds.registry import Kinds
@@ -94,6 +94,10 @@ class Limits(Struct, frozen=True):
         said = (*charge.warnings, server_fields.warning(spec))
         return replace(charge, warnings=tuple(filter(None, said)))
 
+    def pods_never_preempt(self, spec: AppWrapperSpec) -> bool:
+        """True if a pod of the gang may preempt no pod, by its template or by its class, as that is now."""
+        return preemption_policy.never_preempts(spec, self.labels.classes().never_preempting)
+
     def apply(self, view: AppWrapperView, submission: Submission, charge: Charge) -> Submission:
         """The new AppWrapper with the priority that counts, and with all warnings for its author."""
         written = MutableSpec(submission.priority, submission.priority_slope)
@@ -108,6 +112,7 @@ class Limits(Struct, frozen=True):
             submission,
             priority=counts.priority,
             priority_slope=counts.priority_slope,
+            class_never_preempts=counts.never_preempts,
             warnings=tuple(filter(None, said)),
             demand_differs="; ".join(charge.differences),
             unknown_class=unknown_class,

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from dispatcher import errors, log
 from dispatcher.controller.scheduling.kind_watch import KindWatch
 from dispatcher.core.intake.priority_classes import PriorityClasses
+from dispatcher.core.model.preemption import PREEMPT_NEVER
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.reflector import Reflector
@@ -29,6 +30,7 @@ _log = log.get("priority_classes")
 class _Class(NamedTuple):
     name: str
     value: int
+    never_preempts: bool
 
 
 class PriorityClassWatch(KindWatch):
@@ -44,15 +46,22 @@ class PriorityClassWatch(KindWatch):
         self._on_changed_names = on_changed
         self._of_workloads: dict[str, int] = {}
         self._of_pods: dict[str, int] = {}
+        self._never_preempting: set[str] = set()
         self._changed_names: set[str] = set()
         reflectors = (
-            Reflector("priorityclasses", client, _path, _decode, self._keeping(self._of_pods)),
+            Reflector(
+                "priorityclasses",
+                client,
+                _path,
+                _decode,
+                self._keeping(self._of_pods, self._never_preempting),
+            ),
             Reflector(
                 "workloadpriorityclasses",
                 client,
                 self._path_of_kueue,
                 _decode,
-                self._keeping(self._of_workloads),
+                self._keeping(self._of_workloads, set()),
             ),
         )
         super().__init__("priority_classes", reflectors, self._notify_of_names, _warn)
@@ -60,22 +69,27 @@ class PriorityClassWatch(KindWatch):
     @property
     def classes(self) -> PriorityClasses:
         """The classes as they are now."""
-        return PriorityClasses(self._of_workloads, self._of_pods)
+        return PriorityClasses(self._of_workloads, self._of_pods, self._never_preempting)
 
     async def _notify_of_names(self) -> None:
         names = frozenset(self._changed_names)
         self._changed_names.clear()
         await self._on_changed_names(names)
 
-    def _keeping(self, values: dict[str, int]) -> Callable[[str, _Class | None, _Class | None], None]:
+    def _keeping(
+        self, values: dict[str, int], never_preempting: set[str]
+    ) -> Callable[[str, _Class | None, _Class | None], None]:
         def changed(_uid: str, old: _Class | None, new: _Class | None) -> None:
             if old == new:
                 return
             for each in filter(None, (old, new)):
                 values.pop(each.name, None)
+                never_preempting.discard(each.name)
                 self._changed_names.add(each.name)
             if new is not None:
                 values[new.name] = new.value
+                if new.never_preempts:
+                    never_preempting.add(new.name)
             self.mark_changed()
 
         return changed
@@ -102,4 +116,4 @@ def _decode(raw: Json) -> _Class | None:
     value = raw.get("value")
     if not isinstance(value, int) or isinstance(value, bool) or abs(value) > _LARGEST:
         return None
-    return _Class(raw["metadata"]["name"], value)
+    return _Class(raw["metadata"]["name"], value, raw.get("preemptionPolicy") == PREEMPT_NEVER)

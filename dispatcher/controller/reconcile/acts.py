@@ -214,7 +214,13 @@ class Acts:
         view = self._informer.view(record.uid)
         cut = self._limits.cut(view) if view else ""
         return queue_steps.reprioritise(
-            record, asked.priority, asked.priority_slope, now, cut, observed.unknown_class
+            record,
+            asked.priority,
+            asked.priority_slope,
+            now,
+            cut,
+            observed.unknown_class,
+            never_preempts=asked.never_preempts,
         )
 
 

@@ -102,7 +102,7 @@ def _readable(quantities: object) -> dict[str, object]:
 
 def runtime_classes(spec: AppWrapperSpec) -> frozenset[str]:
     """The RuntimeClasses that pod templates name without an overhead of their own."""
-    templates = (template for wrapped in spec.wrapped for template in _pod_templates(wrapped.template))
+    templates = (template for wrapped in spec.wrapped for template in pod_templates(wrapped.template))
     specs = (template["spec"] for template in templates)
     named = (each.get("runtimeClassName") for each in specs if not each.get("overhead"))
     return frozenset(name for name in named if isinstance(name, str) and name)
@@ -116,7 +116,8 @@ def with_defaults(spec: AppWrapperSpec, defaults: PodDefaults) -> AppWrapperSpec
     return replace(spec, wrapped=wrapped)
 
 
-def _pod_templates(value: object) -> Iterator[Mapping[str, Any]]:
+def pod_templates(value: object) -> Iterator[Mapping[str, Any]]:
+    """The pod templates in a wrapped object, in no order."""
     left = [value]
     while left:
         each = left.pop()

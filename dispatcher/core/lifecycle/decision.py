@@ -195,7 +195,11 @@ def _follow(record: Record, seen: ObservedState) -> Decision:
         return NOOP
     if requested_requirements(record, asked) != record.requirements:
         return Decision(Step.REDIRECT)
-    is_as_urgent = (asked.priority, asked.priority_slope) == (record.priority, record.priority_slope)
+    is_as_urgent = (asked.priority, asked.priority_slope, asked.never_preempts) == (
+        record.priority,
+        record.priority_slope,
+        record.class_never_preempts,
+    )
     if is_as_urgent and seen.unknown_class == noted_warning(record, ConditionType.PRIORITY_CLASS_UNKNOWN):
         return NOOP
     return Decision(Step.REPRIORITISE)

@@ -52,6 +52,8 @@ class Submission(Struct, frozen=True):
     """The pending reason of an AppWrapper that lacks approvals; None if it has all."""
     awaits_its_own: bool = False
     """True if it lacks an approval that only its author's annotation names."""
+    pods_never_preempt: bool = False
+    class_never_preempts: bool = False
     is_edited: bool = False
     """True if its spec was changed before it was read first: it may have been suspended until then."""
 
@@ -233,6 +235,8 @@ def _first(submission: Submission, cause: Cause, now: datetime, **fields: object
         expected_seconds=submission.expected_seconds,
         limit_seconds=submission.limit_seconds,
         requirements=submission.requirements,
+        pods_never_preempt=submission.pods_never_preempt,
+        class_never_preempts=submission.class_never_preempts,
         user=submission.submitter.user,
         groups=submission.submitter.groups,
         phase=target,

@@ -198,14 +198,23 @@ def warn(record: Record, warnings: Sequence[str], now: datetime) -> Change | Non
 
 @at_latest_time
 def reprioritise(
-    record: Record, priority: int, slope: float, now: datetime, cut: str = "", unknown_class: str = ""
+    record: Record,
+    priority: int,
+    slope: float,
+    now: datetime,
+    cut: str = "",
+    unknown_class: str = "",
+    *,
+    never_preempts: bool = False,
 ) -> Change:
-    """Changes priority and slope.
+    """Changes priority and slope, and whether the priority class says that the gang preempts no other.
 
     `cut` says how the ceiling of the namespace lowered them, `unknown_class` that the priority class does not exist;
     each is empty if that is not so.
     """
     note = f"priority {record.priority} → {priority}, slope {record.priority_slope:g} → {slope:g}"
+    if never_preempts != record.class_never_preempts:
+        note += ", preempts no gang" if never_preempts else ", may preempt"
     why = "; ".join(filter(None, (cut, unknown_class)))
     return change_by(
         record,
@@ -216,6 +225,7 @@ def reprioritise(
         conditions=with_unknown_class(record.conditions, unknown_class, now),
         priority=priority,
         priority_slope=slope,
+        class_never_preempts=never_preempts,
     )
 
 

@@ -33,3 +33,7 @@ PREEMPTIONS_WITHIN: Final = timedelta(hours=24)
 
 MOST_REMEMBERED: Final = 20
 """Preemptions of a gang that its record remembers."""
+
+PREEMPT_LOWER: Final = "PreemptLowerPriority"
+PREEMPT_NEVER: Final = "Never"
+"""The preemption policies of pods and of PriorityClasses. Source: k8s.io/api, core/v1, PreemptionPolicy."""

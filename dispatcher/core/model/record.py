@@ -284,7 +284,8 @@ class Record(Struct, frozen=True):
     removed; None if there are none. `last_event_at` is None if an older release wrote the record.
     `provisioning_failures` counts how often in a row all clusters failed to provide the capacity that it requested.
     `aged_from` is the time from which its age counts, if that is not its creation. `age_stopped_at` is since when its
-    age stands still, because its author keeps it back (`core.lifecycle.ageing`).
+    age stands still, because its author keeps it back (`core.lifecycle.ageing`). `pods_never_preempt` is true if one of
+    its pods has the preemption policy `Never`, `class_never_preempts` if the priority class that its labels name has.
 
     `queue` is the leaf that it is charged in; an AppWrapper in several trees of queues has `more_queues`.
     `is_preempting` is true from the time when gangs were preempted for it until it is dispatched or waits for something
@@ -330,6 +331,13 @@ class Record(Struct, frozen=True):
     provisioning_failures: int = 0
     aged_from: datetime | None = None
     age_stopped_at: datetime | None = None
+    pods_never_preempt: bool = False
+    class_never_preempts: bool = False
+
+    @property
+    def never_preempts(self) -> bool:
+        """True if no gang is preempted for it, whatever its queue allows."""
+        return self.pods_never_preempt or self.class_never_preempts
 
     @property
     def age_begins_at(self) -> datetime:

@@ -80,6 +80,7 @@ def _kind_of(record: Record) -> object:
             record.priority_slope,
             record.blocked_since is None,
             record.is_preempting,
+            record.never_preempts,
             bool(record.preempted_at),
         )
         hash(kind)

@@ -25,6 +25,7 @@ from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.growth import SurplusPod
 from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleration
 from dispatcher.core.model.potential import PotentialPool, Trust
+from dispatcher.core.model.preemption import PREEMPT_LOWER, PREEMPT_NEVER
 from dispatcher.core.model.quantity import amount, in_words
 from dispatcher.core.model.record import Attempt, Growth, Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
@@ -84,6 +85,7 @@ _PENDING: Final = (
     "pods",
     "approvals",
     "approved",
+    "preemptionPolicy",
 )
 _RUNNING: Final = (*_PENDING, "cluster", "ran", "ending", "surplus")
 _PODS: Final = ("count", "requests", "nodeSelector", "tolerations")
@@ -436,6 +438,10 @@ def _record(entry: Entry, position: int, gang: Gang, phase: Phase, leaves: tuple
         requirements=ClusterRequirements(entry.child("clusterSelector").selector(), namespace=namespace),
         blocked_since=None if blocked.value is None else SOME_TIME - blocked.seconds(),
         is_preempting=entry.child("preempting").flag(),
+        pods_never_preempt=entry.child("preemptionPolicy").one_of(
+            (PREEMPT_LOWER, PREEMPT_NEVER), PREEMPT_LOWER
+        )
+        == PREEMPT_NEVER,
         preempted_at=(SOME_TIME,) * entry.child("preemptions").integer(0, most=MOST_PREEMPTIONS),
     )
 

@@ -266,7 +266,10 @@ async def test_finalizers_of_a_template_give_a_warning(world: World) -> None:
 # --- which class it names ------------------------------------------------------------------------------
 
 TRAIN = {"priorityClassName": "train"}
-NO_TRAIN = "there is no PriorityClass train, which label priorityClassName names: the priority counts as 0"
+NO_TRAIN = (
+    "there is no PriorityClass train, which label priorityClassName names: the priority counts as 0, "
+    "and no gang is preempted for it"
+)
 
 
 def warning(record: Record) -> tuple[bool, str, str] | None:
@@ -310,11 +313,17 @@ async def test_unknown_priority_class_gives_a_warning_until_it_exists(world: Wor
 
     known = await follow(world, {"train": 50})
     assert (known.priority, warning(known)) == (50, (False, "PriorityClassNotFound", NO_TRAIN))
-    assert first_event(world) == (Cause.REPRIORITISED, "priority 0 → 50, slope 0 → 0")
+    assert first_event(world) == (
+        Cause.REPRIORITISED,
+        "priority 0 → 50, slope 0 → 0, may preempt",
+    )
 
     gone = await follow(world, {})
     assert (gone.priority, warning(gone)) == (0, (True, "PriorityClassNotFound", NO_TRAIN))
-    assert first_event(world) == (Cause.REPRIORITISED, f"priority 50 → 0, slope 0 → 0: {NO_TRAIN}")
+    assert first_event(world) == (
+        Cause.REPRIORITISED,
+        f"priority 50 → 0, slope 0 → 0, preempts no gang: {NO_TRAIN}",
+    )
 
     zero = await follow(world, {"train": 0})
     assert (zero.priority, warning(zero)) == (0, (False, "PriorityClassNotFound", NO_TRAIN))
@@ -334,6 +343,48 @@ async def test_priority_in_the_spec_counts_whatever_the_label_says(world: World)
     record = await world.admit(make_appwrapper(labels=TRAIN, spec={"priority": 3}))
     assert (record.priority, warning(record)) == (3, None)
     assert (await follow(world, {"train": 50}, spec={"priority": 3})).version == record.version
+
+
+def pod_says(**fields: Any) -> Json:  # noqa: ANN401
+    """A Job whose pod template has these fields as well."""
+    raw = job("train")
+    raw["spec"]["template"]["spec"] = {**raw["spec"]["template"]["spec"], **fields}
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("labels", "pod", "expected"),
+    [
+        ({}, {}, False),
+        ({}, {"preemptionPolicy": "Never"}, True),
+        ({}, {"preemptionPolicy": "PreemptLowerPriority"}, False),
+        ({}, {"priorityClassName": "polite"}, True),
+        ({}, {"priorityClassName": "usual"}, False),
+        ({"priorityClassName": "polite"}, {}, True),
+        ({"kueue.x-k8s.io/priority-class": "polite"}, {}, True),
+        ({"kueue.x-k8s.io/priority-class": "usual"}, {"priorityClassName": "polite"}, True),
+        ({"kueue.x-k8s.io/priority-class": "unknown"}, {}, True),
+    ],
+)
+async def test_gang_preempts_no_other_if_its_pods_or_its_class_say_so(
+    world: World, labels: dict[str, str], pod: Json, expected: bool
+) -> None:
+    world.classes = PriorityClasses(of_pods={"polite": 5, "usual": 5}, never_preempting={"polite"})
+    record = await world.admit(make_appwrapper("aw", pod_says(**pod), labels=labels))
+    assert record.never_preempts is expected
+
+
+async def test_preemption_policy_of_the_label_is_followed_and_that_of_the_pods_stays(world: World) -> None:
+    classes = {"train": 5}
+    world.classes = PriorityClasses(of_pods=classes, never_preempting={"train"})
+    record = await world.admit(make_appwrapper(labels=TRAIN))
+    assert record.never_preempts
+    record = await follow(world, classes)
+    assert not record.never_preempts
+    assert first_event(world) == (
+        Cause.REPRIORITISED,
+        "priority 5 → 5, slope 0 → 0, may preempt",
+    )
 
 
 async def test_class_of_a_running_gang_changes_nothing(world: World) -> None:

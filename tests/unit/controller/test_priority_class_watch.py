@@ -52,6 +52,24 @@ def watched(client: ClusterClient, told: list[set[str]]) -> PriorityClassWatch:
     return PriorityClassWatch(client, Discovery(client), tell)
 
 
+async def test_preemption_policy_of_a_class_is_known_until_the_class_is_replaced(
+    server: FakeApiServer, watched: PriorityClassWatch, told: list[set[str]]
+) -> None:
+    polite, never_preempts = priority_class("polite", 5), {"preemptionPolicy": "Never"}
+    usual = {**priority_class("usual", 5), "preemptionPolicy": "PreemptLowerPriority"}
+    events = [
+        {"type": "DELETED", "object": {**polite, **never_preempts}},
+        {"type": "ADDED", "object": priority_class("polite", 6, 7)},
+        {"type": "ADDED", "object": {**priority_class("late", 5, 8), **never_preempts}},
+    ]
+    first = answer(listed({**polite, **never_preempts}, usual))
+    server.on("GET", PATH, first, watch(*events), never)
+    async with listing(watched) as goes_on:
+        await until(goes_on)
+        await until(lambda: "late" in set().union(*told))
+        assert watched.classes == PriorityClasses({}, {"polite": 6, "usual": 5, "late": 5}, {"late"})
+
+
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
 async def test_classes_of_both_kinds_are_known(
     server: FakeApiServer, watched: PriorityClassWatch, version: str

@@ -126,6 +126,8 @@ class QueueReport:
         if other.is_protected(its.min_runtime, self._now):
             least = int(its.min_runtime.total_seconds())
             return f"it has run for {int(ran.total_seconds())} s, and is not preempted before {least} s"
+        if gang.record.never_preempts:
+            return NEVER_PREEMPTS
         if not may_preempt(gang, place, other, its.name):
             preemption = place.queue.preemption
             if its == place:
@@ -146,6 +148,10 @@ class QueueReport:
         between = [name for name in its.path if name not in place.path]
         return any(account.is_within(name, asked) for name in between)
 
+
+NEVER_PREEMPTS: Final = (
+    "this gang preempts no other: its pods or its priority class say Never, or there is no such class"
+)
 
 _NOT_ALLOWED_INSIDE: Final = {
     WithinQueue.NEVER: "gangs of this queue do not preempt each other",

@@ -28,6 +28,7 @@ class QueueClassKey(NamedTuple):
     priority: int
     preemptions: int
     is_preempting: bool
+    never_preempts: bool
     pods: tuple[object, ...]
     """The known terms of other pods that select its pods, and what its own terms depend on; empty for most."""
 
@@ -66,6 +67,7 @@ class QueuedGangs:
             record.priority,
             count_preemptions(record, now),
             record.is_preempting,
+            record.never_preempts,
             self._pods(record.gang),
         )
         class_ = self._by_key.get(key)

@@ -114,6 +114,8 @@ class VictimSearch(Struct):
 
     def _may_preempt(self, gang: PendingGang) -> bool:
         """False if no candidate can exist, or if a gang that is not preemptible is over its nominal quota."""
+        if gang.record.never_preempts:
+            return False
         places = self._places(gang.leaves)
         if all(
             place.queue.preemption.within_queue is WithinQueue.NEVER
@@ -392,6 +394,8 @@ class VictimSearch(Struct):
 def may_preempt(gang: PendingGang, place: Place, other: ActiveGang, leaf: str) -> bool:
     """True if the leaf of a gang, at `place`, lets it preempt another gang in `leaf`, by priority and age."""
     preemption, mine, theirs = place.queue.preemption, gang.record, other.record
+    if mine.never_preempts:
+        return False
     if leaf == place.name:
         if preemption.within_queue is WithinQueue.LOWER_OR_NEWER_EQUAL_PRIORITY:
             is_newer = theirs.priority == mine.priority and theirs.age_begins_at > mine.age_begins_at

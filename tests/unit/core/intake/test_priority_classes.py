@@ -9,14 +9,19 @@ from dispatcher.core.intake.priority_classes import PriorityClasses, ResolvedPri
 from dispatcher.core.intake.queue_labels import kept_labels
 
 CLASSES = PriorityClasses(
-    of_workloads={"both": 1, "kueues": -2}, of_pods={"both": 10, "train": 50, "zero": 0}
+    of_workloads={"both": 1, "kueues": -2},
+    of_pods={"both": 10, "train": 50, "zero": 0, "polite": 90, "kueues": 5},
+    never_preempting=frozenset({"polite", "kueues"}),
 )
 KUEUES, KAIS = KUEUE_PRIORITY_LABEL, PRIORITY_LABEL
 
 
 def unknown(name: str, key: str) -> ResolvedPriority:
-    said = f"there is no PriorityClass {name}, which label {key} names: the priority counts as 0"
-    return ResolvedPriority(0, said)
+    said = (
+        f"there is no PriorityClass {name}, which label {key} names: "
+        "the priority counts as 0, and no gang is preempted for it"
+    )
+    return ResolvedPriority(0, said, never_preempts=True)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +30,12 @@ def unknown(name: str, key: str) -> ResolvedPriority:
         pytest.param(0, {}, ResolvedPriority(0), id="nothing"),
         pytest.param(7, {}, ResolvedPriority(7), id="written"),
         pytest.param(7, {KAIS: "train"}, ResolvedPriority(7), id="written-before-a-class"),
-        pytest.param(-7, {KAIS: "none"}, ResolvedPriority(-7), id="written-before-an-unknown-class"),
+        pytest.param(
+            -7,
+            {KAIS: "none"},
+            ResolvedPriority(-7),
+            id="written-before-an-unknown-class",
+        ),
         pytest.param(0, {KAIS: "train"}, ResolvedPriority(50), id="kais"),
         pytest.param(0, {KUEUES: "train"}, ResolvedPriority(50), id="kueues-of-kubernetes"),
         pytest.param(0, {KUEUES: "kueues"}, ResolvedPriority(-2), id="kueues"),
@@ -33,6 +43,9 @@ def unknown(name: str, key: str) -> ResolvedPriority:
         pytest.param(0, {KAIS: "both"}, ResolvedPriority(1), id="kueues-class-first-for-any-label"),
         pytest.param(0, {KUEUES: "kueues", KAIS: "train"}, ResolvedPriority(-2), id="kueues-label-first"),
         pytest.param(0, {KUEUES: "", KAIS: "train"}, ResolvedPriority(50), id="empty-is-absent"),
+        pytest.param(0, {KAIS: "polite"}, ResolvedPriority(90, never_preempts=True), id="polite-kais"),
+        pytest.param(0, {KUEUES: "polite"}, ResolvedPriority(90, never_preempts=True), id="polite-kueues"),
+        pytest.param(7, {KAIS: "polite"}, ResolvedPriority(7, never_preempts=True), id="polite-and-written"),
         pytest.param(0, {KAIS: "zero"}, ResolvedPriority(0), id="class-of-zero"),
         pytest.param(0, {KAIS: "none"}, unknown("none", KAIS), id="unknown"),
         pytest.param(0, {KUEUES: "none", KAIS: "train"}, unknown("none", KUEUES), id="unknown-of-the-first"),

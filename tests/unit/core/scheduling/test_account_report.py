@@ -7,6 +7,7 @@ import yaml
 
 from dispatcher.core.scheduling.explanation import Explanation, explain
 from dispatcher.core.scheduling.scenario import parse_scenario
+from dispatcher.core.scheduling.sharing.account_report import NEVER_PREEMPTS
 
 WORLD = """
 clusters:
@@ -133,6 +134,15 @@ def test_a_gang_elsewhere_is_spared_because_of_its_cluster_unless_quota_is_short
         "beside": NOT_ENOUGH,
         "firm": "its priority is not lower",
     }
+
+
+def test_a_gang_that_never_preempts_is_told_that_it_spares_all() -> None:
+    preempting = "{withinQueue: LowerPriority, reclaim: Any}"
+    text = WORLD.replace("PREEMPTION", preempting).replace("{name: p,", "{name: p, preemptionPolicy: Never,")
+    found = explain(parse_scenario(yaml.safe_load(text)), "p")
+    said = {each.gang.uid: each.reason for each in found.spared}
+    assert said["theirs"] == said["mine"] == NEVER_PREEMPTS
+    assert said["going"] == "it is leaving"
 
 
 def test_a_gang_that_preempts_has_no_list_of_gangs_that_are_spared() -> None:

@@ -40,6 +40,40 @@ def message_of(text: str, gang: str) -> str:
     return pending_of(text, gang).message
 
 
+# --- gangs that preempt no other ---------------------------------------------------------------------------------
+
+POLITE = """
+clusters: [{{name: hub, nodes: [{{name: n, allocatable: {{gpu: 4}}}}]}}]
+queues:
+- {{name: org, sharing: {sharing}, resources: {{gpu: {{nominalQuota: 4}}}}}}
+- {{name: a, parent: org, resources: {{gpu: {{nominalQuota: 2}}}},
+   preemption: {{withinQueue: LowerPriority, reclaim: Any}}}}
+- {{name: b, parent: org, resources: {{gpu: {{nominalQuota: 2}}}}}}
+running:
+- {{name: low, queue: {queue}, cluster: hub, ran: 600, demand: {{gpu: 4}}}}
+pending:
+- {{name: p, queue: a, priority: 9, preemptionPolicy: {policy}, demand: {{gpu: 2}}}}
+"""
+
+
+@pytest.mark.parametrize("sharing", ["Priority", "DominantShare", "Division"])
+@pytest.mark.parametrize("queue", ["a", "b"])
+def test_gang_of_the_policy_never_waits_where_another_one_preempts(sharing: str, queue: str) -> None:
+    usual = decisions(POLITE.format(sharing=sharing, queue=queue, policy="PreemptLowerPriority"))
+    assert [each["preempt"] for each in usual if "preempt" in each] == [["low"]]
+    polite = POLITE.format(sharing=sharing, queue=queue, policy="Never")
+    assert [each for each in decisions(polite) if "preempt" in each] == []
+    assert pending_of(polite, "p").reason in {"InsufficientQuota", "InsufficientResources"}
+
+
+def test_gangs_that_differ_in_their_policy_alone_are_decided_one_by_one() -> None:
+    text = POLITE.format(sharing="Priority", queue="b", policy="Never").rstrip()
+    both = f"{text}\n- {{name: q, queue: a, priority: 9, demand: {{gpu: 2}}}}"
+    assert [(each["preempt"], each["for"]) for each in decisions(both) if "preempt" in each] == [
+        (["low"], "q")
+    ]
+
+
 # --- gangs that run in a queue which has got children since -----------------------------------------------------
 
 OLD_GANGS = """
