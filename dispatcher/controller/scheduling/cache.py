@@ -11,18 +11,20 @@ from itertools import chain
 from operator import is_
 from typing import Final, NamedTuple
 
+from dispatcher import log
 from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
+from dispatcher.core.model.failures import Failure
+from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.growth import PodsByTemplate
 from dispatcher.core.model.incremental import Steps, in_parts
-from dispatcher.core.model.record import ACTIVE, Phase, Record
-from dispatcher.core.model.resources import Resources
+from dispatcher.core.model.record import ACTIVE, HOLDING, Phase, Record
+from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.backfill import Backfill, Backfills, Running
 from dispatcher.core.scheduling.backfill_reservation import Bounds
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.grants import Growing
 from dispatcher.core.scheduling.pending_queue import PendingQueue
-from dispatcher.core.scheduling.sharing.surplus import Surplus, surplus_of
+from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus, surplus_of
 
 _UNDISPATCHED: Final = frozenset({Phase.QUEUED, Phase.SUSPENDED})
 """Phases in which an AppWrapper counts against its namespace's bound, although it holds no capacity."""
@@ -77,6 +79,7 @@ class Cache:
         self._requesting: set[str] = set()
         self._grown: set[str] = set()
         self._surplus: dict[str, _KnownSurplus] = {}
+        self._without_surplus: dict[str, Record] = {}
         self.awaited_growth: frozenset[str] = frozenset()
 
     def load(self, records: Iterable[Record]) -> None:
@@ -94,7 +97,8 @@ class Cache:
         self._charge(record)
         self._note_undispatched(before, record)
         (self._requesting.discard if record.growth_request is None else self._requesting.add)(record.uid)
-        (self._grown.add if record.grown and record.phase in ACTIVE else self._grown.discard)(record.uid)
+        has_grown = record.phase in ACTIVE and record.attempt is not None and bool(record.attempt.grown)
+        (self._grown.add if has_grown else self._grown.discard)(record.uid)
 
     def withhold(self, uids: Collection[str]) -> Steps[None]:
         """Keep these AppWrappers, and no others, out of the pending queue: they may run already in an unknown cluster.
@@ -138,9 +142,13 @@ class Cache:
             ledger = self._ledgers.get(record.attempt.cluster) if record and record.attempt else None
             if record is None or ledger is None or record.phase not in ACTIVE or not is_wanted(record):
                 continue
-            growing = Growing.of(record, ledger)
-            if record.growth_request is not None or growing.has_waiting:
-                found.append(growing)
+            try:
+                growing = Growing.of(record, ledger)
+                if record.growth_request is not None or growing.has_waiting:
+                    found.append(growing)
+            except Exception as error:  # noqa: BLE001  # one gang must not end the pass of the others
+                failure = Failure.of(uid, error)
+                log.internal_error("growth", failure.error, appwrapper=uid)
             yield
         return found
 
@@ -154,15 +162,20 @@ class Cache:
         for uid in sorted(self._grown):
             if (surplus := self._surplus_of(uid)) is not None:
                 found[uid] = surplus
-        self._surplus = {uid: self._surplus[uid] for uid in found}
+        self._surplus = {uid: self._surplus[uid] for uid in found if uid in self._surplus}
+        self._without_surplus = {
+            uid: self._without_surplus[uid] for uid in found if uid in self._without_surplus
+        }
         return found
 
     def prepare_surplus(self) -> Steps[None]:
         """Find the surplus of each gang that changed, in steps of one gang, so that `surplus` finds it done."""
         for uid in sorted(self._grown):
-            if uid in self._grown and not self._is_known(uid):
+            if uid in self._grown:
+                before = self._surplus.get(uid)
                 self._surplus_of(uid)
-                yield
+                if self._surplus.get(uid) is not before:
+                    yield
 
     def _is_known(self, uid: str) -> bool:
         known, record = self._surplus.get(uid), self._records[uid]
@@ -170,14 +183,24 @@ class Cache:
         return known is not None and ledger is not None and known.is_of(record, ledger)
 
     def _surplus_of(self, uid: str) -> Surplus | None:
+        """The surplus of a gang; none until its record changes if that raises an exception (logged)."""
         record = self._records[uid]
         ledger = self._ledgers.get(record.attempt.cluster) if record.attempt else None
         if ledger is None:
             return None
-        if not self._is_known(uid):
-            version = ledger.surplus_version(uid)
-            self._surplus[uid] = _KnownSurplus(record, ledger, version, surplus_of(record, ledger))
-        return self._surplus[uid].surplus
+        if self._without_surplus.get(uid) is record:
+            return NO_SURPLUS
+        try:
+            if not self._is_known(uid):
+                version = ledger.surplus_version(uid)
+                self._surplus[uid] = _KnownSurplus(record, ledger, version, surplus_of(record, ledger))
+            return self._surplus[uid].surplus
+        except Exception as error:  # noqa: BLE001  # one gang must not end the cycle of the others
+            failure = Failure.of(uid, error)
+            log.internal_error("scheduler", failure.error, appwrapper=uid)
+            self._surplus.pop(uid, None)
+            self._without_surplus[uid] = record
+            return NO_SURPLUS
 
     def cluster_of(self, uid: str) -> str:
         """The name of the cluster that has, or will have, objects of an AppWrapper; the hub's if no cluster does."""
@@ -284,6 +307,33 @@ class Cache:
             self._holders.setdefault(after.attempt.cluster, {})[after.uid] = after
 
     def _charge(self, record: Record) -> None:
+        """Charge a gang in the ledger of its cluster; with the worst case if that raises an exception (logged).
+
+        A leader that could not load one record could not begin.
+        """
+        try:
+            self._charge_exactly(record)
+        except Exception as error:  # noqa: BLE001  # the records of the others have to be charged
+            failure = Failure.of(record.uid, error)
+            log.internal_error("scheduler", failure.error, appwrapper=record.uid)
+            self._charge_worst(record)
+
+    def _charge_worst(self, record: Record) -> None:
+        """Charge the demand and all growth of a record in a phase that holds capacity, as one amount without pods."""
+        charged = self._charged.pop(record.uid, None)
+        attempt = record.attempt if record.phase in HOLDING else None
+        if (
+            charged is not None
+            and charged[0] in self._ledgers
+            and (attempt is None or attempt.cluster != charged[0])
+        ):
+            self._ledgers[charged[0]].release(record.uid)
+        if attempt is not None and attempt.cluster in self._ledgers:
+            amounts = record.gang.demand + (attempt.growth[-1].amounts if attempt.growth else NOTHING)
+            self._ledgers[attempt.cluster].reserve(record.uid, Gang(amounts))
+            self._charged[record.uid] = attempt.cluster, NOTHING, None, ASSIGNED_NOWHERE
+
+    def _charge_exactly(self, record: Record) -> None:
         attempt = record.attempt if record.holds_capacity else None
         cluster = attempt.cluster if attempt and not attempt.awaits_capacity else None
         charged = self._charged.get(record.uid)

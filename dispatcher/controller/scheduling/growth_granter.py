@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from dispatcher import log
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
@@ -30,7 +32,7 @@ from dispatcher.core.scheduling.grants import (
 )
 from dispatcher.core.scheduling.growth_turns import asked_at
 from dispatcher.core.scheduling.isolation import copies_of
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, with_aside
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.core.scheduling.sharing.quota_reservations import QuotaReservations
 from dispatcher.core.scheduling.waiting_gangs import WaitingGangs
@@ -108,6 +110,7 @@ def _decide_without_culprits(
 ) -> Steps[list[Grant]]:
     """As `decide_in_steps`; if it raises, the decisions about the gangs that do not raise alone (logged).
 
+    Any gang that holds capacity may be the cause, so all of them are set aside then: they are charged at least as much.
     The pass that raised may be half changed: all is decided anew on copies, which cost O(nodes) in each pass.
     """
     before = copies_of(snapshots)
@@ -115,19 +118,22 @@ def _decide_without_culprits(
         return (yield from decide_in_steps(growing, facts, snapshots))
     except MemoryError:
         raise
-    except Exception:
-        left = []
-        for each in growing:
-            try:
-                incremental.run(decide_in_steps([each], facts, copies_of(before)))
-                left.append(each)
-            except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the pass of the others
-                failure = Failure.of(each.record.uid, error)
-                log.internal_error("growth", failure.error, appwrapper=failure.uid)
-            yield
-        if len(left) == len(growing):
-            raise
-    return (yield from decide_in_steps(left, facts, before))
+    except Exception as error:  # noqa: BLE001  # it is looked for the gang that causes it
+        first = error
+    uids = {each.record.uid for each in facts.active}
+    plain = replace(facts, active=with_aside(facts.active, uids))
+    left = []
+    for each in growing:
+        try:
+            incremental.run(decide_in_steps([each], plain, copies_of(before)))
+            left.append(each)
+        except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the pass of the others
+            failure = Failure.of(each.record.uid, error)
+            log.internal_error("growth", failure.error, appwrapper=failure.uid)
+        yield
+    if len(left) == len(growing):
+        log.internal_error("growth", first)
+    return (yield from decide_in_steps(left, plain, before))
 
 
 def _change_safely(grant: Grant, now: datetime) -> Change | None:

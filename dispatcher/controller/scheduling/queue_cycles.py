@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from dispatcher import log
 from dispatcher.api import conditions as words
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.lifecycle import queue_steps, run_steps
@@ -28,11 +29,11 @@ from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, is_unreachable
 from dispatcher.core.scheduling.cycle import Outcome, Preempting
 from dispatcher.core.scheduling.explain import INSUFFICIENT
-from dispatcher.core.scheduling.isolation import copies_of
+from dispatcher.core.scheduling.isolation import BARRED_FOR, Holder, copies_of, plain_of, to_blame_in_steps
 from dispatcher.core.scheduling.ordering import is_eligible
 from dispatcher.core.scheduling.pending_queue import Changes
 from dispatcher.core.scheduling.sharing.cycle import Drained
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang, set_aside, with_aside
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.sharing.surplus import (
     Parts,
@@ -70,7 +71,9 @@ class QueueCycles:
             [],
         )
         self._parts = Parts()
-        self._active_of: tuple[int, frozenset[str]] | None = None
+        self._active_of: tuple[int, frozenset[str], frozenset[str]] | None = None
+        self._aside: dict[str, tuple[Record, datetime]] = {}
+        """The gangs that are set aside, by uid: as long as their records are the same, and until these times."""
 
     def plan_in_steps(
         self, rules: QueueRules, snapshots: Mapping[str, ClusterSnapshot], now: datetime
@@ -80,7 +83,12 @@ class QueueCycles:
         To be called, and its first step run, at the moment of the snapshots: of a surplus pod that is gone, but not
         from the snapshot, the room would not be free later, and the whole gang would be preempted for it.
         """
-        changes, surplus = self._cache.pending_queue.changes_for(self, now), self._cache.surplus()
+        self._aside = {
+            uid: (record, until)
+            for uid, (record, until) in self._aside.items()
+            if now < until and self._cache.get(uid) is record
+        }
+        changes, surplus = self._cache.pending_queue.changes_for(self._planner, now), self._cache.surplus()
         return self._plan(changes, surplus, rules, snapshots, now)
 
     def _plan(
@@ -103,21 +111,64 @@ class QueueCycles:
     def forget(self) -> None:
         """Forget what is kept between cycles: an exception ended one, so it may be half changed."""
         self._planner = QueuePlanner(self._cache.backfills)
+        self._parts, self._in_parts, self._active_of = Parts(), ([], {}, []), None
+
+    @property
+    def aside(self) -> Collection[str]:
+        """The uids of the gangs that hold capacity and are set aside, because they caused exceptions."""
+        return self._aside.keys()
 
     def plan_alone(
         self,
-        record: Record,
+        record: Record | None,
         rules: QueueRules,
         active: Sequence[ActiveGang],
         snapshots: Mapping[str, ClusterSnapshot],
         now: datetime,
-    ) -> None:
-        """Plan one queued gang as if no other waited; changes copies of the snapshots only."""
+    ) -> Steps[None]:
+        """Plan one queued gang, or none, as if no other waited; changes copies of the snapshots only.
+
+        If gangs that hold capacity cause an exception, which is none of this function then, these are set aside from
+        then on (logged).
+        """
+        error = yield from self._error_of(record, rules, active, snapshots, now, frozenset())
+        if error is None:
+            return
+
+        probe = None if record is None else plain_of(record)
+
+        def raises(aside: frozenset[str]) -> Steps[bool]:
+            return (yield from self._error_of(probe, rules, active, snapshots, now, aside)) is not None
+
+        holders = {gang.record.uid: gang.record for gang in active if gang.record.uid not in self._aside}
+        blamed = yield from to_blame_in_steps(
+            raises, [Holder(uid, each.namespace) for uid, each in holders.items()]
+        )
+        if not blamed:
+            raise error
+        log.internal_error("scheduler", error, appwrapper=min(blamed))
+        self._aside |= {uid: (holders[uid], now + BARRED_FOR) for uid in blamed}
+
+    def _error_of(
+        self,
+        record: Record | None,
+        rules: QueueRules,
+        active: Sequence[ActiveGang],
+        snapshots: Mapping[str, ClusterSnapshot],
+        now: datetime,
+        aside: frozenset[str],
+    ) -> Exception | None:
+        """The exception of a plan of one queued gang, or of none, while these gangs are set aside; None without."""
         planner = QueuePlanner()
-        only = Changes({record.uid: record}, are_all=True)
-        incremental.run(planner.news_in_steps(only, rules, active, copies_of(snapshots), now))
-        for failure in planner.failures:
-            raise failure.error
+        only = Changes({} if record is None else {record.uid: record}, are_all=True)
+        try:
+            held = with_aside(active, aside.union(self._aside))
+            yield from planner.news_in_steps(only, rules, held, copies_of(snapshots), now)
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001  # this is what is looked for
+            return error
+        return next((each.error for each in planner.failures), None)
 
     def active_in_steps(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[Sequence[ActiveGang]]:
         """Every gang that holds capacity, as queues see it; the oldest dispatch first.
@@ -127,7 +178,7 @@ class QueueCycles:
         surplus = self._cache.surplus()
         yield from self._update_active(snapshots)
         active = yield from self._with_surplus(surplus)
-        yield from split(by_gang(active), snapshots)
+        _log_failures((yield from split(by_gang(active), snapshots)))
         return active
 
     def awaited_growth(self, forest: Forest) -> frozenset[str]:
@@ -154,7 +205,9 @@ class QueueCycles:
         snapshots = snapshots_of()
         grown = (record for uid in surplus if (record := self._cache.get(uid)) is not None)
         active = [gang for record in grown if (gang := _active(record, snapshots)) is not None]
-        parts = yield from Parts().in_steps(active, surplus)
+        in_parts = Parts()
+        parts = yield from in_parts.in_steps(active, surplus)
+        _log_failures([*in_parts.failures, *(yield from split(by_gang(parts), snapshots))])
         return (yield from awaited_room(parts, waiting, snapshots))
 
     def _with_surplus(self, surplus: Mapping[str, Surplus]) -> Steps[Sequence[ActiveGang]]:
@@ -163,29 +216,43 @@ class QueueCycles:
         if gangs is not self._active or known != surplus:
             gangs = self._active
             found = yield from self._parts.in_steps(gangs, surplus)
+            _log_failures(self._parts.failures)
+            self._parts.failures.clear()
             self._in_parts = gangs, surplus, found
         return found
 
     def _update_active(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[None]:
         """Make the list of active gangs anew if one of them, or which clusters answer, has changed."""
         answering = frozenset(name for name, each in snapshots.items() if not is_unreachable(each.closed))
-        known = self._cache.holders_version, answering
+        known = self._cache.holders_version, answering, frozenset(self._aside)
         if known == self._active_of:
             return
-        active = yield from active_gangs(list(self._cache.all_holders()), snapshots)
-        active.sort(key=lambda each: (each.dispatched_at, each.uid))
+        active = yield from active_gangs(list(self._cache.all_holders()), snapshots, self._aside)
+        active.sort(key=lambda each: (each.dispatched_at, each.record.uid))
         self._active, self._active_of = active, known
 
 
 def active_gangs(
-    records: Iterable[Record], snapshots: Mapping[str, ClusterSnapshot]
+    records: Iterable[Record], snapshots: Mapping[str, ClusterSnapshot], aside: Collection[str] = ()
 ) -> Steps[list[ActiveGang]]:
-    """The gangs among these records that hold capacity."""
+    """The gangs among these records that hold capacity; those of `aside` (uids), and with an exception, set aside."""
     found: list[ActiveGang] = []
     for part in incremental.in_parts(records):
-        found += [gang for each in part if (gang := _active(each, snapshots)) is not None]
+        for each in part:
+            try:
+                gang = set_aside(each) if each.uid in aside else _active(each, snapshots)
+            except Exception as error:  # noqa: BLE001  # it holds its capacity nevertheless
+                _log_failures([Failure.of(each.uid, error)])
+                gang = set_aside(each)
+            found += [] if gang is None else [gang]
         yield
     return found
+
+
+def _log_failures(failures: Iterable[Failure]) -> None:
+    """Log and count exceptions about gangs that hold capacity."""
+    for each in failures:
+        log.internal_error("scheduler", each.error, appwrapper=each.uid)
 
 
 def _active(record: Record, snapshots: Mapping[str, ClusterSnapshot]) -> ActiveGang | None:

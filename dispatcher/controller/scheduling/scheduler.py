@@ -210,7 +210,8 @@ class Scheduler:
         while batches:  # freeing all batches at once takes long
             batches.popleft()
             await slices.give_way()
-        await self._release_growth()
+        _log_failures(self._cache.backfills.room.running.take_failures())
+        await self._release_growth_safely()
         if self._is_next_due:
             self._is_next_due = False
             self.wake()
@@ -239,8 +240,9 @@ class Scheduler:
     async def _bar_culprits(
         self, snapshots: Mapping[str, ClusterSnapshot], now: datetime, slices: Slices
     ) -> bool:
-        """Bar the queued gangs that end a plan (logged, once for each kind); false if there are none."""
+        """Bar the queued gangs that end a plan, and set aside the running ones (logged); false if there are none."""
         queues, rules, pending = self._lookups.queues(), self._rules, self._cache.pending_queue
+        aside = set(self._queue_cycles.aside)
         if queues is None:
             alone = partial(
                 plan_in_one_queue,
@@ -254,6 +256,7 @@ class Scheduler:
             alone = partial(
                 self._queue_cycles.plan_alone, rules=queues, active=active, snapshots=snapshots, now=now
             )
+            await slices.run(alone(None))
         culprits = await slices.run(culprits_in_steps(pending.in_cycles(), alone))
         changes: list[Change | None] = []
         for each in culprits:
@@ -266,7 +269,17 @@ class Scheduler:
         for each in culprits:  # only now: a changed record takes part again
             pending.bar((record.uid for record in each.records), now + BARRED_FOR)
         slices.begin()
-        return bool(culprits)
+        return bool(culprits) or aside != set(self._queue_cycles.aside)
+
+    async def _release_growth_safely(self) -> None:
+        """As `_release_growth`; after an internal error there (logged), growth is noted after its pauses."""
+        try:
+            await self._release_growth()
+        except errors.StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the edge: the cycle is done
+            log.internal_error("growth", error)
+            self._cache.awaited_growth = frozenset()
 
     async def _release_growth(self) -> None:
         """Have the reconciler note the growth that no pod uses, without a pause, where a gang waits for it."""

@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dispatcher.core.model import incremental
+from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Record
 from dispatcher.core.scheduling.backfill_reservation import (
@@ -37,18 +38,32 @@ from dispatcher.core.scheduling.fit import assignment_in_empty, fits
 
 
 class Running(Struct, frozen=True):
-    """The dispatched AppWrappers of a cluster, by its name."""
+    """The dispatched AppWrappers of a cluster, by its name.
+
+    An AppWrapper whose end cannot be estimated because of an exception never ends; these are `failures` until taken.
+    """
 
     in_cluster: Callable[[str], Iterable[Record]] = lambda _: ()
+    failures: list[Failure] = field(default_factory=list)
 
     def ends(self, cluster: str, now: datetime) -> Steps[list[End]]:
         """The estimated end of each AppWrapper in a cluster and the capacity that it frees, the earliest first."""
         ends: list[End] = []
         for part in incremental.in_parts(list(self.in_cluster(cluster))):
-            ends += [End(estimated_end(each, now), each.charge, each.uid) for each in part]
+            for each in part:
+                try:
+                    ends.append(End(estimated_end(each, now), each.charge, each.uid))
+                except Exception as error:  # noqa: BLE001  # one gang must not end the estimates for the others
+                    self.failures.append(Failure.of(each.uid, error))
             yield
         ends.sort(key=attrgetter("at"))
         return ends
+
+    def take_failures(self) -> list[Failure]:
+        """The exceptions about single AppWrappers since the last call."""
+        found = self.failures.copy()
+        self.failures.clear()
+        return found
 
 
 class State(Struct, frozen=True):

@@ -307,7 +307,7 @@ class CapacityLedger:
         )
 
     def take_failures(self) -> list[Failure]:
-        """The AppWrappers whose pods have no places because of an exception, each once; their demand is charged."""
+        """The AppWrappers with other places than they should have because of an exception; all are charged."""
         return [] if self._by_node is None else self._by_node.take_failures()
 
     def _snapshot_nodes(self, nodes: NodeLedger) -> NodeSnapshot:
@@ -315,8 +315,11 @@ class CapacityLedger:
         changed, self._unheld = self._unheld, {}
         for uid in changed:
             share = self._shares.get(uid)
-            if share is not None and share.demand is not None:
-                nodes.hold_growth(uid, (share.target - share.demand).positive_part(), share.starting())
+            try:
+                if share is not None and share.demand is not None:
+                    nodes.hold_growth(uid, (share.target - share.demand).positive_part(), share.starting())
+            except Exception as error:  # noqa: BLE001  # one AppWrapper, which keeps its last charge, must not end it
+                nodes.note_failure(uid, error)
         return nodes.snapshot()
 
     def pods(self) -> list[Pod]:

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model.devices import is_of_device_class
+from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
 from dispatcher.core.model.growth import SurplusPod
 from dispatcher.core.model.incremental import Steps
@@ -168,20 +169,21 @@ class CapacitySnapshot:
 
     def split(
         self, surplus: Mapping[str, Mapping[str, tuple[tuple[SurplusPod, ...], Resources]]]
-    ) -> Steps[None]:
+    ) -> Steps[list[Failure]]:
         """Let `charge` take surplus without the rest of its AppWrapper, and that without its surplus.
 
         `surplus` has its parts by the uid of the AppWrapper, then by the uid to charge each by: its pods, none for what
-        no pod uses, with what it frees. In steps of one AppWrapper.
+        no pod uses, with what it frees. In steps of one AppWrapper. An AppWrapper whose surplus raises an exception,
+        which is returned, stays whole.
         """
         if self.nodes is not None:
-            yield from self.nodes.split(surplus)
-            return
+            return (yield from self.nodes.split(surplus))
         self._beyond = dict(self._beyond)
         for appwrapper, parts in surplus.items():
             freed = sum_of(amounts for _, amounts in parts.values())
             self._beyond[appwrapper] = (self._beyond.get(appwrapper, NOTHING) - freed).positive_part()
             yield
+        return []
 
     def take_as(self, appwrapper: str, gang: Gang, assignment: Assignment) -> None:
         """Charges the demand of `gang` as that of an AppWrapper (by uid), so that `charge` can take it back."""

@@ -1,28 +1,36 @@
 """The gangs that cause an exception in a plan over many gangs: each kind of gang is planned alone, on copies.
 
 A plan that an exception ended may be half changed, so nothing of it is used. The gangs that are found take part in no
-plan for some time, and the others are planned anew.
+plan for some time, and the others are planned anew. A gang that holds capacity may cause an exception as well: it is
+set aside for some time, which means that it stays charged, and that nothing else of it is considered.
 
 Growth: a plan of one gang for each kind of gang; only after such an exception.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from dispatcher.core.model.failures import Failure
+from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.incremental import Steps
+from dispatcher.core.model.potential import NAMESPACES_FOR_ALL
 from dispatcher.core.model.record import Record
+from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.pending_queue import PendingQueue
 
 BARRED_FOR: Final = timedelta(minutes=5)
 """The time for which gangs that ended a plan take part in none."""
+
+
+MOST_BLAMED: Final = NAMESPACES_FOR_ALL - 1
+"""The most namespaces whose gangs that hold capacity are blamed for the exception of one plan."""
 
 
 class Culprits(NamedTuple):
@@ -33,7 +41,7 @@ class Culprits(NamedTuple):
 
 
 def culprits_in_steps(
-    records: Iterable[Record], plan_alone: Callable[[Record], object]
+    records: Iterable[Record], plan_alone: Callable[[Record], Steps[None]]
 ) -> Steps[list[Culprits]]:
     """The gangs with which a plan raises an exception; one of each kind is planned."""
     kinds: dict[object, list[Record]] = {}
@@ -42,11 +50,76 @@ def culprits_in_steps(
     found: list[Culprits] = []
     for alike in kinds.values():
         try:
-            plan_alone(alike[0])
+            yield from plan_alone(alike[0])
         except Exception as error:  # noqa: BLE001  # this is what is looked for
             found.append(Culprits(tuple(alike), Failure.of(alike[0].uid, error)))
         yield
     return found
+
+
+class Holder(NamedTuple):
+    """A gang that holds capacity: the uid and the namespace of its AppWrapper."""
+
+    uid: str
+    namespace: str
+
+
+def to_blame_in_steps(
+    raises: Callable[[frozenset[str]], Steps[bool]], holders: Sequence[Holder]
+) -> Steps[frozenset[str] | None]:
+    """The uids of gangs that hold capacity without which a plan raises no more: those of some namespaces.
+
+    `raises` plans with these gangs set aside, by uid, for no gang that waits, or for a plain one. None if the plan
+    raises with none of them, with all of them, or with those of `MOST_BLAMED` namespaces set aside.
+
+    Growth: a plan for each halving of their number, for each namespace.
+    """
+    if not (yield from raises(frozenset())) or (yield from raises(frozenset(each.uid for each in holders))):
+        return None
+    blamed = frozenset[str]()
+    for _ in range(MOST_BLAMED):
+        first, last = (
+            0,
+            len(holders),
+        )  # set aside, the gangs up to `last` are enough, and those up to `first` are not
+        while last - first > 1:
+            middle = (first + last) // 2
+            if (yield from raises(blamed.union(each.uid for each in holders[:middle]))):
+                first = middle
+            else:
+                last = middle
+        namespace = holders[last - 1].namespace
+        blamed = blamed.union(each.uid for each in holders if each.namespace == namespace)
+        if not (yield from raises(blamed)):
+            return blamed
+    return None
+
+
+def plain_of(record: Record) -> Record:
+    """A gang that waits and needs a little more than this one, without anything else of it.
+
+    If a plan raises for this one and not for that, this one is to blame, and not the gangs that hold capacity.
+    """
+    sets = tuple(PodSet(each.count, _a_little_more(each.requests)) for each in record.gang.pod_sets)
+    return Record(
+        uid=f"{record.uid}/plain",
+        group=record.group,
+        namespace=record.namespace,
+        name=record.name,
+        created_at=record.created_at,
+        phase=record.phase,
+        phase_since=record.phase_since,
+        enqueue_seq=record.enqueue_seq,
+        queue=record.queue,
+        more_queues=record.more_queues,
+        priority=record.priority,
+        gang=Gang(_a_little_more(record.gang.demand), record.gang.pods, sets),
+        blocked_since=record.blocked_since,
+    )
+
+
+def _a_little_more(amounts: Resources) -> Resources:
+    return Resources({name: amount + amount // 1000 + 1 for name, amount in amounts.items()})
 
 
 def plan_in_one_queue(
@@ -55,11 +128,11 @@ def plan_in_one_queue(
     policy: QueueingStrategy,
     bound: timedelta,
     now: datetime,
-) -> None:
+) -> Steps[None]:
     """Plan one gang alone, as `PendingQueue` does; changes copies of the snapshots only."""
     alone = PendingQueue()
     alone.put(record)
-    alone.plan(copies_of(snapshots), policy, bound, now)
+    yield from alone.plan_in_steps(copies_of(snapshots), policy, bound, now)
     for failure in alone.take_failures():
         raise failure.error
 

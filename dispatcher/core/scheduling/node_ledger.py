@@ -204,8 +204,8 @@ class NodeLedger:
         """
         share = self._shares[appwrapper]
         if (share.growth, share.starting) != (growth, starting):
-            share.growth, share.starting = growth, starting
             self._unsettle(appwrapper)
+            share.growth, share.starting = growth, starting
             self._note_trust(appwrapper, share)
 
     def release(self, appwrapper: str) -> None:
@@ -412,8 +412,12 @@ class NodeLedger:
         self._unsettled.update(self._unplaced)
         self._touched.clear()
         changed = self._unsettled.copy()
-        for uid in changed:
-            self._release_places(uid)
+        for uid in list(changed):
+            try:
+                self._release_places(uid)
+            except Exception as error:  # noqa: BLE001  # it keeps its places
+                self.note_failure(uid, error)
+                del changed[uid]
         # All planned places first: a gang that needs other places must not take a planned place of another gang.
         gangs, rests = dict[str, Gang](), dict[str, Unbound]()
         for uid in changed:
@@ -428,18 +432,29 @@ class NodeLedger:
                 self._hold_elsewhere(uid, gangs[uid], rest)
             except Exception as error:  # noqa: BLE001  # as above
                 self._leave_unplaced(uid, error)
-        for uid in changed:
-            self._note_use(uid, self._shares[uid])
+        settled = self._unsettled.copy()
+        for uid in settled:
+            try:
+                self._note_use(uid, self._shares[uid])
+            except Exception as error:  # noqa: BLE001  # it keeps its last known use
+                self.note_failure(uid, error)
+                self._note_worst_use(uid, self._shares[uid])
         # Only now: after an exception that is about none of them, the next snapshot settles all of them again.
-        for uid in changed:
+        for uid in settled:
             self._unsettled.pop(uid, None)
+
+    def note_failure(self, uid: str, error: Exception) -> None:
+        """Keep an exception about an AppWrapper until it is taken: the first one."""
+        self._failures.setdefault(uid, Failure.of(uid, error))
 
     def _leave_unplaced(self, uid: str, error: Exception) -> None:
         """Hold no places for an AppWrapper, because its placement raised this exception."""
-        failure = Failure.of(uid, error)
-        self._release_places(uid)
+        self.note_failure(uid, error)
+        try:
+            self._release_places(uid)
+        except Exception as another:  # noqa: BLE001  # it keeps the places that it has
+            self.note_failure(uid, another)
         self._unplaced[uid] = None
-        self._failures[uid] = failure
 
     def _hold_planned(self, uid: str, gang: Gang) -> Unbound:
         """Hold the planned places that are there; return the pods of each pod set that have none."""
@@ -566,9 +581,10 @@ class NodeLedger:
         """Hold no places for an AppWrapper."""
         held = self._shares[uid].held
         while held:
-            each, _ = held.pop()
-            self._holders.get(each.node, {}).pop(uid, None)
+            each, _ = held[-1]
             self._count_place(each, -1)
+            self._holders.get(each.node, {}).pop(uid, None)
+            held.pop()
 
     def _count_place(self, each: Place, sign: int) -> None:
         # The node is there, because its places are dropped with it.
@@ -582,19 +598,26 @@ class NodeLedger:
 
     def _note_use(self, uid: str, share: PlaceShare) -> None:
         """Keep the use of an AppWrapper for snapshots, and its demand that has no place."""
-        self._beyond -= share.beyond
-        share.beyond = NOTHING
         bound = tuple(Place(each.node, each.requests, pods, each.sort) for each, pods in share.bound.items())
         held = tuple(each for each, _ in share.held)
+        beyond = NOTHING
         if share.gang is not None:
             placed = sum_of(each.requests * each.pods for each in (*bound, *held))
-            share.beyond = (share.gang.demand + share.growth - placed).positive_part()
-            self._beyond += share.beyond
+            beyond = (share.gang.demand + share.growth - placed).positive_part()
+        self._beyond += beyond - share.beyond
+        share.beyond = beyond
         if share.gang is None and not bound:
             del self._shares[uid]
             self._uses.pop(uid, None)
         else:
             self._uses[uid] = Use(bound, held, share.beyond)
+
+    def _note_worst_use(self, uid: str, share: PlaceShare) -> None:
+        """Charge all that an AppWrapper holds to every view, beside its places, if no use of it is known."""
+        if share.gang is not None and uid not in self._uses:
+            share.beyond = share.gang.demand + share.growth
+            self._beyond += share.beyond
+            self._uses[uid] = Use((), (), share.beyond)
 
     def _touch(self, name: str) -> None:
         self._touched[name] = None

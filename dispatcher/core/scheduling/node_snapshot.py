@@ -18,6 +18,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.gang import Assignment, Constraint, Gang, PodSet
 from dispatcher.core.model.growth import SurplusPod
 from dispatcher.core.model.incremental import Steps
@@ -384,22 +385,22 @@ class NodeSnapshot(Struct):
 
     def split(
         self, surplus: Mapping[str, Mapping[str, tuple[tuple[SurplusPod, ...], Resources]]]
-    ) -> Steps[None]:
+    ) -> Steps[list[Failure]]:
         """Let surplus have uses of its own: by the uid of the AppWrapper, then by the uid of the new use.
 
         A part without pods is what no pod uses, with its amounts. In steps of one AppWrapper; the uses are as before
-        until the last one.
+        until the last one. The use of an AppWrapper for which that raises an exception, which is returned, stays whole.
         """
         found: dict[str, Use] = {}
+        failures: list[Failure] = []
         for appwrapper, parts in surplus.items():
-            rest = _RestOfUse(self.uses.get(appwrapper, Use()))
-            for uid, (pods, amounts) in parts.items():
-                use = rest.without_pods(pods, amounts) if pods else rest.without_unused(amounts)
-                if use != Use():
-                    found[uid] = use
-            found[appwrapper] = rest.use()
+            try:
+                found |= _uses_of_parts(appwrapper, self.uses.get(appwrapper, Use()), parts)
+            except Exception as error:  # noqa: BLE001  # one gang must not end the cycle of the others
+                failures.append(Failure.of(appwrapper, error))
             yield
         self.uses = ChainMap(found, dict(self.uses))
+        return failures
 
     def free_for(self, gang: Gang | None) -> Resources:
         """The free amounts of all nodes that some pod of `gang` may use (None: of every usable node)."""
@@ -416,6 +417,20 @@ class NodeSnapshot(Struct):
     def take(self, gang: Gang, assignment: Assignment) -> None:
         """Take the places of a gang, and its demand beyond the requests of its pods, from now on."""
         self.charge(use_of(gang, assignment))
+
+
+def _uses_of_parts(
+    appwrapper: str, whole: Use, parts: Mapping[str, tuple[tuple[SurplusPod, ...], Resources]]
+) -> dict[str, Use]:
+    """The uses of the parts of an AppWrapper by their uids, and of the rest by that of the AppWrapper."""
+    found: dict[str, Use] = {}
+    rest = _RestOfUse(whole)
+    for uid, (pods, amounts) in parts.items():
+        use = rest.without_pods(pods, amounts) if pods else rest.without_unused(amounts)
+        if use != Use():
+            found[uid] = use
+    found[appwrapper] = rest.use()
+    return found
 
 
 class _RestOfUse:

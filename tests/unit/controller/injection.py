@@ -31,7 +31,10 @@ class InjectedError(Exception):
 
 @dataclass
 class Gang:
-    """The gang whose calls count, and the functions that were called for it while `is_active`."""
+    """The gang whose calls count, and the functions that were called for it while `is_active`.
+
+    Unless it `is_in_amounts`, calls with nothing but amounts are not about it: an account knows no gang.
+    """
 
     record: Record
     calls: set[str] = field(default_factory=set)
@@ -39,6 +42,7 @@ class Gang:
     error: Exception | None = None
     raised: int = 0
     is_active: bool = True
+    is_in_amounts: bool = True
 
     def called(self, name: str, arguments: Sequence[object]) -> None:
         """Note a call; raise if it is the chosen function and the call is for this gang only."""
@@ -58,7 +62,8 @@ class Gang:
         if type(value) is str:
             return value == own.uid
         if type(value) is Resources:
-            return value == own.gang.demand or any(value == each.requests for each in own.gang.pod_sets)
+            amounts = (own.gang.demand, *(each.requests for each in own.gang.pod_sets))
+            return self.is_in_amounts and value in amounts
         if type(value) in {tuple, list} and len(value) == 1:  # type: ignore[arg-type]  # has a length
             return self._is_about(next(iter(value)))  # type: ignore[call-overload]
         if any(value is each for each in own.gang.pod_sets) or value is own.gang.pod_sets:
@@ -73,8 +78,11 @@ class Gang:
         )
 
 
+COMMITS = ((Cache, "put"), (FakeStore, "commit"))
+
+
 @contextmanager
-def injected(gang: Gang) -> Iterator[None]:
+def injected(gang: Gang, leaves_out: Sequence[tuple[type, str]] = COMMITS) -> Iterator[None]:
     """Have every function of the core ask the gang first, or only the one that is to raise.
 
     Commits and the cache are left out: the database has a decision before the cache does, so an exception in the cache
@@ -84,7 +92,7 @@ def injected(gang: Gang) -> Iterator[None]:
         for place in [places()[gang.raising]] if gang.raising else places().values():
             for owner, name in place.owners:
                 change(owner, name, place.made(partial(_asking, gang, place.label, place.function)))
-        for owner, name in ((Cache, "put"), (FakeStore, "commit")):
+        for owner, name in leaves_out:
             _leave_out(change, gang, owner, name)
         yield
 

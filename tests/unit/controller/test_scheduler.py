@@ -33,7 +33,7 @@ class HubAlone:
         return True
 
     def snapshots(self, _wheres: Iterable[ClusterRequirements]) -> dict[str, ClusterSnapshot]:
-        return {"hub": ClusterSnapshot("hub", self._hub.ledger.snapshot())} if self._hub.is_ready else {}
+        return {"hub": ClusterSnapshot("hub", self._hub.capacity())} if self._hub.is_ready else {}
 
 
 def dispatch_of(

@@ -170,6 +170,7 @@ class QueueCycle:
         self._is_changing = False
         """True while accounts, rooms or a search are changed for a gang: then an exception ends the cycle."""
         begun = beginning or incremental.run(_begin(facts, snapshots))
+        self.failures += begun.failures
         self._facts = facts
         self._forest = facts.forest
         self._snapshots = snapshots
@@ -610,22 +611,26 @@ class QueueCycle:
 
 
 class _Beginning(Struct, frozen=True):
-    """What a cycle begins with: the quota now and later, the parts of gangs by uid, and the shares of Division."""
+    """What a cycle begins with: the quota now and later, the parts of gangs by uid, and the shares of Division.
+
+    `failures` are the exceptions about gangs whose parts free no room.
+    """
 
     ledger: QuotaLedger
     later: QuotaLedger
     parts: Mapping[str, list[ActiveGang]]
     shares: Mapping[str, Shares]
+    failures: Sequence[Failure]
 
 
 def _begin(facts: QueueFacts, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[_Beginning]:
     ledger, later = yield from now_and_later(facts.forest, facts.active)
     parts = by_gang(facts.active)
-    yield from split(parts, snapshots)
+    failures = yield from split(parts, snapshots)
     shares = yield from division.divide_all_in_steps(
         later.accounts, facts.forest, snapshots, _pending(facts.queued)
     )
-    return _Beginning(ledger, later, parts, shares)
+    return _Beginning(ledger, later, parts, shares, failures)
 
 
 def _pending(queued: QueuedGangs) -> dict[str, list[Resources]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Final, NamedTuple
@@ -10,9 +10,10 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from dispatcher.api.provisioning import ProvisioningClass
+from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.growth import SurplusPod
 from dispatcher.core.model.preemption import PREEMPTIONS_WITHIN
-from dispatcher.core.model.record import ACTIVE, HOLDING, Phase, Record
+from dispatcher.core.model.record import ACTIVE, HOLDING, Attempt, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.forest import Place
 from dispatcher.core.queues.queue import Order
@@ -177,6 +178,48 @@ def active_gang(record: Record, *, is_unreachable: bool) -> ActiveGang | None:
         is_leaving=record.phase not in ACTIVE and not is_beginning and not is_unreachable,
         is_fixed=is_unreachable or not may_end,
     )
+
+
+def set_aside(record: Record) -> ActiveGang | None:
+    """A gang that holds capacity, of which nothing else can be decided: it is charged, and nobody may preempt it.
+
+    It stands for a gang that causes exceptions, so it has only fields of the record that need no function, and another
+    uid. It is charged with the demand and all growth, which is at least the charge of the gang. What it holds of its
+    cluster stays charged in snapshots. None of a record that holds none.
+    """
+    attempt = record.attempt
+    if attempt is None or record.phase not in HOLDING:
+        return None
+    charge = record.gang.demand + (attempt.growth[-1].amounts if attempt.growth else NOTHING)
+    plain = Record(
+        uid=f"{record.uid}/aside",
+        group=record.group,
+        namespace=record.namespace,
+        name=record.name,
+        created_at=record.created_at,
+        phase=record.phase,
+        phase_since=record.phase_since,
+        queue=record.queue,
+        more_queues=record.more_queues,
+        priority=record.priority,
+        gang=Gang(charge),
+        attempt=Attempt(attempt.number, attempt.cluster, attempt.decided_at),
+    )
+    return ActiveGang(plain, attempt.cluster, attempt.decided_at, is_fixed=True)
+
+
+def with_aside(active: Iterable[ActiveGang], uids: Collection[str]) -> list[ActiveGang]:
+    """These gangs, those of `uids` set aside, each once: they have no parts."""
+    found: list[ActiveGang] = []
+    done = set[str]()
+    for gang in active:
+        uid = gang.record.uid
+        if uid not in uids:
+            found.append(gang)
+        elif uid not in done:
+            done.add(uid)
+            found += [each] if (each := set_aside(gang.record)) is not None else []
+    return found
 
 
 def leaving_by_cluster(active: Iterable[ActiveGang]) -> dict[str, list[tuple[str, Resources]]]:

@@ -20,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dispatcher.core.lifecycle.growth import taken_soon
+from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.growth import PodRef, Shrinking, SurplusPod, slices_of
 from dispatcher.core.model.incremental import Steps, run
@@ -76,9 +77,13 @@ def in_parts(gangs: Iterable[ActiveGang], surplus: Mapping[str, Surplus]) -> lis
 
 
 class Parts:
-    """The parts of gangs with surplus, kept as long as the gang and its surplus are the same."""
+    """The parts of gangs with surplus, kept as long as the gang and its surplus are the same.
+
+    A gang whose parts raise an exception stays whole, as one without surplus; these are the `failures` until taken.
+    """
 
     def __init__(self) -> None:
+        self.failures: list[Failure] = []
         self._known: dict[str, tuple[ActiveGang, Surplus, list[ActiveGang]]] = {}
 
     def in_steps(
@@ -88,15 +93,19 @@ class Parts:
         found: list[ActiveGang] = []
         before, self._known = self._known, {}
         for gang in gangs:
-            known = surplus.get(gang.uid, NO_SURPLUS)
+            known = surplus.get(gang.record.uid, NO_SURPLUS)
             if gang.is_leaving or gang.is_fixed or known == NO_SURPLUS:
                 found.append(gang)
                 continue
-            last = before.get(gang.uid)
+            last = before.get(gang.record.uid)
             if last is None or last[1] is not known or last[0] != gang:
-                last = gang, known, _parts(gang, known)
+                try:
+                    last = gang, known, _parts(gang, known)
+                except Exception as error:  # noqa: BLE001  # one gang must not end the cycle of the others
+                    self.failures.append(Failure.of(gang.record.uid, error))
+                    last = gang, known, [gang]
                 yield
-            self._known[gang.uid] = last
+            self._known[gang.record.uid] = last
             found += last[2]
         return found
 
@@ -179,10 +188,10 @@ def awaited_room(
 ) -> Steps[frozenset[str]]:
     """The uids of the AppWrappers with unused growth, all of one cluster, without which a waiting gang has room there.
 
-    For a hub without declared queues, where no gang is promised what leaves. Changes the snapshots.
+    For a hub without declared queues, where no gang is promised what leaves. The snapshots are `split` for these gangs;
+    it changes them.
     """
     leaving = leaving_by_cluster(gang for gang in gangs if gang.is_unused)
-    yield from split(by_gang(gangs), snapshots)
     rooms = [ClusterRoom(snapshots[name], unused) for name, unused in leaving.items() if name in snapshots]
     for gang, requirements in dict.fromkeys(record.shape for record in waiting) if rooms else ():
         counting = required(requirements, snapshots)
@@ -206,21 +215,27 @@ def by_gang(gangs: Iterable[ActiveGang]) -> dict[str, list[ActiveGang]]:
 
 def split(
     parts_of: Mapping[str, Sequence[ActiveGang]], snapshots: Mapping[str, ClusterSnapshot]
-) -> Steps[None]:
+) -> Steps[list[Failure]]:
     """Let the parts of these gangs free their room in the snapshots without the rest of their gangs.
 
-    In steps of one gang; the snapshots are as before until the last one.
+    In steps of one gang; the snapshots are as before until the last one. If that raises an exception for a gang, its
+    parts free no room; these are returned.
     """
+    failures: list[Failure] = []
     found: dict[str, dict[str, dict[str, tuple[tuple[SurplusPod, ...], Resources]]]] = {}
     for uid, parts in parts_of.items():
-        surplus = {
-            each.uid: (each.part.pods, each.part.held) for each in parts if each.part and each.is_surplus
-        }
-        found.setdefault(parts[0].cluster, {})[uid] = surplus
+        try:
+            surplus = {
+                each.uid: (each.part.pods, each.part.held) for each in parts if each.part and each.is_surplus
+            }
+            found.setdefault(parts[0].cluster, {})[uid] = surplus
+        except Exception as error:  # noqa: BLE001  # one gang must not end the cycle of the others
+            failures.append(Failure.of(uid, error))
         yield
     for cluster, surplus_by_gang in found.items():
         if cluster in snapshots:
-            yield from snapshots[cluster].capacity.split(surplus_by_gang)
+            failures += yield from snapshots[cluster].capacity.split(surplus_by_gang)
+    return failures
 
 
 def with_surplus(taken: Iterable[ActiveGang], parts: Mapping[str, Iterable[ActiveGang]]) -> list[ActiveGang]:
