@@ -17,6 +17,7 @@ from dispatcher.core.kinds.manifest import Owner
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube import bounds
+from dispatcher.kube.bounds import Purpose
 from dispatcher.kube.client import JSON, MERGE_PATCH, ClusterClient
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.object_client import Created, ObjectClient
@@ -43,8 +44,9 @@ class Overhearing(ClusterClient):
         *,
         accept: str = JSON,
         loads: Callable[[bytes], Any] = bounds.loads,
+        purpose: Purpose = Purpose.OBJECT,
     ) -> Json:
-        answer = await super().get(path, query, accept=accept, loads=loads)
+        answer = await super().get(path, query, accept=accept, loads=loads, purpose=purpose)
         self.heard += orjson.dumps(answer)
         return answer
 

@@ -200,7 +200,7 @@ async def test_stored_growths_are_bounded_however_often_a_gang_grows(
     queue: QueueStore, database_url: str
 ) -> None:
     await dispatched(queue, clock(9))
-    lengths = []
+    lengths: list[int] = []
     with psycopg.connect(database_url) as connection:
         for each in changes(timedelta(minutes=11), 1500):
             connection.execute(APPEND, [Jsonb([each])])
