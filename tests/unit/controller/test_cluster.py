@@ -184,6 +184,7 @@ async def test_pod_of_a_growth_wakes_the_scheduler_when_it_comes_and_goes_withou
         event("DELETED", gated("b", has_gate=False), 16),
     ]
     has(server, "pods", then=events)
+    server.on("GET", "/apis/ray.io/v1", never)
     dispatching = queue_steps.dispatch(make_record(), "hub", at(1)).after
     record = creation_steps.created(dispatching, (make_ref(name="ray", uid="uid-of-ray"),), at(2)).after
     async with running(client) as it:

@@ -24,6 +24,8 @@ def may_rest(seen: ObservedState, until: datetime | None) -> bool:
     """True if nobody is let down by doing nothing before `until` (None: ever), unless something happens."""
     if _has_failed(seen) or _has_news(seen):
         return False
+    if (gone_at := _is_queued_again_at(seen)) is not None:
+        return until == min([gone_at, *_limits(seen)])
     dues, patience = _dues(seen), _end_of_patience(seen)
     if until is not None and until == _told_at(seen) and until <= min([*dues, until]):
         return True
@@ -139,8 +141,18 @@ def _has_failed(seen: ObservedState) -> bool:
 def _is_told_right(seen: ObservedState) -> bool:
     """True if it is said to have no other trouble than that somebody has edited it, and that if somebody has."""
     noted = _record(seen).unhealthy
+    if any(ref.item not in _done(seen) for ref in seen.objects.unserved):
+        return noted is not None and noted.reason == "KindNotInstalled"
     told = noted and (noted.reason, noted.message)
     return told == (("Drifted", seen.objects.drift) if seen.objects.drift else None)
+
+
+def _is_queued_again_at(seen: ObservedState) -> datetime | None:
+    """When a gang is queued again of which an object went with its kind; None without one, and before it is told."""
+    noted, lost = _record(seen).unhealthy, {ref.item for ref in seen.objects.absent} - _done(seen)
+    if not lost or noted is None or noted.reason != "KindNotInstalled":
+        return None
+    return noted.since + seen.policy.admission_grace
 
 
 def _has_news(seen: ObservedState) -> bool:
@@ -159,10 +171,12 @@ def _has_news(seen: ObservedState) -> bool:
 
 def _dues(seen: ObservedState) -> list[datetime]:
     """When it has run for as long as it may, and when an object that is gone and not done is missed."""
-    waits = [] if seen.policy.limit is None else [seen.policy.limit]
-    if {ref.item for ref in seen.objects.absent} - _done(seen):
-        waits.append(SEEN_WITHIN)
-    return [_created_at(seen) + wait for wait in waits]
+    is_missed = bool({ref.item for ref in seen.objects.absent} - _done(seen))
+    return [*_limits(seen), *([_created_at(seen) + SEEN_WITHIN] if is_missed else [])]
+
+
+def _limits(seen: ObservedState) -> list[datetime]:
+    return [] if seen.policy.limit is None else [_created_at(seen) + seen.policy.limit]
 
 
 def _end_of_patience(seen: ObservedState) -> datetime | None:
@@ -171,7 +185,7 @@ def _end_of_patience(seen: ObservedState) -> datetime | None:
     if _is_done(seen) and not _goes_on(seen):
         return None
     noted = record.unhealthy
-    since = noted.since if noted and noted.reason != "Drifted" else None
+    since = noted.since if noted and noted.reason not in {"Drifted", "KindNotInstalled"} else None
     if since is None and not (_has_run(seen) or record.phase is Phase.RUNNING_HOLD_COMPLETION):
         since = _created_at(seen)
     if since is None:

@@ -178,7 +178,10 @@ GIVEN_UP = (PodRef("default", "worker", "uid-of-worker"),)
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What stays as it is while an AppWrapper goes through its steps; what is absent are objects by item."""
+    """What stays as it is while an AppWrapper goes through its steps.
+
+    What is absent, and what is of a kind that is not served, are objects by item.
+    """
 
     wanted: bool = True
     asked: MutableSpec | None = AS_SUBMITTED
@@ -197,6 +200,7 @@ class World:
     request_is_absent: bool = False
     awaits: Pending | None = None
     draining: str = ""
+    unserved: tuple[int, ...] = ()
 
     def show(self, record: Record, now: datetime) -> ObservedState:
         objects = record.attempt.objects if record.attempt else ()
@@ -211,6 +215,7 @@ class World:
             bool(self.to_delete),
             self.to_delete,
             unplaced=self.unplaced,
+            unserved=tuple(ref for ref in objects if ref.item in self.unserved),
         )
         unreachable = self.loss.message if self.loss else ""
         return ObservedState(
@@ -344,6 +349,8 @@ def active_worlds(policy: str) -> Iterator[World]:
             yield World(policy=limited, pods=pods, states=states, request=REQUESTS[-1])
     for pods in PODS.values():
         yield World(policy=TERMS[policy], pods=pods, taken=NOTHING, to_delete=GIVEN_UP)
+        yield World(policy=TERMS[policy], pods=pods, unserved=(1,))
+        yield World(policy=TERMS[policy], pods=pods, absent=(1,), unserved=(1,))
 
 
 def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[Change]:
@@ -522,7 +529,8 @@ def test_gang_that_fares_the_same_at_each_attempt_ends_or_rests_unless_it_is_to_
 ) -> None:
     """A hold is a rest: its pods run, or it waits for what is not done yet."""
     start = of_two(make_record(Phase.DISPATCHED))
-    for world in active_worlds(policy):
+    # A cycle dispatches no gang to a cluster that does not serve its kinds.
+    for world in (each for each in active_worlds(policy) if not (each.absent and each.unserved)):
         record, now = start, at(10)
         for _ in range(6):
             requeuings = record.requeuings
