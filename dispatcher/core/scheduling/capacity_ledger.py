@@ -35,7 +35,7 @@ sums. A gang then sees the nodes that at least one of its pods may use, and a re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from enum import StrEnum
 
 from msgspec.structs import replace
@@ -55,7 +55,7 @@ from dispatcher.core.scheduling.node_ledger import NodeLedger
 from dispatcher.core.scheduling.node_rows import NO_LOAD, Load
 from dispatcher.core.scheduling.node_snapshot import NodeSnapshot
 from dispatcher.core.scheduling.pods_there import FOLLOWS_NONE, FollowedTerms
-from dispatcher.core.scheduling.resource_names import ResourceNames
+from dispatcher.core.scheduling.resource_names import PodNames, ResourceNames
 
 
 class FitMode(StrEnum):
@@ -79,7 +79,10 @@ class CapacityLedger:
         self._nodes: dict[str, Node] = {}
         self._names = ResourceNames()
         self._left_out = 0
+        self._pod_names = PodNames(self._names)
         self._pods: dict[str, Pod] = {}
+        self._whole: dict[str, Resources] = {}
+        """The requests of the pods of which some do not count, by uid."""
         self._loads: dict[str, Load] = {}
         self._owners: dict[str, Counter[str]] = {}
         self._pods_on: dict[str, dict[str, Counter[Resources]]] = {}
@@ -170,6 +173,8 @@ class CapacityLedger:
             self._count_there(node.name, +1)
         if self._by_node is not None:
             self._by_node.set_node(node, self._loads.get(node.name, NO_LOAD))
+        if self._pod_names.left_out:
+            self._recount_pods_with(node.allocatable)
 
     def remove_node(self, name: str) -> None:
         """Removes a node; pods that are bound to it still count for their AppWrappers."""
@@ -205,6 +210,11 @@ class CapacityLedger:
         """How many names of resources count, those of potential nodes aside; at most `MOST_NAMES_OF_CLUSTER`."""
         return len(self._names)
 
+    @property
+    def names_of_pods(self) -> int:
+        """How many names of resources count because pods on nodes request them."""
+        return len(self._pod_names)
+
     def is_down(self, node: str) -> bool:
         """True if that node is known and not Ready."""
         known = self._nodes.get(node)
@@ -222,9 +232,36 @@ class CapacityLedger:
         if pod.sort is not None and pod.sort.repels:
             self._note_repelling()
         if known is not None:
-            self._count_pod(known, -1)
+            if pod.uid in self._whole and replace(known, requests=self._whole[pod.uid]) == pod:
+                return
+            self._uncount(known)
+        if pod.occupies_node:
+            pod = self._with_counted_requests(pod)
         self._pods[pod.uid] = pod
         self._count_pod(pod, +1)
+
+    def _with_counted_requests(self, pod: Pod) -> Pod:
+        """The pod without the requests that do not count in this cluster; see `PodNames`."""
+        counted = self._pod_names.take(pod.uid, pod.requests)
+        if counted is pod.requests:
+            return pod
+        self._whole[pod.uid] = pod.requests
+        return replace(pod, requests=counted)
+
+    def _uncount(self, known: Pod) -> None:
+        self._count_pod(known, -1)
+        whole = self._whole.pop(known.uid, known.requests)
+        if known.occupies_node:
+            self._pod_names.release(known.uid, whole, known.requests)
+
+    def _recount_pods_with(self, names: Iterable[str]) -> None:
+        """Count the pods again that request these names, which a node lists now. Costs O(these pods)."""
+        uids = {uid for name in names for uid in self._pod_names.left_out.get(name, ())}
+        for uid in sorted(uids):
+            known, whole = self._pods[uid], self._whole[uid]
+            self._uncount(known)
+            self._pods[uid] = self._with_counted_requests(replace(known, requests=whole))
+            self._count_pod(self._pods[uid], +1)
 
     def _note_repelling(self) -> None:
         """Count pods by sort from now on: some of them have terms of anti-affinity."""
@@ -246,7 +283,7 @@ class CapacityLedger:
         """Removes a pod that is gone."""
         known = self._pods.pop(uid, None)
         if known is not None:
-            self._count_pod(known, -1)
+            self._uncount(known)
 
     def reserve(
         self,

@@ -7,10 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.resources import NOTHING, WELL_KNOWN, Resources
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.node_rows import Load, NodeRows
-from dispatcher.core.scheduling.resource_names import MOST_NAMES_OF_CLUSTER, ResourceNames
+from dispatcher.core.scheduling.resource_names import (
+    MOST_NAMES_OF_CLUSTER,
+    MOST_NAMES_OF_PODS,
+    PodNames,
+    ResourceNames,
+)
 
 
 def node(name: str, *resources: str, amount: int = 1) -> Node:
@@ -110,3 +116,79 @@ def test_sums_of_a_cluster_have_no_name_that_no_node_lists(fit: FitMode) -> None
     for round_ in range(3):
         ledger.set_node(node("n", *(f"a.b/{round_}-{each}" for each in range(30))))
     assert len(ledger.total()) == 30
+
+
+# --- names that pods request ----------------------------------------------------------------------------------
+
+
+def pod(uid: str, on: str, *resources: str) -> Pod:
+    return Pod(uid, Resources(dict.fromkeys(resources, 1)), on, PodPhase.RUNNING)
+
+
+def ledger_with_pods(pods: int, fit: FitMode = FitMode.NODE) -> CapacityLedger:
+    """A cluster of one node, which lists cpu, with pods of 64 names each."""
+    ledger = CapacityLedger(fit, "east")
+    ledger.set_node(node("n", "cpu", amount=10_000))
+    for number in range(pods):
+        ledger.set_pod(pod(f"p{number}", "n", "cpu", *(f"a.b/{number}-{each}" for each in range(63))))
+    return ledger
+
+
+@pytest.mark.parametrize("fit", list(FitMode))
+def test_names_of_a_cluster_are_bounded_however_many_its_pods_request(fit: FitMode) -> None:
+    ledger = ledger_with_pods(40, fit)
+    assert ledger.names_of_pods == MOST_NAMES_OF_PODS
+    assert len(ledger.free()) <= MOST_NAMES_OF_PODS
+    assert ledger.free()["cpu"] == 10_000 - 40
+
+
+@pytest.mark.parametrize("fit", list(FitMode))
+def test_names_of_pods_that_are_gone_count_no_more(fit: FitMode) -> None:
+    ledger = ledger_with_pods(40, fit)
+    for number in range(40):
+        ledger.remove_pod(f"p{number}")
+    assert (ledger.names_of_pods, ledger.free()) == (0, Resources({"cpu": 10_000}))
+
+
+@pytest.mark.parametrize("fit", list(FitMode))
+def test_amounts_that_did_not_count_count_once_a_node_lists_their_name(fit: FitMode) -> None:
+    """A device plugin starts after the pods of a tenant that request hundreds of other names."""
+    ledger = ledger_with_pods(40, fit)
+    ledger.set_pod(pod("honest", "n", "nvidia.com/gpu"))
+    ledger.set_node(Node("n", Resources({"cpu": 10_000, "nvidia.com/gpu": 8})))
+    assert ledger.free()["nvidia.com/gpu"] == 7
+    ledger.set_pod(pod("late", "n", "nvidia.com/gpu"))
+    ledger.remove_pod("honest")
+    assert ledger.free()["nvidia.com/gpu"] == 7
+
+
+@pytest.mark.parametrize("fit", list(FitMode))
+def test_amounts_of_names_that_nodes_list_always_count(fit: FitMode) -> None:
+    ledger = CapacityLedger(fit, "east")
+    ledger.set_node(Node("n", Resources({"cpu": 10_000, "nvidia.com/gpu": 8})))
+    for number in range(40):
+        ledger.set_pod(pod(f"p{number}", "n", *(f"a.b/{number}-{each}" for each in range(64))))
+    ledger.set_pod(pod("honest", "n", "nvidia.com/gpu", "cpu"))
+    assert (ledger.free()["nvidia.com/gpu"], ledger.free()["cpu"]) == (7, 9999)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abc"), st.frozensets(st.sampled_from([f"r{at}" for at in range(6)]), max_size=4)
+        ),
+        max_size=20,
+    )
+)
+def test_counted_names_are_those_of_the_pods_that_are_there(events: list[tuple[str, frozenset[str]]]) -> None:
+    names = PodNames(ResourceNames(), most=3)
+    there: dict[str, tuple[Resources, Resources]] = {}
+    for uid, wanted in events:
+        if uid in there:
+            names.release(uid, *there.pop(uid))
+        requests = Resources(dict.fromkeys(sorted(wanted), 1))
+        if requests:
+            there[uid] = requests, names.take(uid, requests)
+    assert len(names) == len({name for _, counted in there.values() for name in counted}) <= 3
+    left_out = {(name, uid) for uid, (all_, counted) in there.items() for name in all_ if name not in counted}
+    assert {(name, uid) for name, uids in names.left_out.items() for uid in uids} == left_out
