@@ -114,6 +114,11 @@ class QueueCycles:
         self._parts, self._in_parts, self._active_of = Parts(), ([], {}, []), None
 
     @property
+    def has_left_out(self) -> bool:
+        """True if the last cycle left gangs to a following one."""
+        return self._planner.has_left_out
+
+    @property
     def aside(self) -> Collection[str]:
         """The uids of the gangs that hold capacity and are set aside, because they caused exceptions."""
         return self._aside.keys()
@@ -157,7 +162,7 @@ class QueueCycles:
         snapshots: Mapping[str, ClusterSnapshot],
         now: datetime,
         aside: frozenset[str],
-    ) -> Exception | None:
+    ) -> Steps[Exception | None]:
         """The exception of a plan of one queued gang, or of none, while these gangs are set aside; None without."""
         planner = QueuePlanner()
         only = Changes({} if record is None else {record.uid: record}, are_all=True)

@@ -212,6 +212,8 @@ class Scheduler:
             await slices.give_way()
         _log_failures(self._cache.backfills.room.running.take_failures())
         await self._release_growth_safely()
+        has_queues = self._lookups.queues() is not None
+        self._is_next_due |= (self._queue_cycles if has_queues else self._cache.pending_queue).has_left_out
         if self._is_next_due:
             self._is_next_due = False
             self.wake()

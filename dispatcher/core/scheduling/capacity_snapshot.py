@@ -193,6 +193,11 @@ class CapacitySnapshot:
         self.take(gang, assignment)
 
     @property
+    def searched(self) -> int:
+        """The steps of all searches for places in this cluster so far, in this snapshot and in others of it."""
+        return 0 if self.nodes is None else self.nodes.free.tally.steps
+
+    @property
     def reserve(self) -> Resources:
         """The amounts that are neither free nor part of the total, for any gang."""
         return self._reserve

@@ -54,6 +54,7 @@ from dispatcher.core.scheduling.explain import (
     why_no_request,
 )
 from dispatcher.core.scheduling.fit import fit
+from dispatcher.core.scheduling.search_budget import SearchBudget, steps_so_far
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 
 SOME_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
@@ -245,6 +246,15 @@ class CycleState:
     def keepers(self) -> dict[str, str]:
         """The starved gangs by the cluster with capacity for them, by uid."""
         return {cluster: record.uid for cluster, record in self._keepers.items()}
+
+    def steps_so_far(self, record: Record, budget: SearchBudget) -> int | None:
+        """The steps of all searches so far; None if a decision about the gang needs none."""
+        return steps_so_far(self._snapshots) if budget.needs_search(record) else None
+
+    def settle(self, record: Record, before: int | None, budget: SearchBudget) -> None:
+        """Note in the budget the steps of the decision about a gang, `before` which there were so many."""
+        if before is not None:
+            budget.settle(record, steps_so_far(self._snapshots) - before)
 
     def place(self, record: Record) -> Placed | Refused:
         """Places the gang, or returns its refusal; gangs of one class share the refusal."""

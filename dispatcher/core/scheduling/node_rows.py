@@ -20,6 +20,7 @@ from dispatcher.core.scheduling.node_room import Room
 from dispatcher.core.scheduling.node_snapshot import NodeCapacity
 from dispatcher.core.scheduling.node_table import NodeTable
 from dispatcher.core.scheduling.node_traits import Traits
+from dispatcher.core.scheduling.placement_bounds import Tally
 
 _WRITTEN_AT_ONCE: Final = 200
 """Changed nodes that are written into the arrays before the next snapshot; each takes some ten microseconds."""
@@ -94,6 +95,7 @@ class NodeRows:
         """By resource the number of nodes that list it."""
         self._vacant: list[int] = []
         self._free, self._allocatable, self._lasting = NodeTable(), NodeTable(), NodeTable()
+        self._tally = Tally()
         self._unwritten: dict[str, None] = {}
         self._retraited: dict[int, Node | None] = {}
 
@@ -164,7 +166,7 @@ class NodeRows:
         self._write()
         size = len(self.traits.nodes)
         return [
-            NodeCapacity(table.room(self._columns, size), self.traits, self.all_traits)
+            NodeCapacity(table.room(self._columns, size), self.traits, self.all_traits, self._tally)
             for table in self._tables
         ]
 

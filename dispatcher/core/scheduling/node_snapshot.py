@@ -28,6 +28,7 @@ from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.scheduling.node_room import NodeGroups, Room
 from dispatcher.core.scheduling.node_traits import PLAIN, Amounts, Mask, Traits, values_of
 from dispatcher.core.scheduling.placement import Unplaceable, place
+from dispatcher.core.scheduling.placement_bounds import Tally
 from dispatcher.core.scheduling.pods_there import PodsThere
 
 _QUESTIONS: Final = 20
@@ -74,8 +75,12 @@ class NodeCapacity:
     made after `_QUESTIONS` questions, or as soon as one needs them.
     """
 
-    def __init__(self, room: Room, traits: Traits, all_traits: Traits | None = None) -> None:
+    def __init__(
+        self, room: Room, traits: Traits, all_traits: Traits | None = None, tally: Tally | None = None
+    ) -> None:
         self.traits = traits
+        self.tally = Tally() if tally is None else tally
+        """The steps of the questions, with those of copies and of the capacity that this is a copy of."""
         self._all_traits = traits if all_traits is None else all_traits
         """The traits with potential nodes, which `traits` lack."""
         self._room = room
@@ -117,11 +122,12 @@ class NodeCapacity:
 
     def copy(self) -> NodeCapacity:
         """A copy; taking from it does not change this capacity."""
-        return NodeCapacity(self._room.copy(), self.traits, self._all_traits)
+        return NodeCapacity(self._room.copy(), self.traits, self._all_traits, self.tally)
 
     def including(self, rows: tuple[int, ...]) -> NodeCapacity:
         """The same amounts with the potential nodes in these rows; not to be changed."""
-        return NodeCapacity(self._room, self.traits.including(rows, self._all_traits), self._all_traits)
+        traits = self.traits.including(rows, self._all_traits)
+        return NodeCapacity(self._room, traits, self._all_traits, self.tally)
 
     def in_use(self, rows: tuple[int, ...], empty: NodeCapacity) -> frozenset[int]:
         """The rows of these where the amounts are not those of `empty`."""
@@ -159,7 +165,7 @@ class NodeCapacity:
             before, version, found = self._lowest
             if before is other and version == other._version:
                 return found
-        found = NodeCapacity(self._room.lowest(other._room), self.traits, self._all_traits)
+        found = NodeCapacity(self._room.lowest(other._room), self.traits, self._all_traits, self.tally)
         self._lowest = other, other._version, found
         return found
 
@@ -176,7 +182,9 @@ class NodeCapacity:
 
     def assign(self, gang: Gang) -> Assignment | Unplaceable:
         """The places of all pods; for each pod set, first the nodes that take no more of its pods."""
-        found = self._unplaceable_alone(gang.pod_sets) or place(gang.pod_sets, self._room, self.traits)
+        found = self._unplaceable_alone(gang.pod_sets) or place(
+            gang.pod_sets, self._room, self.traits, tally=self.tally
+        )
         if isinstance(found, Unplaceable):
             return found
         named = zip(gang.pod_sets, found, strict=True)
@@ -241,7 +249,7 @@ class NodeCapacity:
         refused = self._unplaceable_alone(pod_sets)
         if refused is not None or self._is_surely_placed(pod_sets):
             return refused
-        found = place(pod_sets, self._room, self.traits)
+        found = place(pod_sets, self._room, self.traits, tally=self.tally)
         return found if isinstance(found, Unplaceable) else None
 
     def _is_surely_placed(self, pod_sets: tuple[PodSet, ...]) -> bool:

@@ -61,6 +61,7 @@ from dispatcher.core.scheduling.frontier import Candidate, Frontier, Stream, its
 from dispatcher.core.scheduling.gang_class import GangClass, Key, key_of
 from dispatcher.core.scheduling.ordering import is_eligible, starved
 from dispatcher.core.scheduling.pods_there import FOLLOWS_NONE, FollowedTerms
+from dispatcher.core.scheduling.search_budget import SearchBudget
 
 _Class = GangClass[ClassKey]
 _Refusals = dict[_Class, Refused]
@@ -103,7 +104,7 @@ def outcome_of(news: NewOutcome) -> Outcome:
 class PendingQueue:
     """The queued records. The time in successive calls of `plan` never decreases."""
 
-    def __init__(self, backfill: Backfill | None = None) -> None:
+    def __init__(self, backfill: Backfill | None = None, budget: SearchBudget | None = None) -> None:
         self._backfill = backfill or Backfill()
         self._records: dict[str, Record] = {}
         self._requirements = DistinctRequirements()
@@ -115,6 +116,7 @@ class PendingQueue:
         self._reader: object = self
         self._barred: set[str] = set()
         self._failures: list[Failure] = []
+        self._budget = budget or SearchBudget()
         self._forget_classes()
 
     def _forget_classes(self) -> None:
@@ -193,6 +195,11 @@ class PendingQueue:
     def in_cycles(self) -> list[Record]:
         """The queued records but for those that are barred, in no order."""
         return [each for uid, each in self._records.items() if uid not in self._barred]
+
+    @property
+    def has_left_out(self) -> bool:
+        """True if the last cycle left gangs to a following one, because its searches were over their budget."""
+        return self._budget.has_left_out
 
     def take_failures(self) -> list[Failure]:
         """The exceptions for which cycles refused a class, each once, with the uid of the gang that was decided."""
@@ -366,7 +373,10 @@ class PendingQueue:
     ) -> Steps[list[NewOutcome]]:
         yield from self._follow(snapshots)
         yield from self._take_in(inbox, now)
+        self._budget.begin()
         starved = yield from self._starved(policy, bound, now)
+        known = self._backfill.reservations
+        starved = [each for each in starved if each.uid in known or self._budget.admits(each)]
         reservations = yield from self._backfill.renew_in_steps(starved, snapshots, now)
         # Refusals depend on the reservations of starved gangs. A queued gang never changes.
         reserved_for = tuple((each.uid, reservations.get(each.uid)) for each in starved)
@@ -376,7 +386,7 @@ class PendingQueue:
         state = CycleState(snapshots, self._class_of, remembered)
         outdated: dict[str, set[_Class]] = {}
         cycle = _Cycle(state)
-        yield from cycle.reserve(starved, reservations)
+        yield from cycle.reserve(starved, reservations, self._budget)
         if policy is QueueingStrategy.STRICT_FIFO:
             yield from self._evaluate_up_to_head(cycle, now)
         else:
@@ -396,7 +406,7 @@ class PendingQueue:
             starved=reserved_for,
             keepers=state.keepers,
             refusals=state.refusals,
-            is_quiet=not news,
+            is_quiet=not news and not self._budget.has_left_out,
             outdated=outdated,
         )
         yield from incremental.release(forgotten.refusals)
@@ -519,7 +529,12 @@ class PendingQueue:
             shares_refusal = uid not in cycle.starved
             if class_ in refused and shares_refusal:
                 continue
-            answer = cycle.evaluate(record, is_noted_with_class=shares_refusal)
+            if shares_refusal and not self._budget.admits(record):
+                yield
+                continue  # nothing is known of its class, so a following cycle decides it
+            answer = cycle.evaluate(
+                record, is_noted_with_class=shares_refusal, budget=self._budget if shares_refusal else None
+            )
             if isinstance(answer, Placed):
                 if are_kept:
                     are_kept = False
@@ -617,18 +632,30 @@ class _Cycle:
         self.head: Record | None = None
         self._state = state
 
-    def reserve(self, records: list[Record], reservations: Mapping[str, Reservation]) -> Steps[None]:
+    def reserve(
+        self, records: list[Record], reservations: Mapping[str, Reservation], budget: SearchBudget
+    ) -> Steps[None]:
         """Decides on the starved gangs, which are in order, before all others."""
         for record in records:
+            before = self._state.steps_so_far(record, budget)
             self.starved |= self._state.reserve([record], reservations)
+            self._state.settle(record, before, budget)
             yield
         for record in records:
             answer = self.starved[record.uid]
             self.outcomes[record.uid] = Unplaced(record, answer) if isinstance(answer, Refused) else answer
 
-    def evaluate(self, record: Record, *, is_noted_with_class: bool = False) -> Placed | Refused:
-        """Decides on the next gang in order; `_note_class` adds a refusal that `is_noted_with_class`."""
+    def evaluate(
+        self, record: Record, *, is_noted_with_class: bool = False, budget: SearchBudget | None = None
+    ) -> Placed | Refused:
+        """Decides on the next gang in order; `_note_class` adds a refusal that `is_noted_with_class`.
+
+        The steps of its searches are noted in the `budget`.
+        """
+        before = None if budget is None else self._state.steps_so_far(record, budget)
         answer = self.starved.get(record.uid) or self._state.place(record)
+        if budget is not None:
+            self._state.settle(record, before, budget)
         if isinstance(answer, Placed):
             self.outcomes[record.uid] = answer
             return answer

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.scheduling.node_room import Room
 from dispatcher.core.scheduling.node_traits import Amounts, Traits
-from dispatcher.core.scheduling.placement_bounds import Work
+from dispatcher.core.scheduling.placement_bounds import Tally, Work
 from dispatcher.core.scheduling.placement_orders import allowed, placed_by_orders
 from dispatcher.core.scheduling.placement_search import placed_by_search
 from dispatcher.core.scheduling.wanted_pods import Wanted, wanted_of
@@ -59,9 +59,16 @@ class Rest(Struct, frozen=True):
 
 
 def place(
-    pod_sets: Sequence[PodSet], room: Room, traits: Traits, rest: Rest | None = None
+    pod_sets: Sequence[PodSet],
+    room: Room,
+    traits: Traits,
+    rest: Rest | None = None,
+    tally: Tally | None = None,
 ) -> Placement | Unplaceable:
-    """The nodes for all pods at once, or why there are none; only for the `rest` of the pods if that is given."""
+    """The nodes for all pods at once, or why there are none; only for the `rest` of the pods if that is given.
+
+    The steps are added to the `tally`.
+    """
     sizes = [pod_set.count for pod_set in pod_sets] if rest is None else rest.counts
     wanted = wanted_of(pod_sets, sizes, traits, () if rest is None else rest.present)
     alone: list[Amounts] = []
@@ -71,7 +78,10 @@ def place(
         if total < each.count:
             return Unplaceable(each.index, total)
         alone.append(fitting)
-    found = _placed(wanted, alone, room, traits) if wanted else {}
+    work = Work(room.slots.size)
+    found = _placed(wanted, alone, room, traits, work) if wanted else {}
+    if tally is not None:
+        tally.steps += work.steps
     if isinstance(found, Unplaceable):
         return found
     empty = np.zeros_like(room.slots)
@@ -89,9 +99,8 @@ def _most_alone(each: Wanted, fitting: Amounts, room: Room) -> int:
 
 
 def _placed(
-    wanted: Sequence[Wanted], alone: Sequence[Amounts], room: Room, traits: Traits
+    wanted: Sequence[Wanted], alone: Sequence[Amounts], room: Room, traits: Traits, work: Work
 ) -> dict[int, Amounts] | Unplaceable:
-    work = Work(room.slots.size)
     has_choice = any(each.pods.together for each in wanted)
     for narrowed in _in_domains(wanted, alone, traits, work):
         found = placed_by_orders(narrowed, room, traits, work)

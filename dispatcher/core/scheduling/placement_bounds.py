@@ -21,6 +21,12 @@ them. The first order is finished in any case; some tenths of a second."""
 _NODES: Final = 1000
 
 
+class Tally(Struct):
+    """The steps of all questions about the nodes of one cluster since its first snapshot."""
+
+    steps: int = 0
+
+
 class Work(Struct):
     """The work on one question: pod sets placed by orders, and steps of searches.
 

@@ -67,6 +67,7 @@ from dispatcher.core.scheduling.explain import (
     why_no_request,
 )
 from dispatcher.core.scheduling.fit import shortfall_in_empty
+from dispatcher.core.scheduling.search_budget import SearchBudget, steps_so_far
 from dispatcher.core.scheduling.sharing import division, dominant_share
 from dispatcher.core.scheduling.sharing.division import Shares
 from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches
@@ -155,7 +156,8 @@ class QueueCycle:
 
     With `failed`, a search for victims is not made again if an equal one failed, which gives the same outcomes. With
     `backfills`, the reservations of the last cycle are renewed, whatever the facts have. A class is refused if the
-    decision about it raises an exception before it changes anything; these are the `failures`.
+    decision about it raises an exception before it changes anything; these are the `failures`. With a `budget`, gangs
+    beyond it have no outcome.
     """
 
     def __init__(
@@ -165,7 +167,9 @@ class QueueCycle:
         failed: FailedSearches | None = None,
         beginning: _Beginning | None = None,
         backfills: Backfills | None = None,
+        budget: SearchBudget | None = None,
     ) -> None:
+        self._budget = budget
         self.failures: list[Failure] = []
         self._is_changing = False
         """True while accounts, rooms or a search are changed for a gang: then an exception ends the cycle."""
@@ -214,10 +218,11 @@ class QueueCycle:
         snapshots: Mapping[str, ClusterSnapshot],
         failed: FailedSearches | None = None,
         backfills: Backfills | None = None,
+        budget: SearchBudget | None = None,
     ) -> Steps[Self]:
         """The cycle of these facts."""
         beginning = yield from _begin(facts, snapshots)
-        return cls(facts, snapshots, failed, beginning, backfills)
+        return cls(facts, snapshots, failed, beginning, backfills, budget)
 
     def run(self) -> list[QueueOutcome]:
         """All steps of `run_in_steps` at once."""
@@ -255,6 +260,7 @@ class QueueCycle:
         queued, now = self._facts.queued, self._facts.now
         late = [queued.gang(uid) for uid, each in queued.blocked.items() if is_late(each, self._forest, now)]
         late.sort(key=lambda each: rank(each, now))
+        late = [each for each in late if self._has_reservation(each) or self._admits(each)]
         yield from self._renew_reservations(late)
         starved = [each for each in late if is_starved(each.record, self._forest, now)]
         waiting: list[PendingGang] = []
@@ -265,10 +271,14 @@ class QueueCycle:
             yield
         yield from self._reserve_for_displaced(waiting)
         while (gang_in_turn := (yield from self._turns.next_in_steps())) is not None:
+            class_ = queued.class_of(gang_in_turn.uid)
+            if not self._admits(gang_in_turn):
+                self._turns.drop(class_)  # nothing is known of its class, so a following cycle decides it
+                yield
+                continue
             decided = yield from self._decide(gang_in_turn)
             outcome = self._add(gang_in_turn, decided, is_starved=False)
             if self._is_for_class(outcome, gang_in_turn):
-                class_ = queued.class_of(gang_in_turn.uid)
                 self._turns.drop(class_)
                 self._outcomes.append(ClassRefused.by(outcome, class_))
             else:
@@ -370,7 +380,31 @@ class QueueCycle:
         self._search.changed(leaves)
         self._turns.changed(leaves)
 
+    def _has_reservation(self, gang: PendingGang) -> bool:
+        backfills = self._backfills
+        return backfills is not None and (
+            gang.uid in backfills.room.reservations or gang.uid in backfills.quota.reservations
+        )
+
+    def _admits(self, gang: PendingGang) -> bool:
+        """True if the gang is to be decided in this cycle; always in a queue that stops at a gang that waits."""
+        if self._budget is None:
+            return True
+        is_strict = any(
+            place.strategy is QueueingStrategy.STRICT_FIFO for place in self._forest.places_of(gang.leaves)
+        )
+        return is_strict or self._budget.admits(gang.record)
+
     def _decide(self, gang: PendingGang) -> Steps[Outcome]:
+        """The outcome for a gang; the steps of its searches are noted in the budget."""
+        if self._budget is None or not self._budget.needs_search(gang.record):
+            return (yield from self._decide_safely(gang))
+        before = steps_so_far(self._snapshots.values())
+        outcome = yield from self._decide_safely(gang)
+        self._budget.settle(gang.record, steps_so_far(self._snapshots.values()) - before)
+        return outcome
+
+    def _decide_safely(self, gang: PendingGang) -> Steps[Outcome]:
         self._is_changing = False
         try:
             outcome = yield from self._answer(gang)

@@ -20,6 +20,7 @@ from dispatcher.core.scheduling.backfill import Backfills
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.ordering import is_eligible
 from dispatcher.core.scheduling.pending_queue import TAKEN_IN_AT_ONCE, Changes
+from dispatcher.core.scheduling.search_budget import SearchBudget
 from dispatcher.core.scheduling.sharing.cycle import QueueCycle, QueueFacts, QueueOutcome
 from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, RecentUse
@@ -53,13 +54,19 @@ class _Quiet(Struct, frozen=True):
 class QueuePlanner:
     """The queued gangs of a hub with queues. The time in successive calls never decreases."""
 
-    def __init__(self, backfills: Backfills | None = None) -> None:
+    def __init__(self, backfills: Backfills | None = None, budget: SearchBudget | None = None) -> None:
         self.failures: Sequence[Failure] = ()
         """The exceptions for which the last cycle refused a class."""
         self._backfills = backfills or Backfills()
         self._queued = QueuedGangs()
         self._failed = FailedSearches()
         self._quiet: _Quiet | None = None
+        self._budget = budget or SearchBudget()
+
+    @property
+    def has_left_out(self) -> bool:
+        """True if the last cycle left gangs to a following one, because its searches were over their budget."""
+        return self._budget.has_left_out
 
     def news_in_steps(
         self,
@@ -80,11 +87,14 @@ class QueuePlanner:
         if not changes.records and self._is_as_before(known, active, snapshots, now):
             return []
         self._quiet = None
+        self._budget.begin()
         facts = QueueFacts(rules.forest, self._queued, active, now, known.namespaces, rules.usage)
-        cycle = yield from QueueCycle.begin_in_steps(facts, snapshots, self._failed, self._backfills)
+        cycle = yield from QueueCycle.begin_in_steps(
+            facts, snapshots, self._failed, self._backfills, self._budget
+        )
         news = yield from cycle.news_in_steps()
         self.failures = cycle.failures
-        if not news and not self._queued.has_slopes:
+        if not news and not self._queued.has_slopes and not self._budget.has_left_out:
             changes_at = next_change(facts), self._backfills.next_change(now)
             until = min((each for each in changes_at if each is not None), default=None)
             self._quiet = _Quiet(known, active, snapshots, until)
