@@ -438,7 +438,15 @@ def torn() -> st.SearchStrategy[Act]:
 def acts(count: int) -> list[Act]:
     """The known attacks, then the same `count` draws in every run; every object has a name of its own."""
     strategies = (greedy(), pushy(), bulky(), forged(), impostor(), torn(), restless(), swarm(), _crowded())
-    found = [*known(), *drawn(st.one_of(*strategies), count)]
+    return _all_named([*known(), *drawn(st.one_of(*strategies), count)])
+
+
+def crowded(count: int) -> list[Act]:
+    """The same `count` draws in every run of the acts that aim at the growth, the intake and the queues."""
+    return _all_named(drawn(_crowded(), count))
+
+
+def _all_named(found: list[Act]) -> list[Act]:
     return [
         replace(
             act,

@@ -1,7 +1,8 @@
 """A tenant who may create AppWrappers and pods in one namespace tries everything; another tenant notices nothing.
 
 Beside every hostile act canaries are applied in another namespace, one after the other until the act is over. A canary
-asks for no resource, so that only the dispatcher itself can hold it up.
+asks for no resource, so that only the dispatcher itself can hold it up. Hubs with and without queues decide in
+different cycles, so the draws are tried on both.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from statistics import median
 from typing import Any, Final
 
@@ -21,14 +23,15 @@ import orjson
 import pytest
 
 from dispatcher import errors
-from dispatcher.api.names import WORKLOAD_GROUP
+from dispatcher.api.names import QUEUE_LABEL, WORKLOAD_GROUP
 from dispatcher.kube.client import MERGE_PATCH, METADATA, METADATA_LIST, ClusterClient
 from testbed.plane import Plane
 from testbed.processes import Process, Supervisor
+from tests.cluster.dispatch_queues import Declare
 from tests.cluster.manifests import appwrapper, config_map, item
 from tests.cluster.outcomes import epoch
 from tests.cluster.world import World
-from tests.hostile import POD, Act, acts, after, against, known
+from tests.hostile import POD, VICTIMS_QUEUE, Act, acts, after, against, crowded, known
 
 Json = dict[str, Any]
 
@@ -37,6 +40,7 @@ SHARES: Final = 8
 """Tests that try the draws, each every eighth one."""
 KNOWN_SHARE: Final = 5
 """Known attacks that one test tries."""
+ACTS_BESIDE_QUEUES: Final = 10
 ALL_ACTS: Final = 500
 BOUND_SECONDS: Final = 1.0
 """How much later than by a bare controller a canary may be dispatched, whatever the tenant does."""
@@ -77,6 +81,24 @@ async def tenant(supervisor: Supervisor, plane: Plane, world: World) -> AsyncIte
         house = World(supervisor, plane, patient, name, "")
         await clear(house)
         await house.demolish()
+
+
+class Hub(StrEnum):
+    """How the hub shares its capacity."""
+
+    WITHOUT_QUEUES = "without-queues"
+    WITH_QUEUES = "with-queues"
+
+
+async def declare_queues(world: World, tenant: World, declare: Declare) -> None:
+    """A tree with a queue for each of the two tenants, which serves no other namespace."""
+    quota = {"cpu": {"nominalQuota": "8"}, "nvidia.com/gpu": {"nominalQuota": 1}}
+    await declare("of-both")
+    for name, namespace in ((VICTIMS_QUEUE, world.namespace), ("default", tenant.namespace)):
+        selector = f"kubernetes.io/metadata.name={namespace}"
+        await declare(name, parent="of-both", resources=quota, namespaceSelector=selector)
+    labels = {"metadata": {"labels": {QUEUE_LABEL: VICTIMS_QUEUE}}}
+    await world.client.patch(f"/api/v1/namespaces/{world.namespace}", labels, MERGE_PATCH)
 
 
 async def clear(house: World) -> None:
@@ -299,10 +321,28 @@ async def test_dispatcher_leads_on_whatever_a_tenant_tries(world: World, tenant:
 
 
 @LARGE_BODIES
+@pytest.mark.sweep
+@pytest.mark.alone
+@pytest.mark.timeout(300)
+async def test_dispatcher_of_a_hub_with_queues_leads_on_whatever_a_tenant_tries(
+    world: World, tenant: World, declare: Declare
+) -> None:
+    await declare_queues(world, tenant, declare)
+    trials = await leads_on_beside(world, tenant, crowded(ACTS_BESIDE_QUEUES))
+    assert sum(trial.passed for trial in trials) > ACTS_BESIDE_QUEUES // 2
+    assert not {"preempted", "evicted", "unhealthy"} & set(await world.causes("victim"))
+
+
+@LARGE_BODIES
 @pytest.mark.exhaustive
 @pytest.mark.alone
 @pytest.mark.timeout(2400)
-async def test_no_canary_waits_a_second_longer_for_a_hostile_tenant(world: World, tenant: World) -> None:
+@pytest.mark.parametrize("hub", Hub)
+async def test_no_canary_waits_a_second_longer_for_a_hostile_tenant(
+    world: World, tenant: World, declare: Declare, hub: Hub
+) -> None:
+    if hub is Hub.WITH_QUEUES:
+        await declare_queues(world, tenant, declare)
     trials, _ = await try_all(world, tenant, acts(ALL_ACTS))
     waits = sorted(trial.wait for trial in trials)
     passed = sum(trial.passed for trial in trials[-ALL_ACTS:])
