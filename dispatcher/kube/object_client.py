@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -245,7 +245,7 @@ class ObjectClient:
 
         An object without a number, such as MCAD's, counts as of attempt 1.
         """
-        _, found = await self._look(reference(wrapped, owner))
+        _, found = await self._look(reference(wrapped, owner), retries_forbidden=True)
         if found is None or owned_by(found["metadata"]) != owner.uid:
             return None
         return _mark_in(owner.uid, found["metadata"])
@@ -257,7 +257,7 @@ class ObjectClient:
         """
         name = request_name(owner.name, owner.attempt)
         ref = ObjectRef(REQUEST_ITEM, REQUEST_API_VERSION, REQUEST_KIND, owner.namespace, name)
-        _, found = await self._look_for_ours(ref, owner.uid)
+        _, found = await self._look_for_ours(ref, owner.uid, retries_forbidden=True)
         return None if found is None else read_request(found)
 
     async def marks(self, api_version: str, kind: str) -> AsyncIterator[Mark]:
@@ -378,10 +378,12 @@ class ObjectClient:
         _, existing = await self._look(owner)
         return existing is not None and "deletionTimestamp" not in existing["metadata"]
 
-    async def _look_for_ours(self, ref: ObjectRef, owner_uid: str) -> tuple[Kind, Json | None]:
+    async def _look_for_ours(
+        self, ref: ObjectRef, owner_uid: str, *, retries_forbidden: bool = False
+    ) -> tuple[Kind, Json | None]:
         """The object of that name if it is the AppWrapper's, else None."""
         try:
-            kind, found = await self._look(ref)
+            kind, found = await self._look(ref, retries_forbidden=retries_forbidden)
         except errors.Forbidden:
             if ref.uid:
                 raise
@@ -389,15 +391,19 @@ class ObjectClient:
             return Kind(ref.api_version, ref.kind, "", namespaced=True), None
         return kind, found if found is not None and owned_by(found["metadata"]) == owner_uid else None
 
-    async def _look(self, ref: ObjectRef) -> tuple[Kind, Json | None]:
-        """The object of that name as the API server has it now, else None."""
+    async def _look(self, ref: ObjectRef, *, retries_forbidden: bool = False) -> tuple[Kind, Json | None]:
+        """The object of that name as the API server has it now, else None.
+
+        If it `retries_forbidden`, a refusal counts once the API server is ready: searches take one for an answer.
+        """
         try:
             kind = await self._discovery.find_stored(ref.api_version, ref.kind)
         except errors.NotFound:
             return Kind(ref.api_version, ref.kind, "", namespaced=True), None
         try:
             path = kind.path(ref.namespace, ref.name)
-            found = one_object(await self._client.retry_forbidden(lambda: self._client.get(path)), path)
+            getting = self._client.retry_forbidden if retries_forbidden else _once
+            found = one_object(await getting(lambda: self._client.get(path)), path)
         except errors.NotFound as error:
             if not error.reason:
                 self._discovery.forget(kind)
@@ -422,6 +428,10 @@ class ObjectClient:
         if not kind.kept:
             raise errors.Invalid(f"{wrapped.kind} cannot be wrapped: the API server keeps no such objects")
         return kind
+
+
+async def _once(call: Callable[[], Awaitable[Json]]) -> Json:
+    return await call()
 
 
 def _mark_in(appwrapper: str, metadata: Json) -> Mark:
