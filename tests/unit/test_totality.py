@@ -23,13 +23,16 @@ from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.membercluster import parse_member_cluster
 from dispatcher.api.mutable_spec import mutable_spec
 from dispatcher.api.names import CLUSTER_SELECTOR, HUB_ANNOTATION, ITEM_ANNOTATION, UID_LABEL
+from dispatcher.api.potential_schema import parse_potential
+from dispatcher.api.provisioning_schema import parse_provisioning
 from dispatcher.api.selector import parse_selector
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.api.submitter import submitter_of
 from dispatcher.controller.intake import namespaces, priority_class_watch
-from dispatcher.controller.members import declared_member
+from dispatcher.controller.members import cluster, declared_member
 from dispatcher.controller.scheduling import queue_watch
 from dispatcher.core.kinds import drift
+from dispatcher.core.kinds.asked import asked_of, makes_pods_in_order
 from dispatcher.core.kinds.breakdown import breakdown_of
 from dispatcher.core.kinds.built_in import ROWS
 from dispatcher.core.kinds.completion import completion_rule
@@ -56,14 +59,24 @@ from dispatcher.core.queues.declaration import parse_dispatch_queue
 from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.queues.quota_subtrees import read_quota_subtrees
 from dispatcher.core.scheduling.scenario import parse_scenario
-from dispatcher.kube import anchors, discovery, json_codec, live_pod_lister, object_informers
+from dispatcher.kube import (
+    anchors,
+    discovery,
+    json_codec,
+    live_pod_lister,
+    object_client,
+    object_informers,
+    paging,
+    warning_events,
+)
 from dispatcher.kube.answers import items_of, one_object
 from dispatcher.kube.appwrappers import decode
-from dispatcher.kube.nodes import decode_node
+from dispatcher.kube.nodes import NotAPod, decode_node, decode_pod
 from dispatcher.kube.owner_resolver import controller_ref
+from dispatcher.settings import Settings
 from tests.builders import at as moment
 from tests.builders import make_appwrapper, make_metadata, make_node, make_owner, make_template, make_wrapped
-from tests.outside_objects import altered, nested
+from tests.outside_objects import altered, nested, replaced
 
 Json = dict[str, Any]
 Places = tuple[tuple[object, ...], ...]
@@ -298,6 +311,55 @@ SCENARIO: Final[Json] = {
 }
 
 
+INIT: Final[Json] = {
+    "name": "i",
+    "restartPolicy": "Always",
+    "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"nvidia.com/gpu": 1}},
+}
+"""A sidecar."""
+
+POD: Final[Json] = {
+    "metadata": make_metadata(
+        "p",
+        labels={"app": "a", UID_LABEL: "uid-of-aw"},
+        annotations={"dispatcher.codeflare.dev/growth": "1 0.workers 2"},
+        ownerReferences=[
+            {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "uid-of-j", "controller": True}
+        ],
+    ),
+    "spec": {
+        "nodeName": "n",
+        "schedulingGates": [],
+        "overhead": {"cpu": "1"},
+        "initContainers": [INIT],
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}],
+        "nodeSelector": {"zone": "a"},
+        "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    },
+    "status": {
+        "phase": "Running",
+        "conditions": CONDITIONS,
+        "containerStatuses": [
+            {
+                "name": "c",
+                "state": {"terminated": {"exitCode": 1, "reason": "Error"}},
+                "allocatedResources": {},
+            }
+        ],
+    },
+}
+
+WARNING: Final[Json] = {
+    "type": "Warning",
+    "reason": "FailedCreate",
+    "message": "pods is forbidden: exceeded quota",
+    "involvedObject": {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "uid-of-j"},
+    "lastTimestamp": "2026-01-01T00:00:00Z",
+    "eventTime": None,
+    "series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:00.000000Z"},
+}
+
+
 class Reader(Struct, frozen=True):
     """A function of an outside object, a real one, where that is never altered, and the errors that it documents."""
 
@@ -357,6 +419,22 @@ def annotations_of(raw: Any) -> object:  # noqa: ANN401
     return fault_tolerance(texts), submitter_of(texts), mutable_spec({}, texts)
 
 
+def warnings_in(raw: Any) -> object:  # noqa: ANN401
+    return warning_events.warned_in([raw], "default"), warning_events.newest_words([raw])
+
+
+def asked_by_every_kind(raw: Any) -> object:  # noqa: ANN401
+    return [(asked_of(row, raw), makes_pods_in_order(row, raw)) for row in ROWS]
+
+
+def page_of(raw: Any) -> object:  # noqa: ANN401
+    return paging._understood("/api/v1/pods", raw)
+
+
+def edition_of(raw: Any) -> object:  # noqa: ANN401
+    return [object_informers._edition(row, raw) for row in ROWS]
+
+
 def items(raw: Any) -> object:  # noqa: ANN401
     return list(items_of(raw))
 
@@ -381,6 +459,16 @@ READERS: Final[Mapping[str, Reader]] = {
     "scenario": Reader(SCENARIO, parse_scenario, errors=(DocumentError,)),
     "node": Reader(make_node("n"), decode_node, ALWAYS),
     "namespace": Reader(OWNED, namespaces._decode, ALWAYS),
+    "namespace-of-member": Reader(OWNED, cluster._namespace, ALWAYS),
+    "pod": Reader(POD, decode_pod, (("metadata",), *ALWAYS)),
+    "pod-without-identity": Reader(POD, decode_pod, errors=(NotAPod,)),
+    "listed-pod": Reader(POD, live_pod_lister._decoded),
+    "warning": Reader(WARNING, warnings_in, (("type",),)),
+    "asked": Reader({"spec": RAY_SPEC | JOB_SPEC}, asked_by_every_kind),
+    "mark": Reader(OWNED["metadata"], lambda raw: object_client._mark_in("uid", raw), (("name",),)),
+    "item": Reader(OWNED["metadata"]["labels"], live_pod_lister._item, (("app",),)),
+    "edition": Reader(OWNED["metadata"], edition_of, (("name",), ("resourceVersion",))),
+    "page": Reader({"metadata": {}, "items": [OWNED]}, page_of, errors=(errors.Unavailable,)),
     "priority-class": Reader(
         {"metadata": make_metadata("high"), "value": 100}, priority_class_watch._decode, ALWAYS
     ),
@@ -434,6 +522,55 @@ def test_any_json_is_read_or_refused_with_the_documented_error(name: str, data: 
     try:
         reader.read(raw)
     except reader.errors:
+        return
+
+
+SETTINGS: Final[Mapping[str, tuple[Callable[[str], object], Json]]] = {
+    "provisioning": (
+        parse_provisioning,
+        {"className": "queued.example.com", "managedResources": ["cpu"], "parameters": {"a": "b"}},
+    ),
+    "potential": (
+        parse_potential,
+        {"pools": [{"name": "gpu", "max": 3, "node": {"allocatable": {"cpu": "4"}, "labels": {"a": "b"}}}]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_real_setting_is_read(name: str) -> None:
+    parse, real = SETTINGS[name]
+    assert parse(json.dumps(real))
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@settings(max_examples=15)
+@given(data=st.data())
+def test_any_setting_in_json_is_read_or_refused_with_a_value_error(name: str, data: st.DataObject) -> None:
+    parse, real = SETTINGS[name]
+    raw = data.draw(altered(real))
+    try:
+        parse(json.dumps(raw))
+    except ValueError:
+        return
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@given(text=st.text(max_size=30) | st.sampled_from(("[" * 100_000, "{", "null", "9" * 5000, "\x00")))
+def test_any_text_of_a_setting_is_read_or_refused_with_a_value_error(name: str, text: str) -> None:
+    parse, _ = SETTINGS[name]
+    try:
+        parse(text)
+    except ValueError:
+        return
+
+
+@settings(max_examples=30)
+@given(st.sampled_from(sorted(each.upper() for each in Settings.model_fields)), st.text(max_size=20))
+def test_any_text_of_an_environment_variable_is_read_or_refused_as_a_setting(name: str, text: str) -> None:
+    try:
+        Settings.read({f"DISPATCHER_{name}": text})
+    except ValueError:
         return
 
 
@@ -507,6 +644,27 @@ LARGE: Final[Mapping[str, Callable[[], tuple[str, object]]]] = {
             }
         },
     ),
+    "16,384 init containers": lambda: (
+        "pod",
+        replaced(POD, ("spec", "initContainers"), [{**INIT, "name": f"i{each}"} for each in range(16_384)]),
+    ),
+    "16,384 init containers of a template": lambda: (
+        "spec-v1beta2",
+        {
+            "components": [
+                {
+                    "template": make_template("Pod", "v1", name="p")
+                    | {
+                        "spec": {
+                            "initContainers": [{**INIT, "name": f"i{each}"} for each in range(16_384)],
+                            "containers": [{"name": "c"}],
+                        }
+                    }
+                }
+            ]
+        },
+    ),
+    "16,384 Events of one object": lambda: ("warning", WARNING | {"series": {"count": 16_384}}),
     "16,384 conditions": lambda: ("object-status", {"status": {"conditions": CONDITIONS * 4096}}),
     "16,384 labels of a node": lambda: (
         "node",

@@ -35,6 +35,7 @@ from dispatcher.kube.live_pod_lister import LivePodLister
 from dispatcher.kube.nodes import NODES_PATH, PODS_PATH, PodView, decode_node, decode_pod
 from dispatcher.kube.object_client import ObjectClient
 from dispatcher.kube.object_informers import ObjectInformers
+from dispatcher.kube.outside import mapping_of
 from dispatcher.kube.owner_resolver import OwnerResolver
 from dispatcher.kube.pod_defaults_reader import PodDefaultsReader
 from dispatcher.kube.reflector import Extent, Reflector
@@ -441,7 +442,7 @@ def _namespace(raw: Json) -> Namespace | None:
     metadata = raw["metadata"]
     if "deletionTimestamp" in metadata:
         return None
-    label = (metadata.get("labels") or {}).get(names.DISPATCH_LABEL)
+    label = mapping_of(metadata.get("labels")).get(names.DISPATCH_LABEL)
     return Namespace(str(metadata["name"]), is_enabled=label == names.DISPATCH_ENABLED)
 
 

@@ -292,3 +292,18 @@ def test_live_pod_is_read_without_its_limits_also_when_it_was_resized() -> None:
     assert live_pod_requests({"containers": [named("a", None, limit=2), named("b", 1)]}, status) == Resources(
         {"cpu": 5000}
     )
+
+
+def test_pod_with_thousands_of_init_containers_requests_the_largest_beside_its_sidecars() -> None:
+    """Sidecars run on and are added up; an init container runs alone beside the sidecars before it."""
+    sidecars = [
+        {"name": f"s{each}", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1m"}}}
+        for each in range(5_000)
+    ]
+    once = [{"name": f"i{each}", "resources": {"requests": {"cpu": "2"}}} for each in range(5_000)]
+    spec = {
+        "initContainers": [*once, *sidecars],
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}],
+    }
+    assert live_pod_requests(spec, {})["cpu"] == 6_000
+    assert live_pod_requests({**spec, "initContainers": [*sidecars, *once]}, {})["cpu"] == 7_000

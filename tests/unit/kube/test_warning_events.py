@@ -1,0 +1,95 @@
+"""Warnings of Events about objects: the newest of each object, in one line, whatever anybody wrote."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dispatcher.core.model.record import ObjectRef
+from dispatcher.kube.client import Json
+from dispatcher.kube.warning_events import Warned, last_seen, newest_words, warned_in, words_of
+
+
+def event(name: str = "j", seen: str = "2026-01-01T00:00:01Z", **fields: Any) -> Json:  # noqa: ANN401
+    about = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": f"uid-{name}"}
+    return {
+        "involvedObject": about,
+        "reason": "FailedCreate",
+        "message": "no quota",
+        "lastTimestamp": seen,
+    } | fields
+
+
+def job(name: str) -> ObjectRef:
+    return ObjectRef(-1, "batch/v1", "Job", "default", name, f"uid-{name}")
+
+
+def test_newest_warning_of_each_object_counts_and_the_newest_object_is_first() -> None:
+    old, new = "2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z"
+    found = [event("a", old, message="first"), event("b", old), event("a", new, message="second")]
+    assert warned_in(found, "default") == (
+        Warned(job("a"), "FailedCreate: second", new),
+        Warned(job("b"), "FailedCreate: no quota", old),
+    )
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        None,
+        "Job",
+        [],
+        {},
+        {"apiVersion": "v1", "kind": "Pod", "name": "p"},
+        {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": ""},
+        {"apiVersion": 1, "kind": "Pod", "name": "p", "uid": "u"},
+    ],
+)
+def test_event_about_an_unreadable_object_is_left_out(about: object) -> None:
+    assert warned_in([event(involvedObject=about), event("b")], "default") == (
+        Warned(job("b"), "FailedCreate: no quota", "2026-01-01T00:00:01Z"),
+    )
+
+
+def test_object_is_taken_to_be_in_the_namespace_that_was_asked() -> None:
+    """The namespace that an Event writes about its object decides nothing."""
+    about = {"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "uid-a", "namespace": "other"}
+    (found,) = warned_in([event(involvedObject=about)], "default")
+    assert found.ref == job("a")
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        pytest.param({"reason": "A", "message": "b"}, "A: b", id="both"),
+        pytest.param({"reason": "A", "message": None}, "A", id="no-message"),
+        pytest.param({"reason": 7, "message": ["x"]}, "", id="no-texts"),
+        pytest.param(
+            {"reason": "A", "message": "two\nlines\x1b[31m"}, "A: two\\nlines\\x1b[31m", id="one-line"
+        ),
+    ],
+)
+def test_words_are_one_line(fields: Json, expected: str) -> None:
+    assert words_of(fields) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"lastTimestamp": "b"}, "b"),
+        ({"lastTimestamp": None, "eventTime": "c"}, "c"),
+        ({"series": {"lastObservedTime": "d"}, "eventTime": "c", "lastTimestamp": "b"}, "d"),
+        ({"series": "x", "eventTime": 7, "lastTimestamp": []}, ""),
+        ({}, ""),
+    ],
+)
+def test_last_time_of_any_version_of_the_api_counts(fields: Json, expected: str) -> None:
+    assert last_seen(fields) == expected
+
+
+def test_newest_words_of_no_event_are_empty() -> None:
+    assert newest_words([]) == ""
+    assert (
+        newest_words([event(seen="1", message="old"), event(seen="2", message="new")]) == "FailedCreate: new"
+    )
