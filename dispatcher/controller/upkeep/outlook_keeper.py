@@ -105,6 +105,8 @@ class OutlookKeeper:
         queued, rules = tuple(self._cache.queued()), self._rules()
         slices = Slices(self._monotonic)
         found = await slices.run(positions(queued, self._now(), has_queues=rules.has_queues))
+        for failure in found.failures:
+            log.internal_error("outlook", failure.error, appwrapper=failure.uid)
         await self._search(found, queued, rules, slices)
         await self._update(found, slices)
         self._publish(frozenset(found.first))

@@ -159,13 +159,21 @@ class QueueStatusWriter:
     def _find_beyond_quota(self) -> None:
         before = self._beyond_quota
         grown = {gang.uid: gang.record for gang in self._active if gang.record.grown}
-        told = {uid: beyond_quota(record, self.states) for uid, record in grown.items()}
+        told = {uid: self._beyond_quota_safely(record) for uid, record in grown.items()}
         self._beyond_quota = {uid: each for uid, each in told.items() if each}
         for uid in {**grown, **(before or {})}:
             record, message = self._cache.get(uid), told.get(uid, "")
             # A status from before the first round may have the sentence of an earlier leader.
             if record is not None and (before is None or message != before.get(uid, "")):
                 self._on_beyond_quota(record, message)
+
+    def _beyond_quota_safely(self, record: Record) -> str:
+        """The message of a gang; empty if it raises an exception, which must not end the statuses (logged)."""
+        try:
+            return beyond_quota(record, self.states)
+        except Exception as error:  # noqa: BLE001  # as above
+            log.internal_error("queue-status", error, appwrapper=record.uid)
+            return ""
 
     async def _write(self, queue: DispatchQueue, statuses: QueueStatuses, state: QueueState) -> None:
         """Write the status of a queue if it differs from what the API server has, as far as this is known."""

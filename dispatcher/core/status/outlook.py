@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.incremental import Steps, in_order, in_parts
 from dispatcher.core.model.nodes import Node
@@ -80,12 +82,13 @@ class Positions(Struct, frozen=True):
     """The outlooks by position alone, by uid, and the uids of the gangs for which advice and starts are sought.
 
     Advice is for the `first` gangs by position, and the first ones without a position: for those, only advice can help.
-    Starts are for the `exact` positions.
+    Starts are for the `exact` positions. The gangs of `failures`, which raised exceptions, have no position.
     """
 
     outlooks: Mapping[str, Outlook]
     first: tuple[str, ...]
     exact: tuple[str, ...] = ()
+    failures: tuple[Failure, ...] = ()
 
 
 def rounded(position: int) -> int:
@@ -102,13 +105,18 @@ def positions(queued: Iterable[Record], now: datetime, *, has_queues: bool) -> S
     A gang waits once a cycle has refused it: a gang that is dispatched by its first cycle changes no position. A gang
     that is too large to ever go has no position.
     """
-    eligible: list[Record] = []
+    eligible: list[tuple[ordering.Rank, Record]] = []
     lengths: Counter[str] = Counter()
+    failures: list[Failure] = []
     for part in in_parts(queued):
         for record in part:
-            if record.pending is not None and ordering.is_eligible(record, now):
-                eligible.append(record)
-                lengths[record.queue if has_queues else ""] += not record.pending.is_too_large
+            try:
+                if record.pending is not None and ordering.is_eligible(record, now):
+                    is_counted = not record.pending.is_too_large
+                    eligible.append((ordering.rank(record, now), record))
+                    lengths[record.queue if has_queues else ""] += is_counted
+            except Exception as error:  # noqa: BLE001  # one gang must not end the positions of the others
+                failures.append(Failure.of(record.uid, error))
         yield
     passed: Counter[str] = Counter()
     too_large: Counter[str] = Counter()
@@ -116,9 +124,9 @@ def positions(queued: Iterable[Record], now: datetime, *, has_queues: bool) -> S
     outlooks: dict[str, Outlook] = {}
     first: list[tuple[int, str]] = []
     exact: list[str] = []
-    ordered = yield from in_order(eligible, lambda record: ordering.rank(record, now))
+    ordered = yield from in_order(eligible, itemgetter(0))
     for part in in_parts(ordered):
-        for record in part:
+        for _, record in part:
             queue = record.queue if has_queues else ""
             is_too_large = record.pending is not None and record.pending.is_too_large
             counted = too_large if is_too_large else passed
@@ -136,7 +144,7 @@ def positions(queued: Iterable[Record], now: datetime, *, has_queues: bool) -> S
                 first.append((position, record.uid))
         yield
     first.sort(key=lambda each: each[0])
-    return Positions(outlooks, tuple(uid for _, uid in first[:MOST_ADVISED]), tuple(exact))
+    return Positions(outlooks, tuple(uid for _, uid in first[:MOST_ADVISED]), tuple(exact), tuple(failures))
 
 
 class Found(Struct, frozen=True):

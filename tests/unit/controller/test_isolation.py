@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from dispatcher import log
 from dispatcher.controller.scheduling.scheduler import Scheduler
+from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Pending, Phase, Record
@@ -19,6 +20,7 @@ from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim
 from dispatcher.core.scheduling.capacity_ledger import FitMode
 from dispatcher.core.scheduling.isolation import BARRED_FOR
+from dispatcher.core.status.outlook import positions
 from dispatcher.errors import StoreUnavailable
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_blocked, make_gang, make_record
@@ -182,6 +184,24 @@ async def test_lack_of_memory_and_of_the_store_are_no_fault_of_a_gang(world: Wor
     with injected(injection.Gang(tenant, raising=TAKE, error=error)), pytest.raises(type(error)):
         await one.cycle()
     assert world.record("uid-of-tenant").pending is None
+
+
+@pytest.mark.parametrize(
+    "raising",
+    [
+        "dispatcher.core.scheduling.ordering.rank",
+        "dispatcher.core.scheduling.ordering.is_eligible",
+        "dispatcher.core.scheduling.ordering.effective_priority",
+    ],
+)
+def test_exception_about_the_position_of_one_gang_leaves_all_other_positions(raising: str) -> None:
+    tenant = make_blocked(tenant_of("waits"))
+    others = [make_blocked(make_record(name=f"aw-{number}", enqueue_seq=2 + number)) for number in range(3)]
+    with injected(injection.Gang(tenant, raising=raising)):
+        found = incremental.run(positions([tenant, *others], at(10), has_queues=False))
+    assert [each.uid for each in found.failures] == [tenant.uid]
+    assert [found.outlooks[each.uid]["position"] for each in others] == [1, 2, 3]
+    assert tenant.uid not in found.outlooks
 
 
 PLACE_OF_GROWTH = "dispatcher.core.scheduling.grants.gangs_of"
