@@ -74,8 +74,9 @@ from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.seals import Seals
-from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.queues.queue import Access, QueueingStrategy
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.cycle import has_its_queues
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 from dispatcher.core.scheduling.sharing.loops import Preempted
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
@@ -161,7 +162,12 @@ class Session:
         self._fleet = self._make_fleet(identity.hub_uid)
         self._clusters = self._fleet.clusters
         self._specs = Specs(self._store, timedelta(seconds=settings.kept_seconds), process.kinds)
-        self._cache = Cache(self._fleet.ledgers, self._place_freed, bounds_of_reservations(settings))
+        self._cache = Cache(
+            self._fleet.ledgers,
+            self._place_freed,
+            bounds_of_reservations(settings),
+            Access(settings.queue_access),
+        )
         self._cluster_loader = ClusterLoader(
             self._clusters, self._cache, self._queue.add, self._wake_scheduler
         )
@@ -652,8 +658,9 @@ class Session:
 
     def _accepting(self, record: Record) -> list[Cluster]:
         """The connected clusters that a cycle accepts for a gang; none while its queue does not count."""
-        forest, leaves = self._queues.declared.forest, record.leaves
-        if forest.places and len(forest.places_of(leaves)) < len(leaves):
+        declared, leaves = self._queues.declared, record.leaves
+        forest, access = declared.forest, self._cache.pending_queue.access
+        if not has_its_queues(record, forest if declared.is_declared else None, access):
             return []
         selected, asked = forest.clusters_of(leaves), forest.class_of(leaves, record.gang)
         return self._fleet.accepting(record.requirements, selected, asked)

@@ -30,6 +30,7 @@ def scheduling_rules(settings: Settings, kinds: Kinds) -> SchedulingRules:
         declared_demand=Rule(settings.declared_demand),
         kinds=kinds,
         highest_priority=settings.max_priority,
+        access=Access(settings.queue_access),
     )
 
 
@@ -46,7 +47,6 @@ def with_queues(rules: SchedulingRules, queues: QueueRules, trees: tuple[str, ..
         namespaces=dict(queues.namespaces) if has_selector else naming_queues(queues.namespaces),
         trees=trees,
         usage=queues.usage,
-        access=queues.forest.defaults.access,
         has_default=False,
         charged_in=queues.forest.charged_in,
     )

@@ -109,7 +109,8 @@ class Settings(BaseModel):
     queue_access: Literal["selected", "open"] = "selected"
     """Which namespaces a DispatchQueue serves that has no `namespaceSelector` on the way to its root. selected: only
     namespaces whose own label names the queue, and the queue `default` exists only if it is declared. open: every
-    namespace, so that any user's label takes the quota of any such queue, and `default` is always there."""
+    namespace, so that any user's label takes the quota of any such queue, and `default` is always there. Where no queue
+    is declared, a gang whose label names one waits for it under `selected`, and runs in `default` under `open`."""
 
     starvation_bound_seconds: Annotated[float, Field(ge=0)] = 600.0
     """Seconds a gang may be blocked at the head of the queue before it gets a backfill reservation; BestEffortFIFO

@@ -19,6 +19,7 @@ from dispatcher.core.model.growth import PodsByTemplate
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.record import ACTIVE, HOLDING, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.queues.queue import Access
 from dispatcher.core.scheduling.backfill import Backfill, Backfills, Running
 from dispatcher.core.scheduling.backfill_reservation import Bounds
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
@@ -53,7 +54,7 @@ class Cache:
     cycle.
 
     `on_left` is called with the namespace of each AppWrapper that is no longer queued or suspended. `backfills` are the
-    backfill reservations, within `bounds`.
+    backfill reservations, within `bounds`; `access` is that of the pending queue.
     """
 
     def __init__(
@@ -61,10 +62,11 @@ class Cache:
         ledgers: Mapping[str, CapacityLedger],
         on_left: Callable[[str], None] = lambda _namespace: None,
         bounds: Bounds | None = None,
+        access: Access = Access.SELECTED,
     ) -> None:
         bounds = bounds or Bounds()
         self.backfills = Backfills(Backfill(bounds, Running(self.holders)), Backfill(bounds))
-        self.pending_queue = PendingQueue(self.backfills.room)
+        self.pending_queue = PendingQueue(self.backfills.room, access)
         self._ledgers = ledgers
         self._records: dict[str, Record] = {}
         self._charged: dict[str, tuple[str, Resources, PodsByTemplate | None, Assignment]] = {}

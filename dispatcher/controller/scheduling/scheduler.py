@@ -252,6 +252,7 @@ class Scheduler:
                 policy=rules.policy,
                 bound=rules.starvation_bound,
                 now=now,
+                access=pending.access,
             )
         else:
             active = await slices.run(self._queue_cycles.active_in_steps(copies_of(snapshots)))

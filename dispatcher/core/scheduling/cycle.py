@@ -30,7 +30,8 @@ from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import ClusterRequirements, Rejection
-from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.queue import Access, QueueingStrategy
 from dispatcher.core.scheduling.backfill import Backfill
 from dispatcher.core.scheduling.backfill_reservation import Reservation
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
@@ -121,16 +122,18 @@ def plan(
     starved: Collection[str] = (),
     reservations: Mapping[str, Reservation] | None = None,
     now: datetime = SOME_TIME,
+    access: Access = Access.SELECTED,
 ) -> list[Outcome]:
     """One outcome for each record of `queue`, which is in order; `starved` are the uids past the starvation bound.
 
     `reservations` are their backfill reservations by uid; without the argument, new ones begin `now`. The demand of
-    placed gangs is taken from `snapshots`, which are by name.
+    placed gangs is taken from `snapshots`, which are by name. No queue is declared: under `access` it depends whether a
+    gang that names one waits for it.
     """
     state = CycleState(snapshots, lambda record: class_of(record, snapshots))
     records = list(queue)
     is_strict = policy is QueueingStrategy.STRICT_FIFO
-    waiting = [each for each in records if each.uid in starved and not names_queue(each)]
+    waiting = [each for each in records if each.uid in starved and not awaits_queue(each, access)]
     holders = [] if is_strict else waiting
     if reservations is None:
         reservations = Backfill().renew(holders, snapshots, now)
@@ -138,8 +141,8 @@ def plan(
     head: Record | None = None
     outcomes: list[Outcome] = []
     for record in records:
-        if names_queue(record):
-            outcomes.append(not_found(record, record.queue))
+        if awaits_queue(record, access):
+            outcomes.append(none_declared(record))
             continue
         if head is not None and policy is QueueingStrategy.STRICT_FIFO:
             outcomes.append(not_evaluated(record, head))
@@ -161,9 +164,28 @@ def refusal(record: Record, refused: Refused, *, is_head: bool = False) -> Refus
     return Impossible(record, refused.pending)
 
 
-def names_queue(record: Record) -> bool:
-    """True if a gang names another queue than `default`."""
-    return record.queue != DEFAULT_QUEUE or bool(record.more_queues)
+def awaits_queue(record: Record, access: Access) -> bool:
+    """True if a gang waits for the queue that it names, where none is declared.
+
+    Under the access `open` it does not, as in earlier releases: a label names a queue only once one is declared.
+    """
+    return access is Access.SELECTED and (record.queue != DEFAULT_QUEUE or bool(record.more_queues))
+
+
+def has_its_queues(record: Record, forest: Forest | None, access: Access) -> bool:
+    """True if all queues of a gang are there, or it awaits none where none is declared: without a `forest`."""
+    if forest is None:
+        return not awaits_queue(record, access)
+    return all(leaf in forest.places for leaf in record.leaves)
+
+
+def none_declared(record: Record) -> Impossible:
+    """The outcome for a record that awaits a queue where none is declared."""
+    awaited = next(each for each in record.leaves if each != DEFAULT_QUEUE)
+    why = (
+        f"there is no queue {awaited}: none is declared, and a gang waits for the queue that its label names"
+    )
+    return Impossible(record, Pending(QUEUE_NOT_FOUND, why, queue=awaited))
 
 
 def not_found(record: Record, queue: str, problem: str = "") -> Impossible:

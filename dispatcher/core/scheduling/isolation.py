@@ -21,7 +21,7 @@ from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.potential import NAMESPACES_FOR_ALL
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.queues.queue import Access, QueueingStrategy
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.pending_queue import PendingQueue
 
@@ -128,9 +128,10 @@ def plan_in_one_queue(
     policy: QueueingStrategy,
     bound: timedelta,
     now: datetime,
+    access: Access = Access.SELECTED,
 ) -> Steps[None]:
     """Plan one gang alone, as `PendingQueue` does; changes copies of the snapshots only."""
-    alone = PendingQueue()
+    alone = PendingQueue(access=access)
     alone.put(record)
     yield from alone.plan_in_steps(copies_of(snapshots), policy, bound, now)
     for failure in alone.take_failures():

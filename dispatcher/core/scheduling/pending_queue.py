@@ -39,7 +39,7 @@ from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ClusterRequirements
-from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.queues.queue import Access, QueueingStrategy
 from dispatcher.core.scheduling.affected_classes import AffectedClasses
 from dispatcher.core.scheduling.backfill import Backfill
 from dispatcher.core.scheduling.backfill_reservation import Reservation
@@ -50,9 +50,9 @@ from dispatcher.core.scheduling.cycle import (
     Outcome,
     Placed,
     Remembered,
-    names_queue,
+    awaits_queue,
+    none_declared,
     not_evaluated,
-    not_found,
     refusal,
 )
 from dispatcher.core.scheduling.equivalence_classes import Classes, ClassKey, DistinctRequirements
@@ -102,10 +102,19 @@ def outcome_of(news: NewOutcome) -> Outcome:
 
 
 class PendingQueue:
-    """The queued records. The time in successive calls of `plan` never decreases."""
+    """The queued records. The time in successive calls of `plan` never decreases.
 
-    def __init__(self, backfill: Backfill | None = None, budget: SearchBudget | None = None) -> None:
+    `access` says whether a gang that names a queue waits for it where none is declared.
+    """
+
+    def __init__(
+        self,
+        backfill: Backfill | None = None,
+        budget: SearchBudget | None = None,
+        access: Access = Access.SELECTED,
+    ) -> None:
         self._backfill = backfill or Backfill()
+        self.access = access
         self._records: dict[str, Record] = {}
         self._requirements = DistinctRequirements()
         self._postponed: list[tuple[datetime, str]] = []
@@ -127,7 +136,7 @@ class PendingQueue:
         self._blocked: dict[str, Record] = {}
         self._sloped = 0
         self._without_queue: list[Record] = []
-        """The records of the last inbox that name a queue: where none is declared, they wait for it in no class."""
+        """The records of the last inbox that await a queue: where none is declared, they are in no class."""
         self._touched: set[_Class] = set()
         """The classes with records that came or went since the last cycle, or that it had news for."""
         self._last = _LastCycle()
@@ -285,7 +294,7 @@ class PendingQueue:
                 self._discard(uid)
                 if record is None or not is_eligible(record, now):
                     continue
-                if names_queue(record):
+                if awaits_queue(record, self.access):
                     self._without_queue.append(record)
                 else:
                     self._add(record, before)
@@ -410,7 +419,7 @@ class PendingQueue:
             outdated=outdated,
         )
         yield from incremental.release(forgotten.refusals)
-        without_queue = [not_found(each, each.queue) for each in self._without_queue]
+        without_queue = [none_declared(each) for each in self._without_queue]
         told = [each for each in without_queue if says_otherwise(each.record, each.pending)]
         if not told:
             return news

@@ -68,12 +68,15 @@ class World(Struct, frozen=True):
     quota: QuotaReservations = NO_QUOTA_RESERVATIONS
     """Those of quota."""
     queues: tuple[Queue, ...] | None = None
-    """The declared queues; None where queues do not count, whatever the gangs name."""
+    """The declared queues; None where none is declared."""
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """The labels of the namespaces."""
     usage: RecentUse = field(default_factory=dict)
     access: Access = Access.OPEN
-    """Which namespaces the queues without a selector serve: in a scenario file all, its `queue` is no label."""
+    """Which namespaces the queues without a selector serve: in a scenario file all, its `queue` is no label.
+
+    Where queues do not count, whether a gang that names one waits for it.
+    """
     has_default: bool = True
     """Whether the queue `default` is there without being among `queues`."""
     charged_in: Mapping[str, str] = field(default_factory=dict)
@@ -233,7 +236,9 @@ class World(Struct, frozen=True):
         queue = ordering.in_order(self.pending, self.now)
         starved = ordering.starved(queue, self.now, self.starvation_bound)
         snapshots = (known or KnownSnapshots()).of(self)
-        outcomes = cycle.plan(queue, snapshots, self.policy, starved, self.reservations, self.now)
+        outcomes = cycle.plan(
+            queue, snapshots, self.policy, starved, self.reservations, self.now, self.access
+        )
         decided_first = starved if self.policy is QueueingStrategy.BEST_EFFORT_FIFO else frozenset()
         outcomes.sort(key=lambda outcome: outcome.record.uid not in decided_first)
         return tuple(map(_timeless, outcomes))

@@ -17,6 +17,7 @@ from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import (
+    Access,
     Order,
     Preemption,
     Queue,
@@ -29,10 +30,12 @@ from dispatcher.core.queues.queue import (
 from dispatcher.core.scheduling.sharing.gangs import RecentUse
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.errors import StoreUnavailable
+from dispatcher.kube.client import ClusterClient
 from dispatcher.probes import Metrics
 from tests.builders import at, attempt_of, make_core_node, make_gang, make_record
+from tests.fakes import FakeApiServer
 from tests.unit.controller.test_scheduler import HubAlone, Shrinking, phases
-from tests.unit.controller.world import World
+from tests.unit.controller.world import World, world_of
 from tests.unit.virtual_time import monotonic, until
 from tests.unit.workers import running
 
@@ -444,3 +447,17 @@ async def test_gang_that_names_a_queue_waits_for_it_on_a_hub_without_queues(worl
 
     await scheduler_of(world, (Queue("b"),)).cycle()
     assert phases(world) == {"named": "Dispatching", "plain": "Dispatching"}
+
+
+async def test_label_names_no_queue_where_none_is_declared_and_queues_are_open(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """`DISPATCHER_QUEUE_ACCESS=open` is the behaviour of earlier releases."""
+    async with world_of(server, client, access=Access.OPEN) as world:
+        put(world, "named", 2, "b")
+        await scheduler_of(world, None).cycle()
+        assert phases(world) == {"named": "Dispatching"}
+
+        put(world, "later", 2, "c")
+        await scheduler_of(world, (Queue("b"),)).cycle()
+        assert phases(world) == {"named": "Dispatching", "later": "Queued"}

@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
+from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.queue import Access, Queue, QueueingStrategy
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
-from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
+from dispatcher.core.scheduling.cycle import (
+    SOME_TIME,
+    Impossible,
+    Outcome,
+    Placed,
+    Waiting,
+    has_its_queues,
+    plan,
+)
 from dispatcher.core.scheduling.explain import ClusterShortfall, rejection_of
 from dispatcher.core.scheduling.fit import Shortfall
+from dispatcher.core.scheduling.isolation import plan_in_one_queue
+from dispatcher.core.scheduling.pending_queue import PendingQueue
 from tests.builders import make_core_node, make_gang, make_record, make_snapshot, make_snapshots
 
 GPU_ONLY = Taint("gpu", "", "NoSchedule")
@@ -306,3 +322,57 @@ def ledger_of(node: Node) -> CapacityLedger:
     ledger = CapacityLedger(FitMode.NODE)
     ledger.set_node(node)
     return ledger
+
+
+NAMED = make_record(name="named", gang=make_gang(cpu=1000), queue="team", more_queues=("context/gold",))
+IN_A_TREE = make_record(name="in-a-tree", gang=make_gang(cpu=1000), more_queues=("context/gold",))
+PLAIN = make_record(name="plain", gang=make_gang(cpu=1000))
+WAITS_FOR = "there is no queue {}: none is declared, and a gang waits for the queue that its label names"
+
+
+@pytest.mark.parametrize(
+    ("record", "access", "awaited"),
+    [
+        pytest.param(NAMED, Access.SELECTED, "team", id="selected"),
+        pytest.param(IN_A_TREE, Access.SELECTED, "context/gold", id="selected-in-a-tree"),
+        pytest.param(PLAIN, Access.SELECTED, "", id="selected-without-a-label"),
+        pytest.param(NAMED, Access.OPEN, "", id="open"),
+        pytest.param(IN_A_TREE, Access.OPEN, "", id="open-in-a-tree"),
+    ],
+)
+def test_gang_awaits_the_queue_that_it_names_where_none_is_declared_unless_queues_are_open(
+    record: Record, access: Access, awaited: str
+) -> None:
+    waits = Pending("QueueNotFound", WAITS_FOR.format(awaited), queue=awaited)
+    expected: Outcome = Impossible(record, waits) if awaited else Placed(record, "hub")
+    assert plan([record], make_snapshots(hub=make_snapshot(cpu=8000)), access=access) == [expected]
+    queue, bound = PendingQueue(access=access), timedelta(minutes=10)
+    queue.put(record)
+    snapshots = make_snapshots(hub=make_snapshot(cpu=8000))
+    assert queue.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, bound, SOME_TIME) == [expected]
+    assert has_its_queues(record, None, access) is not bool(awaited)
+
+
+@pytest.mark.parametrize("access", Access)
+def test_gang_has_its_queues_only_if_all_of_them_are_there(access: Access) -> None:
+    tree = Forest.of((Queue("team"), Queue("context/gold")))
+    below = replace(
+        Forest.of((Queue("org"),), has_default=False), charged_in={"team": "org", "default": "org"}
+    )
+    assert [has_its_queues(each, tree, access) for each in (NAMED, IN_A_TREE, PLAIN)] == [True, True, True]
+    assert [has_its_queues(each, below, access) for each in (NAMED, IN_A_TREE, PLAIN)] == [False] * 3
+    assert not has_its_queues(PLAIN, Forest(), access)
+
+
+def test_gang_that_ends_a_plan_is_found_although_it_names_a_queue_that_is_not_declared() -> None:
+    broken = replace(NAMED, blocked_since=cast("Any", "not a time"))
+    steps = plan_in_one_queue(
+        broken,
+        make_snapshots(hub=make_snapshot(cpu=8000)),
+        QueueingStrategy.BEST_EFFORT_FIFO,
+        timedelta(minutes=10),
+        SOME_TIME,
+        Access.OPEN,
+    )
+    with pytest.raises(TypeError):
+        incremental.run(steps)

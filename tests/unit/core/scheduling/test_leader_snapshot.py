@@ -30,7 +30,7 @@ from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.record import HOLDING, RESERVATION, Attempt, Phase, Record
 from dispatcher.core.model.requirements import ANYWHERE
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.queues.queue import Order, Queue, QueueingStrategy, Quota
+from dispatcher.core.queues.queue import Access, Order, Queue, QueueingStrategy, Quota
 from dispatcher.core.scheduling import cycle, ordering
 from dispatcher.core.scheduling.backfill_reservation import Reservation
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
@@ -422,7 +422,18 @@ def test_gang_waits_in_a_tree_of_which_no_node_is_valid() -> None:
     gang = make_record(name="q", uid="q", gang=make_gang(cpu=1000), more_queues=("context/default",))
     world = world_of([facts_of(rules=SchedulingRules(trees=("context",)))], [gang], (), NOW)
     assert reasons(world) == {"q": "QueueNotFound"}
-    assert reasons(world_of([facts_of()], [gang], (), NOW)) == {"q": "QueueNotFound"}
+
+
+@pytest.mark.parametrize(
+    ("access", "answer"), [(Access.SELECTED, "QueueNotFound"), (Access.OPEN, "east")], ids=str
+)
+@pytest.mark.parametrize("fields", [{"queue": "team"}, {"more_queues": ("context/default",)}], ids=str)
+def test_gang_that_names_a_queue_waits_where_none_is_declared_unless_queues_are_open(
+    access: Access, answer: str, fields: dict[str, Any]
+) -> None:
+    gang = make_record(name="q", uid="q", gang=make_gang(cpu=1000), **fields)
+    world = world_of([facts_of(rules=SchedulingRules(access=access))], [gang], (), NOW)
+    assert reasons(world) == {"q": answer}
 
 
 def test_gangs_of_a_queue_that_orders_by_use_go_by_the_use_that_the_leader_knows() -> None:
