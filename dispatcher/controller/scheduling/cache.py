@@ -66,7 +66,7 @@ class Cache:
     ) -> None:
         bounds = bounds or Bounds()
         self.backfills = Backfills(Backfill(bounds, Running(self.holders)), Backfill(bounds))
-        self.pending_queue = PendingQueue(self.backfills.room, access)
+        self.pending_queue = PendingQueue(self.backfills.room, access=access)
         self._ledgers = ledgers
         self._records: dict[str, Record] = {}
         self._charged: dict[str, tuple[str, Resources, PodsByTemplate | None, Assignment]] = {}
