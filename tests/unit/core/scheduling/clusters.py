@@ -7,6 +7,7 @@ from typing import TypedDict
 from hypothesis import strategies as st
 
 from dispatcher.api.selector import parse_selector
+from dispatcher.core.model.cluster_errors import ErrorCounts
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.core.scheduling.cluster_filters import Closed
 
@@ -23,7 +24,7 @@ class Known(TypedDict, total=False):
     missing_namespaces: frozenset[str]
     closed_namespaces: frozenset[str]
     creates_namespaces: bool
-    errors: int
+    errors: ErrorCounts
 
 
 SELECTORS = st.sampled_from(["", "", "region=eu", "region!=eu", "!spot", "region in (eu, us)"]).map(
@@ -50,5 +51,9 @@ KNOWN = st.builds(
     missing_namespaces=st.sampled_from([frozenset(), frozenset({"team-b"})]),
     closed_namespaces=st.sampled_from([frozenset(), frozenset(), frozenset({"team-a"})]),
     creates_namespaces=st.booleans(),
-    errors=st.integers(0, 2),
+    errors=st.builds(
+        ErrorCounts,
+        st.integers(0, 2),
+        st.dictionaries(st.sampled_from(["default", "team"]), st.integers(1, 2), max_size=2),
+    ),
 )

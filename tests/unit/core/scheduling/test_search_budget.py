@@ -33,8 +33,8 @@ def gang_of(*cpus: int) -> Gang:
     return Gang(sum_of(each.total for each in sets), len(sets), sets)
 
 
-def record_of(namespace: str, number: int = 0, gang: Gang | None = None, **fields: int) -> Record:
-    record = make_record(name=f"{namespace}-{number}", gang=gang or gang_of(1, 2), **fields)
+def record_of(namespace: str, number: int = 0, gang: Gang | None = None, enqueue_seq: int = 0) -> Record:
+    record = make_record(name=f"{namespace}-{number}", gang=gang or gang_of(1, 2), enqueue_seq=enqueue_seq)
     return replace(record, namespace=namespace)
 
 
@@ -135,11 +135,11 @@ def in_one_queue(budget: SearchBudget) -> tuple[list[set[str]], list[int]]:
     for _ in range(COSTLY + 2):
         known = snapshots()
         outcomes = queue.plan(known, QueueingStrategy.BEST_EFFORT_FIFO, timedelta(hours=1), at(10))
-        told.append({each.record.name for each in outcomes})
+        told.append({outcome.record.name for outcome in outcomes})
         steps.append(known["hub"].capacity.searched)
-        for each in outcomes:
-            if isinstance(each, Placed):
-                queue.remove(each.record.uid)
+        for outcome in outcomes:
+            if isinstance(outcome, Placed):
+                queue.remove(outcome.record.uid)
     return told, steps
 
 
