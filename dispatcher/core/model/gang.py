@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -12,7 +13,7 @@ from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model.nodes import ANY_NODE, Node, NodeRequirements, Taint, Toleration
 from dispatcher.core.model.pod_terms import PodSort, PodTerm
 from dispatcher.core.model.potential import Trusted, trusted_of
-from dispatcher.core.model.resources import NOTHING, Resources, sum_of
+from dispatcher.core.model.resources import NOTHING, PODS, Resources, sum_of
 from dispatcher.values import equal_without, shown_without
 
 
@@ -153,6 +154,12 @@ class PodSet(Struct, frozen=True):
         )
 
 
+@lru_cache(maxsize=10_000)
+def _with_pods(demand: Resources, pods: int) -> Resources:
+    """One shared value for equal gangs: a cycle asks for every gang, and few differ."""
+    return Resources({**demand, PODS: max(demand[PODS], pods)})
+
+
 @equal_without("constraints")
 @shown_without("constraints")
 class Gang(Struct, frozen=True):
@@ -179,6 +186,11 @@ class Gang(Struct, frozen=True):
         if not self.namespace:
             sorts = (each.sort.namespace for each in self.pod_sets if each.sort is not None)
             force_setattr(self, "namespace", next(sorts, ""))
+
+    @property
+    def charged(self) -> Resources:
+        """The amounts that its queues are charged with: its demand, and the number of its pods."""
+        return _with_pods(self.demand, self.pods)
 
     def in_cluster(self, cluster: str) -> Gang:
         """The gang as its pods are made in that cluster."""

@@ -404,12 +404,20 @@ class Record(Struct, frozen=True):
 
     @property
     def charge(self) -> Resources:
-        """The amounts that its queues are charged with: its demand in any cluster, or more if it holds more."""
+        """The amounts that it is charged for: its demand in any cluster, or more if it holds more."""
         attempt = self.attempt
         # First what is true of nearly all gangs: each cycle asks for every one that holds capacity.
         if attempt is None or not attempt.growth:
             return self.gang.demand
         return self.gang.demand.highest(self.held)
+
+    @property
+    def quota_charge(self) -> Resources:
+        """The amounts that its queues are charged with: `charge`, and the number of the pods of its base gang."""
+        attempt = self.attempt
+        if attempt is None or not attempt.growth:
+            return self.gang.charged
+        return self.charge.highest(self.gang.charged)
 
     @property
     def has_objects(self) -> bool:

@@ -24,6 +24,17 @@ def is_device(resource: str) -> bool:
     return "/" in resource
 
 
+def is_requestable(resource: str) -> bool:
+    """True if a gang can ask for a resource: pods can request it, or it is the number of pods.
+
+    Other names without a slash are of objects and of sums over a namespace: only a ResourceQuota counts them.
+    Source: https://kubernetes.io/docs/concepts/policy/resource-quotas/ and k8s.io/apimachinery, core/v1/helper.
+    """
+    if resource in WELL_KNOWN or resource.startswith("hugepages-"):
+        return True
+    return is_device(resource) and not resource.startswith(("requests.", "limits.", "count/"))
+
+
 def is_gpu(resource: str) -> bool:
     """True for a resource that counts as GPUs, as in the views of history: `nvidia.com/gpu`, `gpu.intel.com/i915`."""
     return resource.endswith("/gpu") or resource.startswith("gpu.intel.com/")

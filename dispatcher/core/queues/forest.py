@@ -17,6 +17,7 @@ from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.selector import EVERYTHING, Selector
 from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.resources import is_requestable
 from dispatcher.core.queues.queue import (
     Access,
     Elastic,
@@ -194,6 +195,9 @@ def _ignored(place: Place) -> Iterator[str]:
     if not is_root and queue.sharing is not None:
         yield "sharing"
     for name, quota in sorted(queue.resources.items()):
+        if not is_requestable(name):
+            yield f"resources.{name}"
+            continue
         if is_root and quota.borrowing_limit is not None:
             yield f"resources.{name}.borrowingLimit"
         if (is_root or place.sharing is Sharing.DIVISION) and quota.lending_limit is not None:

@@ -311,7 +311,7 @@ class _Search:
         for place in self._leaves:
             names = dict.fromkeys([*place.path, *forest.trees[place.root].names])
             queues = [forest.places[name].queue for name in names]
-            for resource in self._trials.missing_quota.asked(place, self.record.gang.demand):
+            for resource in self._trials.missing_quota.asked(place, self.record.gang.charged):
                 yield (place.name, resource), [queue.name for queue in queues if resource in queue.resources]
 
     def _least_quota(self, leaf: str, queue: str, resource: str) -> AddQuota | None:

@@ -494,7 +494,7 @@ class _Quota:
         self._at = facts.now
         self._now, self.later = now, later
         for record in facts.waiting.promised:
-            self.later.charge(record.leaves, record.gang.demand, record.priority)
+            self.later.charge(record.leaves, record.gang.charged, record.priority)
         self._hold(facts)
         self._answers = Refusals(forest, self._now, {}, {}, has_members=False)
 

@@ -15,6 +15,7 @@ from dispatcher.core.queues.forest import Place
 from dispatcher.core.queues.queue import Sharing
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
 from dispatcher.core.scheduling.world import World
+from dispatcher.core.scheduling.world_facts import RunningGang
 
 
 class MissingQuota:
@@ -28,10 +29,10 @@ class MissingQuota:
         for gang in world.running:
             if gang.active is not None:
                 for ledger in (before, after):
-                    ledger.charge(gang.active.leaves, gang.held, gang.active.record.priority)
+                    ledger.charge(gang.active.leaves, _charge(gang), gang.active.record.priority)
         for record in world.pending:
             if record.uid in placed:
-                after.charge(record.leaves, record.gang.demand, record.priority)
+                after.charge(record.leaves, record.gang.charged, record.priority)
         self._ledgers = (before, after)
 
     def asked(self, place: Place, demand: Resources) -> list[str]:
@@ -50,13 +51,18 @@ class MissingQuota:
         tree = self._forest.trees[self._forest.places[queue].root]
         quotas = {each: self._forest.places[each].queue.resources.get(resource) for each in tree.names}
         nominal = {each: quota.nominal for each, quota in quotas.items() if quota is not None}
-        pending = sum(each.gang.demand[resource] for each in self._world.pending)
-        running = sum(each.held[resource] for each in self._world.running)
+        pending = sum(each.gang.charged[resource] for each in self._world.pending)
+        running = sum(_charge(each)[resource] for each in self._world.running)
         return min(sum(nominal.values()) + pending + running, LARGEST_AMOUNT - nominal[queue])
 
 
+def _charge(gang: RunningGang) -> Resources:
+    """The amounts that the queues of a running gang are charged with; as much as it holds if it has no queues."""
+    return gang.held if gang.active is None else gang.held.highest(gang.active.record.gang.charged)
+
+
 def _missing(account: Account, place: Place, record: Record, resource: str) -> Iterator[int]:
-    demand, leaf = record.gang.demand[resource], account.quota.queues[place.name]
+    demand, leaf = record.gang.charged[resource], account.quota.queues[place.name]
     yield account.used[place.name][resource] + demand - leaf.own[resource]
     if place.sharing is not Sharing.DIVISION:
         yield demand - leaf.most[resource]

@@ -130,7 +130,7 @@ class WaitingGangs(Struct):
         if reason == AWAITING_RELEASE:
             self.promised.append(record)
         else:
-            self.demands[record.leaves, record.gang.demand] += 1
+            self.demands[record.leaves, record.gang.charged] += 1
         first = forest.places.get(record.queue)
         if first is None or record.blocked_since is None or first.strategy is QueueingStrategy.STRICT_FIFO:
             return

@@ -160,7 +160,7 @@ class QueueCounter:
 
     def _charge(self, charged: QuotaLedger, later: QuotaLedger, gang: ActiveGang) -> None:
         """Charge a gang now and, if a tree is divided, also later: fair shares are those without gangs that leave."""
-        charge, priority = gang.record.charge, gang.record.priority
+        charge, priority = gang.record.quota_charge, gang.record.priority
         charged.charge(gang.leaves, charge, priority)
         if self._divided and not gang.is_leaving:
             later.charge(gang.leaves, charge, priority)
@@ -170,7 +170,7 @@ class QueueCounter:
             for leaf in record.leaves:
                 place = self._forest.places.get(leaf)
                 if place is not None and place.root in self._divided:
-                    wanted[leaf] = wanted.get(leaf, NOTHING) + record.gang.demand
+                    wanted[leaf] = wanted.get(leaf, NOTHING) + record.gang.charged
 
     def _division(self, account: Account, wanted: Mapping[str, Resources], capacity: Resources) -> Shares:
         of_tree = {leaf: demand for leaf, demand in wanted.items() if leaf in account.quota.queues}
@@ -386,6 +386,8 @@ def _why_ignored(field_name: str, place: Place) -> str:
         return "has no effect under StrictFIFO"
     if not place.is_leaf and field_name.startswith(("order", "preemption.")):
         return "has an effect in queues without children only"
+    if field_name in {f"resources.{name}" for name in place.queue.resources}:
+        return "no gang can ask for this resource"
     if place.parent is None and not field_name.startswith("preemption."):
         return "has no effect in a root"
     if field_name == "priority":

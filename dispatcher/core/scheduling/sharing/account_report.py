@@ -57,13 +57,13 @@ class QueueReport:
         self._now = now
         self._ledger = QuotaLedger(forest, tree_quotas(forest))
         for gang in self._active:
-            self._ledger.charge(gang.leaves, gang.record.charge, gang.record.priority)
+            self._ledger.charge(gang.leaves, gang.record.quota_charge, gang.record.priority)
 
     def accounts(self, record: Record) -> Iterator[AccountRow]:
         """The accounts of a gang's leaves and of all queues above them, of the limited resources that it asks for."""
         for place in self._forest.places_of(record.leaves):
             quota = self._ledger.accounts[place.root].quota
-            for resource, _ in quota.asked(record.gang.demand):
+            for resource, _ in quota.asked(record.gang.charged):
                 yield from (self._row(self._forest.places[name], resource) for name in place.path)
 
     def borrowers(self, record: Record) -> Iterator[AccountRow]:
@@ -71,7 +71,7 @@ class QueueReport:
         for place in self._forest.places_of(record.leaves):
             account = self._ledger.accounts[place.root]
             leaves = [each for each in self._forest.below(place.root) if each.is_leaf and each != place]
-            for resource, _ in account.quota.asked(record.gang.demand):
+            for resource, _ in account.quota.asked(record.gang.charged):
                 rows = [self._row(each, resource) for each in leaves if account.borrowed(each.name, resource)]
                 yield from sorted(rows, key=lambda row: (-row.borrows, row.queue))
 
@@ -144,7 +144,7 @@ class QueueReport:
     def _is_within(self, place: Place, its: Place, record: Record) -> bool:
         """True if a queue from the other leaf up to below the common ancestor uses no more than its own quota."""
         account = self._ledger.accounts[place.root]
-        asked = [name for name, _ in account.quota.asked(record.gang.demand)]
+        asked = [name for name, _ in account.quota.asked(record.gang.charged)]
         between = [name for name in its.path if name not in place.path]
         return any(account.is_within(name, asked) for name in between)
 

@@ -346,7 +346,7 @@ class QueueCycle:
 
     def _awaits_room(self, record: Record, sites: Sites) -> bool:
         """True if a gang has quota later, but for what is held back, and fits no cluster now."""
-        demand, priority = record.gang.demand, record.priority
+        demand, priority = record.gang.charged, record.priority
         for leaf in record.leaves:
             if self._later.lacking(leaf, demand, priority, but_for_holds=True):
                 return False
@@ -428,7 +428,7 @@ class QueueCycle:
         if queue := self._exhausted_queue(gang):
             message = f"it was preempted {gang.preemptions} times within 24 hours, and would have to borrow"
             return Waiting(gang.record, Pending(PREEMPTED_TOO_OFTEN, message, queue=queue))
-        record, demand = gang.record, gang.record.gang.demand
+        record, demand = gang.record, gang.record.gang.charged
         has_quota_later = self._later.has_quota(gang.leaves, demand, record.priority)
         if has_quota_later:
             if self._ledger.has_quota(gang.leaves, demand, record.priority):
@@ -499,7 +499,7 @@ class QueueCycle:
 
     def _exhausted_queue(self, gang: PendingGang) -> str:
         """The leaf that a gang would have to borrow in although it was preempted too often; empty if there is none."""
-        demand = gang.record.gang.demand
+        demand = gang.record.gang.charged
         for place in self._forest.places_of(gang.leaves):
             if not place.max_preemptions or gang.preemptions < place.max_preemptions:
                 continue
@@ -539,7 +539,7 @@ class QueueCycle:
         self._is_changing = True
         best.dispatch(record.gang, assignment)
         for ledger in (self._ledger, self._later):
-            ledger.charge(gang.leaves, record.gang.demand, record.priority)
+            ledger.charge(gang.leaves, record.gang.charged, record.priority)
         self._changed(gang.leaves)
         return Placed(record, best.name, "; ".join(filter(None, why)), assignment)
 
@@ -556,7 +556,7 @@ class QueueCycle:
     def _promise_on(self, gang: PendingGang, room: ClusterRoom, assignment: Assignment) -> None:
         self._is_changing = True
         room.promise(gang.record.gang, assignment)
-        self._later.charge(gang.leaves, gang.record.gang.demand, gang.record.priority)
+        self._later.charge(gang.leaves, gang.record.gang.charged, gang.record.priority)
         self._changed(gang.leaves)
 
     def _best(self, gang: PendingGang, fitting: Mapping[str, Assignment], *, is_later: bool) -> ClusterRoom:
@@ -673,7 +673,7 @@ def _pending(queued: QueuedGangs) -> dict[str, list[Resources]]:
     for class_ in queued.classes():
         for leaf in class_.key.leaves:
             gang, _ = class_.key.shape
-            found.setdefault(leaf, []).append(gang.demand * len(class_))
+            found.setdefault(leaf, []).append(gang.charged * len(class_))
     return found
 
 

@@ -99,7 +99,7 @@ class ActiveGang(_RecordedGang, frozen=True):
     @property
     def charge(self) -> Resources:
         """The amounts that its queues are charged with for it."""
-        return self.record.charge if self.part is None else self.part.charge
+        return self.record.quota_charge if self.part is None else self.part.charge
 
     @property
     def awaits_capacity(self) -> bool:

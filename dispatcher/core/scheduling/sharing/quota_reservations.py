@@ -63,10 +63,10 @@ class QuotaReservations(Struct, frozen=True):
         if reservation is not None and reservation.is_resting:
             return None
         if reservation is not None and is_starved:
-            return Hold(place.name, record.gang.demand, is_starved=True)
+            return Hold(place.name, record.gang.charged, is_starved=True)
         is_kept = reservation is not None or (is_first and place.name not in self.resting)
         is_kept = is_kept and place.queue.preemption.reclaim is not Reclaim.ANY
-        return Hold(place.name, record.gang.demand, is_starved=False) if is_kept else None
+        return Hold(place.name, record.gang.charged, is_starved=False) if is_kept else None
 
 
 NO_QUOTA_RESERVATIONS: Final = QuotaReservations()
@@ -110,7 +110,7 @@ def lacks_quota(ledger: QuotaLedger, record: Record) -> bool:
 
     For a gang that may not be preempted, and waits for nominal quota, nothing is held back.
     """
-    demand, priority = record.gang.demand, record.priority
+    demand, priority = record.gang.charged, record.priority
     lacks = False
     for place in ledger.forest.places_of(record.leaves):
         account = ledger.accounts[place.root]
@@ -164,7 +164,7 @@ class _QuotaSite(Struct, frozen=True):
 
     def fits(self, record: Record) -> bool:
         """True if the gang has quota there, but for what is held back."""
-        demand, priority = record.gang.demand, record.priority
+        demand, priority = record.gang.charged, record.priority
         lacking = (self.ledger.lacking(leaf, demand, priority, but_for_holds=True) for leaf in self.leaves)
         return self.may_keep(record) and not any(lacking)
 
@@ -186,7 +186,7 @@ class _QuotaSite(Struct, frozen=True):
             return Option(now, self.name)
         missing: Counter[str] = Counter()
         for leaf in self.leaves:
-            missing |= Counter(self.ledger.missing(leaf, record.gang.demand))
+            missing |= Counter(self.ledger.missing(leaf, record.gang.charged))
         there = self._there()
         ends = sorted((estimated_end(each.record, now), uid) for uid, each in there.items())
         gone: list[ActiveGang] = []

@@ -78,7 +78,7 @@ class Refusals(Struct, frozen=True):
         return self._larger_than_quota(gang)
 
     def _larger_than_quota(self, gang: PendingGang) -> Outcome | None:
-        record, demand = gang.record, gang.record.gang.demand
+        record, demand = gang.record, gang.record.gang.charged
         for place in self.forest.places_of(gang.leaves):
             asked = self.ledger.accounts[place.root].quota.asked(demand)
             exceeded = {
@@ -127,7 +127,7 @@ class Refusals(Struct, frozen=True):
 
         `rejections` and `shortfalls` are those of other clusters.
         """
-        record, demand = gang.record, gang.record.gang.demand
+        record, demand = gang.record, gang.record.gang.charged
         lacking = self.lacking_quota(gang.leaves, demand, record.priority)
         if lacking is not None:
             return Waiting(record, lacking)
@@ -164,7 +164,7 @@ class Refusals(Struct, frozen=True):
 
     def _held_back(self, gang: PendingGang, pending: Pending) -> Pending:
         """The answer with the quota that is held back from the gang for gangs that go first, if there is any."""
-        demand, priority = gang.record.gang.demand, gang.record.priority
+        demand, priority = gang.record.gang.charged, gang.record.priority
         for place in self.forest.places_of(gang.leaves):
             for name in self.ledger.lacking(place.name, demand, priority):
                 why = f"quota of {place.name}: {name}: what is left is kept for gangs that go first"

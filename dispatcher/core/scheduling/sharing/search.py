@@ -89,7 +89,7 @@ class Trial:
     def has_quota(self, leaf: str, *, is_counted: bool = False) -> bool:
         """True if the gang has quota in that leaf, in which it may be counted as used."""
         record = self.gang.record
-        return not self.ledger.lacking(leaf, record.gang.demand, record.priority, is_counted=is_counted)
+        return not self.ledger.lacking(leaf, record.gang.charged, record.priority, is_counted=is_counted)
 
     def has_room(self) -> bool:
         """True if the gang has room on the cluster."""
@@ -169,7 +169,7 @@ class Search(Struct):
     @property
     def demand(self) -> Resources:
         """The demand of the gang."""
-        return self.trial.gang.record.gang.demand
+        return self.trial.gang.record.gang.charged
 
     @property
     def priority(self) -> int:

@@ -135,7 +135,7 @@ class _Rest:
         self._admitted = surplus.admitted
         self._taken = record.held.highest(surplus.admitted)
         self._unused = NOTHING
-        self.charge = record.charge
+        self.charge = record.quota_charge
         # The room of pods that are given up is free once they are gone: the record holds it longer.
         self.held = record.held - (record.held - surplus.held).positive_part()
 
@@ -158,7 +158,7 @@ class _Rest:
         return Part(charge, held, UNUSED) if charge or held else None
 
     def _charge_freed(self, held: Resources) -> Resources:
-        freed = (self.charge - self._record.gang.demand.highest(held)).positive_part()
+        freed = (self.charge - self._record.gang.charged.highest(held)).positive_part()
         self.charge -= freed
         return freed
 

@@ -197,7 +197,7 @@ class Turns:
 
     def _counted_in_leaf(self, leaf: str, gang: PendingGang) -> object:
         """What a leaf needs to count a gang in: its level, the amounts or the demand."""
-        place, demand = self._later.forest.places[leaf], gang.record.gang.demand
+        place, demand = self._later.forest.places[leaf], gang.record.gang.charged
         match place.sharing:
             case Sharing.PRIORITY:
                 return self._levels[place.root].of(leaf, demand)

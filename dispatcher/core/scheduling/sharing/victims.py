@@ -126,7 +126,7 @@ class VictimSearch(Struct):
         record = gang.record
         return not any(
             not place.is_preemptible(record.priority)
-            and self.later.accounts[place.root].beyond_nominal(place.name, record.gang.demand)
+            and self.later.accounts[place.root].beyond_nominal(place.name, record.gang.charged)
             for place in places
         )
 
@@ -172,7 +172,7 @@ class VictimSearch(Struct):
         return SearchKind(
             place.root,
             place.name,
-            self.later.accounts[place.root].quota.asked(record.gang.demand),
+            self.later.accounts[place.root].quota.asked(record.gang.charged),
             record.priority,
             record.age_begins_at if is_by_age else None,
             self.later.holds(place.root),
@@ -185,7 +185,7 @@ class VictimSearch(Struct):
 
         The running gangs are those of the cycle, or those after a `change`; with `only_surplus`, their surplus pods.
         """
-        places, demand = self._places(trial.gang.leaves), trial.gang.record.gang.demand
+        places, demand = self._places(trial.gang.leaves), trial.gang.record.gang.charged
         missing = {place.name: self.later.missing(place.name, demand) for place in places}
         found: dict[str, tuple[Search, Found]] = {}
         asks_room = True
@@ -240,9 +240,9 @@ class VictimSearch(Struct):
     def _contested(self, trial: Trial, place: Place, *, lacks_room: bool) -> frozenset[str]:
         """The resources that the gang is short of, in quota or in room."""
         record = trial.gang.record
-        demand = record.gang.demand
-        found = set(self.later.lacking(place.name, demand, record.priority))
+        found = set(self.later.lacking(place.name, record.gang.charged, record.priority))
         if lacks_room:
+            demand = record.gang.demand
             there = record.gang.in_cluster(trial.cluster).demand
             short = set(there.shortfall(trial.capacity.free_for(None)))
             found |= short or {name for name in demand if is_device(name)} or set(demand)
@@ -338,14 +338,14 @@ class VictimSearch(Struct):
         record = placed.record
         change = _Change(placed, frozenset(trial.removed))
         capacity = self._capacity_with(placed, trial)
-        self.later.charge(placed.leaves, record.gang.demand, record.priority)
+        self.later.charge(placed.leaves, record.gang.charged, record.priority)
         try:
             for each in suspects:
                 if (yield from self._would_undo(each, change, capacity, accepting_of)):
                     return True
             return False
         finally:
-            self.later.charge(placed.leaves, record.gang.demand, record.priority, -1)
+            self.later.charge(placed.leaves, record.gang.charged, record.priority, -1)
 
     def _may_ever_preempt(self, victim: ActiveGang, placed: ActiveGang) -> bool:
         again = _queued_again(victim)
@@ -366,7 +366,7 @@ class VictimSearch(Struct):
             name: capacity if name == placed.cluster else self.rooms[name].later
             for name in accepting_of(again)
         }
-        has_quota = self.later.has_quota(victim.leaves, record.gang.demand, record.priority)
+        has_quota = self.later.has_quota(victim.leaves, record.gang.charged, record.priority)
         if has_quota and any(fits(record.gang, each) for each in capacities.values()):
             return False
         for name, each in capacities.items():

@@ -155,7 +155,7 @@ def test_the_sharing_is_that_of_the_root() -> None:
 
 def test_fields_without_effect_are_named() -> None:
     while_borrowing = Preemption(reclaim=Reclaim.ANY, while_borrowing=WhileBorrowing(3))
-    lending = {"gpu": Quota(1, lending_limit=1), "cpu": Quota(1, lending_limit=0), "memory": Quota(1, 1)}
+    lending = {"a/gpu": Quota(1, lending_limit=1), "cpu": Quota(1, lending_limit=0), "memory": Quota(1, 1)}
     forest = Forest.of(
         [
             Queue("kai", sharing=Sharing.DIVISION),
@@ -175,16 +175,16 @@ def test_fields_without_effect_are_named() -> None:
         "kai": [],
         "a": [
             "sharing",
+            "resources.a/gpu.lendingLimit",
             "resources.cpu.lendingLimit",
-            "resources.gpu.lendingLimit",
             "preemption.whileBorrowing",
         ],
         "kueue": ["priority"],
         "b": ["preemption.whileBorrowing"],
         "c": [],
         "mcad": [
+            "resources.a/gpu.lendingLimit",
             "resources.cpu.lendingLimit",
-            "resources.gpu.lendingLimit",
             "resources.memory.borrowingLimit",
             "weight",
             "order",
@@ -270,3 +270,24 @@ def test_a_thousand_queues_in_a_tree_two_hundred_deep_are_served_without_recursi
     assert quota.queues["3-199"].kept["gpu"] == 1
     assert quota.queues["3-198"].own["gpu"] == 0
     assert available == -6
+
+
+def test_resources_that_no_gang_can_ask_for_are_named_as_without_effect() -> None:
+    counted = ("cpu", "memory", "ephemeral-storage", "pods", "hugepages-2Mi", "nvidia.com/gpu")
+    in_vain = (
+        "services",
+        "persistentvolumeclaims",
+        "requests.cpu",
+        "requests.nvidia.com/gpu",
+        "count/jobs.batch",
+    )
+    forest = Forest.of(
+        [Queue("a", resources={name: Quota(1, lending_limit=1) for name in (*counted, *in_vain)})]
+    )
+    found = forest.ignored("a")
+    assert {each for each in found if not each.endswith(".lendingLimit")} == {
+        f"resources.{name}" for name in in_vain
+    }
+    assert {each.removesuffix(".lendingLimit") for each in found if each.endswith("Limit")} == {
+        f"resources.{name}" for name in counted
+    }

@@ -74,6 +74,48 @@ def test_gangs_that_differ_in_their_policy_alone_are_decided_one_by_one() -> Non
     ]
 
 
+# --- the number of pods ------------------------------------------------------------------------------------------
+
+PODS = """
+clusters: [{{name: hub, nodes: [{{name: n, count: 2, allocatable: {{cpu: 64, pods: 110}}}}]}}]
+queues:
+- {{name: tiny, sharing: {sharing}, resources: {{pods: {{nominalQuota: 3}}}},
+   preemption: {{withinQueue: LowerPriority}}}}
+- {{name: free, resources: {{cpu: {{nominalQuota: 64}}}}}}
+running: {running}
+pending:
+- {{name: b, queue: tiny, priority: 1, age: 5, pods: [{{count: {count}, requests: {requests}}}]}}
+"""
+TWO_PODS = "[{name: a, queue: tiny, cluster: hub, ran: 60, priority: 1, pods: [{count: 2}]}]"
+OF_ANOTHER_TREE = "[{name: a, queue: free, cluster: hub, ran: 60, pods: [{count: 90, requests: {cpu: 1}}]}]"
+
+
+@pytest.mark.parametrize("requests", ["{}", "{cpu: 1}"])
+@pytest.mark.parametrize(
+    ("running", "count", "reason", "message"),
+    [
+        (TWO_PODS, 1, None, ""),
+        (TWO_PODS, 2, "InsufficientQuota", "quota of tiny: pods: needs 2, 1 available; nominal 3, 2 used"),
+        (OF_ANOTHER_TREE, 3, None, ""),
+        ("[]", 4, "LargerThanQuota", "quota of tiny: pods: needs 4, at most 3 is ever available"),
+    ],
+)
+def test_quota_of_pods_counts_the_pods_of_gangs(
+    requests: str, running: str, count: int, reason: str | None, message: str
+) -> None:
+    text = PODS.format(sharing="Priority", running=running, count=count, requests=requests)
+    (decision,) = decisions(text)
+    assert decision.get("reason") == reason
+    assert reason is None or message_of(text, "b") == message
+
+
+@pytest.mark.parametrize("sharing", ["Priority", "DominantShare", "Division"])
+def test_quota_of_pods_is_taken_from_gangs_of_lower_priority(sharing: str) -> None:
+    running = TWO_PODS.replace("priority: 1", "priority: 0")
+    text = PODS.format(sharing=sharing, running=running, count=2, requests="{cpu: 1}")
+    assert [each["preempt"] for each in decisions(text) if "preempt" in each] == [["a"]]
+
+
 # --- gangs that run in a queue which has got children since -----------------------------------------------------
 
 OLD_GANGS = """

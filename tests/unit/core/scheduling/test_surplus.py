@@ -355,7 +355,7 @@ def test_given_up_pods_that_are_gone_leave_until_the_gang_is_charged_anew() -> N
     assert left == [
         ("ray/ray/1/1", gpus(1), gpus(1)),
         ("ray/ray/2/0", gpus(1), gpus(1)),
-        ("ray", gpus(2), gpus(2)),
+        ("ray", gpus(2) + {"pods": 1}, gpus(2)),
     ]
 
 
@@ -372,4 +372,7 @@ def test_declared_demand_beyond_the_pods_is_not_freed_by_surplus() -> None:
     assert attempt is not None
     growth = (Growth(SOME_TIME, gpus(1)),)
     grown = replace(ray.active, record=replace(ray.active.record, attempt=replace(attempt, growth=growth)))
-    assert [each.charge for each in in_parts([grown], {"ray": surplus})] == [gpus(1), gpus(4)]
+    assert [each.charge for each in in_parts([grown], {"ray": surplus})] == [
+        gpus(1),
+        gpus(4) + {"pods": 1},
+    ]
