@@ -15,7 +15,7 @@ Each function takes constant time.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dispatcher.core.model.record import NEEDS_ANOTHER_PLACE, Pending, Phase, Record
 
@@ -27,8 +27,8 @@ class Ageing(NamedTuple):
     age_stopped_at: datetime | None
 
     @property
-    def fields(self) -> dict[str, datetime | None]:
-        """The fields of the record, by name."""
+    def fields(self) -> dict[str, Any]:
+        """The fields of the record, by name, as changes of records take them."""
         return self._asdict()
 
 

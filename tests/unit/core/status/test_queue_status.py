@@ -368,6 +368,10 @@ def test_stopped_queue_says_who_stopped_it(name: str, state: str, message: str) 
             "weight: has no effect in a root; starvationBoundSeconds: has no effect under StrictFIFO",
         ),
         (
+            [queue("team", resources={"services": {"nominalQuota": 3}, "pods": {"nominalQuota": 3}})],
+            "resources.services: no gang can ask for this resource",
+        ),
+        (
             [queue("org"), queue("team", parent="org", weight=2)],
             "weight: has no effect under sharing Priority",
         ),
