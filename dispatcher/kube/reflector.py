@@ -149,11 +149,6 @@ class Reflector(Generic[T]):
         return self.synced.is_set() and self.last_error is None and not self._is_broken
 
     @property
-    def is_unserved(self) -> bool:
-        """True while the API server does not serve the kind, and has not done so before."""
-        return not self.synced.is_set() and isinstance(self.last_error, errors.NotFound)
-
-    @property
     def reason(self) -> str:
         """The reflector's name and the failure of its last list or watch."""
         return f"{self.name}: {self.last_error or 'the API server has not answered yet'}"

@@ -3,7 +3,8 @@
 `kubectl replace --force`, a CRD that is installed again, and a pruning deployment remove an object for a moment and put
 it back. Without the last queue no gang would need quota meanwhile, and without the last MemberCluster the hub itself
 would take gangs. So a name that was there lingers until complete lists have lacked it for `LASTS_SECONDS`. A list that
-is refused, and a kind that is not served any more, say nothing: a name lingers for as long as that goes on.
+is refused or fails says nothing: a name lingers for as long as that goes on. Whether a kind that is not served any more
+is a complete list without objects, the followers say (`kind_watch`, `members.membership`).
 """
 
 from __future__ import annotations

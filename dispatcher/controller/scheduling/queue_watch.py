@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from dispatcher import log
 from dispatcher.api.names import PREFIX
 from dispatcher.controller.scheduling.absence import CHECK_SECONDS, LASTS_SECONDS, Absences
-from dispatcher.controller.scheduling.kind_watch import KindWatch
+from dispatcher.controller.scheduling.kind_watch import KindLocator, KindWatch
 from dispatcher.core.queues.access import open_to_all, to_be_named
 from dispatcher.core.queues.declared_queues import (
     DeclaredQueues,
@@ -62,7 +62,8 @@ class QueueWatch(KindWatch):
         self._reported: frozenset[Problem] = frozenset()
         self._access: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._listed: set[str] = set()
-        """The watches whose first list is complete; the objects of others do not count yet."""
+        """The watches whose first list is complete, and whose kind is not gone; the objects of others do not count."""
+        self._locators: dict[str, KindLocator] = {}
         self._dispatch_queues: Reflector[DispatchQueue] = self._watch(
             "dispatchqueues", *DISPATCH_QUEUE, _dispatch_queue
         )
@@ -129,14 +130,9 @@ class QueueWatch(KindWatch):
                 self.mark_changed()
 
     def _is_listed(self, key: str) -> bool:
-        """True if the lists that could have a queue or a tree are complete and current.
-
-        Of MCAD's two kinds often only one is installed.
-        """
-        if not is_tree_key(key):
-            return self._dispatch_queues.is_current
-        installed = [each for each in self._quota_subtrees if not each.is_unserved]
-        return bool(installed) and all(each.is_current for each in installed)
+        """True if the lists that could have a queue or a tree are complete and current; that of a gone kind is."""
+        watches = self._quota_subtrees if is_tree_key(key) else (self._dispatch_queues,)
+        return all(each.is_current or self._locators[each.name].is_gone for each in watches)
 
     def _log_lingering(self) -> None:
         lingering = sorted(self._absences.lingering)
@@ -145,8 +141,8 @@ class QueueWatch(KindWatch):
                 "queues_absent",
                 queues=lingering[:MOST_REPORTED],
                 count=len(lingering),
-                effect="gangs that need one wait until it is there again, or until complete lists have lacked it for "
-                f"{LASTS_SECONDS:g} s",
+                effect="gangs that need one wait until it is there again, or until complete lists have lacked it, or "
+                f"its kind was not served, for {LASTS_SECONDS:g} s",
             )
 
     @property
@@ -199,14 +195,23 @@ class QueueWatch(KindWatch):
                 self._listed.add(name)
                 self.mark_changed()
 
-        locate = self._locator(api_version, kind)
-        return Reflector(name, self._client, locate, decode, changed, on_listed=listed)
+        def gone() -> None:
+            # Objects that were deleted with their CRD, while no watch saw it, are still in the reflector's store.
+            if name in self._listed:
+                self._listed.discard(name)
+                self.mark_changed()
 
-    def _locator(self, api_version: str, kind: str) -> Callable[[], Awaitable[str]]:
-        async def locate() -> str:
-            return (await self._discovery.find(api_version, kind)).everywhere()
-
-        return locate
+        locator = KindLocator(self._discovery, (api_version,), kind, gone)
+        self._locators[name] = locator
+        return Reflector(
+            name,
+            self._client,
+            locator.locate,
+            decode,
+            changed,
+            on_listed=listed,
+            on_not_served=locator.look_again,
+        )
 
     def mark_changed(self) -> None:
         """Have the value made anew when it is read, and `on_changed` awaited soon."""

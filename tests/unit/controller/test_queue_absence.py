@@ -17,9 +17,10 @@ from dispatcher.core.queues.forest import Defaults
 from dispatcher.core.queues.queue import Access
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
-from tests.fakes import FakeApiServer, Reply, never, refusal, watch
+from tests.fakes import FakeApiServer, Reply, answer, never, refusal, watch
 from tests.unit.controller.test_queue_watch import (
     OLD_QUOTA,
+    OLD_SUBTREES,
     OURS,
     QUEUES,
     QUOTA,
@@ -125,15 +126,18 @@ async def test_hub_counts_as_one_without_queues_once_their_absence_has_lasted(
     ("path", "reply"),
     [
         pytest.param(QUEUES, refusal(403, "Forbidden"), id="refused"),
-        pytest.param(QUEUES, refusal(404, ""), id="crd-gone"),
-        pytest.param(OURS, refusal(404, ""), id="group-gone"),
+        pytest.param(QUEUES, refusal(404, ""), id="not-found-although-served"),
         pytest.param(QUEUES, refusal(500, ""), id="fails"),
+        pytest.param(OURS, refusal(403, "Forbidden"), id="discovery-is-refused"),
+        pytest.param(OURS, refusal(500, ""), id="discovery-fails"),
+        pytest.param("/readyz", refusal(500, ""), id="server-is-not-ready"),
     ],
 )
 async def test_list_that_cannot_be_read_is_no_absence(
     server: FakeApiServer, client: ClusterClient, path: str, reply: Reply
 ) -> None:
-    serves(server, OURS, "dispatchqueues", "DispatchQueue")
+    if path != "/readyz":  # a server that is not ready does not know the group yet
+        serves(server, OURS, "dispatchqueues", "DispatchQueue")
     server.on("GET", path, reply)
     queues = watch_of(client, SELECTED, seen={"vision"})
     async with listing(queues):
@@ -175,15 +179,70 @@ async def test_tree_of_mcad_that_is_replaced_still_charges_every_gang(
         assert queues.declared == DeclaredQueues()
 
 
-async def test_tree_whose_crd_is_gone_lingers(server: FakeApiServer, client: ClusterClient) -> None:
+async def test_tree_whose_crd_is_gone_is_forgotten_once_that_has_lasted(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """A CRD takes its objects with it: the end of a migration from MCAD."""
     server.on("GET", QUOTA, refusal(404, ""))
     server.on("GET", OLD_QUOTA, refusal(404, ""))
-    server.on("GET", QUEUES, refusal(404, ""))
-    queues = watch_of(client, seen={"context/"})
-    async with listing(queues):
-        await asyncio.sleep(3 * LASTS_SECONDS)  # virtual
+    serves(server, OURS, "dispatchqueues", "DispatchQueue")
+    server.on("GET", QUEUES, listed(queue("vision")), bookmarks)
+    queues = watch_of(client, seen={"context/", "vision"})
+    async with listing(queues) as goes_on:
+        await until(goes_on)
+        begun = monotonic()
+        await asyncio.sleep(LASTS_SECONDS - 40)  # virtual
         assert (queues.declared.trees, queues.declared.is_declared) == (("context",), True)
-        assert list(queues.declared.forest.places) == ["default"]
+        await until(lambda: queues.declared.trees == ())
+        assert monotonic() - begun >= LASTS_SECONDS - 10
+        assert queues.seen == {"vision"}
+
+
+async def test_tree_is_forgotten_if_only_the_older_crd_of_mcad_is_deleted(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("GET", QUEUES, refusal(404, ""))
+    serves(server, QUOTA, "quotasubtrees", "QuotaSubtree")
+    serves(server, OLD_QUOTA, "quotasubtrees", "QuotaSubtree")
+    server.on("GET", SUBTREES, listed(), bookmarks)
+    old = subtree("context", "gold")
+    server.on("GET", OLD_SUBTREES, listed(old), watch(deleted(old)), refusal(404, ""))
+    queues = watch_of(client)
+    async with listing(queues) as goes_on:
+        await until(goes_on)
+        server.on("GET", OLD_QUOTA, refusal(404, ""))
+        await until(lambda: queues.declared.trees == ("context",) and not queues.declared.there)
+        await asyncio.sleep(LASTS_SECONDS + 60)  # virtual
+        assert queues.declared == DeclaredQueues()
+
+
+@pytest.mark.parametrize("is_put_back", [False, True], ids=["for-good", "installed-again"])
+async def test_queue_whose_crd_is_deleted_unseen_lingers_and_is_then_forgotten(
+    server: FakeApiServer,
+    client: ClusterClient,
+    is_put_back: bool,
+) -> None:
+    """The reflector saw no deletion of the queue: its store is older than the CRD's end."""
+    serves(server, OURS, "dispatchqueues", "DispatchQueue")
+    gone = asyncio.Event()
+    server.on("GET", QUEUES, listed(queue("vision")), after(gone), refusal(404, ""))
+    queues = watch_of(client)
+    async with listing(queues) as goes_on:
+        await until(goes_on)
+        assert "vision" in queues.declared.forest.places
+        server.on("GET", OURS, answer({"resources": []}))
+        gone.set()
+        await until(lambda: queues.declared.forest.places == {})
+        assert (queues.declared.is_declared, queues.seen) == (True, {"vision"})
+        await asyncio.sleep(LASTS_SECONDS / 2)  # virtual
+        assert queues.declared.is_declared
+        if is_put_back:
+            server.on("GET", QUEUES, listed(queue("vision", 9)), bookmarks)
+            serves(server, OURS, "dispatchqueues", "DispatchQueue")
+            await until(lambda: "vision" in queues.declared.forest.places)
+        await asyncio.sleep(LASTS_SECONDS)  # virtual
+        assert queues.declared.is_declared is is_put_back
+        assert queues.seen == ({"vision"} if is_put_back else frozenset())
 
 
 async def test_hub_that_never_had_a_queue_needs_neither_the_crd_nor_the_right_to_list_it(
