@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from dispatcher import errors, log
 from dispatcher.api import names
 from dispatcher.api.appwrapper import WrappedObject
+from dispatcher.core.kinds.asked import NOT_KNOWN, Asked, asked_by
 from dispatcher.core.kinds.drift import Differences, differences, edited, is_compared
 from dispatcher.core.kinds.field_paths import fields_alone
 from dispatcher.core.kinds.found_request import FoundRequest
@@ -226,6 +227,19 @@ class ObjectClient:
             return None
         await self._adopt(kind, found, wrapped, owner)
         return self._kinds.state_of(wrapped.group, wrapped.kind, found)
+
+    async def asked(self, ref: ObjectRef, owner_uid: str) -> Asked | None:
+        """What the spec of an object asks for, as the API server has it; None if nobody can read the object now.
+
+        An object that is gone withholds nothing: with its kind, its objects are removed.
+        """
+        try:
+            _, found = await self._look_for_ours(ref, owner_uid)
+        except errors.ClusterError:
+            return None
+        if found is None:
+            return NOT_KNOWN
+        return asked_by(self._kinds.row(ref.api_version.rpartition("/")[0], ref.kind), found)
 
     def version_made(self, uid: str) -> str | None:
         """The resource version of an object at its creation; None if it is not remembered."""

@@ -22,7 +22,7 @@ from msgspec import Struct
 from dispatcher import errors, log
 from dispatcher.api import names
 from dispatcher.core.kinds import object_status
-from dispatcher.core.kinds.asked import NOT_KNOWN, Asked, asked_of
+from dispatcher.core.kinds.asked import NOT_KNOWN, Asked, asked_by
 from dispatcher.core.kinds.built_in import KnownKind
 from dispatcher.core.kinds.drift import is_compared
 from dispatcher.core.kinds.manifest import controller_of
@@ -168,11 +168,11 @@ class ObjectInformers:
         kept = watch.items.get(ref.uid) if watch else None
         return kept.edition if kept else None
 
-    def asked(self, ref: ObjectRef) -> Asked:
-        """What the spec of the object of that uid asks for, as a watch has shown it."""
+    def asked(self, ref: ObjectRef) -> Asked | None:
+        """What the spec of the object of that uid asks for; None while no watch shows the object."""
         watch = self._best(ref)
         kept = watch.items.get(ref.uid) if watch else None
-        return kept.asked if kept else NOT_KNOWN
+        return kept.asked if kept else None
 
     def is_absent(self, ref: ObjectRef) -> bool:
         """True if a complete list of its kind lacks the object of that uid; to be confirmed at the API server.
@@ -351,13 +351,8 @@ def _wrapped_object(row: KnownKind, raw: Json) -> _WrappedObject | None:
     namespace = name_of(metadata.get("namespace"))
     unwanted = frozenset((namespace, name) for name in named_to_delete(row.group, row.kind, raw))
     return _WrappedObject(
-        metadata["labels"][names.UID_LABEL], state, _edition(row, metadata), unwanted, _asked(row, raw)
+        metadata["labels"][names.UID_LABEL], state, _edition(row, metadata), unwanted, asked_by(row, raw)
     )
-
-
-def _asked(row: KnownKind, raw: Json) -> Asked:
-    """Not known without the contents of the object, and for kinds without pods."""
-    return asked_of(row, raw) if row.may_make_pods and "spec" in raw else NOT_KNOWN
 
 
 def _edition(row: KnownKind, metadata: Json) -> Edition | None:

@@ -33,6 +33,7 @@ DECODERS: Final = (
     "core.intake.queue_labels",
     "core.intake.status_end",
     "core.kinds.affinity",
+    "core.kinds.asked",
     "core.kinds.breakdown",
     "core.kinds.drift",
     "core.kinds.field_paths",

@@ -27,6 +27,7 @@ from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.observed_state import ObservedState
 from dispatcher.core.lifecycle.step import Decision, Step
+from dispatcher.core.lifecycle.withheld import Withheld, unread_of, withheld_by
 from dispatcher.core.model.record import Record
 
 
@@ -115,9 +116,25 @@ class Remediator:
                 return replace(observed, objects=await self._with_missing(record, observed.objects, cluster))
             case Evidence.PODS:
                 pods = await cluster.live_pods.count((record.namespace, record.uid))
-                return replace(observed, objects=replace(observed.objects, pods=pods))
+                withheld = await self._withheld(record, observed, cluster)
+                return replace(observed, objects=replace(observed.objects, pods=pods, withheld=withheld))
             case Evidence.NOTHING:
                 return observed
+
+    async def _withheld(self, record: Record, observed: ObservedState, cluster: Cluster) -> Withheld:
+        """The pods that its objects do not ask for; objects that no watch shows are read from the API server.
+
+        With `minAvailable` it does not matter what they ask for.
+        """
+        if not observed.objects.withheld.unread or observed.policy.min_available:
+            return observed.objects.withheld
+        refs, items = record.attempt.objects if record.attempt else (), observed.policy.items
+        shown = [cluster.objects.asked(ref) for ref in refs]
+        read = {
+            ref: await cluster.object_client.asked(ref, record.uid)
+            for ref, _ in list(unread_of(refs, items, shown))
+        }
+        return withheld_by(refs, items, [read.get(ref, now) for ref, now in zip(refs, shown, strict=True)])
 
     async def _with_missing(
         self, record: Record, objects: ObservedObjects, cluster: Cluster

@@ -33,6 +33,12 @@ class Asked(Struct, frozen=True):
 
 
 NOT_KNOWN: Final = Asked()
+"""What an object asks for that was read and does not tell a number of pods."""
+
+
+def asked_by(row: KnownKind, raw: Mapping[str, Any]) -> Asked:
+    """What an object that was read asks for; the number is not known for kinds without pods, and without a spec."""
+    return asked_of(row, raw) if row.may_make_pods and "spec" in raw else NOT_KNOWN
 
 
 def asked_of(row: KnownKind, raw: Mapping[str, Any]) -> Asked:

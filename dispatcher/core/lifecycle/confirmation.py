@@ -42,8 +42,9 @@ def evidence_for(reason: str) -> Evidence:
 
 
 def is_confirmed(suspected: Decision, confirmed: Decision) -> bool:
-    """True if the API server's answer leads to the same step for the same reason as the watches did."""
-    return (suspected.step, suspected.reason) == (confirmed.step, confirmed.reason)
+    """True if the API server's answer leads, without doubt, to the same step for the same reason as the watches did."""
+    is_the_same = (suspected.step, suspected.reason) == (confirmed.step, confirmed.reason)
+    return is_the_same and not confirmed.is_in_doubt
 
 
 class Complaint(StrEnum):

@@ -407,24 +407,31 @@ def _note(record: Record, issues: list[HealthIssue], seen: ObservedState) -> Dec
 
 
 def _without_consequence(record: Record, objects: ObservedObjects) -> tuple[str, str] | None:
-    """The reason and the message of a health issue that is only told; None if there is none."""
+    """The reason and the message of a health issue that is only told; None if there is none.
+
+    A noted one stands until every object is read.
+    """
     if not_served := health.not_served(record, objects.unserved):
         return words.KIND_NOT_INSTALLED, not_served
     if objects.drift:
         return words.DRIFTED, objects.drift
     if objects.withheld.suspended:
         return words.OBJECT_SUSPENDED, f"{objects.withheld.suspended}, as its AppWrapper says"
+    noted = record.unhealthy
+    if noted is not None and noted.reason == words.OBJECT_SUSPENDED and objects.withheld.unread:
+        return noted.reason, noted.message
     return None
 
 
 def _act(issue: HealthIssue, record: Record, seen: ObservedState) -> Decision:
     """Evicts a gang while that may help; an issue that recurs too often is a failure."""
     if issue.remedy is Remedy.FAIL:
-        return Decision(Step.FAIL, issue.reason, issue.message)
+        return Decision(Step.FAIL, issue.reason, issue.message, is_in_doubt=issue.is_in_doubt)
     if seen.policy.is_spent(record, issue.reason):
         detail = f" (requeued so far: {record.requeuings})"
-        return Decision(Step.FAIL, issue.reason, issue.message, detail)
-    return Decision(Step.REQUEUE, issue.reason, issue.message, done=_finished(record, seen))
+        return Decision(Step.FAIL, issue.reason, issue.message, detail, is_in_doubt=issue.is_in_doubt)
+    done = _finished(record, seen)
+    return Decision(Step.REQUEUE, issue.reason, issue.message, done=done, is_in_doubt=issue.is_in_doubt)
 
 
 def _done(record: Record, policy: LifecyclePolicy, objects: ObservedObjects) -> frozenset[int]:

@@ -7,7 +7,8 @@ node, and, until the gang has run, pods that nobody made or that do not start. P
 containers may take any time.
 
 Pods that its objects do not ask for (`withheld`) are no health issue of a gang that has run, unless `minAvailable` is
-written. A gang that has never run needs the pods that its objects ask for, and at least one.
+written. A gang that has never run needs the pods that its objects ask for, and at least one. While nobody has read what
+an object asks for, pods that a gang which has run lacks are in doubt: it is not evicted for them.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class HealthIssue(Struct, frozen=True):
     """A health issue; at `due` its remedy follows. `due` is None until the issue is noted in the record.
 
     An issue with a `due` is noted only if it is `told_from` a time on, with `since` as its begin. Without a `due`,
-    `told_from` delays the note: each gang lacks pods in the first moments.
+    `told_from` delays the note: each gang lacks pods in the first moments. It `is_in_doubt` if objects that nobody has
+    read may ask for so few pods that there is no issue; then it ends no attempt.
     """
 
     reason: str
@@ -75,6 +77,7 @@ class HealthIssue(Struct, frozen=True):
     due: datetime | None
     told_from: datetime | None = None
     since: datetime | None = None
+    is_in_doubt: bool = False
 
 
 class ObservedObjects(Struct, frozen=True):
@@ -220,17 +223,37 @@ def missing_pods(
         found = _shortage(record, policy, pods, unmade, withheld, some_are_done=bool(done))
     if found is None:
         return None
+    if is_in_doubt := _is_in_doubt(record, policy, pods, withheld, some_are_done=bool(done)):
+        if record.unhealthy is not None and record.unhealthy.reason == words.DRIFTED:
+            return None  # it may say that they ask for fewer pods, and stands until every object is read
+        found = replace(
+            found, message=f"{found.message}; how many pods are asked for is not known: {withheld.unread}"
+        )
     due = _due(record, found.reason, found.grace, from_note=found.from_note)
     begun = _dispatched_at(record) + (bind_within or timedelta())
     if bind_within is not None and found.reason != words.FOUND_FAILED_PODS and not found.is_late:
         due = begun + found.grace
     told_from = begun + TOLD_AFTER if found.is_told else None
     since = _dispatched_at(record) if found.is_told and not found.from_note else None
-    issue = HealthIssue(found.reason, found.message, Remedy.REQUEUE, due, told_from, since)
+    issue = HealthIssue(found.reason, found.message, Remedy.REQUEUE, due, told_from, since, is_in_doubt)
     if issue.reason == words.FOUND_FAILED_PODS and policy.is_terminal(pods.exit_codes):
         codes = ", ".join(map(str, sorted(pods.exit_codes)))
         return replace(issue, message=f"{found.message}, with exit code {codes}", remedy=Remedy.FAIL)
     return issue
+
+
+def _is_in_doubt(
+    record: Record, policy: LifecyclePolicy, pods: PodCounts, withheld: Withheld, *, some_are_done: bool
+) -> bool:
+    """True if a gang that has run lacks no pods, should the objects that nobody has read ask for as few as can be.
+
+    They ask for the pods that live. A gang that has never run is not excused: its time for that is bounded.
+    """
+    if not withheld.unread_pods or policy.min_available or not _has_run(record):
+        return False
+    absent = record.gang.pods - withheld.pods - pods.live - pods.succeeded
+    at_most = replace(withheld, pods=withheld.pods + max(0, min(withheld.unread_pods, absent)))
+    return _shortage(record, policy, pods, 0, at_most, some_are_done=some_are_done) is None
 
 
 def unmade_pods(

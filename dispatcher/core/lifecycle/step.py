@@ -88,7 +88,7 @@ class Decision(Struct, frozen=True):
     `reason` and `message` are the cause, `detail` an addition that MCAD's message does not have. `done` are the items
     known to be done; if the gang leaves its cluster, the items that the next attempt does not repeat. `pods` are those
     to admit. `until` is the time of the next look without an event, None for never. `since` is when a health issue
-    began, None for now.
+    began, None for now. An end `is_in_doubt` if it is due only unless objects that nobody has read ask for fewer pods.
     """
 
     step: Step
@@ -99,6 +99,7 @@ class Decision(Struct, frozen=True):
     pods: tuple[GatedPod, ...] = ()
     until: datetime | None = None
     since: datetime | None = None
+    is_in_doubt: bool = False
 
 
 NOOP: Final = Decision(Step.NOOP)

@@ -11,13 +11,14 @@ import pytest
 from dispatcher.api.annotations import ADMISSION_GRACE, RETRY_LIMIT
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.names import UID_LABEL
+from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.lifecycle.policy import KEPT
 from dispatcher.core.model.pods import Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING
 from tests.builders import attempt_of, make_appwrapper, make_pod
-from tests.fakes import answer, refusal
-from tests.unit.controller.wire import ALL_PODS, JOBS, PODS, job, made, pods, true
+from tests.fakes import Reply, answer, refusal
+from tests.unit.controller.wire import ALL_PODS, JOBS, MISSING, PODS, job, made, pods, true
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import until
 
@@ -205,6 +206,49 @@ async def test_gang_without_a_pod_is_requeued_with_the_message_of_its_controller
         "0 of 1 pods run: there is none; Job default/train: FailedCreate: exceeded quota",
     )
     assert record.eligible_at == world.now() + timedelta(seconds=90)
+
+
+REFUSED, NO_ANSWER = refusal(403, "Forbidden"), refusal(503, "ServiceUnavailable")
+OF_NO_PODS = answer({**made(TRAIN), "spec": {**made(TRAIN)["spec"], "parallelism": 0}})
+
+
+@pytest.mark.parametrize(
+    ("found", "phase"),
+    [
+        pytest.param(OF_NO_PODS, Phase.RUNNING, id="it-was-scaled-to-zero"),
+        pytest.param(answer(made(TRAIN)), Phase.REQUEUEING, id="it-asks-for-its-pod"),
+        pytest.param(MISSING, Phase.REQUEUEING, id="it-is-gone"),
+        pytest.param(REFUSED, Phase.RUNNING, id="it-may-not-be-read"),
+        pytest.param(NO_ANSWER, Phase.RUNNING, id="it-cannot-be-converted"),
+    ],
+)
+async def test_gang_without_pods_whose_object_no_watch_shows_ends_once_its_object_is_known_to_ask_for_pods(
+    world: World, found: Reply, phase: Phase
+) -> None:
+    world.server.on("GET", "/apis/batch/v1/jobs", REFUSED)
+    await world.running(make_appwrapper("aw", TRAIN))
+    world.server.on("GET", f"{JOBS}/train", found)
+    await world.reconcile(UID)
+    await asyncio.sleep(61)  # virtual
+    await world.forget_wakes()
+    await world.reconcile(UID)
+    assert world.record(UID).phase is phase
+    assert await world.is_woken_within(1)
+
+
+async def test_gang_that_was_scaled_to_zero_is_not_ended_by_a_leader_that_may_not_read_its_object(
+    world: World,
+) -> None:
+    world.server.on("GET", "/apis/batch/v1/jobs", REFUSED)
+    record = await world.running(make_appwrapper("aw", TRAIN))
+    lowered = "Job default/train asks for none of its 1 pods"
+    await world.commit(run_steps.note_health_issue(record, "Drifted", lowered, world.now()))
+    for _ in range(3):
+        await world.reconcile(UID)
+        await asyncio.sleep(120)  # virtual
+    record = world.record(UID)
+    assert (record.phase, record.unhealthy and record.unhealthy.message) == (Phase.RUNNING, lowered)
+    assert world.server.requests("GET", f"{JOBS}/train") == []
 
 
 async def test_gang_with_an_unschedulable_pod_is_requeued_with_the_message_of_kube_scheduler(

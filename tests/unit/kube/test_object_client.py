@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from dispatcher import errors
 from dispatcher.api import names
+from dispatcher.core.kinds.asked import NOT_KNOWN, Asked
 from dispatcher.core.kinds.field_paths import fields_alone
 from dispatcher.core.kinds.manifest import Anchor, adoption, build, reference
 from dispatcher.core.kinds.object_status import ObjectState
@@ -653,6 +654,43 @@ async def test_object_that_cannot_be_marked_still_has_a_state(
     server.on("GET", OBJECT, answer(UNMARKED))
     server.on("PATCH", OBJECT, refusal(403, "Forbidden"))
     assert await wrapped.reclaim(RAY, make_ref(name="ray", uid="uid-of-ray"), OWNER) == ObjectState()
+
+
+SUSPENDED = existing()
+SUSPENDED["spec"] = {**SUSPENDED["spec"], "suspend": True}
+
+
+@pytest.mark.parametrize(
+    ("reply", "asked"),
+    [
+        pytest.param(answer(existing()), Asked(1), id="as-its-template"),
+        pytest.param(answer(SUSPENDED), Asked(0, is_suspended=True), id="suspended"),
+        pytest.param(answer(existing(uid="another")), NOT_KNOWN, id="another-object-of-its-name"),
+        pytest.param(answer(foreign()), NOT_KNOWN, id="not-of-the-appwrapper"),
+        pytest.param(MISSING, NOT_KNOWN, id="gone"),
+        pytest.param(refusal(403, "Forbidden"), None, id="not-permitted"),
+        pytest.param(refusal(500, "InternalError"), None, id="cannot-be-converted"),
+        pytest.param(never, None, id="no-answer"),
+        pytest.param(answer({"items": []}), None, id="an-answer-of-another-form"),
+    ],
+)
+async def test_what_an_object_asks_for_is_not_known_without_an_answer_about_it(
+    server: FakeApiServer, wrapped: ObjectClient, reply: Reply, asked: Asked | None
+) -> None:
+    server.on("GET", OBJECT, reply)
+    assert await wrapped.asked(make_ref(name="ray", uid="uid-of-ray"), OWNER.uid) == asked
+
+
+@pytest.mark.parametrize(
+    ("readiness", "asked"),
+    [(text("ok", 200), NOT_KNOWN), (text("[-]poststarthook/crd-informer-synced failed", 500), None)],
+)
+async def test_object_of_a_kind_that_is_not_served_is_gone_once_the_api_server_is_ready(
+    server: FakeApiServer, wrapped: ObjectClient, readiness: Reply, asked: Asked | None
+) -> None:
+    server.on("GET", "/apis/ray.io/v1", NOT_SERVED)
+    server.on("GET", "/readyz", readiness)
+    assert await wrapped.asked(make_ref(name="ray", uid="uid-of-ray"), OWNER.uid) == asked
 
 
 # --- complaints ----------------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ def test_each_reason_needs_its_own_evidence(reason: str, evidence: Evidence) -> 
         (Decision(Step.FAIL, words.MIN_PODS_NOT_RUNNING, "too few pods"), False),
         (Decision(Step.REQUEUE, words.FOUND_FAILED_PODS, "too few pods"), False),
         (Decision(Step.NOOP), False),
+        (Decision(Step.REQUEUE, words.MIN_PODS_NOT_RUNNING, "too few pods", is_in_doubt=True), False),
     ],
 )
 def test_step_and_reason_confirm_a_suspicion(decision: Decision, expected: bool) -> None:

@@ -14,6 +14,7 @@ from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.step import NOOP, Decision, Step
+from dispatcher.core.lifecycle.withheld import NONE_WITHHELD, Withheld
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import NotedIssue, Phase, Record
 from tests.builders import at, make_objects, make_observation, make_policy, make_record, make_ref
@@ -125,6 +126,42 @@ def not_yet_running(pods: PodCounts) -> Decision:
 )
 def test_decision_of_an_edited_gang(decision: Decision, due: Decision) -> None:
     assert decision == due
+
+
+LOWERED = "Deployment default/d asks for none of its 1 pods"
+UNREAD = Withheld(unread="Deployment default/d", unread_pods=1)
+SUSPENDED = "Job default/j is suspended, as its AppWrapper says"
+
+
+def with_unread(record: Record, seconds: float, drift: str | None = "") -> Decision:
+    """What is due of a gang without pods, of whose object the watch of this leader shows nothing."""
+    objects = replace(make_objects(PodCounts(), None), drift=drift, withheld=UNREAD)
+    return decide(make_observation(record, seconds=seconds, policy=make_policy(JOB), objects=objects))
+
+
+@pytest.mark.parametrize("seconds", [10, 71, 10**7])
+def test_gang_that_was_scaled_to_zero_stays_so_under_a_leader_that_cannot_read_its_object(
+    seconds: float,
+) -> None:
+    assert with_unread(ill(message=LOWERED), seconds, drift=LOWERED) == NOOP
+
+
+def test_suspended_object_is_told_of_until_it_is_read_again() -> None:
+    record = ill(words.OBJECT_SUSPENDED, SUSPENDED)
+    unread = Withheld(unread="Job default/j")
+    objects = replace(make_objects(ENOUGH, None), withheld=unread)
+    assert decide(make_observation(record, objects=objects)) == NOOP
+    read = replace(objects, withheld=NONE_WITHHELD)
+    assert decide(make_observation(record, objects=read)) == Decision(Step.NOTE_RECOVERY)
+
+
+def test_gang_without_pods_whose_object_nobody_has_read_is_told_of_and_its_end_is_in_doubt() -> None:
+    told = "0 of 1 pods run: there is none; how many pods are asked for is not known: Deployment default/d"
+    reason = words.INSUFFICIENT_PODS_READY
+    assert with_unread(RUNNING, 10) == Decision(Step.NOTE_HEALTH_ISSUE, reason, told)
+    noted = ill(reason, told)
+    assert with_unread(noted, 10) == Decision(Step.NOOP, until=at(65))
+    assert with_unread(noted, 66) == Decision(Step.REQUEUE, reason, told, is_in_doubt=True)
 
 
 def test_missing_object_is_a_health_issue_of_its_own() -> None:

@@ -528,6 +528,46 @@ def test_gang_with_minavailable_is_short_of_pods_whoever_scaled_it() -> None:
     assert issue.reason == "MinPodsNotRunning"
 
 
+UNREAD = Withheld(unread="Deployment default/d", unread_pods=3)
+UNREAD_ONE = Withheld(unread="Deployment default/d", unread_pods=1)
+DRIFTED = unhealthy(RAN, words.DRIFTED)
+
+
+@pytest.mark.parametrize(
+    ("record", "pods", "withheld", "in_doubt"),
+    [
+        pytest.param(RAN, PodCounts(), UNREAD, True, id="no-pod-is-left"),
+        pytest.param(DRIFTED, PodCounts(), UNREAD, None, id="and-it-was-known-to-be-edited"),
+        pytest.param(RAN, PodCounts(running=1, failed=1), UNREAD, True, id="a-failed-pod-is-left-over"),
+        pytest.param(RAN, PodCounts(running=3, lost=1), UNREAD, False, id="a-pod-that-lives-is-asked-for"),
+        pytest.param(DRIFTED, PodCounts(running=3, lost=1), UNREAD, False, id="also-of-an-edited-object"),
+        pytest.param(RAN, PodCounts(running=1, pending=2), UNREAD, False, id="pods-do-not-come-back"),
+        pytest.param(RAN, PodCounts(), UNREAD_ONE, False, id="another-object-asks-for-two-more"),
+        pytest.param(RAN, PodCounts(), ZERO, None, id="it-is-read"),
+        pytest.param(NEVER_RAN, PodCounts(), UNREAD, False, id="its-time-to-begin-is-bounded"),
+    ],
+)
+def test_pods_that_objects_may_not_ask_for_are_in_doubt_until_the_objects_are_read(
+    record: Record, pods: PodCounts, withheld: Withheld, in_doubt: bool | None
+) -> None:
+    issue = health.missing_pods(record, make_policy(SERVER), pods, withheld=withheld)
+    assert (issue and issue.is_in_doubt) == in_doubt
+
+
+def test_health_issue_in_doubt_names_the_objects_that_nobody_has_read() -> None:
+    issue = health.missing_pods(RAN, make_policy(SERVER), PodCounts(), withheld=UNREAD)
+    assert issue is not None
+    assert issue.message == (
+        "0 of 3 pods run: there is none; how many pods are asked for is not known: Deployment default/d"
+    )
+
+
+def test_pods_of_a_gang_with_minavailable_are_never_in_doubt() -> None:
+    issue = health.missing_pods(RAN, make_policy(min_available=2), PodCounts(), withheld=UNREAD)
+    assert issue is not None
+    assert not issue.is_in_doubt
+
+
 HALF_DONE: list[Any] = [
     # terms, pods, found: a Job of one pod is done, a server of two goes on
     pytest.param({}, PodCounts(running=2), None, id="the-rest-runs-and-the-pods-of-the-job-are-gone"),
