@@ -125,8 +125,8 @@ def positions(queued: Iterable[Record], now: datetime, *, has_queues: bool) -> S
     first: list[tuple[int, str]] = []
     exact: list[str] = []
     ordered = yield from in_order(eligible, itemgetter(0))
-    for part in in_parts(ordered):
-        for _, record in part:
+    for ranked in in_parts(ordered):
+        for _, record in ranked:
             queue = record.queue if has_queues else ""
             is_too_large = record.pending is not None and record.pending.is_too_large
             counted = too_large if is_too_large else passed

@@ -233,7 +233,7 @@ async def test_queue_whose_crd_is_deleted_unseen_lingers_and_is_then_forgotten(
         server.on("GET", OURS, answer({"resources": []}))
         gone.set()
         await until(lambda: queues.declared.forest.places == {})
-        assert (queues.declared.is_declared, queues.seen) == (True, {"vision"})
+        assert (queues.declared.is_declared, queues.seen) == (True, frozenset({"vision"}))
         await asyncio.sleep(LASTS_SECONDS / 2)  # virtual
         assert queues.declared.is_declared
         if is_put_back:

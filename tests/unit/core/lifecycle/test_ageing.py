@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from msgspec.structs import replace
@@ -154,7 +154,7 @@ def test_age_goes_on_once_nothing_but_capacity_keeps_a_gang_back(life: Sequence[
     ],
 )
 def test_age_of_a_new_appwrapper_begins_with_its_creation_unless_its_author_may_have_kept_it_back(
-    fields: dict[str, object], begins_at: object
+    fields: dict[str, Any], begins_at: object
 ) -> None:
     after = first_steps.submit(replace(make_submission(), **fields), make_gang(), at(60)).after
     assert after.age_begins_at == begins_at
