@@ -158,16 +158,17 @@ async def test_growth_that_an_autoscaler_asks_for_and_takes_back_in_a_loop_is_no
 async def test_changed_message_alone_is_committed_at_most_once_a_minute(world: World) -> None:
     record = ray(world, 6)
     ask(world, record, 1)
-    world.ledger.set_pod(Pod("foreign", CPU * 2, "n1", PodPhase.RUNNING))
+    half = Resources({"cpu": 500})
+    world.ledger.set_pod(Pod("foreign", half * 3, "n1", PodPhase.RUNNING))
     scheduler = dispatch_of(world)
     await scheduler.cycle()
-    world.ledger.set_pod(Pod("more", CPU, "n1", PodPhase.RUNNING))
+    world.ledger.set_pod(Pod("more", half, "n1", PodPhase.RUNNING))
     await scheduler.cycle()
-    assert message_of(world, record).endswith("cpu: needs 1, 0 free")
+    assert message_of(world, record).endswith("cpu: needs 1, 500m free")
     known = world.record(record.uid)
     world.cache.put(replace(known, last_event_at=at(-100)))
     await scheduler.cycle()
-    assert message_of(world, record).endswith("cpu: needs 1, -1 free")
+    assert message_of(world, record).endswith("cpu: needs 1, 0 free")
 
 
 async def test_changed_reason_is_committed_at_most_every_ten_seconds(world: World) -> None:
