@@ -543,7 +543,7 @@ class Session:
         await load(self._cache, self._store, slices)
         self._trust.load(await store.pool_failures())
         declarations = self._declaration_store
-        self._queues.load(await declarations.seen(), await declarations.last_parents())
+        self._queues.load(await declarations.seen(), await declarations.last_valid())
         self._fleet.load(
             await store.unreachable_clusters(),
             await store.declared_members(),

@@ -49,6 +49,7 @@ def with_queues(rules: SchedulingRules, queues: QueueRules, trees: tuple[str, ..
         usage=queues.usage,
         has_default=False,
         charged_in=queues.forest.charged_in,
+        held=queues.forest.held,
     )
 
 

@@ -9,14 +9,15 @@ database compares the rows that are valid now, so no leader writes a declaration
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
 from sqlalchemy import Table, TextClause, text
 
-from dispatcher.core.queues.declaration import write_queue
+from dispatcher.core.model.document import DocumentError
+from dispatcher.core.queues.declaration import parse_dispatch_queue, write_queue
 from dispatcher.core.queues.leaf_quota import LeafQuota
 from dispatcher.core.queues.queue import Queue
 from dispatcher.store import mapping
@@ -55,10 +56,15 @@ class QueueDeclarationStore:
         async with self._database.reading() as connection:
             return frozenset(await connection.scalar(_SEEN) or ())
 
-    async def last_parents(self) -> dict[str, str]:
-        """The last valid parent of each queue below a root that history knows, by the name of the queue."""
+    async def last_valid(self) -> dict[str, Queue]:
+        """The last valid declaration of each queue that history knows, by name.
+
+        Of a declaration by a later release that cannot be read, the parent alone.
+        """
         async with self._database.reading() as connection:
-            return {row.queue: row.parent for row in await connection.execute(_LAST_PARENTS)}
+            return {
+                row.queue: _queue_of(row.queue, row.spec) for row in await connection.execute(_LAST_VALID)
+            }
 
     async def _replace(
         self, statements: Iterable[TextClause], rows: Sequence[mapping.Row], now: datetime
@@ -82,6 +88,14 @@ def _row(quota: LeafQuota) -> mapping.Row:
 def _spec_row(numbered: tuple[int, Queue]) -> mapping.Row:
     position, queue = numbered
     return {"queue": queue.name, "position": position, "spec": write_queue(queue)}
+
+
+def _queue_of(name: str, spec: Mapping[str, object]) -> Queue:
+    try:
+        return parse_dispatch_queue({"metadata": {"name": name}, "spec": spec})
+    except DocumentError:
+        parent = spec.get("parent")
+        return Queue(name, parent if isinstance(parent, str) else None)
 
 
 def _statements(table: Table, *, kept: str = "") -> tuple[TextClause, ...]:
@@ -120,22 +134,23 @@ def _of(alias: str, fields: Iterable[str]) -> str:
 
 
 _QUOTAS: Final = _statements(queue_declaration)
-# An AppWrapper may run for longer than history is kept, and is charged by the last valid path of its queues. UNION ends
-# circles. The AppWrappers are read only if there is a row to delete.
-_WITH_GANGS: Final = (
+# An AppWrapper may run for longer than history is kept, and is charged by the last valid path of its queues. A queue
+# may be malformed for as long, and counts for quota by its last valid declaration. UNION ends circles. The AppWrappers
+# are read only if there is a row to delete.
+_COUNTED: Final = (
     "WITH RECURSIVE kept (queue) AS ("
     f"SELECT queue FROM {appwrapper.name} "
     f"UNION SELECT jsonb_array_elements_text(more_queues) FROM {appwrapper.name} "
+    "UNION SELECT unnest(queues_seen) FROM hub "
     f"UNION SELECT s.spec->>'parent' FROM {queue_spec.name} AS s JOIN kept ON s.queue = kept.queue "
     "WHERE s.spec->>'parent' IS NOT NULL) SELECT queue FROM kept"
 )
-_SPECS: Final = _statements(queue_spec, kept=f"{queue_spec.name}.queue IN ({_WITH_GANGS})")
+_SPECS: Final = _statements(queue_spec, kept=f"{queue_spec.name}.queue IN ({_COUNTED})")
 
 _NOTE_SEEN: Final = text(
     "UPDATE hub SET queues_seen = CAST(:keys AS text[]) WHERE queues_seen <> CAST(:keys AS text[])"
 )
 _SEEN: Final = text("SELECT queues_seen FROM hub")
-_LAST_PARENTS: Final = text(
-    "SELECT queue, parent FROM (SELECT DISTINCT ON (queue) queue, spec->>'parent' AS parent FROM queue_spec "
-    "ORDER BY queue, valid_from DESC) AS last WHERE parent IS NOT NULL"
+_LAST_VALID: Final = text(
+    "SELECT DISTINCT ON (queue) queue, spec FROM queue_spec ORDER BY queue, valid_from DESC"
 )

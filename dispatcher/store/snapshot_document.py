@@ -32,7 +32,7 @@ from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.potential import FULL_TRUST, PotentialPool, Trust
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 from dispatcher.core.queues.declaration import parse_dispatch_queue, write_provisioning, write_queue
-from dispatcher.core.queues.queue import Access, QueueingStrategy
+from dispatcher.core.queues.queue import Access, Queue, QueueingStrategy
 from dispatcher.core.scheduling.backfill_reservation import Reservation
 from dispatcher.core.scheduling.capacity_ledger import FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed
@@ -61,9 +61,7 @@ def lines_of(facts: ClusterFacts) -> Steps[list[bytes]]:
             "reservation_seconds": facts.rules.reservation_bound.total_seconds(),
             "declared_demand": facts.rules.declared_demand,
             "declared_kinds": facts.rules.kinds.declared,
-            "queues": [
-                {"metadata": {"name": each.name}, "spec": write_queue(each)} for each in facts.rules.queues
-            ],
+            "queues": list(map(_written_queue, facts.rules.queues)),
             "namespaces": facts.rules.namespaces,
             "trees": facts.rules.trees,
             "usage": [(*key, str(hours)) for key, hours in facts.rules.usage.items()],
@@ -72,6 +70,7 @@ def lines_of(facts: ClusterFacts) -> Steps[list[bytes]]:
             "queue_access": facts.rules.access,
             "has_default_queue": facts.rules.has_default,
             "charged_in": facts.rules.charged_in,
+            "held_queues": list(map(_written_queue, facts.rules.held)),
         },
         "cluster": {
             "name": cluster.name,
@@ -106,6 +105,10 @@ def lines_of(facts: ClusterFacts) -> Steps[list[bytes]]:
         lines.append(_dumped({"pods": rows, "sorts": sorts} if sorts else {"pods": rows}))
         yield
     return lines
+
+
+def _written_queue(queue: Queue) -> object:
+    return {"metadata": {"name": queue.name}, "spec": write_queue(queue)}
 
 
 _AT_ONCE: Final = 100
@@ -230,6 +233,7 @@ def _rules_of(value: Mapping[str, Any]) -> SchedulingRules:
         access=Access(value.get("queue_access", Access.OPEN)),
         has_default=value.get("has_default_queue", True),
         charged_in=value.get("charged_in", {}),
+        held=tuple(map(parse_dispatch_queue, value.get("held_queues", ()))),
     )
 
 

@@ -8,8 +8,10 @@ from typing import LiteralString
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.core.queues.declaration import parse_dispatch_queue
+from dispatcher.core.queues.declared_queues import last_valid
 from dispatcher.core.queues.leaf_quota import LeafQuota
 from dispatcher.core.queues.queue import (
     Order,
@@ -165,19 +167,45 @@ async def test_a_decision_finds_the_specs_that_it_was_made_with(
             ] == queues
 
 
-async def test_last_valid_parents_are_known_after_a_whole_tree_is_gone(
-    store: QueueDeclarationStore, database: Database, leadership: Leadership
+TIMES = [
+    pytest.param(
+        [[Queue("org"), Queue("group", "org"), FULL, Queue("part", "team")], []], id="the whole tree is gone"
+    ),
+    pytest.param([[Queue("org"), Queue("a", "org")], [Queue("org"), Queue("a")], []], id="a root in the end"),
+    pytest.param([[Queue("a")], [], [Queue("org"), Queue("a", "org")]], id="below a root in the end"),
+    pytest.param(
+        [[Queue("org"), FULL], [Queue("org")], [Queue("org"), replace(FULL, parent=None)], []],
+        id="gone for a time",
+    ),
+    pytest.param(
+        [[Queue("context/all"), Queue("context/gold", "context/all", {"cpu": Quota(1000)})], []], id="nodes"
+    ),
+]
+
+
+@pytest.mark.parametrize("times", TIMES)
+async def test_next_leader_knows_the_last_valid_declarations_as_the_one_that_saw_them(
+    store: QueueDeclarationStore, database: Database, leadership: Leadership, times: list[list[Queue]]
 ) -> None:
-    """A gang that runs on is charged in the tree again once it is put back, whoever leads then."""
-    tree = [Queue("org"), Queue("group", "org"), Queue("team", "group"), Queue("moved", "org")]
-    await store.declare_specs(tree, at(1))
-    await store.declare_specs([*tree[:3], Queue("moved", "group")], at(2))
-    await store.declare_specs([], at(3))
+    """Gangs that run on are charged by them, and quota counts by them, whoever leads then."""
+    for hour, queues in enumerate(times, 1):
+        await store.declare_specs(queues, at(hour))
     await leadership.release()
     successor = Leadership(database, "successor")
     assert await successor.acquire() is not None
     later = QueueDeclarationStore(database, lambda: successor.lease)
-    assert await later.last_parents() == {"group": "org", "team": "group", "moved": "group"}
+    assert await later.last_valid() == last_valid(times)
+
+
+async def test_declaration_of_a_later_release_that_cannot_be_read_still_has_its_parent(
+    store: QueueDeclarationStore, database_url: str
+) -> None:
+    await store.declare_specs([Queue("org"), FULL], at(1))
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            """UPDATE queue_spec SET spec = spec || '{"order": "Tomorrow"}' WHERE queue = 'team'"""
+        )
+    assert await store.last_valid() == {"org": Queue("org"), "team": Queue("team", "org")}
 
 
 async def test_path_of_a_queue_with_gangs_is_known_for_longer_than_history_is_kept(
@@ -193,7 +221,22 @@ async def test_path_of_a_queue_with_gangs_is_known_for_longer_than_history_is_ke
     with psycopg.connect(database_url) as connection:
         connection.execute("UPDATE hub SET history_dropped_month = '2026_10'")
     await store.declare_specs([Queue("new")], at(4))
-    assert await store.last_parents() == dict(pairs[:3])
+    found = await store.last_valid()
+    assert {name: each.parent for name, each in found.items() if each.parent} == dict(pairs[:3])
+
+
+async def test_declaration_of_a_queue_that_is_there_is_known_for_longer_than_history_is_kept(
+    store: QueueDeclarationStore, database_url: str
+) -> None:
+    """It may be malformed for as long, and counts for quota by it."""
+    await store.note_seen({"group", "team"})
+    declared = [Queue("org"), Queue("group", "org"), Queue("team", "group"), Queue("gone", "org")]
+    await store.declare_specs(declared, datetime(2026, 9, 21, tzinfo=UTC))
+    await store.declare_specs([], datetime(2026, 9, 22, tzinfo=UTC))
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE hub SET history_dropped_month = '2026_10'")
+    await store.declare_specs([Queue("new")], at(4))
+    assert (await store.last_valid()).keys() == {"org", "group", "team", "new"}
 
 
 async def test_queues_that_one_leader_saw_are_known_to_the_next(

@@ -1,7 +1,7 @@
 """The watch of the queues: DispatchQueues, and MCAD's QuotaSubtrees where their CRD is installed.
 
 `kind_watch` has the rules for kinds that cannot be listed. A queue, or a tree, that was there lingers until its absence
-has lasted (`absence`): while the last one is replaced, nothing is dispatched without quota.
+has lasted (`absence`): while one is replaced, nothing is dispatched without its quota.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from dispatcher.core.queues.access import open_to_all, to_be_named
 from dispatcher.core.queues.declared_queues import (
     DeclaredQueues,
     DispatchQueue,
-    is_tree_key,
+    is_of_tree,
+    last_valid,
     read_dispatch_queue,
+    tree_of,
 )
 from dispatcher.core.queues.forest import Defaults
+from dispatcher.core.queues.queue import Queue
 from dispatcher.core.queues.quota_subtrees import API_VERSIONS, TREE_LABEL, Problem
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
@@ -58,7 +61,7 @@ class QueueWatch(KindWatch):
         self._defaults = defaults
         self._declared: DeclaredQueues | None = None
         self._absences = Absences(seconds)
-        self._parents: dict[str, str] = {}
+        self._last: dict[str, Queue] = {}
         self._reported: frozenset[Problem] = frozenset()
         self._access: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._listed: set[str] = set()
@@ -81,10 +84,10 @@ class QueueWatch(KindWatch):
 
         super().__init__("queues", (self._dispatch_queues, *self._quota_subtrees), report_and_notify, _warn)
 
-    def load(self, seen: Iterable[str], parents: Mapping[str, str]) -> None:
-        """Load the records of earlier leaders: the keys that they saw, and the last valid parent of each queue."""
+    def load(self, seen: Iterable[str], last: Mapping[str, Queue]) -> None:
+        """Load the records of earlier leaders: the keys that they saw, and the last valid declaration of each queue."""
         self._absences.load(seen)
-        self._parents.update(parents)
+        self._last.update(last)
         self._declared = None
 
     async def run(self) -> None:
@@ -98,14 +101,16 @@ class QueueWatch(KindWatch):
         """All declared queues; the same value until one of them changes."""
         if self._declared is None:
             found = self._read()
-            if self._absences.note(found.there, self._is_listed):
-                self._log_lingering()
+            if self._note_absences(found):
                 found = self._read()
-            self._parents.update(
-                {each.name: each.parent for each in found.forest.places.values() if each.parent is not None}
-            )
+            self._last.update(last_valid([found.valid]))
             self._declared = found
         return self._declared
+
+    @property
+    def last(self) -> Mapping[str, Queue]:
+        """The last valid declaration of each queue that was ever valid, by name."""
+        return self._last
 
     @property
     def seen(self) -> frozenset[str]:
@@ -118,20 +123,30 @@ class QueueWatch(KindWatch):
             (item for each in self._quota_subtrees for item in self._items(each)),
             self._defaults,
             self._absences.lingering,
-            self._parents,
+            self._last,
         )
 
     async def _follow_absences(self) -> None:
         """Let the names go whose absence has lasted; each look costs a step for each queue."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            if self._absences.note(self.declared.there, self._is_listed):
-                self._log_lingering()
+            if self._note_absences(self.declared):
                 self.mark_changed()
+
+    def _note_absences(self, declared: DeclaredQueues) -> bool:
+        """Note which queues and trees are there now; True if another one is absent, or surely gone."""
+
+        def is_known(key: str) -> bool:
+            return self._is_listed(key) and not (is_of_tree(key) and tree_of(key) in declared.unread)
+
+        changed = self._absences.note(declared.there, is_known)
+        if changed:
+            self._log_lingering()
+        return changed
 
     def _is_listed(self, key: str) -> bool:
         """True if the lists that could have a queue or a tree are complete and current; that of a gone kind is."""
-        watches = self._quota_subtrees if is_tree_key(key) else (self._dispatch_queues,)
+        watches = self._quota_subtrees if is_of_tree(key) else (self._dispatch_queues,)
         return all(each.is_current or self._locators[each.name].is_gone for each in watches)
 
     def _log_lingering(self) -> None:

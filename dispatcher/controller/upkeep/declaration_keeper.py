@@ -97,7 +97,7 @@ class DeclarationKeeper:
             await self._store.note_seen(seen)
             self._written_seen = seen
         forest = declared.forest
-        specs = tuple(each.queue for each in forest.places.values()) if declared.is_declared else ()
+        specs = declared.valid
         if specs != self._written_specs:
             await self._store.declare_specs(specs, now)
             self._written_specs = specs

@@ -123,8 +123,9 @@ def _queue_quota(place: Place, owned: _Owned, above: QueueQuota | None) -> Queue
 
 
 def tree_quotas(forest: Forest) -> dict[str, TreeQuota]:
-    """The amounts of all trees by root; they follow from the declarations alone."""
-    return {root: TreeQuota.of(tree, forest) for root, tree in forest.trees.items()}
+    """The amounts of all trees by root, with those of held queues; they follow from the declarations alone."""
+    counted = forest.for_quota
+    return {root: TreeQuota.of(tree, counted) for root, tree in counted.trees.items()}
 
 
 def common_length(path: Sequence[str], other: Sequence[str]) -> int:

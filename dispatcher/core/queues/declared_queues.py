@@ -3,6 +3,10 @@
 A malformed DispatchQueue is no queue, and those below it have no valid parent: their gangs wait, rather than run
 without a quota that somebody meant to write. The same holds for a queue, or a whole tree, that was there until lately:
 the absence of one that is replaced (`lingering`) does not free its gangs.
+
+Nor does it free those of other queues of the tree. A queue that is not valid, or lingers, is held: it takes no gang,
+and its last valid declaration counts for quota. So its tree limits what it limited before, it keeps what its lending
+limit kept, and its running gangs are charged, and give way, where they were.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from dispatcher.values import equal_without
 MALFORMED: Final = "Malformed"
 """The problem of a DispatchQueue that cannot be read."""
 
-_NO_PARENTS: Final[Mapping[str, str]] = {}
+_NONE_BEFORE: Final[Mapping[str, Queue]] = {}
 
 _NO_QUEUE: Final = ""
 """A parent that does not exist: names of DispatchQueues are not empty."""
@@ -50,8 +54,8 @@ class DeclaredQueues(Struct, frozen=True):
 
     `malformed` are the errors of malformed DispatchQueues by name, `problems` the parts of QuotaSubtrees that do not
     count. `is_declared` is true if there is any DispatchQueue or QuotaSubtree, valid or not, or one that lingers.
-    `names` are those of DispatchQueues that are there, valid or not, and that linger. `there` are the keys
-    (`tree_key`) of all that is there.
+    `names` are those of DispatchQueues that are there, valid or not, and that linger. `there` are the keys of all that
+    is there (`tree_key`). `unread` are the trees of which a part cannot be read: it may be any node.
     """
 
     forest: Forest = field(default_factory=lambda: Forest.of(()))
@@ -61,6 +65,7 @@ class DeclaredQueues(Struct, frozen=True):
     is_declared: bool = False
     names: frozenset[str] = frozenset()
     there: frozenset[str] = frozenset()
+    unread: frozenset[str] = frozenset()
 
     @classmethod
     def of(
@@ -69,13 +74,13 @@ class DeclaredQueues(Struct, frozen=True):
         quota_subtrees: Iterable[object],
         defaults: Defaults | None = None,
         lingering: Collection[str] = (),
-        parents: Mapping[str, str] = _NO_PARENTS,
+        last: Mapping[str, Queue] = _NONE_BEFORE,
     ) -> DeclaredQueues:
         """The value of these objects, in any order; QuotaSubtrees are as the API server returns them.
 
         DispatchQueues are in the order of their creation, then by name; the nodes of MCAD's trees follow. `lingering`
-        are the keys of DispatchQueues and trees that are not there now, and not surely gone: nothing is dispatched that
-        needed one. `parents` are the last valid parents of all queues that were ever valid, by name.
+        are the keys of queues and trees that are not there now, and not surely gone: nothing is dispatched that needed
+        one. `last` has the last valid declaration of each queue that was ever valid (`last_valid`), by name.
 
         The queue `default` exists without a declaration, unless queues are to be named: DispatchQueues are declared
         under the access `selected`, all DispatchQueues linger, or `default` does.
@@ -85,7 +90,7 @@ class DeclaredQueues(Struct, frozen=True):
         trees = read_quota_subtrees(subtrees)
         malformed = {each.queue.name: each.error for each in found if each.error}
         names = {each.queue.name for each in found}
-        gone = {name for name in lingering if not is_tree_key(name)}
+        gone = {name for name in lingering if not is_of_tree(name)}
         are_to_be_named = bool(found) and defaults is not None and defaults.access is Access.SELECTED
         are_all_gone = bool(gone) and not found
         forest = Forest.of(
@@ -93,23 +98,35 @@ class DeclaredQueues(Struct, frozen=True):
             defaults,
             has_default=not (are_to_be_named or are_all_gone or DEFAULT_QUEUE in gone),
         )
+        problems = {**forest.problems, **dict.fromkeys(malformed, MALFORMED)}
+        held = sorted((problems.keys() | set(lingering)) - forest.places.keys())
+        parents = {name: queue.parent for name, queue in last.items() if queue.parent is not None}
         return cls(
-            forest=replace(
-                forest,
-                problems={**forest.problems, **dict.fromkeys(malformed, MALFORMED)},
-                charged_in=last_valid_places(parents, forest.places),
+            forest=replace(forest, problems=problems).charging(
+                last_valid_places(parents, forest.places), (last[name] for name in held if name in last)
             ),
             trees=tuple(sorted({*trees.trees, *_trees_of(lingering)})),
             malformed=malformed,
             problems=trees.problems,
             is_declared=bool(found or subtrees or lingering),
             names=frozenset(names | gone),
-            there=frozenset({*names, *map(tree_key, trees.trees)}),
+            there=frozenset({*names, *map(tree_key, trees.trees), *(each.name for each in trees.queues)}),
+            unread=frozenset(trees.unread),
         )
+
+    @property
+    def valid(self) -> tuple[Queue, ...]:
+        """The declarations of the valid queues, in order, with that of `default`; none if nothing is declared."""
+        return tuple(each.queue for each in self.forest.places.values()) if self.is_declared else ()
+
+
+def last_valid(valid: Iterable[Iterable[Queue]]) -> dict[str, Queue]:
+    """The last valid declaration of each queue, by name, after these valid ones of successive times."""
+    return {queue.name: queue for queues in valid for queue in queues}
 
 
 _TREE: Final = "/"
-"""The end of a tree's key; a DispatchQueue's key is its name, which has no slash."""
+"""The end of a tree's key, and within that of a node, which is its name; the name of a DispatchQueue has none."""
 
 
 def tree_key(tree: str) -> str:
@@ -119,7 +136,17 @@ def tree_key(tree: str) -> str:
 
 def is_tree_key(key: str) -> bool:
     """True for the key of one of MCAD's trees."""
-    return key.endswith(_TREE)
+    return key.find(_TREE) == len(key) - len(_TREE)
+
+
+def is_of_tree(key: str) -> bool:
+    """True for the key of one of MCAD's trees, or of a node of one."""
+    return _TREE in key
+
+
+def tree_of(key: str) -> str:
+    """The tree of a key that is of one."""
+    return key.partition(_TREE)[0]
 
 
 def _trees_of(keys: Iterable[str]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Final, TypeVar
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.api.provisioning import ProvisioningClass
@@ -123,7 +124,8 @@ class Forest(Struct, frozen=True):
     """All declared queues. `problems` are the reasons of the invalid ones, by name.
 
     `charged_in` names the valid queue in which the gangs of another one are charged that is not valid any more: the
-    nearest above, by its last valid path.
+    nearest above, by its last valid path. `with_held` is the forest with the held queues, None if there is none: queues
+    that are not valid, and not surely gone. They take no gang, and their last valid declaration still counts for quota.
     """
 
     places: Mapping[str, Place] = field(default_factory=dict)
@@ -131,6 +133,7 @@ class Forest(Struct, frozen=True):
     problems: Mapping[str, str] = field(default_factory=dict)
     defaults: Defaults = field(default_factory=Defaults)
     charged_in: Mapping[str, str] = field(default_factory=dict)
+    with_held: Forest | None = None
 
     @classmethod
     def of(
@@ -141,6 +144,29 @@ class Forest(Struct, frozen=True):
         If it `has_default`, the queue `default` exists unless it is declared.
         """
         return _built(list(queues), defaults or Defaults(), has_default=has_default)
+
+    def charging(self, charged_in: Mapping[str, str], held: Iterable[Queue] = ()) -> Forest:
+        """The forest with the queues that bear the charges of invalid ones, and with held queues at its end.
+
+        Of the held queues only those count whose path to the root is there, of valid and of held queues.
+        """
+        forest, added = replace(self, charged_in=charged_in), tuple(held)
+        if not added:
+            return forest
+        valid = (place.queue for place in self.places.values())
+        found = Forest.of((*valid, *added), self.defaults, has_default=False)
+        elsewhere = {name: bearer for name, bearer in charged_in.items() if name not in found.places}
+        return replace(forest, with_held=replace(found, problems=self.problems, charged_in=elsewhere))
+
+    @property
+    def for_quota(self) -> Forest:
+        """The forest by which quota is counted: this one, with the held queues."""
+        return self if self.with_held is None else self.with_held
+
+    @property
+    def held(self) -> tuple[Queue, ...]:
+        """The held queues, by their last valid declarations."""
+        return tuple(each.queue for name, each in self.for_quota.places.items() if name not in self.places)
 
     @property
     def leaves(self) -> Iterator[Place]:

@@ -62,12 +62,13 @@ class QuotaTrees(Struct, frozen=True):
 
     `queues` are in the order of declaration: by version, namespace and name of their QuotaSubtree, then as written.
     `trees` are the names of the trees, sorted: also of a tree whose nodes are all malformed, so that its AppWrappers
-    wait and do not run without quota.
+    wait and do not run without quota. `unread` are the trees of which a part is malformed, sorted.
     """
 
     queues: tuple[Queue, ...] = ()
     trees: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 def read_quota_subtrees(documents: Iterable[object]) -> QuotaTrees:
@@ -78,7 +79,12 @@ def read_quota_subtrees(documents: Iterable[object]) -> QuotaTrees:
     reader = _Reader()
     for document in sorted(documents, key=_precedence):
         reader.read(document)
-    return QuotaTrees(tuple(reader.queues.values()), tuple(sorted(reader.trees)), tuple(reader.problems))
+    return QuotaTrees(
+        tuple(reader.queues.values()),
+        tuple(sorted(reader.trees)),
+        tuple(reader.problems),
+        tuple(sorted(reader.unread)),
+    )
 
 
 def leaves_of(labels: Mapping[str, str], trees: Iterable[str]) -> tuple[str, ...]:
@@ -99,30 +105,40 @@ class _Reader:
 
     def __init__(self) -> None:
         self.trees: set[str] = set()
+        self.unread: set[str] = set()
         self.queues: dict[str, Queue] = {}
         self.problems: list[Problem] = []
         self._declared_by: dict[str, str] = {}
 
     def read(self, document: object) -> None:
-        subtree = _subtree_name(document)
+        subtree, top = _subtree_name(document), Entry(document, "")
         try:
-            for tree, parent, child in self._children(Entry(document, "")):
-                self._read_child(subtree, tree, parent, child)
+            tree = top.child("metadata").child("labels").child(TREE_LABEL).name()
         except DocumentError as error:
             self._report(subtree, error)
-
-    def _children(self, top: Entry) -> Iterator[tuple[str, str | None, Entry]]:
-        tree = top.child("metadata").child("labels").child(TREE_LABEL).name()
+            return
         self.trees.add(tree)
-        spec = top.child("spec")
+        try:
+            for parent, child in self._children(top.child("spec")):
+                self._read_child(subtree, tree, parent, child)
+        except DocumentError as error:
+            self.unread.add(tree)
+            self._report(subtree, error)
+
+    def _children(self, spec: Entry) -> Iterator[tuple[str | None, Entry]]:
         parent = spec.child("parent")
         above = None if parent.text() in _NO_PARENT else parent.name()
         for child in spec.child("children").elements():
-            yield tree, above, child
+            yield above, child
 
     def _read_child(self, subtree: str, tree: str, parent: str | None, child: Entry) -> None:
         try:
             queue = _queue(tree, parent, child)
+        except DocumentError as error:
+            self.unread.add(tree)
+            self._report(subtree, error)
+            return
+        try:
             self._check_first(tree, queue, child.child("name"))
         except DocumentError as error:
             self._report(subtree, error)

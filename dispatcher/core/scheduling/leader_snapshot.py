@@ -44,7 +44,7 @@ class SchedulingRules(Struct, frozen=True):
     order by it. `highest_priority` is the ceiling of a namespace that sets none, and `ceilings` are those of the
     others; None is no bound. `access` says which namespaces the queues without a selector serve. If it `has_default`,
     the queue `default` is there, in `queues` or not. `charged_in` names the queue in which the gangs of another one are
-    charged that is not valid any more.
+    charged that is not valid any more, and `held` are the last valid declarations of queues that still count for quota.
     """
 
     policy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
@@ -62,6 +62,7 @@ class SchedulingRules(Struct, frozen=True):
     access: Access = Access.OPEN
     has_default: bool = True
     charged_in: Mapping[str, str] = field(default_factory=dict)
+    held: tuple[Queue, ...] = ()
 
     def ceiling_of(self, namespace: str) -> int | None:
         """The highest priority that counts in a namespace; None is no bound."""
@@ -179,6 +180,7 @@ def world_of(
         access=rules.access,
         has_default=rules.has_default,
         charged_in=rules.charged_in,
+        held=rules.held,
     )
 
 

@@ -23,7 +23,7 @@ class MissingQuota:
 
     def __init__(self, world: World, placed: Collection[str]) -> None:
         self._world = world
-        self._forest = world.forest
+        self._forest = world.forest.for_quota
         quotas = tree_quotas(self._forest)
         before, after = QuotaLedger(self._forest, quotas), QuotaLedger(self._forest, quotas)
         for gang in world.running:

@@ -81,6 +81,8 @@ class World(Struct, frozen=True):
     """Whether the queue `default` is there without being among `queues`."""
     charged_in: Mapping[str, str] = field(default_factory=dict)
     """The queue in which the gangs of another one are charged that is not valid any more."""
+    held: tuple[Queue, ...] = ()
+    """The last valid declarations of queues that take no gang now, and still count for quota."""
 
     def plan(self, known: KnownSnapshots | None = None) -> tuple[Outcome, ...]:
         """The outcome of each pending gang, in the order in which they are decided. Raises `NoNode`.
@@ -148,7 +150,7 @@ class World(Struct, frozen=True):
         """The queues in their trees, with the settings of the world where no queue has its own."""
         defaults = Defaults(strategy=self.policy, starvation_bound=self.starvation_bound, access=self.access)
         forest = Forest.of(self.queues or (), defaults, has_default=self.has_default)
-        return replace(forest, charged_in=self.charged_in) if self.charged_in else forest
+        return forest.charging(self.charged_in, self.held)
 
     def bound_pods(self) -> dict[str, list[Pod]]:
         """The pods of the running gangs, on nodes, by the name of their cluster. Raises `NoNode`."""

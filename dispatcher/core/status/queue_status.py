@@ -155,7 +155,9 @@ class QueueCounter:
                 found[place.name] = counted(state)
             yield
         for name, problem in self._forest.problems.items():
-            found[name] = counted(QueueState(name, problem, charged_in=self._forest.charged_in.get(name, "")))
+            own = name if name in self._forest.for_quota.places else ""
+            bearer = self._forest.charged_in.get(name, own)
+            found[name] = counted(QueueState(name, problem, charged_in=bearer))
         return found
 
     def _charge(self, charged: QuotaLedger, later: QuotaLedger, gang: ActiveGang) -> None:
@@ -168,13 +170,13 @@ class QueueCounter:
     def _want(self, wanted: dict[str, Resources], record: Record, now: datetime) -> None:
         if self._divided and is_eligible(record, now):
             for leaf in record.leaves:
-                place = self._forest.places.get(leaf)
+                place = self._forest.for_quota.places.get(leaf)
                 if place is not None and place.root in self._divided:
                     wanted[leaf] = wanted.get(leaf, NOTHING) + record.gang.charged
 
     def _division(self, account: Account, wanted: Mapping[str, Resources], capacity: Resources) -> Shares:
         of_tree = {leaf: demand for leaf, demand in wanted.items() if leaf in account.quota.queues}
-        return division.divide(account, self._forest, capacity, of_tree)
+        return division.divide(account, self._forest.for_quota, capacity, of_tree)
 
     def _orphans(self, running: Mapping[str, int]) -> dict[str, dict[str, int]]:
         """The gangs of queues that are not valid any more, by the queue in which they are charged, and by their own."""
@@ -220,7 +222,7 @@ def _state(forest: Forest, place: Place, account: Account, shares: Shares | None
         used={each: used[each] for each in limited},
         borrowed=borrowed,
         available=available,
-        share=dominant_share.share(account, forest, name) if is_by_share else None,
+        share=dominant_share.share(account, forest.for_quota, name) if is_by_share else None,
         fair=None if shares is None else {each: shares.fair[name][each] for each in limited},
         excess=_excess(place, account.quota),
     )

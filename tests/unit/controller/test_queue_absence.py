@@ -14,7 +14,7 @@ from dispatcher.controller.scheduling.absence import LASTS_SECONDS
 from dispatcher.controller.scheduling.queue_watch import QueueWatch
 from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.queues.forest import Defaults
-from dispatcher.core.queues.queue import Access
+from dispatcher.core.queues.queue import Access, Queue, Quota
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal, watch
@@ -37,7 +37,7 @@ from tests.unit.workers import listing
 
 OPEN: Final = Defaults()
 SELECTED: Final = Defaults(access=Access.SELECTED)
-NO_PARENTS: Final[Mapping[str, str]] = {}
+NONE_BEFORE: Final[Mapping[str, Queue]] = {}
 
 
 async def nothing() -> None:
@@ -48,10 +48,10 @@ def watch_of(
     client: ClusterClient,
     defaults: Defaults = OPEN,
     seen: Iterable[str] = (),
-    parents: Mapping[str, str] = NO_PARENTS,
+    last: Mapping[str, Queue] = NONE_BEFORE,
 ) -> QueueWatch:
     found = QueueWatch(client, Discovery(client), defaults, nothing, monotonic)
-    found.load(seen, parents)
+    found.load(seen, last)
     return found
 
 
@@ -243,6 +243,73 @@ async def test_queue_whose_crd_is_deleted_unseen_lingers_and_is_then_forgotten(
         await asyncio.sleep(LASTS_SECONDS)  # virtual
         assert queues.declared.is_declared is is_put_back
         assert queues.seen == ({"vision"} if is_put_back else frozenset())
+
+
+async def test_quota_of_a_queue_counts_while_it_is_replaced_and_until_it_is_surely_gone(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    serves(server, OURS, "dispatchqueues", "DispatchQueue")
+    gone = asyncio.Event()
+    pool = queue("pool", parent="org", resources={"cpu": {"nominalQuota": 8}})
+    server.on("GET", QUEUES, listed(queue("org"), pool), after(gone, deleted(pool)), bookmarks)
+    queues = watch_of(client)
+    async with listing(queues):
+        await until(lambda: "pool" in queues.declared.forest.places)
+        gone.set()
+        await until(lambda: "pool" not in queues.declared.forest.places)
+        assert queues.declared.forest.held == (Queue("pool", "org", {"cpu": Quota(8000)}),)
+        await asyncio.sleep(LASTS_SECONDS + 20)  # virtual
+        assert queues.declared.forest.held == ()
+
+
+async def test_quota_of_a_queue_that_an_earlier_leader_saw_counts(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    serves(server, OURS, "dispatchqueues", "DispatchQueue")
+    server.on("GET", QUEUES, listed(queue("org")), never)
+    pool = Queue("pool", "org", {"cpu": Quota(8000)})
+    queues = watch_of(
+        client, seen={"org", "pool"}, last={"pool": pool, "long-gone": Queue("long-gone", "org")}
+    )
+    async with listing(queues) as goes_on:
+        await until(goes_on)
+        assert queues.declared.forest.held == (pool,)
+
+
+@pytest.mark.parametrize("is_unread", [False, True], ids=["removed", "malformed"])
+async def test_node_of_a_tree_is_held_until_it_is_surely_gone(
+    server: FakeApiServer, client: ClusterClient, *, is_unread: bool
+) -> None:
+    """A node that is malformed has perhaps no name, so no node is surely gone while its tree has such a part."""
+    serves(server, QUOTA, "quotasubtrees", "QuotaSubtree")
+    server.on("GET", OLD_QUOTA, refusal(404, ""))
+    server.on("GET", QUEUES, refusal(404, ""))
+    left = ("default", "") if is_unread else ("default",)
+    server.on(
+        "GET",
+        SUBTREES,
+        listed(subtree("context", "default", "gold")),
+        watch(changed(subtree("context", *left, version=6))),
+        bookmarks,
+    )
+    queues = watch_of(client)
+    async with listing(queues):
+        await until(lambda: [each.name for each in queues.declared.forest.held] == ["context/gold"])
+        assert queues.seen == {"context/", "context/default", "context/gold"}
+        await asyncio.sleep(LASTS_SECONDS + 20)  # virtual
+        assert bool(queues.declared.forest.held) is is_unread
+
+
+async def test_leader_takes_the_last_valid_declaration_of_a_queue_that_became_a_root(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    serves(server, OURS, "dispatchqueues", "DispatchQueue")
+    moved = queue("a", 6)
+    server.on("GET", QUEUES, listed(queue("org"), queue("a", parent="org")), watch(changed(moved)), bookmarks)
+    queues = watch_of(client)
+    async with listing(queues):
+        await until(lambda: "a" in queues.declared.forest.trees)
+        assert queues.last == {"org": Queue("org"), "a": Queue("a"), "default": Queue("default")}
 
 
 async def test_hub_that_never_had_a_queue_needs_neither_the_crd_nor_the_right_to_list_it(

@@ -418,6 +418,10 @@ async def test_a_dispatch_is_followed_by_another_cycle_until_nothing_changes(wor
     assert not is_woken(scheduler)
 
 
+LAST = {"a": OF_A, "b": Queue("b", "org", {"cpu": Quota(2000)})}
+"""The last valid declarations of queues."""
+
+
 @pytest.mark.parametrize(
     "queues",
     [
@@ -431,7 +435,7 @@ async def test_gang_of_a_queue_that_is_not_valid_any_more_stays_charged_in_the_t
     world.ledger.set_node(make_core_node("n2", cpu=32000))
     put(world, "b-runs", 4, "b", Phase.RUNNING)
     owner = put(world, "a-wants", 8, "a")
-    forest = DeclaredQueues.of(map(DispatchQueue, queues), (), parents={"a": "org", "b": "org"}).forest
+    forest = DeclaredQueues.of(map(DispatchQueue, queues), (), last=LAST).forest
     await scheduler_of(world, forest=forest).cycle()
 
     assert phases(world) == {"b-runs": "Running", "a-wants": "Queued"}

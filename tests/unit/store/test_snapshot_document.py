@@ -26,7 +26,7 @@ from dispatcher.core.model.nodes import LabelOperator, LabelRequirement, Node, T
 from dispatcher.core.model.pod_terms import PodSort, PodTerm
 from dispatcher.core.model.potential import PotentialPool, Trust
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
-from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.queues.queue import Queue, QueueingStrategy, Quota
 from dispatcher.core.scheduling.backfill_reservation import Reservation
 from dispatcher.core.scheduling.capacity_ledger import FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed
@@ -173,6 +173,13 @@ def test_amounts_beyond_64_bits_come_back() -> None:
     facts = ClusterFacts(
         Cluster("east", (Node("n", huge),), reserve=huge), (OwnedPods("", Place("n", huge, 1)),), taken_at=NOW
     )
+    assert facts_of(document_of(facts), NOW) == facts
+
+
+def test_queues_and_held_queues_come_back() -> None:
+    pool, node = Queue("pool", "org", {"cpu": Quota(8000, 0, 1)}), Queue("context/gold", "context/all")
+    rules = SchedulingRules(queues=(Queue("org"),), held=(pool, node), charged_in={"pool": "org"})
+    facts = ClusterFacts(Cluster("east"), rules=rules, taken_at=NOW)
     assert facts_of(document_of(facts), NOW) == facts
 
 

@@ -52,10 +52,10 @@ class QueueReport:
     """The queues of one cycle, for explanations. `active` are the gangs that hold capacity."""
 
     def __init__(self, forest: Forest, active: Iterable[ActiveGang], now: datetime) -> None:
-        self._forest = forest
         self._active = sorted(active, key=lambda each: each.record.key)
         self._now = now
         self._ledger = QuotaLedger(forest, tree_quotas(forest))
+        self._forest = self._ledger.forest
         for gang in self._active:
             self._ledger.charge(gang.leaves, gang.record.quota_charge, gang.record.priority)
 

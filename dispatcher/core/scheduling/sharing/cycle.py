@@ -196,7 +196,7 @@ class QueueCycle:
         }
         facts.queued.follow(known_repelling(snapshots), facts.now)
         if failed is not None:
-            failed.begin(facts.forest, self._active, self._shares, facts.now)
+            failed.begin(self._later.forest, self._active, self._shares, facts.now)
         self._search = VictimSearch(self._later, self._rooms, self._active, self._shares, facts.now, failed)
         self._turns = Turns(facts.queued, self._later, self._shares, facts.usage, facts.now)
         self._heads: dict[str, Record] = {}
@@ -296,7 +296,7 @@ class QueueCycle:
             account = self._later.accounts[place.root]
             used = dict(account.plain[place.name])
             if place.sharing is Sharing.DOMINANT_SHARE:
-                share = dominant_share.share(account, self._forest, place.name)
+                share = dominant_share.share(account, self._later.forest, place.name)
                 yield place.name, QueueShare(used, share.shown, share.is_infinite)
             elif place.sharing is Sharing.DIVISION:
                 yield place.name, QueueShare(used, fair=dict(self._shares[place.root].fair[place.name]))
@@ -305,7 +305,7 @@ class QueueCycle:
 
     def _drain(self) -> None:
         # Not only leaves: a queue that got children may have gangs from before.
-        for place in self._forest.places.values():
+        for place in self._later.forest.places.values():
             if place.stop_policy is not StopPolicy.HOLD_AND_DRAIN:
                 continue
             there = [each for each in self._active.get(place.name, ()) if each.uid not in self._search.gone]
@@ -662,7 +662,7 @@ def _begin(facts: QueueFacts, snapshots: Mapping[str, ClusterSnapshot]) -> Steps
     parts = by_gang(facts.active)
     failures = yield from split(parts, snapshots)
     shares = yield from division.divide_all_in_steps(
-        later.accounts, facts.forest, snapshots, _pending(facts.queued)
+        later.accounts, later.forest, snapshots, _pending(facts.queued)
     )
     return _Beginning(ledger, later, parts, shares, failures)
 

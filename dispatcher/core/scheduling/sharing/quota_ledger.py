@@ -39,14 +39,14 @@ def alike(gangs: Iterable[ActiveGang]) -> Alike:
 
 
 class QuotaLedger:
-    """The accounts of all trees, by root.
+    """The accounts of all trees, by root. `forest` is that by which quota is counted, with the held queues.
 
     The charge of a queue that is not valid any more counts in the nearest valid queue above it, by its last valid path;
     of a queue that never was valid, or whose whole tree is gone, nowhere.
     """
 
     def __init__(self, forest: Forest, quotas: Mapping[str, TreeQuota]) -> None:
-        self.forest = forest
+        self.forest = forest.for_quota
         self.accounts = {root: Account(quota) for root, quota in quotas.items()}
         self._holds: dict[str, list[Hold]] = {}
 

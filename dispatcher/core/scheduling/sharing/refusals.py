@@ -210,7 +210,7 @@ class Refusals(Struct, frozen=True):
         """The other leaves of the tree that borrow most of a resource, with the amounts."""
         if place.sharing is Sharing.DIVISION:
             return []
-        account, places = self.ledger.accounts[place.root], self.forest.places
+        account, places = self.ledger.accounts[place.root], self.ledger.forest.places
         used, queues = account.used, account.quota.queues
         # Without a call for each queue: each refused class asks for all queues of its tree.
         borrowed = [

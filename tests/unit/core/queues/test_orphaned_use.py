@@ -22,7 +22,8 @@ PARENTS: Final = {"a": "org", "b": "org", "team": "b"}
 
 
 def forest(*queues: Queue, parents: Mapping[str, str] = PARENTS) -> Forest:
-    return DeclaredQueues.of((DispatchQueue(each) for each in queues), (), parents=parents).forest
+    last = {name: Queue(name, parent) for name, parent in parents.items()}
+    return DeclaredQueues.of((DispatchQueue(each) for each in queues), (), last=last).forest
 
 
 def charged(ledger: QuotaLedger) -> dict[str, int]:
@@ -38,8 +39,10 @@ def charged(ledger: QuotaLedger) -> dict[str, int]:
         pytest.param((ORG, A, B), "team", {"org": 3000, "b": 3000}, id="a leaf is deleted"),
         pytest.param((ORG, A), "team", {"org": 3000}, id="a leaf is deleted with the queue above it"),
         pytest.param((ORG, A, TEAM), "team", {"org": 3000}, id="the queue above is deleted"),
-        pytest.param((ORG, A, Queue("b", "orgg")), "b", {"org": 3000}, id="the parent is misspelt"),
-        pytest.param((ORG, A, Queue("b", "b")), "b", {"org": 3000}, id="a circle"),
+        pytest.param(
+            (ORG, A, Queue("b", "orgg")), "b", {"org": 3000, "b": 3000}, id="the parent is misspelt"
+        ),
+        pytest.param((ORG, A, Queue("b", "b")), "b", {"org": 3000, "b": 3000}, id="a circle"),
         pytest.param((A, B), "b", {}, id="the root is deleted"),
         pytest.param((ORG, A, B), "never", {}, id="a queue that never was"),
     ],

@@ -449,6 +449,21 @@ def test_gangs_of_a_queue_that_orders_by_use_go_by_the_use_that_the_leader_knows
     assert reasons(without) == {"b": "east", "i": "InsufficientQuota"}
 
 
+def test_quota_of_held_queues_counts_as_for_the_leader() -> None:
+    rules = SchedulingRules(
+        queues=(Queue("org"), Queue("team", "org")),
+        held=(Queue("pool", "org", {"cpu": Quota(1000)}),),
+        has_default=False,
+    )
+    first, second = (
+        make_record(name=each, uid=each, queue="team", gang=make_gang(cpu=1000)) for each in "ab"
+    )
+    assert reasons(world_of([facts_of(rules=rules)], [first, second], (), NOW)) == {
+        "a": "east",
+        "b": "InsufficientQuota",
+    }
+
+
 def reasons(world: World) -> dict[str, str]:
     return {
         each.record.uid: each.cluster if isinstance(each, Placed) else each.pending.reason

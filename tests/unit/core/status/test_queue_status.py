@@ -13,6 +13,7 @@ from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue, read_dispatch_queue
+from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.status.queue_status import (
     AT_ONCE,
@@ -28,7 +29,7 @@ Json = dict[str, Any]
 
 GPU = "nvidia.com/gpu"
 SINCE, LATER = "2026-11-20T08:58:06Z", "2026-11-20T08:59:46Z"
-NO_PARENTS: Mapping[str, str] = {}
+NO_PARENTS: Mapping[str, str | None] = {}
 
 
 def queue(name: str, **spec: object) -> DispatchQueue:
@@ -56,14 +57,19 @@ def active(*leaves: str, leaving: bool = False, **amounts: int) -> ActiveGang:
     return ActiveGang(record, "hub", NOW, is_leaving=leaving)
 
 
+def last_of(parents: Mapping[str, str | None]) -> dict[str, Queue]:
+    """Last valid declarations with these parents, without quota."""
+    return {name: Queue(name, parent) for name, parent in parents.items()}
+
+
 def states(
     queues: Sequence[DispatchQueue],
     *gangs: Record | ActiveGang,
     capacities: Mapping[str, Resources] | None = None,
     subtrees: Sequence[Json] = (),
-    parents: Mapping[str, str] = NO_PARENTS,
+    parents: Mapping[str, str | None] = NO_PARENTS,
 ) -> dict[str, QueueState]:
-    declared = DeclaredQueues.of(queues, subtrees, parents=parents)
+    declared = DeclaredQueues.of(queues, subtrees, last=last_of(parents))
     found = QueueGangs(
         [each for each in gangs if isinstance(each, Record)],
         [each for each in gangs if isinstance(each, ActiveGang)],
@@ -78,10 +84,10 @@ def status(
     queues: Sequence[DispatchQueue],
     *gangs: Record | ActiveGang,
     present: object = None,
-    parents: Mapping[str, str] = NO_PARENTS,
+    parents: Mapping[str, str | None] = NO_PARENTS,
 ) -> Json:
     """The status of one queue, a hundred seconds after the conditions of `present` came about."""
-    document = QueueStatuses(DeclaredQueues.of(queues, [], parents=parents), queues)
+    document = QueueStatuses(DeclaredQueues.of(queues, [], last=last_of(parents)), queues)
     state = states(queues, *gangs, parents=parents)[name]
     return document.status_of(state, present, at(100 if present else 0))
 
@@ -464,7 +470,7 @@ def test_tree_of_many_queues_is_counted_in_steps() -> None:
 
 # --- gangs whose queue is not valid any more --------------------------------------------------------------------------
 
-ABOVE = {"a": "org", "b": "org", "b1": "b"}
+ABOVE: Mapping[str, str | None] = {"a": "org", "b": "org", "b1": "b"}
 """The last valid parents of the queues of `BEREFT`."""
 BEREFT = [queue("org", resources=gpus(10)), queue("a", parent="org", resources=gpus(4))]
 MISSPELT = queue("b", parent="orgg", resources=gpus(6))
@@ -492,7 +498,7 @@ def test_queue_that_is_charged_for_gangs_of_invalid_queues_counts_and_names_them
 
 
 def test_queue_names_few_of_many_invalid_queues() -> None:
-    parents = {f"team-{number}": "org" for number in range(10)}
+    parents: dict[str, str | None] = {f"team-{number}": "org" for number in range(10)}
     gangs = [active(name, gpu=1) for name in parents]
     *_, last = status("org", BEREFT, *gangs, parents=parents)["conditions"]
     named = ", ".join(f"team-{number} (1)" for number in range(8))
@@ -533,3 +539,8 @@ def test_invalid_queue_says_where_its_gangs_are_charged(
     valid, *_ = status("b", queues, *gangs, parents=ABOVE)["conditions"]
     message = f"its parent, queue orgg, does not exist{said}"
     assert valid == condition("Valid", "False", reason="ParentNotFound", message=message)
+
+
+def test_invalid_root_stays_charged_itself() -> None:
+    valid, *_ = status("b", [MISSPELT], active("b", gpu=2), parents={"b": None})["conditions"]
+    assert valid["message"].endswith("; its AppWrappers that hold capacity stay charged in queue b")
