@@ -20,7 +20,7 @@ from dispatcher.core.kinds.demand import Charge, charge_of
 from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.lifecycle import approvals
 from dispatcher.core.lifecycle.first_steps import Submission
-from dispatcher.core.model.record import Pending
+from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.kube.appwrappers import AppWrapperView
 
@@ -51,23 +51,29 @@ class Limits(Struct, frozen=True):
         self.on_deferred(view.uid)
         return False
 
-    def asked(self, view: AppWrapperView) -> MutableSpec | None:
-        """The mutable spec that counts: the requested one, by its class and within the ceiling of the namespace."""
+    def asked(self, view: AppWrapperView, record: Record | None = None) -> MutableSpec | None:
+        """The mutable spec that counts: the requested one, by its class and within the ceiling of the namespace.
+
+        `record` is that of the AppWrapper: it knows the values of a class that is being replaced.
+        """
         if view.mutable_spec is None:
             return None
-        prioritised = self.labels.prioritised(view, view.mutable_spec)
+        prioritised = self.labels.prioritised(view, view.mutable_spec, record)
         return self.ceiling_of(view.namespace).lower(prioritised)
 
-    def cut(self, view: AppWrapperView) -> str:
-        """The warning about what the ceiling cuts; empty if it cuts nothing."""
+    def cut(self, view: AppWrapperView, record: Record | None = None) -> str:
+        """The warning about what the ceiling cuts; empty if it cuts nothing. `record` as in `asked`."""
         if view.mutable_spec is None:
             return ""
-        prioritised = self.labels.prioritised(view, view.mutable_spec)
+        prioritised = self.labels.prioritised(view, view.mutable_spec, record)
         return self.ceiling_of(view.namespace).warning(prioritised, view.namespace)
 
-    def unknown_class(self, view: AppWrapperView) -> str:
-        """The warning about a priority class that does not exist; empty if there is no need for one."""
-        return self.labels.unknown_class(view, view.mutable_spec) if view.mutable_spec else ""
+    def unknown_class(self, view: AppWrapperView, record: Record | None = None) -> str:
+        """The warning about a priority class that does not exist; empty if there is no need for one.
+
+        `record` as in `asked`.
+        """
+        return self.labels.unknown_class(view, view.mutable_spec, record) if view.mutable_spec else ""
 
     def awaited(self, view: AppWrapperView, leaves: tuple[str, ...]) -> Pending | None:
         """The pending reason of an AppWrapper in these queues that lacks approvals; None if it has all."""

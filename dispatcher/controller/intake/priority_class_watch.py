@@ -1,16 +1,21 @@
 """The watch of priority classes: Kubernetes' own, and Kueue's where their CRD is installed.
 
-`kind_watch` has the rules for kinds that cannot be listed: AppWrappers would be queued with priority 0 meanwhile.
+`kind_watch` has the rules for kinds that cannot be listed: new AppWrappers would be queued with priority 0 meanwhile. A
+class that is not there any more keeps its last values until its absence has lasted (`absence`): while it is replaced,
+no gang changes its priority.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, NamedTuple
 
-from dispatcher import errors, log
-from dispatcher.controller.scheduling.kind_watch import KindWatch
-from dispatcher.core.intake.priority_classes import PriorityClasses
+from dispatcher import log
+from dispatcher.controller.scheduling.absence import CHECK_SECONDS, LASTS_SECONDS, Absences
+from dispatcher.controller.scheduling.kind_watch import KindLocator, KindWatch
+from dispatcher.core.intake.priority_classes import ChangedClasses, PriorityClasses
 from dispatcher.core.model.preemption import PREEMPT_NEVER
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
@@ -24,6 +29,12 @@ KUEUE_VERSIONS: Final = ("kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
 """The versions of WorkloadPriorityClass, the newest first; the first that is served is watched."""
 KUEUE_KIND: Final = "WorkloadPriorityClass"
 
+MOST_REPORTED: Final = 20
+"""Absent classes that are logged after one change."""
+
+_OF_EARLIER_LEADERS: Final = ""
+"""The key of all classes that only earlier leaders saw: their names are not recorded."""
+
 _log = log.get("priority_classes")
 
 
@@ -33,74 +44,160 @@ class _Class(NamedTuple):
     never_preempts: bool
 
 
+class _ClassesOfKind:
+    """The last values of the classes of one kind that are there, or whose absence has not lasted.
+
+    Without a `locator` the kind is one of Kubernetes' own, which every API server has. `on_changed` is called with each
+    name whose values change.
+    """
+
+    def __init__(
+        self, name: str, client: ClusterClient, locator: KindLocator | None, on_changed: Callable[[str], None]
+    ) -> None:
+        self.values: dict[str, int] = {}
+        self.never_preempting: set[str] = set()
+        self._locator = locator
+        self._on_changed = on_changed
+        self._is_outdated = False
+        """True from the end of the kind to the next list: the reflector's store outlives its CRD."""
+        self.reflector: Reflector[_Class] = Reflector(
+            name,
+            client,
+            locator.locate if locator is not None else _path,
+            _decode,
+            self._note,
+            on_listed=self._note_listed,
+            on_not_served=self._note_not_served,
+        )
+
+    @property
+    def there(self) -> set[str]:
+        """The names of the classes that are there, by the last that is known."""
+        return set() if self._is_outdated else {each.name for each in self.reflector.items.values()}
+
+    @property
+    def is_current(self) -> bool:
+        """True while a class that is not there is known to be absent, also because its kind is gone (`kind_watch`)."""
+        return self.reflector.is_current or self._is_gone
+
+    def forget(self, name: str) -> None:
+        """Forget a class whose absence has lasted."""
+        self.values.pop(name, None)
+        self.never_preempting.discard(name)
+        self._on_changed(name)
+
+    @property
+    def _is_gone(self) -> bool:
+        return self._locator is not None and self._locator.is_gone
+
+    def _note(self, _uid: str, old: _Class | None, new: _Class | None) -> None:
+        if new is None or old == new:
+            return
+        known = self.values.get(new.name), new.name in self.never_preempting
+        self.values[new.name] = new.value
+        (self.never_preempting.add if new.never_preempts else self.never_preempting.discard)(new.name)
+        if known != (new.value, new.never_preempts):
+            self._on_changed(new.name)
+
+    def _note_listed(self) -> None:
+        self._is_outdated = False
+
+    def _note_not_served(self) -> None:
+        if self._locator is not None:
+            self._is_outdated |= self._locator.is_gone
+            self._locator.look_again()
+
+
 class PriorityClassWatch(KindWatch):
-    """Keeps the values of all priority classes; awaits `on_changed` with the names of those that have changed."""
+    """Keeps the values of all priority classes; awaits `on_changed` with those that have changed.
+
+    The classes that earlier leaders saw are not recorded: until complete lists have gone on for as long as an absence
+    has to last, a name that is not there may be that of one. Every few seconds each class costs one step.
+    """
 
     def __init__(
         self,
         client: ClusterClient,
         discovery: Discovery,
-        on_changed: Callable[[frozenset[str]], Awaitable[None]],
+        on_changed: Callable[[ChangedClasses], Awaitable[None]],
+        seconds: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._discovery = discovery
-        self._on_changed_names = on_changed
-        self._of_workloads: dict[str, int] = {}
-        self._of_pods: dict[str, int] = {}
-        self._never_preempting: set[str] = set()
+        self._on_changed_classes = on_changed
+        self._absences = Absences(seconds)
+        self._absences.load([_OF_EARLIER_LEADERS])
         self._changed_names: set[str] = set()
-        reflectors = (
-            Reflector(
-                "priorityclasses",
-                client,
-                _path,
-                _decode,
-                self._keeping(self._of_pods, self._never_preempting),
-            ),
-            Reflector(
-                "workloadpriorityclasses",
-                client,
-                self._path_of_kueue,
-                _decode,
-                self._keeping(self._of_workloads, set()),
-            ),
-        )
-        super().__init__("priority_classes", reflectors, self._notify_of_names, _warn)
+        self._are_others_changed = False
+        kueue = KindLocator(discovery, KUEUE_VERSIONS, KUEUE_KIND)
+        self._of_pods = _ClassesOfKind("priorityclasses", client, None, self._note_changed)
+        self._of_workloads = _ClassesOfKind("workloadpriorityclasses", client, kueue, self._note_changed)
+        self._kinds = {"pods/": self._of_pods, "workloads/": self._of_workloads}
+        """By the beginning of the keys of their classes."""
+        reflectors = [each.reflector for each in self._kinds.values()]
+        super().__init__("priority_classes", reflectors, self._notify_of_classes, _warn)
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(super().run(), name="priority-class-lists")
+            tasks.create_task(self._follow_absences(), name="priority-class-absences")
 
     @property
     def classes(self) -> PriorityClasses:
-        """The classes as they are now."""
-        return PriorityClasses(self._of_workloads, self._of_pods, self._never_preempting)
+        """The classes as they are now, and those that were there until lately."""
+        return PriorityClasses(
+            self._of_workloads.values,
+            self._of_pods.values,
+            self._of_pods.never_preempting,
+            are_all=_OF_EARLIER_LEADERS not in self._absences.lingering,
+        )
 
-    async def _notify_of_names(self) -> None:
-        names = frozenset(self._changed_names)
+    async def _notify_of_classes(self) -> None:
+        known = frozenset(name for kind in self._kinds.values() for name in kind.values)
+        changed = ChangedClasses(frozenset(self._changed_names), known if self._are_others_changed else None)
         self._changed_names.clear()
-        await self._on_changed_names(names)
+        self._are_others_changed = False
+        await self._on_changed_classes(changed)
 
-    def _keeping(
-        self, values: dict[str, int], never_preempting: set[str]
-    ) -> Callable[[str, _Class | None, _Class | None], None]:
-        def changed(_uid: str, old: _Class | None, new: _Class | None) -> None:
-            if old == new:
-                return
-            for each in filter(None, (old, new)):
-                values.pop(each.name, None)
-                never_preempting.discard(each.name)
-                self._changed_names.add(each.name)
-            if new is not None:
-                values[new.name] = new.value
-                if new.never_preempts:
-                    never_preempting.add(new.name)
+    def _note_changed(self, name: str) -> None:
+        self._changed_names.add(name)
+        self.mark_changed()
+
+    async def _follow_absences(self) -> None:
+        """Forget the classes whose absence has lasted."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            self._look()
+
+    def _look(self) -> None:
+        before, known = self._absences.lingering, self._keys(lambda kind: kind.values)
+        self._absences.load(known - self._absences.seen)  # also a class that came and went between two looks
+        seen = self._absences.seen
+        self._absences.note(self._keys(lambda kind: kind.there), self._is_listed)
+        for key in seen - self._absences.seen:
+            self._forget(key)
+        absent = sorted(self._absences.lingering - before - {_OF_EARLIER_LEADERS})
+        if absent:
+            _log.warning(
+                "priority_classes_absent",
+                classes=absent[:MOST_REPORTED],
+                count=len(absent),
+                effect="their last values count until complete lists have lacked them, or their kind was not served, "
+                f"for {LASTS_SECONDS:g} s",
+            )
+
+    def _forget(self, key: str) -> None:
+        if key == _OF_EARLIER_LEADERS:
+            self._are_others_changed = True
             self.mark_changed()
+            return
+        beginning, slash, name = key.partition("/")
+        self._kinds[beginning + slash].forget(name)
 
-        return changed
+    def _keys(self, names: Callable[[_ClassesOfKind], Iterable[str]]) -> frozenset[str]:
+        return frozenset(key + name for key, kind in self._kinds.items() for name in names(kind))
 
-    async def _path_of_kueue(self) -> str:
-        for version in KUEUE_VERSIONS[:-1]:
-            try:
-                return (await self._discovery.find(version, KUEUE_KIND)).everywhere()
-            except errors.NotFound:
-                continue
-        return (await self._discovery.find(KUEUE_VERSIONS[-1], KUEUE_KIND)).everywhere()
+    def _is_listed(self, key: str) -> bool:
+        return all(kind.is_current for each, kind in self._kinds.items() if not key or key.startswith(each))
 
 
 def _warn(watch: str) -> None:

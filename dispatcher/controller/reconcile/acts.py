@@ -212,7 +212,7 @@ class Acts:
         if decision.step is Step.REDIRECT:
             return queue_steps.redirect(record, requested_requirements(record, asked), now)
         view = self._informer.view(record.uid)
-        cut = self._limits.cut(view) if view else ""
+        cut = self._limits.cut(view, record) if view else ""
         return queue_steps.reprioritise(
             record,
             asked.priority,

@@ -13,7 +13,7 @@ from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.takeover import for_each
-from dispatcher.core.intake.priority_classes import class_name
+from dispatcher.core.intake.priority_classes import ChangedClasses, class_name
 from dispatcher.core.queues.declared_queues import DeclaredQueues
 
 
@@ -31,12 +31,12 @@ class ConcernedAppWrappers:
         for uid in self._cache.undispatched(namespace):
             self._look(uid)
 
-    async def classes_changed(self, names: frozenset[str]) -> None:
+    async def classes_changed(self, changed: ChangedClasses) -> None:
         """Priority classes were added, changed or removed: AppWrappers that name one are concerned."""
 
         def look(uid: str) -> None:
             view = self._informer.view(uid)
-            if view is not None and class_name(view.labels) in names:
+            if view is not None and changed.concern(class_name(view.labels)):
                 self._look(uid)
 
         await for_each(self._cache.all_undispatched(), look, Slices(time.monotonic))

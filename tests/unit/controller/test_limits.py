@@ -278,13 +278,18 @@ def warning(record: Record) -> tuple[bool, str, str] | None:
     return (found.status, found.reason, found.message) if found else None
 
 
-async def follow(world: World, classes: dict[str, int], **fields: Any) -> Record:  # noqa: ANN401
-    """Have these classes there, and the AppWrapper looked at."""
-    world.classes = PriorityClasses(of_pods=classes)
+async def look_at(world: World, classes: PriorityClasses, **fields: Any) -> Record:  # noqa: ANN401
+    """Have these classes known, and the AppWrapper looked at."""
+    world.classes = classes
     await asyncio.sleep(1)  # of virtual time: wishes are followed once a second
     view = world.show(make_appwrapper(labels=TRAIN, **fields))
     await world.reconcile(view.uid, times=2)
     return world.record(view.uid)
+
+
+async def follow(world: World, classes: dict[str, int], **fields: Any) -> Record:  # noqa: ANN401
+    """Have these classes there, and the AppWrapper looked at."""
+    return await look_at(world, PriorityClasses(of_pods=classes), **fields)
 
 
 async def test_priority_of_the_class_counts_up_to_the_ceiling(world: World) -> None:
@@ -385,6 +390,44 @@ async def test_preemption_policy_of_the_label_is_followed_and_that_of_the_pods_s
         Cause.REPRIORITISED,
         "priority 5 → 5, slope 0 → 0, may preempt",
     )
+
+
+async def test_class_that_is_not_surely_gone_changes_no_queued_gang(world: World) -> None:
+    """A leader that begins while the class is replaced does not know its value: the record does."""
+    world.classes = PriorityClasses(of_pods={"train": 50}, never_preempting={"train"})
+    record = await world.admit(make_appwrapper(labels=TRAIN))
+    assert (record.priority, record.class_never_preempts) == (50, True)
+    unsure = await look_at(world, PriorityClasses(are_all=False))
+    assert (unsure.version, warning(unsure)) == (record.version, None)
+    world.ceilings["default"] = Ceiling(40)
+    assert (await look_at(world, PriorityClasses(are_all=False))).priority == 40
+    assert first_event(world) == (
+        Cause.REPRIORITISED,
+        "priority 50 → 40, slope 0 → 0: priority 50 counts as 40, the ceiling of namespace default",
+    )
+    gone = await look_at(world, PriorityClasses())
+    assert (gone.priority, warning(gone)) == (0, (True, "PriorityClassNotFound", NO_TRAIN))
+
+
+async def test_policy_of_a_class_that_is_not_surely_gone_counts_with_a_written_priority(world: World) -> None:
+    world.classes = PriorityClasses(of_pods={"train": 50}, never_preempting={"train"})
+    record = await world.admit(make_appwrapper(labels=TRAIN, spec={"priority": 7}))
+    assert (record.priority, record.class_never_preempts) == (7, True)
+    unsure = await look_at(world, PriorityClasses(are_all=False), spec={"priority": 7})
+    assert unsure.version == record.version
+    unsure = await look_at(world, PriorityClasses(are_all=False), spec={"priority": 9})
+    assert (unsure.priority, unsure.class_never_preempts) == (9, True)
+
+
+async def test_class_that_nobody_knew_counts_as_unknown_also_while_it_is_not_surely_gone(
+    world: World,
+) -> None:
+    world.classes = PriorityClasses(are_all=False)
+    record = await world.admit(make_appwrapper(labels=TRAIN))
+    assert (record.priority, warning(record)) == (0, (True, "PriorityClassNotFound", NO_TRAIN))
+    unsure = await look_at(world, PriorityClasses(are_all=False))
+    assert unsure.version == record.version
+    assert (await look_at(world, PriorityClasses(of_pods={"train": 5}, are_all=False))).priority == 5
 
 
 async def test_class_of_a_running_gang_changes_nothing(world: World) -> None:

@@ -6,14 +6,15 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from dispatcher.controller.intake.priority_class_watch import PATH, PriorityClassWatch
-from dispatcher.core.intake.priority_classes import PriorityClasses
+from dispatcher.core.intake.priority_classes import ChangedClasses, PriorityClasses
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
 from tests.fakes import FakeApiServer, answer, never, refusal, watch
-from tests.unit.virtual_time import until
+from tests.unit.virtual_time import monotonic, until
 from tests.unit.workers import listing
 
 Json = dict[str, Any]
@@ -44,12 +45,17 @@ def told() -> list[set[str]]:
 
 @pytest.fixture
 def watched(client: ClusterClient, told: list[set[str]]) -> PriorityClassWatch:
-    async def tell(names: frozenset[str]) -> None:
-        told.append(set(names))
-        if "poison" in names:
+    async def tell(changed: ChangedClasses) -> None:
+        told.append(set(changed.names))
+        if "poison" in changed.names:
             raise ValueError("a defect")
 
-    return PriorityClassWatch(client, Discovery(client), tell)
+    return PriorityClassWatch(client, Discovery(client), tell, monotonic)
+
+
+def values(watched: PriorityClassWatch) -> PriorityClasses:
+    """The known classes; whether these are all has tests of its own."""
+    return replace(watched.classes, are_all=True)
 
 
 async def test_preemption_policy_of_a_class_is_known_until_the_class_is_replaced(
@@ -67,7 +73,7 @@ async def test_preemption_policy_of_a_class_is_known_until_the_class_is_replaced
     async with listing(watched) as goes_on:
         await until(goes_on)
         await until(lambda: "late" in set().union(*told))
-        assert watched.classes == PriorityClasses({}, {"polite": 6, "usual": 5, "late": 5}, {"late"})
+        assert values(watched) == PriorityClasses({}, {"polite": 6, "usual": 5, "late": 5}, {"late"})
 
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
@@ -78,7 +84,7 @@ async def test_classes_of_both_kinds_are_known(
     server.on("GET", serves_kueue(server, version), answer(listed(priority_class("train", 9))), never)
     async with listing(watched) as goes_on:
         await until(goes_on)
-        assert watched.classes == PriorityClasses({"train": 9}, {"train": 5})
+        assert values(watched) == PriorityClasses({"train": 9}, {"train": 5})
 
 
 async def test_changes_of_priority_classes_are_followed_and_reported_by_name(
@@ -96,7 +102,7 @@ async def test_changes_of_priority_classes_are_followed_and_reported_by_name(
     server.on("GET", PATH, first, watch(*events), never)
     async with listing(watched):
         await until(lambda: set().union(*told) == {"train", "same", "poison", "late"})
-        assert watched.classes == PriorityClasses({}, {"train": 6, "poison": 1, "late": -1})
+        assert values(watched) == PriorityClasses({}, {"train": 6, "same": 3, "poison": 1, "late": -1})
 
 
 @pytest.mark.parametrize(("status", "warnings"), [(403, 1), (404, 0)])
@@ -107,7 +113,7 @@ async def test_priority_classes_that_may_not_be_listed_delay_nothing(
     with capture_logs() as logs:
         async with listing(watched) as goes_on:
             await until(goes_on)
-    assert watched.classes == PriorityClasses()
+    assert values(watched) == PriorityClasses()
     assert [each["event"] for each in logs].count("priority_classes_unknown") == warnings
 
 

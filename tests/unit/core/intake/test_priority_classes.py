@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.api.names import KUEUE_PRIORITY_LABEL, PRIORITY_LABEL
-from dispatcher.core.intake.priority_classes import PriorityClasses, ResolvedPriority, class_name
+from dispatcher.core.intake.priority_classes import (
+    ChangedClasses,
+    PriorityClasses,
+    ResolvedPriority,
+    class_name,
+)
 from dispatcher.core.intake.queue_labels import kept_labels
 
 CLASSES = PriorityClasses(
@@ -64,3 +70,31 @@ def test_labels_of_a_class_are_kept_among_many() -> None:
     assert class_name(kept) == "train"
     assert class_name(kept_labels({**many, KUEUES: "kueues", KAIS: "train"})) == "kueues"
     assert class_name(kept_labels(many)) == ""
+
+
+@pytest.mark.parametrize(
+    ("written", "name", "is_unsure"),
+    [(0, "none", True), (7, "none", True), (0, "train", False), (0, "kueues", False), (7, "polite", False)],
+)
+def test_only_a_class_that_is_not_there_may_be_gone_for_a_moment(
+    written: int, name: str, is_unsure: bool
+) -> None:
+    some = replace(CLASSES, are_all=False)
+    assert some.resolve(written, {KAIS: name}) == replace(
+        CLASSES.resolve(written, {KAIS: name}), is_unsure=is_unsure
+    )
+    assert not CLASSES.resolve(written, {KAIS: name}).is_unsure
+    assert some.resolve(written, {}) == ResolvedPriority(written)
+
+
+@pytest.mark.parametrize(
+    ("changed", "concerned"),
+    [
+        pytest.param(ChangedClasses(frozenset()), "", id="none"),
+        pytest.param(ChangedClasses(frozenset({"a"})), "a", id="named"),
+        pytest.param(ChangedClasses(frozenset({"a"}), frozenset({"a", "b"})), "ac", id="and-the-unknown"),
+    ],
+)
+def test_changed_classes_concern_those_who_name_them(changed: ChangedClasses, concerned: str) -> None:
+    assert "".join(filter(changed.concern, "abc")) == concerned
+    assert not changed.concern("")

@@ -1,0 +1,150 @@
+"""A priority class that is removed and put back keeps its values meanwhile; one that is gone for good loses them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from structlog.testing import capture_logs
+
+from dispatcher.controller.intake.priority_class_watch import PATH, PriorityClassWatch
+from dispatcher.controller.scheduling.absence import CHECK_SECONDS, LASTS_SECONDS
+from dispatcher.core.intake.priority_classes import ChangedClasses, PriorityClasses
+from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.discovery import Discovery
+from tests.fakes import FakeApiServer, Reply, answer, never, refusal, watch
+from tests.unit.controller.test_priority_class_watch import KUEUE, Json, listed, priority_class, serves_kueue
+from tests.unit.controller.test_queue_absence import after, bookmarks
+from tests.unit.virtual_time import monotonic, until
+from tests.unit.workers import listing
+
+NOT_SERVED = refusal(404, "")
+
+
+@asynccontextmanager
+async def following(
+    client: ClusterClient,
+) -> AsyncIterator[tuple[PriorityClassWatch, list[ChangedClasses], Callable[[], bool]]]:
+    """A watch that runs, its calls of `on_changed`, and whether a leader would go on by now."""
+    told: list[ChangedClasses] = []
+
+    async def tell(changed: ChangedClasses) -> None:
+        told.append(changed)
+
+    watched = PriorityClassWatch(client, Discovery(client), tell, monotonic)
+    async with listing(watched) as goes_on:
+        yield watched, told, goes_on
+
+
+def removed(raw: Json) -> Json:
+    return {"type": "DELETED", "object": {**raw, "metadata": {**raw["metadata"], "resourceVersion": "7"}}}
+
+
+def added(raw: Json) -> Json:
+    return {"type": "ADDED", "object": raw}
+
+
+@pytest.mark.parametrize(("value", "changes"), [(1000, 0), (7, 1)], ids=["as-before", "another-value"])
+async def test_class_that_is_replaced_keeps_its_value_until_it_is_back(
+    server: FakeApiServer, client: ClusterClient, value: int, changes: int
+) -> None:
+    server.on("GET", PATH, answer(listed()), bookmarks)
+    urgent, path = priority_class("urgent", 1000), serves_kueue(server, "v1beta2")
+    gone, back = asyncio.Event(), asyncio.Event()
+    again = {**priority_class("urgent", value, 8), "preemptionPolicy": ""}
+    server.on(
+        "GET",
+        path,
+        answer(listed(urgent)),
+        after(gone, removed(urgent)),
+        after(back, added(again)),
+        bookmarks,
+    )
+    async with following(client) as (watched, told, goes_on):
+        await until(goes_on)
+        await until(lambda: len(told) == 1)
+        gone.set()
+        with capture_logs() as logs:
+            await until(lambda: any(each["event"] == "priority_classes_absent" for each in logs))
+        assert watched.classes.of_workloads == {"urgent": 1000}
+        await asyncio.sleep(60)  # virtual
+        assert watched.classes.of_workloads == {"urgent": 1000}
+        back.set()
+        await asyncio.sleep(2 * LASTS_SECONDS)  # virtual
+        assert watched.classes == PriorityClasses({"urgent": value})
+        assert [each.names for each in told[1:] if each.names] == [frozenset({"urgent"})] * changes
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        pytest.param([bookmarks], id="deleted"),
+        pytest.param([NOT_SERVED], id="deleted-with-its-crd"),
+    ],
+)
+async def test_class_whose_absence_has_lasted_is_forgotten_with_its_policy(
+    server: FakeApiServer, client: ClusterClient, last: list[Reply]
+) -> None:
+    polite = {**priority_class("polite", 5), "preemptionPolicy": "Never"}
+    server.on("GET", PATH, answer(listed(polite)), watch(removed(polite)), bookmarks)
+    urgent, path = priority_class("urgent", 1000), serves_kueue(server, "v1beta2")
+    server.on("GET", path, answer(listed(urgent)), watch(removed(urgent)), *last)
+    async with following(client) as (watched, told, goes_on):
+        await until(goes_on)
+        if last == [NOT_SERVED]:
+            server.on("GET", f"{KUEUE}/v1beta2", NOT_SERVED)
+        begun = monotonic()
+        known = PriorityClasses({"urgent": 1000}, {"polite": 5}, {"polite"}, are_all=False)
+        await asyncio.sleep(LASTS_SECONDS - 60)  # virtual
+        assert watched.classes == known
+        await until(lambda: watched.classes == PriorityClasses())
+        assert monotonic() - begun >= LASTS_SECONDS - CHECK_SECONDS
+        await until(lambda: {"urgent", "polite"} <= set().union(*(each.names for each in told[1:])))
+
+
+@pytest.mark.parametrize("lost", [refusal(403, "Forbidden"), refusal(500, ""), NOT_SERVED])
+async def test_list_that_cannot_be_read_forgets_no_class(
+    server: FakeApiServer, client: ClusterClient, lost: Reply
+) -> None:
+    server.on("GET", PATH, answer(listed(priority_class("train", 5))), watch(), lost)
+    server.on(
+        "GET", serves_kueue(server, "v1beta2"), answer(listed(priority_class("train", 9))), watch(), lost
+    )
+    async with following(client) as (watched, _, goes_on):
+        await until(goes_on)
+        await asyncio.sleep(3 * LASTS_SECONDS)  # virtual
+        assert (watched.classes.of_workloads, watched.classes.of_pods) == ({"train": 9}, {"train": 5})
+
+
+async def test_any_name_may_be_that_of_a_class_until_complete_lists_have_lasted(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """An earlier leader may have seen a class that is being replaced while this one begins."""
+    server.on("GET", PATH, answer(listed(priority_class("train", 5))), bookmarks)
+    server.on("GET", f"{KUEUE}/v1beta2", NOT_SERVED)
+    async with following(client) as (watched, told, goes_on):
+        await until(goes_on)
+        assert not watched.classes.are_all
+        await asyncio.sleep(LASTS_SECONDS - 60)  # virtual
+        assert not watched.classes.are_all
+        await until(lambda: watched.classes.are_all)
+        await until(lambda: any(each.all_but is not None for each in told))
+        assert (told[-1].concern("train"), told[-1].concern("urgent"), told[-1].concern("")) == (
+            False,
+            True,
+            False,
+        )
+
+
+@pytest.mark.parametrize("lost", [refusal(403, "Forbidden"), NOT_SERVED])
+async def test_any_name_may_be_that_of_a_class_while_a_list_is_refused(
+    server: FakeApiServer, client: ClusterClient, lost: Reply
+) -> None:
+    server.on("GET", PATH, lost)
+    server.on("GET", serves_kueue(server, "v1beta1"), answer(listed()), never)
+    async with following(client) as (watched, _, goes_on):
+        await until(goes_on)
+        await asyncio.sleep(3 * LASTS_SECONDS)  # virtual
+        assert not watched.classes.are_all
