@@ -88,7 +88,8 @@ class GrowthGranter:
         if forest is not None:
             active = await slices.run(self._active.active_in_steps(snapshots))
         waiting = await slices.run(WaitingGangs.of(list(pending), forest, now, reservations))
-        facts = GrantFacts(forest, active, waiting, now, reservations, usage, quota)
+        namespaces = {} if queues is None else queues.namespaces
+        facts = GrantFacts(forest, active, waiting, now, reservations, usage, quota, namespaces)
         grants = await slices.run(_decide_without_culprits(growing, facts, snapshots))
         changes = {each.record.uid: change for each in grants if (change := _change_safely(each, now))}
         committed = {record.uid for record in await self._committer.commit_all(list(changes.values()))}

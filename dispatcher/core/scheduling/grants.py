@@ -42,6 +42,7 @@ from dispatcher.core.model.potential import trusted_of
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import ACTIVE, Change, Record
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
+from dispatcher.core.queues.access import why_not_served
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Elastic, StopPolicy
 from dispatcher.core.scheduling.backfill_reservation import Reservation
@@ -79,6 +80,7 @@ from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger, now_and
 from dispatcher.core.scheduling.sharing.quota_reservations import NO_QUOTA_RESERVATIONS, QuotaReservations
 from dispatcher.core.scheduling.sharing.refusals import (
     INSUFFICIENT_QUOTA,
+    NAMESPACE_NOT_ALLOWED,
     PREEMPTED_TOO_OFTEN,
     QUEUE_NOT_LEAF,
     QUEUE_STOPPED,
@@ -142,7 +144,8 @@ class GrantFacts(Struct, frozen=True):
     """The facts of a pass besides the clusters.
 
     `forest` is None without declared queues. `active` are all gangs that hold capacity. `reservations` are the backfill
-    reservations of capacity by uid, `quota` those of quota. `usage` is the recent use of each namespace.
+    reservations of capacity by uid, `quota` those of quota. `usage` is the recent use of each namespace, `namespaces`
+    are their labels.
     """
 
     forest: Forest | None
@@ -152,6 +155,7 @@ class GrantFacts(Struct, frozen=True):
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
     usage: RecentUse = field(default_factory=dict)
     quota: QuotaReservations = NO_QUOTA_RESERVATIONS
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 class Grant(Struct, frozen=True):
@@ -447,6 +451,9 @@ class _GrantCycle:
                 return _Refusal(QUEUE_STOPPED, f"queue {place.stopped_by} is stopped: {place.stop_policy}")
             if not place.is_leaf:
                 return _Refusal(QUEUE_NOT_LEAF, f"queue {leaf} has children")
+            labels = self._facts.namespaces.get(record.namespace, {})
+            if why := why_not_served(place, record.namespace, labels):
+                return _Refusal(NAMESPACE_NOT_ALLOWED, why)
         return None
 
     def _behind(self, record: Record, pod: GatedPod, room: ClusterRoom) -> _Refusal | None:

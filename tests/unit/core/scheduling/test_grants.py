@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from dispatcher.api.names import QUEUE_LABEL
 from dispatcher.api.potential import OnPotential
 from dispatcher.api.provisioning import ProvisioningClass
+from dispatcher.api.selector import parse_selector
 from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Gang, PodSet
@@ -23,8 +25,8 @@ from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
-from dispatcher.core.queues.forest import Forest
-from dispatcher.core.queues.queue import Elastic, Queue, Quota, Sharing, StopPolicy
+from dispatcher.core.queues.forest import Defaults, Forest
+from dispatcher.core.queues.queue import Access, Elastic, Queue, Quota, Sharing, StopPolicy
 from dispatcher.core.scheduling.backfill_reservation import Reservation
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
@@ -57,6 +59,9 @@ def waiting(reason: str | None, *, cpu: int = 4, seconds: float = 50, **fields: 
     return replace(record, **{"created_at": at(seconds).replace(microsecond=0), **fields})
 
 
+TEAM_A = parse_selector("team=a", "")
+
+
 @dataclass
 class Hub:
     """A hub of nodes with 4 cpus each, where gangs run and ask for more pods of one cpu each."""
@@ -73,6 +78,8 @@ class Hub:
     pools: tuple[PotentialPool, ...] = ()
     trust: Trust = FULL_TRUST
     usage: RecentUse = field(default_factory=dict)
+    access: Access = Access.OPEN
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def ledger(self, holders: Iterable[Record]) -> CapacityLedger:
         """The ledger with these gangs, whose pods run."""
@@ -102,10 +109,18 @@ class Hub:
                 uid = f"{record.name}-{number + 1}"
                 ledger.set_pod(Pod(uid, CPU * cpu, owner=record.uid, gate=gate, can_be_gated=True))
             growing.append(Growing(record, ledger.taken(record.uid), ledger.gated(record.uid)))
-        forest = None if self.queues is None else Forest.of(self.queues)
+        forest = None if self.queues is None else Forest.of(self.queues, Defaults(access=self.access))
         active = [found for each in holders if (found := active_gang(each, is_unreachable=False)) is not None]
         known = incremental.run(WaitingGangs.of(list(queued), forest, at(self.seconds), self.reservations))
-        facts = GrantFacts(forest, active, known, at(self.seconds), self.reservations, self.usage)
+        facts = GrantFacts(
+            forest,
+            active,
+            known,
+            at(self.seconds),
+            self.reservations,
+            self.usage,
+            namespaces=self.namespaces,
+        )
         capacity = ledger.snapshot().provided_by(self.provides).trusting(self.trust)
         snapshots = {"hub": ClusterSnapshot("hub", capacity, closed=self.closed)}
         if self.has_member:
@@ -435,6 +450,25 @@ def test_nothing_is_granted_in_a_cluster_that_takes_no_gangs() -> None:
 )
 def test_nothing_is_granted_in_a_queue_that_dispatches_nothing(queues: list[Queue], reason: str) -> None:
     assert told(Hub(queues=queues).decide({ray(queue="a"): 1})) == {"ray": (0, reason)}
+
+
+@pytest.mark.parametrize(
+    ("queue", "labels", "granted"),
+    [
+        pytest.param(Queue("a", namespace_selector=TEAM_A), {"team": "a"}, 1, id="selected"),
+        pytest.param(Queue("a", namespace_selector=TEAM_A), {"team": "b"}, 0, id="not-selected"),
+        pytest.param(Queue("a", namespace_selector=TEAM_A), {}, 0, id="unknown-namespace"),
+        pytest.param(Queue("a"), {QUEUE_LABEL: "a"}, 1, id="named-by-the-namespace"),
+        pytest.param(Queue("a"), {}, 0, id="named-by-nobody"),
+    ],
+)
+def test_nothing_is_granted_in_a_queue_that_does_not_serve_the_namespace_any_more(
+    queue: Queue, labels: dict[str, str], granted: int
+) -> None:
+    """The gang was dispatched before an operator closed the queue to its namespace."""
+    gang = ray(queue="a")
+    hub = Hub(queues=[queue], access=Access.SELECTED, namespaces={gang.namespace: labels})
+    assert told(hub.decide({gang: 1})) == {"ray": (granted, "" if granted else "NamespaceNotAllowed")}
 
 
 def test_growth_needs_room_that_is_there_where_capacity_is_requested() -> None:
