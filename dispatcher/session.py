@@ -94,6 +94,7 @@ from dispatcher.session_rules import (
     denied_namespaces,
     scheduling_rules,
     with_queues,
+    without_queues,
 )
 from dispatcher.settings import Settings
 from dispatcher.store import restore_detection
@@ -702,7 +703,9 @@ class Session:
         rules = scheduling_rules(self._process.settings, self._process.kinds)
         rules = replace(rules, ceilings=self._namespaces.priorities())
         queues = self._queue_rules()
-        return rules if queues is None else with_queues(rules, queues, self._queues.declared.trees)
+        if queues is None:
+            return without_queues(rules, self._namespaces.labels)
+        return with_queues(rules, queues, self._queues.declared)
 
     async def _queues_changed(self) -> None:
         """A queue was declared, changed or removed: the next cycle plans with it."""

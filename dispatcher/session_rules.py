@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from dispatcher.core.intake.queue_labels import naming_queues
 from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.registry import Kinds
+from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.queues.forest import Defaults
 from dispatcher.core.queues.queue import Access, QueueingStrategy
 from dispatcher.core.scheduling.backfill_reservation import Bounds
@@ -34,7 +36,12 @@ def scheduling_rules(settings: Settings, kinds: Kinds) -> SchedulingRules:
     )
 
 
-def with_queues(rules: SchedulingRules, queues: QueueRules, trees: tuple[str, ...]) -> SchedulingRules:
+def without_queues(rules: SchedulingRules, namespaces: Mapping[str, Mapping[str, str]]) -> SchedulingRules:
+    """The rules where no queue is declared, with the labels of namespaces that name queues."""
+    return replace(rules, namespaces=naming_queues(namespaces))
+
+
+def with_queues(rules: SchedulingRules, queues: QueueRules, declared: DeclaredQueues) -> SchedulingRules:
     """The rules with the declared queues; of namespaces, only those whose labels matter to some queue.
 
     Where the queue `default` is there, it is among the queues.
@@ -45,7 +52,8 @@ def with_queues(rules: SchedulingRules, queues: QueueRules, trees: tuple[str, ..
         rules,
         queues=tuple(place.queue for place in places),
         namespaces=dict(queues.namespaces) if has_selector else naming_queues(queues.namespaces),
-        trees=trees,
+        trees=declared.trees,
+        names=declared.names,
         usage=queues.usage,
         has_default=False,
         charged_in=queues.forest.charged_in,

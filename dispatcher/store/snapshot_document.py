@@ -71,6 +71,7 @@ def lines_of(facts: ClusterFacts) -> Steps[list[bytes]]:
             "has_default_queue": facts.rules.has_default,
             "charged_in": facts.rules.charged_in,
             "held_queues": list(map(_written_queue, facts.rules.held)),
+            "names": facts.rules.names,
         },
         "cluster": {
             "name": cluster.name,
@@ -234,6 +235,7 @@ def _rules_of(value: Mapping[str, Any]) -> SchedulingRules:
         has_default=value.get("has_default_queue", True),
         charged_in=value.get("charged_in", {}),
         held=tuple(map(parse_dispatch_queue, value.get("held_queues", ()))),
+        names=None if value.get("names") is None else frozenset(value["names"]),
     )
 
 

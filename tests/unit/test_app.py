@@ -11,11 +11,22 @@ from pathlib import Path
 import pytest
 
 from dispatcher.__main__ import main
+from dispatcher.api.names import QUEUE_LABEL
 from dispatcher.app import MOST_DESCRIPTORS, raise_descriptor_limit
+from dispatcher.core.kinds.registry import BUILT_IN
+from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue
+from dispatcher.core.queues.queue import Access, Queue
 from dispatcher.core.scheduling.backfill_reservation import Bounds
+from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.election import WriteFence, retry_pause, until_over
 from dispatcher.errors import Fenced, Forbidden, StoreUnavailable
-from dispatcher.session_rules import bounds_of_reservations, denied_namespaces
+from dispatcher.session_rules import (
+    bounds_of_reservations,
+    denied_namespaces,
+    scheduling_rules,
+    with_queues,
+    without_queues,
+)
 from dispatcher.settings import Settings
 
 NO_POD = Path("/nowhere")
@@ -34,6 +45,26 @@ class Monotonic:
 @pytest.mark.parametrize(("terms", "seconds"), [(0, 1), (1, 2), (2, 4), (5, 30), (5000, 30)])
 def test_replica_that_gave_up_leadership_leaves_it_to_another_for_a_while(terms: int, seconds: float) -> None:
     assert retry_pause(terms) == seconds
+
+
+NAMESPACES = {"team-a": {QUEUE_LABEL: "vision", "tier": "gold"}, "team-b": {"tier": "gold"}}
+
+
+def test_rules_of_a_leader_without_queues_have_the_access_and_the_labels_that_name_queues() -> None:
+    rules = scheduling_rules(Settings(queue_access="open"), BUILT_IN)
+    found = without_queues(rules, NAMESPACES)
+    assert (found.access, found.has_queues) == (Access.OPEN, False)
+    assert found.namespaces == {"team-a": {QUEUE_LABEL: "vision"}}
+    assert scheduling_rules(Settings(), BUILT_IN).access is Access.SELECTED
+
+
+def test_rules_of_a_leader_with_queues_have_the_names_also_of_queues_that_are_not_valid() -> None:
+    malformed = DispatchQueue(Queue("broken"), error="spec: is none")
+    declared = DeclaredQueues.of([DispatchQueue(Queue("vision")), malformed], (), lingering={"gone", "tree/"})
+    rules = scheduling_rules(Settings(), BUILT_IN)
+    found = with_queues(rules, QueueRules(declared.forest, NAMESPACES), declared)
+    assert (found.names, found.trees) == (frozenset({"vision", "broken", "gone"}), ("tree",))
+    assert found.has_queues
 
 
 def test_reservations_are_bounded_as_the_settings_say() -> None:

@@ -63,8 +63,8 @@ def propose(
     there = _text(metadata, "namespace") or namespace
     annotations, labels = _texts(metadata, "annotations"), _texts(metadata, "labels")
     parsed = parse_spec(spec, namespace=there)
-    names = {each.name for each in (*rules.queues, *rules.held)}
-    queues = queues_of(kept_labels(labels), rules.namespaces.get(there, {}), rules.trees, names)
+    bound = rules.namespaces.get(there, {})
+    queues = queues_of(kept_labels(labels), bound, rules.trees, rules.known_names)
     needed = approvals.needed(annotations.get(APPROVALS, ""), queues, Forest.of(rules.queues))
     submission = Submission(
         uid=f"proposal/{number}",

@@ -45,6 +45,8 @@ class SchedulingRules(Struct, frozen=True):
     others; None is no bound. `access` says which namespaces the queues without a selector serve. If it `has_default`,
     the queue `default` is there, in `queues` or not. `charged_in` names the queue in which the gangs of another one are
     charged that is not valid any more, and `held` are the last valid declarations of queues that still count for quota.
+    `names` are those of the DispatchQueues that are there, valid or not, and of those that are gone for a moment; None
+    in a snapshot of an earlier release.
     """
 
     policy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
@@ -63,6 +65,12 @@ class SchedulingRules(Struct, frozen=True):
     has_default: bool = True
     charged_in: Mapping[str, str] = field(default_factory=dict)
     held: tuple[Queue, ...] = ()
+    names: frozenset[str] | None = None
+
+    @property
+    def known_names(self) -> frozenset[str]:
+        """The names of DispatchQueues that the leader knows; of an earlier release, those of the valid queues."""
+        return frozenset(each.name for each in self.queues) if self.names is None else self.names
 
     def ceiling_of(self, namespace: str) -> int | None:
         """The highest priority that counts in a namespace; None is no bound."""

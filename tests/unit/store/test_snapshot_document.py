@@ -65,6 +65,7 @@ RULES = st.builds(
     st.lists(DECLARED, max_size=2).map(tuple).map(Kinds),
     namespaces=st.dictionaries(texts, LABELS, max_size=2),
     trees=WORDS,
+    names=st.none() | st.frozensets(texts, max_size=2),
     usage=st.dictionaries(st.tuples(texts, texts), st.fractions(0), max_size=2),
     highest_priority=st.none() | small,
     ceilings=st.dictionaries(texts, st.none() | small, max_size=2),
@@ -194,9 +195,9 @@ def with_header(**fields: object) -> bytes:
 
 def test_leader_of_an_earlier_release_declares_neither_kinds_nor_trees() -> None:
     rules = orjson.loads(HEADER)["rules"]
-    del rules["declared_kinds"], rules["trees"]
+    del rules["declared_kinds"], rules["trees"], rules["names"]
     found = facts_of(with_header(rules=rules), NOW).rules
-    assert (found.kinds, found.trees) == (BUILT_IN, ())
+    assert (found.kinds, found.trees, found.names) == (BUILT_IN, (), None)
 
 
 def test_leader_of_an_earlier_release_says_nothing_about_defaults_of_pods() -> None:

@@ -143,6 +143,23 @@ def test_queues_are_those_of_the_hub(labels: Json, namespace: str, queues: tuple
     assert proposed(raw, "elsewhere", HUB).leaves == queues
 
 
+@pytest.mark.parametrize(
+    ("names", "queue"),
+    [
+        pytest.param(frozenset({"local"}), "local", id="malformed-or-replaced"),
+        pytest.param(frozenset(), "research", id="nowhere"),
+        pytest.param(None, "research", id="leader-of-an-earlier-release"),
+    ],
+)
+def test_name_in_kueues_label_is_that_of_a_queue_if_the_leader_knows_one(
+    names: frozenset[str] | None, queue: str
+) -> None:
+    """The leader knows also queues that are not valid, and those that are gone for a moment."""
+    raw = manifest(metadata={"name": "train", "labels": {KUEUE_QUEUE_LABEL: "local"}})
+    rules = SchedulingRules(queues=(Queue("research"),), namespaces=TEAMS, names=names)
+    assert proposed(raw, "team-a", rules).leaves == (queue,)
+
+
 def test_a_proposal_lacks_the_approvals_that_it_and_its_queue_name() -> None:
     rules = SchedulingRules(queues=(Queue("default", approvals=("window",)),))
     record = proposed(manifest(metadata={"annotations": {APPROVALS: "budget"}}), rules=rules)
