@@ -11,7 +11,10 @@ import pytest
 
 from tests.commands import Ran, Run, runner
 
-MANIFEST = "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}"
+MANIFEST = (
+    "{apiVersion: v1, kind: Pod, metadata: {name: a}, "
+    "spec: {containers: [{name: c, resources: {requests: {cpu: 1, memory: 1Gi}}}]}}"
+)
 PROGRAM = f"{sys.executable} -m dispatcher demand -f -"
 FULL = "dispatcher: the output cannot be written: No space left on device\n"
 
