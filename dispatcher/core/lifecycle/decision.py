@@ -16,6 +16,7 @@ from dispatcher.core.lifecycle import health, provisioning
 from dispatcher.core.lifecycle.condition_updates import noted_warning
 from dispatcher.core.lifecycle.growth import admissible, growth_due, taken_soon
 from dispatcher.core.lifecycle.health import HealthIssue, ObservedObjects, Remedy
+from dispatcher.core.lifecycle.lack import says_otherwise
 from dispatcher.core.lifecycle.observed_state import Loss, ObservedState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.provisioning import Answer
@@ -386,24 +387,43 @@ def _issues(
 def _note(record: Record, issues: list[HealthIssue], seen: ObservedState) -> Decision:
     """Keeps the health issue of the record current; the next look is when the next issue is due, or to be told.
 
+    Of an issue that goes on, other words are noted at most once a minute, with its time.
+
     A drift, a suspended object, or one whose kind is not served, is noted while there is no other issue, and no step
     follows from it. A recovery is noted once it is known that there is no drift either.
     """
     noted, now = record.unhealthy, seen.now
     known = [issue for issue in issues if noted and health.is_the_same(noted.reason, issue.reason)]
-    for issue in issues:
-        is_to_note = issue.due is None or (issue.told_from is not None and issue not in known)
-        if is_to_note and (issue.told_from is None or issue.told_from <= now):
-            return Decision(Step.NOTE_HEALTH_ISSUE, issue.reason, issue.message, since=issue.since)
+    to_note = [(at, issue) for issue in issues if (at := _to_note_at(issue, record)) is not None]
+    for at, issue in to_note:
+        if at <= now:
+            since = issue.since if issue not in known else _since_again(issue, record, now)
+            return Decision(Step.NOTE_HEALTH_ISSUE, issue.reason, issue.message, since=since)
     if not (known or any(issue.told_from for issue in issues)):
         told = _without_consequence(record, seen.objects)
         if told and (noted is None or (noted.reason, noted.message) != told):
             return Decision(Step.NOTE_HEALTH_ISSUE, *told)
         if noted and seen.objects.drift is not None and not told:
             return Decision(Step.NOTE_RECOVERY)
-    to_tell = [issue.told_from for issue in issues if issue.told_from and issue not in known]
     dues = [issue.due for issue in issues if issue.due is not None]
-    return Decision(Step.NOOP, until=min([*to_tell, *dues], default=None))
+    return Decision(Step.NOOP, until=min([*(at for at, _ in to_note), *dues], default=None))
+
+
+def _to_note_at(issue: HealthIssue, record: Record) -> datetime | None:
+    """From when on a health issue is noted, also one that goes on in other words; None if it is not to be noted."""
+    noted, at_once = record.unhealthy, record.phase_since
+    if noted is None or not health.is_the_same(noted.reason, issue.reason):
+        return issue.told_from or (at_once if issue.due is None else None)
+    if issue.is_anew:
+        return max(issue.told_from or at_once, noted.since + health.WORDS_RENEWED_AFTER)
+    if noted.reason != issue.reason or not says_otherwise(noted.message, issue.message):
+        return None
+    return (record.last_event_at or at_once) + health.WORDS_RENEWED_AFTER
+
+
+def _since_again(issue: HealthIssue, record: Record, now: datetime) -> datetime | None:
+    """Since when a noted health issue lasts that is noted again."""
+    return now if issue.is_anew or record.unhealthy is None else record.unhealthy.since
 
 
 def _without_consequence(record: Record, objects: ObservedObjects) -> tuple[str, str] | None:

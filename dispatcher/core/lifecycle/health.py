@@ -24,12 +24,13 @@ from msgspec.structs import replace
 from dispatcher.api import conditions as words
 from dispatcher.core.kinds.completion import pods_of
 from dispatcher.core.kinds.object_status import End, ObjectState
+from dispatcher.core.lifecycle.lack import ABSENT, UNPLACED, Lack, lack_in
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.withheld import NONE_WITHHELD, Withheld
 from dispatcher.core.model.growth import GatedPod, PodRef, PodsByTemplate, SurplusPod
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.potential import in_words
-from dispatcher.core.model.record import ObjectRef, Phase, Record
+from dispatcher.core.model.record import NotedIssue, ObjectRef, Phase, Record
 from dispatcher.core.model.resources import Resources
 
 UNSEEN: Final = timedelta(seconds=5)
@@ -39,6 +40,9 @@ TOLD_AFTER: Final = timedelta(seconds=30)
 """The time after a dispatch from which the status says that pods are missing or do not start.
 
 Most gangs have all pods by then, so that they cost no note."""
+
+WORDS_RENEWED_AFTER: Final = timedelta(minutes=1)
+"""The least time from one event of a gang to other words about the same health issue."""
 
 PODS_PER_SECOND: Final = 5
 """Pods that controllers make at the least; for so many more pods of a gang its grace is a second longer.
@@ -68,7 +72,8 @@ class HealthIssue(Struct, frozen=True):
 
     An issue with a `due` is noted only if it is `told_from` a time on, with `since` as its begin. Without a `due`,
     `told_from` delays the note: each gang lacks pods in the first moments. It `is_in_doubt` if objects that nobody has
-    read may ask for so few pods that there is no issue; then it ends no attempt.
+    read may ask for so few pods that there is no issue; then it ends no attempt. It `is_anew` if the record has an
+    issue of the same reason whose time is not the time of this issue.
     """
 
     reason: str
@@ -78,6 +83,7 @@ class HealthIssue(Struct, frozen=True):
     told_from: datetime | None = None
     since: datetime | None = None
     is_in_doubt: bool = False
+    is_anew: bool = False
 
 
 class ObservedObjects(Struct, frozen=True):
@@ -215,7 +221,7 @@ def missing_pods(
 
     The time of a gang on trust begins once its pods should have nodes, `bind_within` after its creation.
     """
-    unmade = unmade_pods(record, policy, pods, done, withheld)
+    unmade, noted = unmade_pods(record, policy, pods, done, withheld), record.unhealthy
     pods = replace(pods, succeeded=completed(record, policy, pods, done))
     if policy.min_available:
         found = _shortage_of_mcad(record, policy, pods, unmade)
@@ -224,18 +230,23 @@ def missing_pods(
     if found is None:
         return None
     if is_in_doubt := _is_in_doubt(record, policy, pods, withheld, some_are_done=bool(done)):
-        if record.unhealthy is not None and record.unhealthy.reason == words.DRIFTED:
+        if noted is not None and noted.reason == words.DRIFTED:
             return None  # it may say that they ask for fewer pods, and stands until every object is read
         found = replace(
             found, message=f"{found.message}; how many pods are asked for is not known: {withheld.unread}"
         )
+    found, is_anew = _after_noted(found, record, policy), False
     due = _due(record, found.reason, found.grace, from_note=found.from_note)
+    if noted is not None and _has_time_of_its_own(found, noted, record, policy):
+        due, is_anew = None, True
     begun = _dispatched_at(record) + (bind_within or timedelta())
     if bind_within is not None and found.reason != words.FOUND_FAILED_PODS and not found.is_late:
-        due = begun + found.grace
+        due, is_anew = begun + found.grace, False
     told_from = begun + TOLD_AFTER if found.is_told else None
     since = _dispatched_at(record) if found.is_told and not found.from_note else None
-    issue = HealthIssue(found.reason, found.message, Remedy.REQUEUE, due, told_from, since, is_in_doubt)
+    issue = HealthIssue(
+        found.reason, found.message, Remedy.REQUEUE, due, told_from, since, is_in_doubt, is_anew
+    )
     if issue.reason == words.FOUND_FAILED_PODS and policy.is_terminal(pods.exit_codes):
         codes = ", ".join(map(str, sorted(pods.exit_codes)))
         return replace(issue, message=f"{found.message}, with exit code {codes}", remedy=Remedy.FAIL)
@@ -298,6 +309,34 @@ class _Shortage(Struct, frozen=True):
         return self.from_note and self.is_told
 
 
+def _after_noted(found: _Shortage, record: Record, policy: LifecyclePolicy) -> _Shortage:
+    """The shortage with regard to the noted one: a gang that had pods a moment ago may wait for others as before."""
+    noted = record.unhealthy
+    before = lack_in(noted.message) if noted is not None and noted.reason == found.reason else None
+    if before in {None, Lack.NONE} or lack_in(found.message) is not Lack.NONE:
+        return found
+    counted, _, why = found.message.partition(": ")
+    said = f"{counted}: {Lack.GONE}" + ("" if why.startswith(Lack.NONE) else f", {why}")
+    return replace(found, message=said, grace=max(found.grace, policy.warmup_grace))
+
+
+def _has_time_of_its_own(
+    found: _Shortage, noted: NotedIssue, record: Record, policy: LifecyclePolicy
+) -> bool:
+    """True if pods that exist do not run after pods that did not exist were noted, whose time began before them.
+
+    A gang has such a time once, however often its pods come and go; a gang whose pods are made in order, for each of
+    them.
+    """
+    before, now = lack_in(noted.message), lack_in(found.message)
+    if _has_run(record) or noted.reason != found.reason or before in {None, now} or not found.from_note:
+        return False
+    is_from_dispatch = noted.since <= _dispatched_at(record)
+    return is_from_dispatch or (
+        before in ABSENT and now in UNPLACED and any(i.in_order for i in policy.items)
+    )
+
+
 def _shortage_of_mcad(
     record: Record, policy: LifecyclePolicy, pods: PodCounts, unmade: int
 ) -> _Shortage | None:
@@ -352,7 +391,7 @@ def _shortage(
     if not (pods.live or pods.failed or (pods.succeeded and not some_are_done)):
         if not (has_run or policy.expects_pods):
             return None
-        why = withheld.why or "there is none"
+        why = withheld.why or Lack.NONE
         return _Shortage(reason, f"{message}: {why}", policy.admission_grace, is_told=not has_run)
     if _is_unhealthy(record, policy, pods):
         message = _with_unmade(_with_lost(message, pods), unmade)
@@ -377,7 +416,7 @@ def _is_incomplete(policy: LifecyclePolicy, pods: PodCounts, unmade: int, messag
     idle = pods.pending - pods.starting - pods.gated
     if idle <= 0:
         return None
-    said = f"{message}: pods that do not start: {idle}"
+    said = f"{message}: {Lack.UNSTARTED}: {idle}"
     return _Shortage(reason, said, policy.warmup_grace, from_note=True, is_told=True)
 
 
@@ -398,7 +437,7 @@ def _with_lost(message: str, pods: PodCounts) -> str:
 
 
 def _with_unmade(message: str, unmade: int) -> str:
-    return f"{message}: pods that do not exist: {unmade}" if unmade else message
+    return f"{message}: {Lack.UNMADE}: {unmade}" if unmade else message
 
 
 def running(pods: PodCounts) -> int:

@@ -40,9 +40,10 @@ def mark_running(record: Record, now: datetime) -> Change:
 def note_health_issue(
     record: Record, reason: str, message: str, now: datetime, since: datetime | None = None
 ) -> Change:
-    """Notes a health issue; its time starts `since` then, else now, unless the record has one of the same reason."""
+    """Notes a health issue that lasts `since` then; None for as long as the noted one of the same reason, else now."""
     known = record.unhealthy
-    since = known.since if known and known.reason == reason else since or now
+    if since is None:
+        since = known.since if known and known.reason == reason else now
     noted = NotedIssue(reason, one_line(message), since)
     return change_by(record, Cause.UNHEALTHY, now, event_reason=reason, note=noted.message, unhealthy=noted)
 

@@ -20,6 +20,10 @@ TOLD_AFTER = timedelta(seconds=30)
 """For so long after a dispatch nobody is told that pods are not there, or do not start."""
 
 
+WORDS_AFTER = timedelta(minutes=1)
+"""For so long after an event of a gang its noted words may say what was, and not what is."""
+
+
 def may_rest(seen: ObservedState, until: datetime | None) -> bool:
     """True if nobody is let down by doing nothing before `until` (None: ever), unless something happens."""
     if _has_failed(seen) or _has_news(seen):
@@ -28,6 +32,8 @@ def may_rest(seen: ObservedState, until: datetime | None) -> bool:
         return until == min([gone_at, *_limits(seen)])
     dues, patience = _dues(seen), _end_of_patience(seen)
     if until is not None and until == _told_at(seen) and until <= min([*dues, until]):
+        return True
+    if until is not None and until == _words_follow_at(seen) and until <= min([*dues, patience or until]):
         return True
     is_held = _is_told_right(seen) and (is_well(seen) or bool(reasons_to_hold(seen)))
     if is_held and until == min(dues, default=None):
@@ -197,8 +203,30 @@ def _grace(seen: ObservedState) -> timedelta:
     pods, policy = seen.objects.pods, seen.policy
     if pods.failed and policy.has_components and not _done(seen):
         return policy.failure_grace
-    is_none = not (pods.live or pods.failed or (pods.succeeded and not _done(seen)))
-    return policy.admission_grace if is_none else policy.warmup_grace
+    is_new = _is_none(seen) and not _had_pods_that_did_not_run(seen)
+    return policy.admission_grace if is_new else policy.warmup_grace
+
+
+def _is_none(seen: ObservedState) -> bool:
+    pods = seen.objects.pods
+    return not (pods.live or pods.failed or (pods.succeeded and not _done(seen)))
+
+
+def _had_pods_that_did_not_run(seen: ObservedState) -> bool:
+    """True if it is noted that pods were there: it has as long for new ones as it had for these."""
+    noted = _record(seen).unhealthy
+    return noted is not None and noted.message.endswith(("1 of 2 pods run", "there is none any more"))
+
+
+def _words_follow_at(seen: ObservedState) -> datetime | None:
+    """When the words of a gang are noted anew of which it is noted that pods do not run, and that has other trouble."""
+    record, pods = _record(seen), seen.objects.pods
+    if is_well(seen) or record.unhealthy is None or record.unhealthy.message != "1 of 2 pods run":
+        return None
+    has_other_trouble = (
+        _is_none(seen) or pods.lost or pods.unschedulable or _unmade(seen) or _do_not_start(seen)
+    )
+    return (record.last_event_at or record.phase_since) + WORDS_AFTER if has_other_trouble else None
 
 
 def _told_at(seen: ObservedState) -> datetime | None:

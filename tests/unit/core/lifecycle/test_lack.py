@@ -1,0 +1,192 @@
+"""What the words of a noted health issue say that a gang lacks, and what follows from it as its pods come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+from msgspec.structs import replace
+
+from dispatcher.api import conditions as words
+from dispatcher.core.kinds.completion import CompletionRule
+from dispatcher.core.kinds.object_status import ObjectState
+from dispatcher.core.lifecycle import run_steps
+from dispatcher.core.lifecycle.decision import decide
+from dispatcher.core.lifecycle.lack import Lack, lack_in, says_otherwise
+from dispatcher.core.lifecycle.policy import LifecyclePolicy
+from dispatcher.core.lifecycle.step import Step
+from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.record import NotedIssue, Phase, Record
+from tests.builders import at, make_gang, make_objects, make_observation, make_policy, make_record
+
+UNMADE = "2 of 4 pods run: pods that do not exist: 2"
+UNSTARTED = "2 of 4 pods run: pods that do not start: 2"
+UNSCHEDULABLE = "2 of 4 pods run: Pods failed scheduling failed=2, running=2."
+NONE, GONE = "0 of 4 pods run: there is none", "0 of 4 pods run: there is none any more"
+
+
+@pytest.mark.parametrize(
+    ("message", "lack"),
+    [
+        (NONE, Lack.NONE),
+        ("0 of 1 pods run: Job default/j is suspended", Lack.NONE),
+        (GONE, Lack.GONE),
+        ("0 of 1 pods run: there is none any more, Job default/j is suspended", Lack.GONE),
+        (UNMADE, Lack.UNMADE),
+        (f"{UNMADE}; Job default/j: FailedCreate: pods that do not start: 7", Lack.UNMADE),
+        (UNSTARTED, Lack.UNSTARTED),
+        (UNSCHEDULABLE, Lack.UNSCHEDULABLE),
+        ("2 of 4 pods run", Lack.NOT_RUNNING),
+        ("2 of 4 pods run, on nodes that do not answer: 2: pods that do not exist: 1", Lack.NOT_RUNNING),
+        ("failed pods: 2", None),
+        ("Insufficient number of Running and Completed pods, minimum=2, running=0, completed=0.", None),
+        ("Job default/j: spec.x was changed; 2 of 4 pods run", None),
+        ("", None),
+    ],
+)
+def test_words_of_a_health_issue_say_what_a_gang_lacks(message: str, lack: Lack | None) -> None:
+    assert lack_in(message) is lack
+
+
+@pytest.mark.parametrize(
+    ("noted", "message", "expected"),
+    [
+        pytest.param(UNMADE, UNSTARTED, True, id="other-pods"),
+        pytest.param(NONE, "0 of 4 pods run: Job default/j is suspended", True, id="other-words"),
+        pytest.param(UNMADE, "3 of 4 pods run: pods that do not exist: 1", False, id="fewer-of-them"),
+        pytest.param(f"{UNMADE}; Job default/j: no quota", UNMADE, False, id="with-words-of-a-controller"),
+        pytest.param(
+            "0 of 1 pods run: Job default/j is managed by a\nb",
+            "0 of 1 pods run: Job default/j is managed by a\nb",
+            False,
+            id="words-that-the-record-escapes",
+        ),
+        pytest.param("something", UNMADE, False, id="words-of-nobody-we-know"),
+        pytest.param(UNMADE, "failed pods: 2", False, id="words-of-another-issue"),
+    ],
+)
+def test_other_numbers_alone_say_nothing_new(noted: str, message: str, expected: bool) -> None:
+    assert says_otherwise(noted, message) is expected
+
+
+# --- over time -------------------------------------------------------------------------------------------
+
+JOB = make_policy(CompletionRule(ends=True, holds=True, pods=4, asks=4))
+SERVERS = make_policy(CompletionRule(holds=True, pods=4, asks=4))
+IN_ORDER = make_policy(CompletionRule(holds=True, pods=4, asks=4, in_order=True))
+DISPATCHED = make_record(Phase.DISPATCHED, gang=make_gang(4))
+"""Dispatched at second 2."""
+RUNNING = make_record(Phase.RUNNING, gang=make_gang(4))
+TWO, ALL_FOUR = PodCounts(running=2), PodCounts(running=4)
+TWO_DO_NOT_START, TWO_HAVE_NO_NODE = (
+    PodCounts(running=2, pending=2),
+    PodCounts(running=2, pending=2, unschedulable=2),
+)
+ABSENT = PodCounts()
+MINUTES = 60
+
+
+def life(
+    policy: LifecyclePolicy, pods: Iterable[tuple[float, PodCounts]], record: Record = DISPATCHED
+) -> tuple[list[tuple[float, str]], float | None]:
+    """The words that are noted of a gang, each with its time, and when its attempt ends; None if it does not."""
+    noted = list[tuple[float, str]]()
+    for seconds, counts in pods:
+        while True:
+            seen = make_observation(
+                record, seconds=seconds, policy=policy, objects=make_objects(counts, ObjectState())
+            )
+            decision = decide(seen)
+            if decision.step in {Step.REQUEUE, Step.FAIL}:
+                return noted, seconds
+            if decision.step is Step.NOTE_HEALTH_ISSUE:
+                said = (decision.reason, decision.message, at(seconds), decision.since)
+                record = run_steps.note_health_issue(record, *said).after
+                noted.append((seconds, decision.message))
+            elif decision.step is Step.NOTE_RECOVERY:
+                record = run_steps.recover(record, at(seconds)).after
+            else:
+                break
+    return noted, None
+
+
+def steadily(pods: PodCounts, begin: int, end: int) -> list[tuple[float, PodCounts]]:
+    """The same pods, looked at each second."""
+    return [(seconds, pods) for seconds in range(begin, end)]
+
+
+@pytest.mark.parametrize(
+    ("stuck", "words_then"), [(TWO_DO_NOT_START, UNSTARTED), (TWO_HAVE_NO_NODE, UNSCHEDULABLE)]
+)
+def test_pods_that_are_made_in_the_last_second_of_the_grace_have_their_own_five_minutes(
+    stuck: PodCounts, words_then: str
+) -> None:
+    noted, end = life(JOB, [*steadily(TWO, 10, 301), *steadily(stuck, 301, 900)])
+    assert noted == [(32, UNMADE), (301, words_then)]
+    assert end == 301 + 5 * MINUTES
+
+
+def test_words_follow_what_a_gang_lacks_at_most_once_a_minute() -> None:
+    pods = [*steadily(ABSENT, 10, 40), *steadily(TWO, 40, 50), *steadily(TWO_DO_NOT_START, 50, 300)]
+    noted, _ = life(JOB, pods)
+    assert noted == [(32, NONE), (62, "2 of 4 pods run: pods that do not start: 2")]
+
+
+def test_words_follow_also_back_to_pods_that_do_not_exist_and_the_time_goes_on() -> None:
+    pods = [*steadily(TWO, 10, 100), *steadily(TWO_DO_NOT_START, 100, 200), *steadily(TWO, 200, 900)]
+    noted, end = life(JOB, pods)
+    assert noted == [(32, UNMADE), (100, UNSTARTED), (200, UNMADE)]
+    assert end == 100 + 5 * MINUTES
+
+
+@pytest.mark.parametrize("policy", [JOB, SERVERS])
+@pytest.mark.parametrize("pause", [1, 20, 70, 150])
+def test_attempt_of_a_gang_whose_pods_come_and_go_is_bounded(policy: LifecyclePolicy, pause: int) -> None:
+    kinds = (TWO, TWO_DO_NOT_START, TWO_HAVE_NO_NODE, ABSENT)
+    noted, end = life(policy, [(second, kinds[second // pause % 4]) for second in range(10, 3600)])
+    assert end is not None
+    assert end <= 2 + 11 * MINUTES
+    times = [seconds for seconds, _ in noted]
+    assert all(later - earlier >= 30 for earlier, later in pairwise(times))
+
+
+def test_pods_that_are_made_in_order_have_five_minutes_each() -> None:
+    pods = [*steadily(TWO, 10, 330), *steadily(TWO_HAVE_NO_NODE, 330, 900)]
+    noted, end = life(IN_ORDER, pods)
+    assert noted == [(32, UNMADE), (330, UNSCHEDULABLE)]
+    assert end == 330 + 5 * MINUTES
+
+
+def test_gang_whose_pods_are_all_made_anew_has_as_long_for_them_as_for_the_pods_before() -> None:
+    """A moment without any pod is no minute without any pod."""
+    lost = PodCounts(running=4, lost=1)
+    noted, end = life(SERVERS, [*steadily(lost, 10, 200), (200, ABSENT), (201, ALL_FOUR)], RUNNING)
+    assert noted == [(10, "3 of 4 pods run, on nodes that do not answer: 1"), (200, GONE)]
+    assert end is None
+
+
+def test_gang_without_any_pod_any_more_is_requeued_once_its_time_is_over() -> None:
+    lost = PodCounts(running=4, lost=1)
+    _, end = life(SERVERS, [*steadily(lost, 10, 200), *steadily(ABSENT, 200, 900)], RUNNING)
+    assert end == 10 + 5 * MINUTES
+
+
+def test_gang_that_never_had_a_pod_is_requeued_after_its_minute() -> None:
+    noted, end = life(JOB, steadily(ABSENT, 10, 900))
+    assert (noted, end) == ([(32, NONE)], 2 + 1 * MINUTES)
+
+
+def test_words_of_an_earlier_release_count() -> None:
+    """It noted the same words, with the time of the dispatch."""
+    noted = NotedIssue(words.INSUFFICIENT_PODS_READY, UNMADE, at(2))
+    record = replace(DISPATCHED, unhealthy=noted, last_event_at=None)
+    _, end = life(JOB, steadily(TWO_DO_NOT_START, 301, 900), record)
+    assert end == 301 + 5 * MINUTES
+
+
+def test_grace_of_pods_that_are_made_late_is_that_of_the_policy() -> None:
+    policy = replace(JOB, warmup_grace=timedelta(seconds=200))
+    _, end = life(policy, [*steadily(TWO, 10, 201), *steadily(TWO_DO_NOT_START, 201, 900)])
+    assert end == 201 + 200
