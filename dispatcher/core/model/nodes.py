@@ -163,12 +163,14 @@ class WhyBeside(StrEnum):
     REPELS = "by its anti-affinity to other pods"
     IS_REPELLED = "by the anti-affinity of other pods"
     ATTRACTS = "without the other pods that its affinity requires"
+    EXCEEDS = "until its namespace has fewer terms about other pods in the queue"
 
 
 class Beside(Struct, frozen=True):
     """A condition on the domain of a node by a label, because of pods that are there: see `core.scheduling.pods_there`.
 
-    The value of the label must not be one of `domains`, and may be absent; for ATTRACTS it must be one of them.
+    The value of the label must not be one of `domains`, and may be absent; for ATTRACTS it must be one of them. EXCEEDS
+    allows no node.
     """
 
     topology: str
@@ -177,6 +179,8 @@ class Beside(Struct, frozen=True):
 
     def allows(self, value: str | None) -> bool:
         """True if the condition allows nodes with this value of the label; None where it is absent."""
+        if self.why is WhyBeside.EXCEEDS:
+            return False
         return (value in self.domains) is (self.why is WhyBeside.ATTRACTS)
 
 

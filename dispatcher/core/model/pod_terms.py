@@ -5,20 +5,27 @@ Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Final
 from weakref import WeakValueDictionary
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dispatcher.core.model.nodes import LabelOperator, LabelRequirement
+from dispatcher.core.model.nodes import HOSTNAME, LabelOperator, LabelRequirement
 
 Item = tuple[str, str]
 """A label: its key and its value."""
+Named = tuple[str, str | None]
+"""A label that a term names: its key and its value; None for any value."""
 
 OWN_NAMESPACE: Final = ""
 """Stands for the namespace of the pod that has a term, until that is known."""
+WELL_KNOWN_TOPOLOGIES: Final = frozenset(
+    {HOSTNAME, "topology.kubernetes.io/zone", "topology.kubernetes.io/region"}
+)
+_ANY_TOPOLOGY: Final = ""
 
 
 class PodTerm(Struct, frozen=True, cache_hash=True):
@@ -35,26 +42,45 @@ class PodTerm(Struct, frozen=True, cache_hash=True):
 
     def selects(self, sort: PodSort) -> bool:
         """True if it selects pods of this sort."""
+        return self.selects_labels(sort, dict(sort.labels))
+
+    def selects_labels(self, sort: PodSort, labels: Mapping[str, str]) -> bool:
+        """True if it selects pods of this sort, whose labels are `labels`."""
         if sort.is_ending and not self.selects_ending:
             return False
         if self.namespaces is not None and sort.namespace not in self.namespaces:
             return False
-        labels = dict(sort.labels)
         return all(each.matches(labels) for each in self.conditions)
 
     @property
-    def item(self) -> Item | None:
-        """A label that every selected pod has; None if no condition names one."""
-        for each in self.conditions:
+    def named(self) -> Named | None:
+        """A label that every selected pod has, by its value if a term says one; None if no condition names a label."""
+        keys = [each for each in self.conditions if each.operator in _NAMING]
+        for each in keys:
             if each.operator is LabelOperator.IN and len(each.values) == 1:
                 return each.key, each.values[0]
-        return None
+        return (keys[0].key, None) if keys else None
 
     def in_namespace(self, namespace: str) -> PodTerm:
         """The term of a pod in that namespace, if it was read without one."""
         if self.namespaces is None or OWN_NAMESPACE not in self.namespaces:
             return self
         return replace(self, namespaces=self.namespaces - {OWN_NAMESPACE} | {namespace})
+
+
+@lru_cache(maxsize=10_000)
+def selection_of(term: PodTerm) -> PodTerm:
+    """The pods that a term selects, wherever they are."""
+    return replace(term, topology=_ANY_TOPOLOGY)
+
+
+@lru_cache(maxsize=10_000)
+def attraction_of(terms: tuple[PodTerm, ...]) -> PodTerm:
+    """The pods that all terms of an affinity select: kube-scheduler counts no others for any of them."""
+    listed = [each.namespaces for each in terms if each.namespaces is not None]
+    namespaces = frozenset.intersection(*listed) if listed else None
+    conditions = dict.fromkeys(condition for each in terms for condition in each.conditions)
+    return PodTerm(_ANY_TOPOLOGY, namespaces, tuple(conditions))
 
 
 class PodSort(Struct, frozen=True, weakref=True, cache_hash=True):
@@ -68,6 +94,13 @@ class PodSort(Struct, frozen=True, weakref=True, cache_hash=True):
     labels: tuple[Item, ...] = ()
     repels: tuple[PodTerm, ...] = ()
     is_ending: bool = False
+
+    @property
+    def names(self) -> Iterator[Named]:
+        """What terms may name that select it: each of its labels, with the value and with any."""
+        for key, value in self.labels:
+            yield key, value
+            yield key, None
 
     @classmethod
     def of(
@@ -97,7 +130,8 @@ _SORTS: Final = WeakValueDictionary[object, PodSort]()
 class TermIndex:
     """A set of terms, and which of them select a sort of pods; immutable.
 
-    A sort is compared only with the terms about its namespace that name one of its labels, or no label.
+    A sort is compared only with the terms about its namespace that name one of its labels, or no label. A term that
+    lists many namespaces is kept as one about every namespace, so a term has at most `_MOST_KEYS` keys.
     """
 
     __slots__ = ("_by_key", "_known", "terms")
@@ -109,13 +143,16 @@ class TermIndex:
         self._index(self.terms)
 
     def _index(self, terms: Iterable[PodTerm]) -> None:
-        new: dict[_Key, list[PodTerm]] = {}
-        for each in terms:
-            item = each.item
-            for namespace in (None,) if each.namespaces is None else each.namespaces:
-                new.setdefault((namespace, item), []).append(each)
-        for key, found in new.items():
+        for key, found in _by_key(terms).items():
             self._by_key[key] = (*self._by_key.get(key, ()), *found)
+
+    def _remove(self, terms: Collection[PodTerm]) -> None:
+        for key in _by_key(terms):
+            kept = tuple(each for each in self._by_key[key] if each not in terms)
+            if kept:
+                self._by_key[key] = kept
+            else:
+                del self._by_key[key]
 
     def __eq__(self, other: object) -> bool:
         """True if both have the same terms."""
@@ -130,8 +167,9 @@ class TermIndex:
         if known is None:
             if len(self._known) >= _MOST_REMEMBERED:
                 self._known.clear()
+            labels = dict(sort.labels)
             known = self._known[sort] = frozenset(
-                term for term in self._candidates(sort) if term.selects(sort)
+                term for term in self._candidates(sort) if term.selects_labels(sort, labels)
             )
         return known
 
@@ -141,22 +179,43 @@ class TermIndex:
 
     def with_terms(self, terms: Iterable[PodTerm]) -> TermIndex:
         """These terms, and others; costs one copy of a dictionary, and the terms that are new."""
-        new = frozenset(terms) - self.terms
-        if not new:
+        return self.changed(terms, ())
+
+    def changed(self, came: Iterable[PodTerm], gone: Iterable[PodTerm]) -> TermIndex:
+        """These terms without those that are gone, and with those that came.
+
+        Costs one copy of a dictionary, the terms that differ, and those that name the same label as one that is gone.
+        """
+        coming = frozenset(came)
+        new, lost = coming - self.terms, (frozenset(gone) & self.terms) - coming
+        if not (new or lost):
             return self
         found = TermIndex()
-        found.terms = self.terms | new
+        found.terms = (self.terms - lost) | new
         found._by_key = self._by_key.copy()
+        found._remove(lost)
         found._index(new)
         return found
 
     def _candidates(self, sort: PodSort) -> Iterator[PodTerm]:
         for namespace in (None, sort.namespace):
-            for item in (None, *sort.labels):
-                yield from self._by_key.get((namespace, item), ())
+            for named in (None, *sort.names):
+                yield from self._by_key.get((namespace, named), ())
+
+
+def _by_key(terms: Iterable[PodTerm]) -> dict[_Key, list[PodTerm]]:
+    found: dict[_Key, list[PodTerm]] = {}
+    for each in terms:
+        named, listed = each.named, each.namespaces
+        for namespace in (None,) if listed is None or len(listed) > _MOST_KEYS else listed:
+            found.setdefault((namespace, named), []).append(each)
+    return found
 
 
 NO_TERMS: Final = TermIndex()
-_Key = tuple[str | None, Item | None]
+_Key = tuple[str | None, Named | None]
 """A namespace, and a label that every selected pod has; None if a term names none."""
+_NAMING: Final = frozenset({LabelOperator.IN, LabelOperator.EXISTS})
+"""The conditions that only pods with the label satisfy."""
+_MOST_KEYS: Final = 4
 _MOST_REMEMBERED: Final = 20_000

@@ -60,7 +60,8 @@ from dispatcher.core.scheduling.explain import Refused
 from dispatcher.core.scheduling.frontier import Candidate, Frontier, Stream, itself
 from dispatcher.core.scheduling.gang_class import GangClass, Key, key_of
 from dispatcher.core.scheduling.ordering import is_eligible, starved
-from dispatcher.core.scheduling.pods_there import FOLLOWS_NONE, FollowedTerms
+from dispatcher.core.scheduling.pods_there import FollowedTerms
+from dispatcher.core.scheduling.queued_terms import QueuedTerms
 from dispatcher.core.scheduling.search_budget import SearchBudget
 
 _Class = GangClass[ClassKey]
@@ -120,8 +121,7 @@ class PendingQueue:
         self._postponed: list[tuple[datetime, str]] = []
         self._inbox: dict[str, Record | None] = {}
         self._with_terms: dict[str, Gang] = {}
-        self._followed: FollowedTerms | None = FOLLOWS_NONE
-        """The terms about pods of these gangs; None after a change of them."""
+        self._terms = QueuedTerms()
         self._reader: object = self
         self._barred: set[str] = set()
         self._failures: list[Failure] = []
@@ -180,10 +180,7 @@ class PendingQueue:
     @property
     def followed(self) -> FollowedTerms:
         """The terms about pods of the queued gangs; the same value as long as they do not change."""
-        if self._followed is None:
-            pod_sets = (each for gang in self._with_terms.values() for each in gang.pod_sets)
-            self._followed = FollowedTerms.of(pod_sets)
-        return self._followed
+        return self._terms.followed
 
     def next_eligible(self, now: datetime) -> datetime | None:
         """The time at which the next postponed record becomes eligible; None if there is none."""
@@ -274,8 +271,10 @@ class PendingQueue:
         before = self._with_terms.pop(uid, None)
         if gang is not None:
             self._with_terms[uid] = gang
-        if before is not gang:
-            self._followed = None
+        if gang is None:
+            self._terms.remove(uid)
+        elif before is not gang:
+            self._terms.put(uid, gang.pod_sets)
 
     def _take_due(self, now: datetime) -> None:
         """Adds the records that have become eligible to the inbox."""

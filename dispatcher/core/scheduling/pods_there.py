@@ -18,70 +18,64 @@ Source: https://github.com/kubernetes/kubernetes/blob/master/pkg/scheduler/frame
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from itertools import chain
 from operator import is_
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dispatcher.core.model.gang import Gang, PodSet, Spread
-from dispatcher.core.model.nodes import Beside, WhyBeside
-from dispatcher.core.model.pod_terms import NO_TERMS, Item, PodSort, PodTerm, TermIndex
+from dispatcher.core.model.nodes import HOSTNAME, Beside, WhyBeside
+from dispatcher.core.model.pod_terms import (
+    NO_TERMS,
+    WELL_KNOWN_TOPOLOGIES,
+    Named,
+    PodSort,
+    PodTerm,
+    TermIndex,
+    attraction_of,
+    selection_of,
+)
+from dispatcher.core.model.term_bounds import MOST_OF_PODS, Breadth, OwnTerms, TermBounds, namespace_of
 from dispatcher.core.scheduling.node_traits import Traits
 
 Repelled = tuple[frozenset[PodTerm], ...]
 """For each pod set of a gang the known terms of anti-affinity of other pods that select it; empty if none does."""
+_Key = TypeVar("_Key", bound=Hashable)
 _Nodes = dict[str, int]
 """The number of pods by node."""
-_ANY_TOPOLOGY: Final = ""
 _MOST_GONE: Final = 64
 """Terms that no pod has any more and that are still compared, beside as many as there are others."""
+_MOST_TOPOLOGIES: Final = dict.fromkeys(Breadth, 64)
+"""Other topologies of the terms of a namespace that are read as terms about every pod."""
 
 
 class FollowedTerms(Struct, frozen=True):
     """The terms of gangs that may be compared with pods: `selecting` those of pods, without topologies, by either rule.
 
-    `repelling` are the terms of anti-affinity among them, with their topologies.
+    `repelling` are the terms of anti-affinity among them, with their topologies. `exceeding` are the namespaces with
+    queued gangs whose terms are too many to be followed.
     """
 
     selecting: TermIndex = NO_TERMS
     repelling: TermIndex = NO_TERMS
-
-    @classmethod
-    def of(cls, pod_sets: Iterable[PodSet]) -> FollowedTerms:
-        """The terms of these pod sets."""
-        selecting, repelling = set[PodTerm](), set[PodTerm]()
-        for each in pod_sets:
-            repelling.update(each.repels)
-            selecting.update(map(_selection, each.repels))
-            if each.attracts:
-                selecting.add(_attraction(each.attracts))
-            selecting.update(spread.others for spread in each.spread if spread.others is not None)
-        return cls(TermIndex(selecting), TermIndex(repelling)) if selecting else FOLLOWS_NONE
+    exceeding: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
-        """True if there are any."""
-        return bool(self.selecting.terms)
+        """True if there are any terms, followed or not."""
+        return bool(self.selecting.terms or self.exceeding)
+
+    def leaves_out(self, pods: PodSet) -> bool:
+        """True if terms of these pods are not followed because their namespace has too many."""
+        if not self.exceeding or not pods.depends_on_others or namespace_of(pods) not in self.exceeding:
+            return False
+        own = OwnTerms.of((pods,))
+        return not (own.selecting <= self.selecting.terms and own.repelling <= self.repelling.terms)
 
 
 FOLLOWS_NONE: Final = FollowedTerms()
-
-
-@lru_cache(maxsize=10_000)
-def _selection(term: PodTerm) -> PodTerm:
-    """The pods that a term selects, wherever they are."""
-    return replace(term, topology=_ANY_TOPOLOGY)
-
-
-@lru_cache(maxsize=10_000)
-def _attraction(terms: tuple[PodTerm, ...]) -> PodTerm:
-    """The pods that all terms of an affinity select: kube-scheduler counts no others for any of them."""
-    listed = [each.namespaces for each in terms if each.namespaces is not None]
-    namespaces = frozenset.intersection(*listed) if listed else None
-    conditions = dict.fromkeys(condition for each in terms for condition in each.conditions)
-    return PodTerm(_ANY_TOPOLOGY, namespaces, tuple(conditions))
 
 
 def repelled_by(gang: Gang, repelling: TermIndex) -> Repelled:
@@ -102,36 +96,61 @@ class PodsThere:
     cycle brings no others. A pod costs its own terms, however many others are known.
     """
 
-    __slots__ = ("_by_term", "_coming", "_domains", "_followed", "_mine", "_repelling", "_selected")
+    __slots__ = (
+        "_by_term",
+        "_coming",
+        "_domains",
+        "_followed",
+        "_gone",
+        "_mine",
+        "_repelling",
+        "_selected",
+        "widened",
+    )
 
     def __init__(
         self,
-        followed: FollowedTerms,
-        repelling: TermIndex,
-        selected: dict[PodTerm, _Nodes],
-        by_term: dict[PodTerm, _Nodes],
+        followed: FollowedTerms = FOLLOWS_NONE,
+        repelling: TermIndex = NO_TERMS,
+        selected: dict[PodTerm, _Nodes] | None = None,
+        by_term: dict[PodTerm, _Nodes] | None = None,
+        widened: dict[PodSort, tuple[PodTerm, ...]] | None = None,
     ) -> None:
         self._repelling = repelling
         self._coming: dict[PodTerm, None] = {}
         """Terms of `repelling` that are not in the index yet: it is made when it is asked for, not with each pod."""
+        self._gone: dict[PodTerm, None] = {}
+        """Terms of `repelling` that are not followed, and that no pod has any more."""
         self._followed = followed
-        self._selected = selected
-        self._by_term = by_term
+        self._selected = {} if selected is None else selected
+        self._by_term = {} if by_term is None else by_term
         self._mine: set[int] = set()
         """The values, by id, of the two mappings that no copy shares."""
         self._domains: dict[tuple[PodTerm, str, bool], frozenset[str]] = {}
+        self.widened = {} if widened is None else widened
+        """The terms that count for sorts in place of their own: see `PodSorts`."""
 
     def copy(self) -> PodsThere:
         """A copy; a change of one does not change the other."""
         self._mine.clear()
-        return PodsThere(self._followed, self.repelling, dict(self._selected), dict(self._by_term))
+        return PodsThere(
+            self._followed, self.repelling, dict(self._selected), dict(self._by_term), dict(self.widened)
+        )
 
-    def following(self, followed: FollowedTerms, new: Mapping[PodTerm, _Nodes]) -> PodsThere:
-        """The same pods with other terms that are followed; `new` are the pods of those that were not."""
-        kept = {each: nodes for each, nodes in self._selected.items() if each in followed.selecting.terms}
-        selected = {**kept, **{each: nodes for each, nodes in new.items() if nodes}}
-        repelling = followed.repelling.with_terms(self._by_term)
-        return PodsThere(followed, repelling, selected, self._by_term)
+    def follow(self, followed: FollowedTerms, new: Mapping[PodTerm, _Nodes]) -> None:
+        """Let other terms be followed; `new` are the pods of those that were not. Costs the terms that differ."""
+        before, self._followed = self._followed, followed
+        for each in before.selecting.terms - followed.selecting.terms:
+            self._selected.pop(each, None)
+        self._selected.update((each, nodes) for each, nodes in new.items() if nodes)
+        came = followed.repelling.terms - before.repelling.terms
+        gone = before.repelling.terms - followed.repelling.terms
+        unused = [each for each in gone if each not in self._by_term]
+        self._repelling = self._repelling.changed(came, unused)
+        for each in chain(came, unused):
+            self._coming.pop(each, None)
+            self._gone.pop(each, None)
+        self._domains.clear()
 
     @property
     def repelling(self) -> TermIndex:
@@ -143,11 +162,12 @@ class PodsThere:
 
     def forget_gone(self) -> bool:
         """Drop the terms that no pod has any more, once these are most of all; False if they are not."""
-        followed = self._followed.repelling
-        there = len(self._by_term) + sum(each not in self._by_term for each in followed.terms)
-        if len(self._repelling.terms) + len(self._coming) <= _MOST_GONE + 2 * there:
+        known = len(self._repelling.terms) + len(self._coming)
+        if 2 * len(self._gone) <= _MOST_GONE + known:
             return False
-        self._repelling, self._coming = followed.with_terms(self._by_term), {}
+        came = (each for each in self._coming if each not in self._gone)
+        self._repelling = self._repelling.changed(came, self._gone)
+        self._coming, self._gone = {}, {}
         return True
 
     def concerns(self, sort: PodSort) -> bool:
@@ -159,10 +179,14 @@ class PodsThere:
         selections = self._followed.selecting.selecting(sort)
         for each in selections:
             self._add(self._selected, each, node, pods)
-        for each in sort.repels:
+        for each in self.widened.get(sort, sort.repels) if sort.repels else ():
             if each not in self._repelling.terms:
                 self._coming[each] = None
             self._add(self._by_term, each, node, pods)
+            if each in self._by_term:
+                self._gone.pop(each, None)
+            elif each not in self._followed.repelling.terms:
+                self._gone[each] = None
         is_concerned = bool(selections or sort.repels)
         if is_concerned:
             self._domains.clear()
@@ -191,9 +215,12 @@ class PodsThere:
         )
 
     def _conditions(self, pods: PodSet, gang: Gang, traits: Traits, *, lasts: bool) -> Iterator[Beside]:
+        if not lasts and self._followed.leaves_out(pods):
+            yield Beside(HOSTNAME, frozenset(), WhyBeside.EXCEEDS)
+            return
         closed: dict[tuple[str, WhyBeside], frozenset[str]] = {}
         for each in pods.repels:
-            domains = self._domains_of(_selection(each), each.topology, traits, is_selection=True)
+            domains = self._domains_of(selection_of(each), each.topology, traits, is_selection=True)
             _extend(closed, (each.topology, WhyBeside.REPELS), domains)
         for each in self.repelling.selecting(pods.sort) if pods.sort is not None else ():
             domains = self._domains_of(each, each.topology, traits, is_selection=False)
@@ -210,7 +237,7 @@ class PodsThere:
         If the gang can bring the first such pod wherever it is, because that pod requires nothing itself, or because
         there is none yet, the rules among its pods suffice.
         """
-        attraction = _attraction(pods.attracts)
+        attraction = attraction_of(pods.attracts)
         nodes = self._selected.get(attraction)
         if attraction not in self._followed.selecting.terms:
             return
@@ -267,30 +294,34 @@ def _with(pods: PodSet, conditions: tuple[Beside, ...], spread: tuple[Spread, ..
 class PodSorts(Struct):
     """All pods of one cluster by sort and node, while some term is known; it keeps a `PodsThere` of them.
 
-    `version` grows with each change that concerns a known term.
+    `version` grows with each change that concerns a known term. The terms of a sort count as they are if its namespace
+    may have that many (`core.model.term_bounds`). Else they are widened for as long as there are pods of the sort: by
+    the same topology they repel every pod of the namespaces that they are about, so they select no fewer pods.
     """
 
-    there: PodsThere = field(default_factory=lambda: PodsThere(FOLLOWS_NONE, NO_TERMS, {}, {}))
+    there: PodsThere = field(default_factory=PodsThere)
     version: int = 0
     _pods: dict[PodSort, _Nodes] = field(default_factory=dict)
-    _by_item: dict[Item, dict[PodSort, None]] = field(default_factory=dict)
+    _by_name: dict[Named, dict[PodSort, None]] = field(default_factory=dict)
+    _by_namespace: dict[str, dict[PodSort, None]] = field(default_factory=dict)
     _followed: FollowedTerms = FOLLOWS_NONE
+    _bounds: TermBounds = field(default_factory=lambda: TermBounds(MOST_OF_PODS))
+    _topologies: TermBounds = field(default_factory=lambda: TermBounds(_MOST_TOPOLOGIES))
 
     def count(self, sort: PodSort, node: str, pods: int) -> None:
         """Count pods of a sort on a node, or uncount them with a negative number."""
         nodes = self._pods.get(sort)
         if nodes is None:
             nodes = self._pods[sort] = {}
-            for item in sort.labels:
-                self._by_item.setdefault(item, {})[sort] = None
+            self._note(sort)
         left = nodes.get(node, 0) + pods
         if left:
             nodes[node] = left
         else:
             del nodes[node]
+        self.version += self.there.count(sort, node, pods)
         if not nodes:
             self._forget(sort)
-        self.version += self.there.count(sort, node, pods)
 
     def taken(self) -> PodsThere:
         """The pods at this moment, without the terms of anti-affinity that no pod has any more."""
@@ -298,27 +329,71 @@ class PodSorts(Struct):
         return self.there.copy()
 
     def follow(self, followed: FollowedTerms) -> bool:
-        """Follow these terms, and no others but those of the pods themselves; False if they are the same as before."""
-        if followed is self._followed or followed == self._followed:
+        """Follow these terms, and no others but those of the pods themselves; False if they are the same as before.
+
+        A new term costs the sorts that have the label that it names, or those of its namespaces if it names none.
+        """
+        before = self._followed
+        if followed is before or followed == before:
             return False
-        new = followed.selecting.terms - self._followed.selecting.terms
-        self.there = self.there.following(followed, {each: self._selected_by(each) for each in new})
+        new = followed.selecting.terms - before.selecting.terms
+        self.there.follow(followed, {each: self._selected_by(each) for each in new})
         self._followed = followed
+        if before.exceeding:
+            self.version += 1  # a gang whose terms are followed now was refused whatever pods there are
         return True
 
     def _selected_by(self, term: PodTerm) -> _Nodes:
-        sorts: Iterable[PodSort] = self._pods if term.item is None else self._by_item.get(term.item, ())
         found: _Nodes = {}
-        for sort in sorts:
+        for sort in self._candidates(term):
             if term.selects(sort):
                 for node, pods in self._pods[sort].items():
                     found[node] = found.get(node, 0) + pods
         return found
 
+    def _candidates(self, term: PodTerm) -> Iterable[PodSort]:
+        if term.named is not None:
+            return self._by_name.get(term.named, ())
+        if term.namespaces is None:
+            return self._pods
+        return chain.from_iterable(self._by_namespace.get(each, ()) for each in term.namespaces)
+
+    def _note(self, sort: PodSort) -> None:
+        for name in sort.names:
+            self._by_name.setdefault(name, {})[sort] = None
+        self._by_namespace.setdefault(sort.namespace, {})[sort] = None
+        if sort.repels and not self._bounds.take(sort.namespace, sort.repels):
+            self.there.widened[sort] = self._widened(sort)
+
+    def _widened(self, sort: PodSort) -> tuple[PodTerm, ...]:
+        """The terms by topology; those of topologies beyond the bound count for the node alone."""
+        own = frozenset({sort.namespace})
+        wide = {PodTerm(each.topology, own if each.namespaces == own else None) for each in sort.repels}
+        if not self._topologies.take(sort.namespace, _of_unknown_topology(wide)):
+            wide = {
+                each if each.topology in WELL_KNOWN_TOPOLOGIES else replace(each, topology=HOSTNAME)
+                for each in wide
+            }
+        return tuple(wide)
+
     def _forget(self, sort: PodSort) -> None:
         del self._pods[sort]
-        for item in sort.labels:
-            sorts = self._by_item[item]
-            del sorts[sort]
-            if not sorts:
-                del self._by_item[item]
+        for name in sort.names:
+            _discard(self._by_name, name, sort)
+        _discard(self._by_namespace, sort.namespace, sort)
+        widened = self.there.widened.pop(sort, None)
+        if widened is not None:
+            self._topologies.release(sort.namespace, _of_unknown_topology(widened))
+        elif sort.repels:
+            self._bounds.release(sort.namespace, sort.repels)
+
+
+def _of_unknown_topology(terms: Iterable[PodTerm]) -> list[PodTerm]:
+    return [each for each in terms if each.topology not in WELL_KNOWN_TOPOLOGIES]
+
+
+def _discard(found: dict[_Key, dict[PodSort, None]], key: _Key, sort: PodSort) -> None:
+    sorts = found[key]
+    del sorts[sort]
+    if not sorts:
+        del found[key]

@@ -35,6 +35,7 @@ from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, effective, rejection
 from dispatcher.core.scheduling.cycle import SOME_TIME, Outcome, Placed, Waiting
 from dispatcher.core.scheduling.pods_there import FOLLOWS_NONE, FollowedTerms
+from dispatcher.core.scheduling.queued_terms import followed_by
 from dispatcher.core.scheduling.sharing.cycle import (
     Drained,
     QueueCycle,
@@ -271,7 +272,7 @@ class KnownSnapshots:
         there = world.running_by_cluster()
         if self._followed[0] is not world.pending:
             pod_sets = (each for record in world.pending for each in record.gang.pod_sets)
-            self._followed = world.pending, FollowedTerms.of(pod_sets)
+            self._followed = world.pending, followed_by(pod_sets)
         return {each.name: self._snapshot(each, there[each.name], world.fit) for each in world.clusters}
 
     def _snapshot(

@@ -45,7 +45,7 @@ from dispatcher.core.scheduling.leader_snapshot import (
     world_of,
 )
 from dispatcher.core.scheduling.node_snapshot import Place
-from dispatcher.core.scheduling.pods_there import FollowedTerms
+from dispatcher.core.scheduling.queued_terms import followed_by
 from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus
 from dispatcher.core.scheduling.world import KnownSnapshots, World
 from dispatcher.core.scheduling.world_facts import Cluster
@@ -92,7 +92,7 @@ class Leader:
             if record.holds_capacity and record.attempt is not None:
                 ledgers[record.attempt.cluster].reserve(record.uid, record.gang, record.attempt.assignment)
         queued = [each for each in self.records if each.phase is Phase.QUEUED]
-        followed = FollowedTerms.of(each for record in queued for each in record.gang.pod_sets)
+        followed = followed_by(each for record in queued for each in record.gang.pod_sets)
         for ledger in ledgers.values():
             ledger.follow(followed)
         return ledgers

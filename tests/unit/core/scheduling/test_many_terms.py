@@ -1,4 +1,4 @@
-"""Pods with many terms of anti-affinity cost their own terms, however many others are known."""
+"""Pods and queued gangs with many terms about pods cost their own terms, however many others are known."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from dispatcher.core.model.pod_terms import PodSort, PodTerm, TermIndex
 from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.pending_queue import PendingQueue
+from tests.builders import make_record
 
 TERMS = 64
 CPU = Resources({"cpu": 1})
@@ -91,3 +93,102 @@ def test_term_of_a_pod_that_is_gone_repels_no_gang() -> None:
     assert ledger.snapshot().beside(gang) != gang
     ledger.remove_pod("p7")
     assert ledger.snapshot().beside(gang) == gang
+
+
+def namespaced(count: int) -> list[PodTerm]:
+    """Terms that each name so many namespaces."""
+    listed = frozenset(f"ns-{each}" for each in range(count))
+    conditions = (LabelRequirement("x", LabelOperator.IN, (f"{each}",)) for each in range(TERMS))
+    return [PodTerm(HOSTNAME, listed, (each,)) for each in conditions]
+
+
+def test_term_costs_the_same_however_many_namespaces_it_names() -> None:
+    few, many = namespaced(4), namespaced(256)
+    assert calls_of(lambda: TermIndex(many)) <= calls_of(lambda: TermIndex(few))
+
+
+def test_term_of_many_namespaces_selects_pods_of_these_alone() -> None:
+    index = TermIndex(namespaced(256))
+    assert len(index.selecting(PodSort.of("ns-255", [("x", "7")]))) == 1
+    assert not index.selecting(PodSort.of("ns-256", [("x", "7")]))
+
+
+def test_term_that_names_a_key_is_compared_with_no_pod_without_it() -> None:
+    keyed = [
+        PodTerm(
+            f"t{each}",
+            None,
+            (
+                LabelRequirement("job", LabelOperator.EXISTS),
+                LabelRequirement("job", LabelOperator.NOT_IN, (str(each),)),
+            ),
+        )
+        for each in range(1000)
+    ]
+    index = TermIndex(keyed)
+    assert len(index.selecting(PodSort.of("tenant", [("job", "7")]))) == 999
+    assert calls_of(lambda: index.selecting(PodSort.of("tenant", [("app", "web")]))) < 50
+
+
+def gang_with(*terms: PodTerm, namespace: str = "tenant") -> Gang:
+    sort = PodSort.of(namespace, (), terms)
+    return Gang(CPU, 1, (PodSet(1, CPU, repels=terms, sort=sort),))
+
+
+def put(queue: PendingQueue, number: int, *terms: PodTerm, namespace: str = "tenant") -> None:
+    gang = gang_with(*terms, namespace=namespace)
+    queue.put(make_record(name=f"{namespace}-{number}", gang=gang, enqueue_seq=number, namespace=namespace))
+
+
+def queue_with(gangs: int) -> tuple[PendingQueue, CapacityLedger]:
+    queue, ledger = PendingQueue(), ledger_with(0)
+    for number in range(gangs):
+        put(queue, number, *own_terms(number)[:8])
+    ledger.follow(queue.followed)
+    ledger.snapshot()
+    return queue, ledger
+
+
+def test_queued_gang_with_terms_costs_the_same_however_many_are_queued() -> None:
+    few, many = queue_with(5), queue_with(100)
+
+    def come_and_go(queue: PendingQueue, ledger: CapacityLedger) -> None:
+        put(queue, 200, *own_terms(200)[:8])
+        ledger.follow(queue.followed)
+        ledger.snapshot()
+        queue.remove("uid-of-tenant-200")
+        ledger.follow(queue.followed)
+        ledger.snapshot()
+
+    assert calls_of(lambda: come_and_go(*many)) <= 1.1 * calls_of(lambda: come_and_go(*few))
+
+
+def unlabelled(number: int) -> tuple[PodTerm, ...]:
+    """Terms that every pod of every namespace has to be compared with."""
+    conditions = (LabelRequirement("x", LabelOperator.NOT_IN, (f"{number}-{each}",)) for each in range(8))
+    return tuple(PodTerm(HOSTNAME, None, (each,)) for each in conditions)
+
+
+def test_pod_costs_the_same_however_many_terms_without_a_label_one_namespace_has_in_the_queue() -> None:
+    def calls_with(gangs: int) -> int:
+        queue, ledger = PendingQueue(), ledger_with(0)
+        for number in range(gangs):
+            put(queue, number, *unlabelled(number))
+        ledger.follow(queue.followed)
+        honest = PodSort.of("honest", [("app", f"{gangs}")])
+        return calls_of(lambda: ledger.set_pod(Pod("p", CPU, "n1", PodPhase.RUNNING, sort=honest)))
+
+    assert calls_with(200) <= 1.1 * calls_with(2)
+
+
+def test_decided_gang_costs_the_same_however_many_terms_without_a_label_pods_of_one_namespace_have() -> None:
+    def calls_with(pods: int) -> int:
+        ledger = ledger_with(0)
+        for number in range(pods):
+            of = PodSort.of("tenant", (), unlabelled(number))
+            ledger.set_pod(Pod(f"p{number}", CPU, "n1", PodPhase.RUNNING, sort=of))
+        snapshot = ledger.snapshot()
+        sort = PodSort.of("honest", [("app", "web")])
+        return calls_of(lambda: snapshot.beside(Gang(CPU, 1, (PodSet(1, CPU, sort=sort),))))
+
+    assert calls_with(200) <= 1.1 * calls_with(9)

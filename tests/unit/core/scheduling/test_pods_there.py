@@ -25,7 +25,7 @@ from dispatcher.core.scheduling.explain import Refused
 from dispatcher.core.scheduling.fit import Shortfall, fit, fits, fits_in_empty
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.pending_queue import PendingQueue
-from dispatcher.core.scheduling.pods_there import FollowedTerms
+from dispatcher.core.scheduling.queued_terms import followed_by
 from dispatcher.core.scheduling.world import World
 from dispatcher.core.scheduling.world_facts import Cluster
 from tests.builders import at, make_record, make_snapshots
@@ -65,7 +65,7 @@ def nodes_for(asked: Gang, ledger: CapacityLedger, *, ignores_requirements: bool
 
     With `ignores_requirements` the domains of all nodes count for its spread, as without the selector.
     """
-    ledger.follow(FollowedTerms.of(asked.pod_sets))
+    ledger.follow(followed_by(asked.pod_sets))
     found, snapshot = set[str](), ledger.snapshot()
     for name in ZONES:
         nodes = NodeRequirements(((HOSTNAME, name),))
@@ -197,7 +197,7 @@ def test_spread_counts_the_pods_of_others(
 
 def test_places_of_a_gang_count_for_the_spread_of_the_next_one() -> None:
     ledger, asked = ledger_of(), spread_gang()
-    ledger.follow(FollowedTerms.of(asked.pod_sets))
+    ledger.follow(followed_by(asked.pod_sets))
     snapshot, zones = ledger.snapshot(), []
     for number in range(4):
         placed = fit(asked, snapshot)
@@ -213,7 +213,7 @@ def test_places_of_a_gang_count_for_the_spread_of_the_next_one() -> None:
 def test_pods_that_come_and_go_close_and_open_their_domain(follows_first: bool) -> None:
     asked, ledger = gang(sort(term(ZONE, app="web"))), ledger_of(("a1", DB))
     if follows_first:
-        ledger.follow(FollowedTerms.of(asked.pod_sets))
+        ledger.follow(followed_by(asked.pod_sets))
     ledger.set_pod(Pod("web", CPU, "a1", PodPhase.RUNNING, sort=WEB))
     assert nodes_for(asked, ledger) == {"b1", "bare"}
     ledger.set_pod(Pod("web", CPU, "b1", PodPhase.RUNNING, sort=WEB))
@@ -224,7 +224,7 @@ def test_pods_that_come_and_go_close_and_open_their_domain(follows_first: bool) 
 
 def test_relabelled_pod_makes_another_snapshot_without_another_amount() -> None:
     ledger = ledger_of(("a1", DB))
-    ledger.follow(FollowedTerms.of(gang(sort(term(app="web"))).pod_sets))
+    ledger.follow(followed_by(gang(sort(term(app="web"))).pod_sets))
     before = ledger.snapshot()
     ledger.set_pod(Pod("pod-0", CPU, "a1", PodPhase.RUNNING, sort=sort(app="other")))
     assert ledger.snapshot() == before  # nobody asks for these labels
@@ -252,7 +252,7 @@ def test_pods_of_a_victim_count_no_more() -> None:
     for number, node in enumerate(("a1", "b1", "bare")):
         pod = Pod(f"web-{number}", CPU, node, PodPhase.RUNNING, owner="other", sort=WEB)
         ledger.set_pod(pod)
-    ledger.follow(FollowedTerms.of(asked.pod_sets))
+    ledger.follow(followed_by(asked.pod_sets))
     ledger.remove_node("bare")
     snapshot = ledger.snapshot()
     assert not fits(asked, snapshot)
@@ -264,7 +264,7 @@ def test_gangs_that_repel_each_other_share_no_domain_within_one_cycle() -> None:
     repelling = gang(sort(term(ZONE, app="web"), app="web"))
     ledger = ledger_of()
     ledger.remove_node("bare")
-    ledger.follow(FollowedTerms.of(repelling.pod_sets))
+    ledger.follow(followed_by(repelling.pod_sets))
     state = CycleState(make_snapshots(hub=ledger.snapshot()), lambda record: record.uid)
     answers = [state.place(make_record(name=f"aw-{number}", gang=repelling)) for number in range(3)]
     assert [type(each) for each in answers] == [Placed, Placed, Refused]
@@ -277,14 +277,14 @@ def test_gang_waits_for_pods_that_end_and_not_for_pods_that_never_end() -> None:
     for never_end in (False, True):
         ledger = ledger_of(("a1", WEB), ("b1", WEB), never_end=never_end)
         ledger.remove_node("bare")
-        ledger.follow(FollowedTerms.of(asked.pod_sets))
+        ledger.follow(followed_by(asked.pod_sets))
         assert not fits(asked, ledger.snapshot())
         assert fits_in_empty(asked, ledger.snapshot()) is not never_end
 
 
 def test_required_pods_may_still_come_to_an_empty_cluster() -> None:
     asked, ledger = gang(DB, term(ZONE, app="web")), ledger_of()
-    ledger.follow(FollowedTerms.of(asked.pod_sets))
+    ledger.follow(followed_by(asked.pod_sets))
     assert fits_in_empty(asked, ledger.snapshot())
 
 
@@ -315,7 +315,7 @@ def test_message_counts_the_nodes_that_other_pods_close(
     asked: Gang, pods: list[tuple[str, PodSort]], words: str
 ) -> None:
     ledger = ledger_of(*pods)
-    ledger.follow(FollowedTerms.of(asked.pod_sets))
+    ledger.follow(followed_by(asked.pod_sets))
     ledger.set_pod(Pod("full", Resources({"cpu": 8000}), "bare", PodPhase.RUNNING, sort=sort()))
     refused = CycleState(make_snapshots(hub=ledger.snapshot()), lambda record: record.uid).place(
         make_record(gang=asked)

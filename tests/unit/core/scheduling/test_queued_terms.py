@@ -1,0 +1,217 @@
+"""Terms about pods beyond the bounds of their namespace count for more than they say, never for nothing."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dispatcher.controller.scheduling.scheduler import change_of
+from dispatcher.core.model.gang import Gang, PodSet, Spread
+from dispatcher.core.model.nodes import HOSTNAME, LabelOperator, LabelRequirement, Node
+from dispatcher.core.model.pod_terms import PodSort, PodTerm, TermIndex
+from dispatcher.core.model.pods import Pod, PodPhase
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.model.term_bounds import MOST_OF_GANGS, MOST_OF_PODS, Breadth
+from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.cycle import Outcome, Placed
+from dispatcher.core.scheduling.pending_queue import PendingQueue
+from dispatcher.core.scheduling.pods_there import FOLLOWS_NONE
+from dispatcher.core.scheduling.queued_terms import QueuedTerms, followed_by
+from tests.builders import at, make_record, make_snapshots
+
+CPU = Resources({"cpu": 1000})
+RACK = "rack"
+UNLABELLED = MOST_OF_GANGS[Breadth.UNLABELLED]
+OF_PODS = MOST_OF_PODS[Breadth.UNLABELLED]
+
+
+def without(value: object, topology: str = HOSTNAME, namespace: str | None = None) -> PodTerm:
+    """A term about the pods without this value of a label."""
+    namespaces = None if namespace is None else frozenset({namespace})
+    return PodTerm(topology, namespaces, (LabelRequirement("x", LabelOperator.NOT_IN, (f"{value}",)),))
+
+
+def pods_with(*terms: PodTerm, namespace: str = "tenant", attracts: tuple[PodTerm, ...] = ()) -> PodSet:
+    sort = PodSort.of(namespace, (), terms)
+    return PodSet(1, CPU, repels=terms, attracts=attracts, sort=sort)
+
+
+def gang(pods: PodSet) -> Gang:
+    return Gang(CPU, 1, (pods,))
+
+
+def ledger_of(nodes: int = 2) -> CapacityLedger:
+    ledger = CapacityLedger(FitMode.NODE)
+    for number in range(nodes):
+        labels = {HOSTNAME: f"n{number}", RACK: f"r{number // 2}"}
+        ledger.set_node(Node(f"n{number}", CPU * 1000, labels=labels))
+    return ledger
+
+
+def put(queue: PendingQueue, name: str, pods: PodSet, seq: int) -> None:
+    queue.put(make_record(name=name, gang=gang(pods), enqueue_seq=seq))
+
+
+def plan_of(queue: PendingQueue, ledger: CapacityLedger) -> dict[str, Outcome]:
+    ledger.follow(queue.followed)
+    snapshots = make_snapshots(hub=ledger.snapshot())
+    found = queue.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, timedelta(days=1), at(1))
+    return {each.record.name: each for each in found}
+
+
+def test_gang_beyond_the_terms_of_its_namespace_waits_until_earlier_ones_leave_the_queue() -> None:
+    queue, ledger = PendingQueue(), ledger_of()
+    for number in range(UNLABELLED):
+        put(queue, f"aw-{number}", pods_with(without(number)), number)
+    put(queue, "late", pods_with(without("late")), 100)
+    put(queue, "other", pods_with(without("other"), namespace="elsewhere"), 101)
+    ledger.set_pod(Pod("p", CPU, "n0", PodPhase.RUNNING, sort=PodSort.of("anyone", [("x", "late")])))
+    planned = plan_of(queue, ledger)
+    assert "fewer terms" not in message(planned["other"])
+    assert "2 of 2 nodes excluded: 2 until its namespace has fewer terms about other pods" in message(
+        planned["late"]
+    )
+    change = change_of(planned["late"], at(1))
+    assert change is not None
+    queue.put(change.after)
+    assert "late" not in plan_of(queue, ledger)
+    for number in range(UNLABELLED):
+        queue.remove(f"uid-of-aw-{number}")
+    assert isinstance(plan_of(queue, ledger)["late"], Placed)
+
+
+def message(outcome: Outcome) -> str:
+    return "" if isinstance(outcome, Placed) else outcome.pending.message
+
+
+def test_affinity_and_spread_beyond_the_terms_of_a_namespace_are_not_left_out_either() -> None:
+    first = [pods_with(without(number)) for number in range(UNLABELLED)]
+    spread = Spread(HOSTNAME, others=without("spread", "", "tenant"))
+    sort = PodSort.of("tenant", ())
+    beyond = [pods_with(attracts=(without("near"),)), PodSet(1, CPU, spread=(spread,), sort=sort)]
+    followed = followed_by([*first, *beyond])
+    assert [followed.leaves_out(each) for each in (*first, *beyond)] == [False] * UNLABELLED + [True] * 2
+    assert not followed.leaves_out(PodSet(1, CPU, sort=sort))
+    assert not followed.leaves_out(pods_with(without("near"), namespace="elsewhere"))
+
+
+def test_gang_with_a_term_that_others_brought_needs_no_place_among_the_terms() -> None:
+    followed = followed_by(
+        [*(pods_with(without(number)) for number in range(UNLABELLED)), pods_with(without(0))]
+    )
+    assert not followed.exceeding
+
+
+def test_gang_of_an_earlier_release_with_too_many_terms_delays_no_other_gang() -> None:
+    huge = pods_with(*map(without, range(UNLABELLED + 1)))
+    followed = followed_by([huge, pods_with(without("mine"))])
+    assert followed.leaves_out(huge)
+    assert not followed.leaves_out(pods_with(without("mine")))
+    terms = QueuedTerms()
+    terms.put("huge", (huge,))
+    terms.remove("huge")
+    assert terms.followed is FOLLOWS_NONE
+
+
+def closed(ledger: CapacityLedger, namespace: str = "honest") -> set[str]:
+    """The nodes that take no pod with the label of this namespace."""
+    pods = PodSet(1, CPU, sort=PodSort.of(namespace, [("x", "1")]))
+    (found,) = ledger.snapshot().beside(gang(pods)).pod_sets
+    labels = {f"n{number}": {HOSTNAME: f"n{number}", RACK: f"r{number // 2}"} for number in range(4)}
+    return {name for name, there in labels.items() if not found.nodes.matches(name, there)}
+
+
+def set_repelling(ledger: CapacityLedger, name: str, node: str, *terms: PodTerm) -> None:
+    sort = PodSort.of("tenant", (), terms)
+    ledger.set_pod(Pod(name, CPU, node, PodPhase.RUNNING, sort=sort))
+
+
+def selecting_none(value: object, topology: str = HOSTNAME) -> PodTerm:
+    """A term that selects no pod of `closed`."""
+    return PodTerm(topology, None, (LabelRequirement("x", LabelOperator.NOT_IN, ("1", f"{value}")),))
+
+
+def test_pod_beyond_the_terms_of_its_namespace_repels_every_pod() -> None:
+    ledger = ledger_of(4)
+    for number in range(OF_PODS):
+        set_repelling(ledger, f"p{number}", "n0", selecting_none(number))
+    assert closed(ledger) == set()
+    set_repelling(ledger, "beyond", "n2", selecting_none("beyond", RACK))
+    assert closed(ledger) == {"n2", "n3"}
+    ledger.remove_pod("beyond")
+    assert closed(ledger) == set()
+    ledger.remove_pod("p0")
+    set_repelling(ledger, "again", "n2", selecting_none("again", RACK))
+    assert closed(ledger) == set()
+
+
+def test_pod_beyond_with_terms_about_its_own_namespace_repels_pods_of_that_alone() -> None:
+    ledger = ledger_of(4)
+    for number in range(OF_PODS):
+        set_repelling(ledger, f"p{number}", "n0", selecting_none(number))
+    set_repelling(ledger, "beyond", "n2", without(1, RACK, "tenant"))
+    assert closed(ledger) == set()
+    assert closed(ledger, "tenant") == {"n2", "n3"}
+
+
+def test_pod_with_ever_new_topologies_beyond_the_bound_keeps_its_own_node() -> None:
+    ledger = ledger_of(4)
+    for number in range(OF_PODS):
+        set_repelling(ledger, f"p{number}", "n0", selecting_none(number))
+    for number in range(3 * OF_PODS):
+        set_repelling(ledger, f"b{number}", "n3", selecting_none("beyond", f"topology-{number}"))
+    assert closed(ledger) == {"n3"}
+    assert len(ledger.snapshot().repelling.terms) < 3 * OF_PODS
+    for number in range(3 * OF_PODS):
+        ledger.remove_pod(f"b{number}")
+    assert closed(ledger) == set()
+
+
+terms = st.builds(
+    PodTerm,
+    st.sampled_from((HOSTNAME, RACK)),
+    st.one_of(st.none(), st.frozensets(st.sampled_from("abcdefg"), min_size=1)),
+    st.lists(
+        st.builds(
+            LabelRequirement,
+            st.sampled_from("xy"),
+            st.sampled_from((LabelOperator.IN, LabelOperator.NOT_IN)),
+            st.lists(st.sampled_from("12"), min_size=1, max_size=2, unique=True).map(tuple),
+        )
+        | st.builds(LabelRequirement, st.sampled_from("xy"), st.just(LabelOperator.EXISTS)),
+        max_size=2,
+    ).map(tuple),
+)
+sorts = st.builds(
+    PodSort.of,
+    st.sampled_from("abcdefg"),
+    st.dictionaries(st.sampled_from("xy"), st.sampled_from("12")).map(dict.items),
+)
+
+
+@given(st.lists(terms, max_size=12), st.lists(terms, max_size=12), sorts, st.data())
+def test_changed_index_selects_as_the_terms_do(
+    first: list[PodTerm], came: list[PodTerm], sort: PodSort, data: st.DataObject
+) -> None:
+    gone = [each for each in first if data.draw(st.booleans())]
+    changed = TermIndex(first).changed(came, gone)
+    assert changed.terms == (frozenset(first) - frozenset(gone)) | frozenset(came)
+    assert changed.selecting(sort) == {each for each in changed.terms if each.selects(sort)}
+
+
+@given(st.lists(st.tuples(st.sampled_from("12345"), st.lists(terms, max_size=3)), max_size=12))
+def test_terms_of_gangs_that_come_and_go_are_those_from_scratch(
+    changes: list[tuple[str, list[PodTerm]]],
+) -> None:
+    queued, expected = QueuedTerms(), dict[str, PodSet]()
+    for uid, found in changes:
+        expected.pop(uid, None)
+        if found:
+            expected[uid] = pods_with(*found)
+            queued.put(uid, (expected[uid],))
+        else:
+            queued.remove(uid)
+        assert queued.followed == followed_by(expected.values())
