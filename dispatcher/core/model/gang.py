@@ -160,7 +160,7 @@ def _with_pods(demand: Resources, pods: int) -> Resources:
     return Resources({**demand, PODS: max(demand[PODS], pods)})
 
 
-@equal_without("constraints")
+@equal_without("constraints", "namespace")
 @shown_without("constraints")
 class Gang(Struct, frozen=True):
     """The pods that must fit at once.

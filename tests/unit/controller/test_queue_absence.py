@@ -259,7 +259,7 @@ async def test_quota_of_a_queue_counts_while_it_is_replaced_and_until_it_is_sure
         await until(lambda: "pool" not in queues.declared.forest.places)
         assert queues.declared.forest.held == (Queue("pool", "org", {"cpu": Quota(8000)}),)
         await asyncio.sleep(LASTS_SECONDS + 20)  # virtual
-        assert queues.declared.forest.held == ()
+        assert not queues.declared.forest.held
 
 
 async def test_quota_of_a_queue_that_an_earlier_leader_saw_counts(
