@@ -86,7 +86,7 @@ class QueueReport:
             tree = self._ledger.accounts[place.root].quota.tree.names
             asked = list(record.gang.demand)
             for other in self._active:
-                for leaf in other.leaves:
+                for leaf in self._forest.charged(other.leaves):
                     if leaf in tree and uses_any(other, asked):
                         its = self._forest.places[leaf]
                         yield Spared(other, leaf, self._why_spared(gang, place, other, its, closed))

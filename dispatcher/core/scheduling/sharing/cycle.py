@@ -75,6 +75,7 @@ from dispatcher.core.scheduling.sharing.gangs import (
     ActiveGang,
     PendingGang,
     RecentUse,
+    charged_in,
     leaving_by_cluster,
     rank,
 )
@@ -185,11 +186,11 @@ class QueueCycle:
             begun.parts,
             begun.shares,
         )
-        leaving = leaving_by_cluster(facts.active)
+        leaving = leaving_by_cluster(begun.active)
         self._active: dict[str, list[ActiveGang]] = {}
-        for gang in facts.active:
+        for gang in begun.active:
             if not gang.is_leaving:
-                for leaf in gang.record.leaves:
+                for leaf in gang.leaves:
                     self._active.setdefault(leaf, []).append(gang)
         self._rooms = {
             name: ClusterRoom(snapshots[name], leaving.get(name, ())) for name in sorted(snapshots)
@@ -587,7 +588,7 @@ class QueueCycle:
         leaving = with_surplus(gangs, self._parts)
         self._search.leave(gang.uid for gang in leaving)
         for gang in leaving:
-            self._later.charge(gang.leaves, gang.charge, gang.record.priority, -1)
+            self._later.charge(gang.record.leaves, gang.charge, gang.record.priority, -1)
             if gang.cluster in self._rooms:
                 self._rooms[gang.cluster].free_later([(gang.uid, gang.demand)])
             self._changed(gang.leaves)
@@ -647,9 +648,11 @@ class QueueCycle:
 class _Beginning(Struct, frozen=True):
     """What a cycle begins with: the quota now and later, the parts of gangs by uid, and the shares of Division.
 
-    `failures` are the exceptions about gangs whose parts free no room.
+    `active` are the gangs that hold capacity, with the queues in which they are charged. `failures` are the exceptions
+    about gangs whose parts free no room.
     """
 
+    active: Sequence[ActiveGang]
     ledger: QuotaLedger
     later: QuotaLedger
     parts: Mapping[str, list[ActiveGang]]
@@ -658,13 +661,15 @@ class _Beginning(Struct, frozen=True):
 
 
 def _begin(facts: QueueFacts, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[_Beginning]:
-    ledger, later = yield from now_and_later(facts.forest, facts.active)
-    parts = by_gang(facts.active)
+    active = charged_in(facts.forest.for_quota, facts.active)
+    yield
+    ledger, later = yield from now_and_later(facts.forest, active)
+    parts = by_gang(active)
     failures = yield from split(parts, snapshots)
     shares = yield from division.divide_all_in_steps(
         later.accounts, later.forest, snapshots, _pending(facts.queued)
     )
-    return _Beginning(ledger, later, parts, shares, failures)
+    return _Beginning(active, ledger, later, parts, shares, failures)
 
 
 def _pending(queued: QueuedGangs) -> dict[str, list[Resources]]:

@@ -337,6 +337,10 @@ class _DivisionSearch:
         is_entitled = all(
             self._before[mine][name] + amount <= quotas[mine].total[name] for name, amount in self._asked
         )
+        if (
+            leaf in self._before
+        ):  # a queue above the gang, which has neither quota nor a share of its own for gangs
+            return Reason.QUOTA_RECLAIMED if is_entitled else Reason.FAIR_SHARE
         if is_entitled and any(used[name] > quotas[theirs].total[name] for name in names):
             return Reason.QUOTA_RECLAIMED
         if any(used[name] > self._shares.allocated[theirs][name] for name in names):

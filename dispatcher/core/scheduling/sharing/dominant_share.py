@@ -123,7 +123,8 @@ class _FairSearch:
         self._candidates: dict[str, list[ActiveGang]] = {
             leaf: gangs
             for leaf, gangs in search.others.items()
-            if not self._account.is_within(leaf, search.contested)
+            # A queue above the gang has nothing of its own for gangs: they borrow what the queues below it own.
+            if leaf in self._own_path or not self._account.is_within(leaf, search.contested)
         }
         if search.own:
             self._candidates[self._leaf] = search.own
@@ -207,7 +208,7 @@ class _FairSearch:
     def _take(self, lists: dict[str, list[ActiveGang]], gang: ActiveGang, reason: Reason) -> None:
         self._search.remove(gang, reason)
         self._removed.append(gang)
-        for leaf in gang.record.leaves:
+        for leaf in gang.leaves:
             for name in self._account.quota.paths.get(leaf, ()):
                 self._shares.pop(name, None)
                 self._borrows.pop(name, None)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Final, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model.gang import Gang
@@ -15,7 +16,7 @@ from dispatcher.core.model.growth import SurplusPod
 from dispatcher.core.model.preemption import PREEMPTIONS_WITHIN
 from dispatcher.core.model.record import ACTIVE, HOLDING, Attempt, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.queues.forest import Place
+from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import Order
 from dispatcher.core.scheduling import ordering
 
@@ -70,7 +71,7 @@ class ActiveGang(_RecordedGang, frozen=True):
     `is_leaving` is true while it is deleted, suspended, requeued or preempted, unless its cluster does not answer.
     `is_fixed` is true for a gang that nobody may preempt now: it is being created, or its cluster does not answer. A
     gang that awaits the capacity that it requested is not being created yet. With a `part` it is only that part of
-    the gang.
+    the gang. It is `charged` in other queues where its own are gone (`charged_in`).
     """
 
     cluster: str
@@ -78,6 +79,17 @@ class ActiveGang(_RecordedGang, frozen=True):
     is_leaving: bool = False
     is_fixed: bool = False
     part: Part | None = None
+    charged: tuple[str, ...] = ()
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """The queues in which it is charged: its own, or those above that bear the charges of queues that are gone."""
+        return self.charged or self.record.leaves
+
+    @property
+    def is_left(self) -> bool:
+        """True if a queue of it is gone, so that it would not be dispatched again."""
+        return bool(self.charged)
 
     @property
     def uid(self) -> str:
@@ -220,6 +232,17 @@ def with_aside(active: Iterable[ActiveGang], uids: Collection[str]) -> list[Acti
             done.add(uid)
             found += [each] if (each := set_aside(gang.record)) is not None else []
     return found
+
+
+def charged_in(forest: Forest, active: Sequence[ActiveGang]) -> Sequence[ActiveGang]:
+    """These gangs, each with the queues in which it is charged. One look for each gang, where any queue is gone."""
+    gone = forest.charged_in.keys()
+    if not gone:
+        return active
+    return [
+        each if gone.isdisjoint(each.leaves) else replace(each, charged=forest.charged(each.leaves))
+        for each in active
+    ]
 
 
 def leaving_by_cluster(active: Iterable[ActiveGang]) -> dict[str, list[tuple[str, Resources]]]:

@@ -23,7 +23,7 @@ from dispatcher.core.scheduling.pending_queue import TAKEN_IN_AT_ONCE, Changes
 from dispatcher.core.scheduling.search_budget import SearchBudget
 from dispatcher.core.scheduling.sharing.cycle import QueueCycle, QueueFacts, QueueOutcome
 from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang, RecentUse
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, RecentUse, charged_in
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 
 
@@ -145,7 +145,7 @@ def _changes(facts: QueueFacts) -> Iterable[datetime]:
         if record.blocked_since and place:
             yield record.blocked_since + place.starvation_bound
     shields = {place.name: place.min_runtime for place in facts.forest.places.values() if place.min_runtime}
-    for gang in facts.active if shields else ():
+    for gang in charged_in(facts.forest.for_quota, facts.active) if shields else ():
         yield from (gang.dispatched_at + shields[leaf] for leaf in gang.leaves if leaf in shields)
     for record in facts.queued.preempted.values():
         yield from (each + PREEMPTIONS_WITHIN for each in record.preempted_at)

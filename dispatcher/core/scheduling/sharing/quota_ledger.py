@@ -48,6 +48,8 @@ class QuotaLedger:
     def __init__(self, forest: Forest, quotas: Mapping[str, TreeQuota]) -> None:
         self.forest = forest.for_quota
         self.accounts = {root: Account(quota) for root, quota in quotas.items()}
+        self._left: dict[str, dict[str, Counter[str]]] = {}
+        """The charges of gangs whose queue is gone: by the queue that bears them, by their own, by resource."""
         self._holds: dict[str, list[Hold]] = {}
 
     def account_of(self, leaf: str) -> Account:
@@ -56,11 +58,23 @@ class QuotaLedger:
 
     def charge(self, leaves: Iterable[str], demand: Resources, priority: int, sign: int = 1) -> None:
         """Charge a gang in its leaves, or take that back with the sign -1."""
-        for leaf in self.forest.charged(leaves):
-            place = self.forest.places.get(leaf)
+        for leaf in leaves:
+            bearer = self.forest.charged_in.get(leaf, leaf)
+            place = self.forest.places.get(bearer)
             if place is not None:
                 is_firm = not place.is_preemptible(priority)
-                self.accounts[place.root].charge(leaf, demand, sign, is_firm=is_firm)
+                self.accounts[place.root].charge(bearer, demand, sign, is_firm=is_firm)
+                if bearer != leaf:
+                    left = self._left.setdefault(bearer, {}).setdefault(leaf, Counter())
+                    left.update({name: sign * amount for name, amount in demand.items()})
+
+    def left(self, queues: Iterable[str], resource: str) -> dict[str, int]:
+        """The charges that these queues bear for gangs of queues that are gone, by the names of those; none of 0."""
+        found: Counter[str] = Counter()
+        for bearer in queues:
+            for name, amounts in self._left.get(bearer, {}).items():
+                found[name] += amounts[resource]
+        return {name: found[name] for name in sorted(found) if found[name] > 0}
 
     def charge_all(self, alike: Alike) -> Steps[None]:
         """Charge these gangs."""

@@ -197,7 +197,7 @@ class Refusals(Struct, frozen=True):
             parts.append(
                 f"{name}: needs {needs}, {available} available; "
                 f"nominal {in_words(name, nominal)}, {in_words(name, used)} used"
-                f"{self._borrowers_in_words(place, name)}"
+                f"{self._borrowers_in_words(place, name)}{self._left_in_words(place, name)}"
             )
         return f"quota of {place.name}: {'; '.join(parts)}"
 
@@ -205,6 +205,16 @@ class Refusals(Struct, frozen=True):
         found = self._borrowers(place, resource)
         named = ", ".join(f"{name} borrows {in_words(resource, amount)}" for name, amount in found)
         return f"; {named}" if named else ""
+
+    def _left_in_words(self, place: Place, resource: str) -> str:
+        """The use of gangs whose queues are gone, which no queue that is there shows as its own."""
+        left = self.ledger.left(place.path, resource)
+        if not left:
+            return ""
+        names, more = ", ".join(list(left)[:MOST_BORROWERS]), len(left) - MOST_BORROWERS
+        named = f"{names} and {more} more" if more > 0 else names
+        queues = f"queue {named}, which is" if len(left) == 1 else f"queues {named}, which are"
+        return f"; gangs of {queues} gone, use {in_words(resource, sum(left.values()))}"
 
     def _borrowers(self, place: Place, resource: str) -> list[tuple[str, int]]:
         """The other leaves of the tree that borrow most of a resource, with the amounts."""

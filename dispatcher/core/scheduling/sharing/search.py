@@ -72,13 +72,13 @@ class Trial:
     def remove(self, gang: ActiveGang, reason: Reason) -> None:
         """Remove a gang that is there."""
         self.removed[gang.uid] = gang, reason
-        self.giving[gang.record.leaves] += 1
+        self.giving[gang.leaves] += 1
         self._charge(gang, -1)
 
     def restore(self, gang: ActiveGang) -> None:
         """Put back a gang that was removed."""
         del self.removed[gang.uid]
-        self.giving[gang.record.leaves] -= 1
+        self.giving[gang.leaves] -= 1
         self._charge(gang, +1)
 
     def close(self) -> None:

@@ -70,8 +70,9 @@ class _Change(Struct, frozen=True):
 class VictimSearch(Struct):
     """Searches for victims in one cycle. `later` is the ledger without the gangs that leave.
 
-    `active` are the gangs that held capacity when the cycle began, by leaf; those in `gone` leave. `shares` are those
-    of the trees with the sharing Division, by root. Without `failed`, each search is made anew.
+    `active` are the gangs that held capacity when the cycle began, by the queues in which they are charged; those in
+    `gone` leave. `shares` are those of the trees with the sharing Division, by root. Without `failed`, each search is
+    made anew.
     """
 
     later: QuotaLedger
@@ -331,7 +332,7 @@ class VictimSearch(Struct):
         """True if a victim, queued again, would wait and could then preempt the gang."""
         gang = trial.gang
         placed = ActiveGang(gang.record, trial.cluster, self.now)
-        victims = [gang for gang, _ in trial.removed.values() if not gang.is_surplus]
+        victims = [each for each, _ in trial.removed.values() if not (each.is_surplus or each.is_left)]
         suspects = [each for each in victims if self._may_ever_preempt(each, placed)]
         if not suspects:
             return False
