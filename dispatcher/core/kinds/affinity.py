@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from dispatcher.api.spec_errors import quoted
 from dispatcher.api.syntax import LONGEST_SUBDOMAIN, is_qualified_name
 from dispatcher.core.kinds.built_in import LABELS_OF_ONE_OBJECT, LABELS_OF_ONE_POD
-from dispatcher.core.kinds.fields import Field, TemplateError
+from dispatcher.core.kinds.fields import Field, TemplateError, TooManyError
 from dispatcher.core.model.gang import PodSet, Spread
 from dispatcher.core.model.nodes import (
     ANY_NODE,
@@ -31,7 +31,7 @@ from dispatcher.core.model.nodes import (
     NodeTerm,
     whole_number,
 )
-from dispatcher.core.model.pod_terms import OWN_NAMESPACE, PodSort, PodTerm
+from dispatcher.core.model.pod_terms import OWN_NAMESPACE, WELL_KNOWN_TOPOLOGIES, PodSort, PodTerm
 
 MOST_TERMS: Final = 64
 """Entries of one list of terms, and keys of one node selector.
@@ -46,9 +46,11 @@ MOST_LINKED: Final = 32
 not read.
 """
 MOST_CONDITIONS: Final = 256
-"""Conditions of all node terms of a template, and of one label selector."""
+"""Conditions of all node terms of a template, of one label selector, and of all terms of one list about pods."""
 MOST_VALUES: Final = 1024
-"""Values of all node terms of a template, and of one label selector."""
+"""Values of all node terms of a template, of one label selector, and of all terms of one list about pods."""
+MOST_NAMESPACES: Final = 64
+"""Namespaces that all terms of one list about pods name together."""
 LONGEST_VALUE: Final = LONGEST_SUBDOMAIN
 """Characters of a value: the value of a label (at most 63) or the name of a node."""
 
@@ -95,8 +97,8 @@ def constraints_of(
     about_pods = apart.entries(MOST_TERMS) or together.entries(MOST_TERMS) or required
     labels = {**_labels(template.at("metadata.labels")), **added_labels()} if about_pods else {}
     pods = _Pods(labels, wrapped)
-    repels = _about_others(_terms(apart.entries(MOST_TERMS), pods), pods)
-    attracts = _terms(together.entries(MOST_TERMS), pods)
+    repels = _about_others(_terms(apart, pods), pods)
+    attracts = _terms(together, pods)
     if len(_about_others(attracts, pods)) < len(attracts):
         attracts = ()  # kube-scheduler counts only pods that all terms select, which are pods of the same object
     return PodConstraints(
@@ -124,14 +126,27 @@ def shared_labels(labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def repelling_terms(pod: Mapping[str, Any]) -> tuple[PodTerm, ...]:
-    """The required terms of anti-affinity of a pod that is there; those that this release cannot read are left out."""
+    """The required terms of anti-affinity of a pod that is there; those that this release cannot read are left out.
+
+    If they are more than are taken from a template, the pod repels all pods, by the same topologies.
+    """
     metadata = pod.get("metadata") or {}
     try:
-        written = Field(pod).at(f"spec.affinity.podAntiAffinity.{_REQUIRED}").entries(MOST_TERMS)
+        written = Field(pod).at(f"spec.affinity.podAntiAffinity.{_REQUIRED}")
         pods = _Pods(_labels(Field(metadata).child("labels")), Field(pod))
-        return _about_others(_terms(written, pods), pods)
+        try:
+            return _about_others(_terms(written, pods), pods)
+        except TooManyError:
+            return _about_all_pods(written)
     except TemplateError:
         return ()
+
+
+def _about_all_pods(written: Field) -> tuple[PodTerm, ...]:
+    """A term about every pod for each topology of the terms; if these are too many, for the well-known ones."""
+    topologies = {_topology(each) for each in written.elements()}
+    found = topologies if len(topologies) <= MOST_TERMS else WELL_KNOWN_TOPOLOGIES
+    return tuple(PodTerm(each, None) for each in sorted(found))
 
 
 def apart_of(pod: Mapping[str, Any]) -> tuple[str, ...]:
@@ -155,10 +170,21 @@ def _sort_of(
     return PodSort.of(_Pods(labels, wrapped).namespace, shared_labels(labels))
 
 
-def _terms(written: Iterable[Field], pods: _Pods) -> tuple[PodTerm, ...]:
+def _terms(written: Field, pods: _Pods) -> tuple[PodTerm, ...]:
     """The terms, sorted and without duplicates, and without those that cannot be compared with pods of others."""
-    found = {term for each in written if (term := _term(each, pods)) is not None}
+    listed = written.entries(MOST_TERMS)
+    _check_namespaces(listed, written.path)
+    found = {term for each in listed if (term := _term(each, pods)) is not None}
+    _check_bounds([each for term in found for each in term.conditions], written)
     return tuple(sorted(found, key=_order_of_term))
+
+
+def _check_namespaces(terms: Iterable[Field], path: str) -> None:
+    written = [each.at("namespaces").value for each in terms]
+    named = sum(len(each) for each in written if isinstance(each, list | tuple))
+    if named > MOST_NAMESPACES:
+        problem = f"names {named} namespaces in all, and at most {MOST_NAMESPACES} are taken"
+        raise TooManyError(path, problem)
 
 
 def _about_others(terms: tuple[PodTerm, ...], pods: _Pods) -> tuple[PodTerm, ...]:
@@ -424,9 +450,9 @@ def _check_bounds(conditions: Iterable[LabelRequirement], written: Field) -> Non
     sizes = [len(each.values) for each in conditions]
     if len(sizes) > MOST_CONDITIONS:
         problem = f"has {len(sizes)} conditions, and at most {MOST_CONDITIONS} are taken"
-        raise TemplateError(written.path, problem)
+        raise TooManyError(written.path, problem)
     if sum(sizes) > MOST_VALUES:
-        raise TemplateError(written.path, f"has {sum(sizes)} values, and at most {MOST_VALUES} are taken")
+        raise TooManyError(written.path, f"has {sum(sizes)} values, and at most {MOST_VALUES} are taken")
 
 
 def _distinct(conditions: Iterable[LabelRequirement]) -> tuple[LabelRequirement, ...]:

@@ -32,6 +32,7 @@ from dispatcher.core.kinds.uncounted import device_claims, device_claims_anywher
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.quantity import QuantityError, in_words, resource_amounts
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources, is_device
+from dispatcher.core.model.term_bounds import MOST_OF_GANGS, OwnTerms, excess_of
 from dispatcher.text import counted
 from dispatcher.values import equal_without
 
@@ -88,6 +89,7 @@ def charge_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER, kinds: Kinds = BUI
         pod_set for item, part in zip(items, parts, strict=True) for pod_set in _pod_sets(item, part, rule)
     ]
     gang = Gang(demand, pods, tuple(_in_namespace(_linked(pod_sets, items, parts), spec.namespace)))
+    _check_terms(gang.pod_sets, spec.namespace)
     charge = Charge(gang, parts=parts)
     return replace(charge, warnings=charge.differences)
 
@@ -166,6 +168,14 @@ def _in_namespace(pod_sets: Iterable[PodSet], namespace: str) -> Iterator[PodSet
             spread=tuple(spread.in_namespace(namespace) for spread in each.spread),
             sort=each.sort.in_namespace(namespace),
         )
+
+
+def _check_terms(pod_sets: Iterable[PodSet], namespace: str) -> None:
+    """Raises `DemandError` if a namespace may never have as many terms about pods in the queue."""
+    terms = OwnTerms.of(each for each in pod_sets if each.depends_on_others)
+    problem = excess_of(namespace, terms.counted, MOST_OF_GANGS)
+    if problem:
+        raise DemandError("spec", f"has {problem}", "Use fewer terms, or several AppWrappers")
 
 
 def _device_claims(item: _Item, part: Part) -> tuple[str, ...]:

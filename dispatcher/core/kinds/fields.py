@@ -26,6 +26,10 @@ class TemplateError(ValueError):
         self.problem = problem
 
 
+class TooManyError(TemplateError):
+    """A list is longer than the dispatcher reads; the API server may take it."""
+
+
 class ConstraintError(TemplateError):
     """A constraint of pods on nodes cannot be read. No declaration takes its place, unlike that of other fields.
 
@@ -114,7 +118,7 @@ class Field(NamedTuple):
         if not isinstance(self.value, list | tuple):
             raise TemplateError(self.path, "must be a list")
         if len(self.value) > most:
-            raise TemplateError(self.path, f"has {len(self.value)} entries, and at most {most} are taken")
+            raise TooManyError(self.path, f"has {len(self.value)} entries, and at most {most} are taken")
         return tuple(self.elements())
 
 

@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
+from dispatcher.core.kinds.affinity import MOST_CONDITIONS, MOST_NAMESPACES, MOST_TERMS, repelling_terms
+from dispatcher.core.kinds.demand import DemandError
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.nodes import LabelOperator, LabelRequirement
 from dispatcher.core.model.pod_terms import PodSort, PodTerm
+from dispatcher.core.model.term_bounds import MOST_OF_GANGS, Breadth
 from tests.builders import gang_of
 from tests.cluster.manifests import appwrapper, item, job
 
@@ -137,3 +140,78 @@ def test_rules_hold_between_the_templates_of_different_wrapped_objects() -> None
     first, second = gang_of(spec_of(front, web)).pod_sets
     assert (first.away, first.near) == (((ZONE, 1),), ())
     assert (second.away, second.near) == (((ZONE, -1),), ((ZONE, (-1,)),))
+
+
+def terms(count: int, **term: object) -> list[Json]:
+    return [
+        {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"n": f"{n}"}}, **term} for n in range(count)
+    ]
+
+
+def existing(key: str, count: int) -> Json:
+    return {"matchExpressions": [{"key": f"{key}-{n}", "operator": "Exists"} for n in range(count)]}
+
+
+NAMESPACES = [f"ns-{each}" for each in range(MOST_NAMESPACES // 2 + 1)]
+TOO_MANY = [
+    pytest.param(terms(MOST_TERMS + 1), "has 65 entries, and at most 64 are taken", id="terms"),
+    pytest.param(
+        terms(2, namespaces=NAMESPACES),
+        "names 66 namespaces in all, and at most 64 are taken",
+        id="namespaces-of-all-terms",
+    ),
+    pytest.param(
+        [{"topologyKey": ZONE, "labelSelector": existing(key, MOST_CONDITIONS // 2 + 1)} for key in "ab"],
+        "has 258 conditions, and at most 256 are taken",
+        id="conditions-of-all-terms",
+    ),
+]
+
+
+@pytest.mark.parametrize("rule", ["podAffinity", "podAntiAffinity"])
+@pytest.mark.parametrize(("written", "words"), TOO_MANY)
+def test_template_with_too_many_terms_or_too_large_ones_is_refused(
+    rule: str, written: list[Json], words: str
+) -> None:
+    with pytest.raises(DemandError, match=words) as refused:
+        pod_set({rule: {REQUIRED: written}})
+    assert refused.value.path.endswith(f"{rule}.{REQUIRED}")
+
+
+@pytest.mark.parametrize(("written", "words"), TOO_MANY)
+def test_pod_with_too_many_terms_or_too_large_ones_repels_every_pod(written: list[Json], words: str) -> None:
+    pod = {"metadata": {"namespace": "team"}, "spec": {"affinity": {"podAntiAffinity": {REQUIRED: written}}}}
+    assert words
+    assert repelling_terms(pod) == (PodTerm(ZONE, None),)
+
+
+def test_pod_with_too_many_topologies_repels_every_pod_by_the_well_known_ones() -> None:
+    written = [{**each, "topologyKey": f"t-{number}"} for number, each in enumerate(terms(MOST_TERMS + 1))]
+    pod = {"metadata": {"namespace": "team"}, "spec": {"affinity": {"podAntiAffinity": {REQUIRED: written}}}}
+    assert [each.topology for each in repelling_terms(pod)] == [
+        "kubernetes.io/hostname",
+        "topology.kubernetes.io/region",
+        ZONE,
+    ]
+
+
+def unlabelled(count: int, start: int = 0) -> Json:
+    """Terms that no label of their pods narrows."""
+    written = [
+        {
+            "topologyKey": ZONE,
+            "labelSelector": {"matchExpressions": [{"key": f"k{n}", "operator": "DoesNotExist"}]},
+        }
+        for n in range(start, start + count)
+    ]
+    return {"podAntiAffinity": {REQUIRED: written}}
+
+
+def test_gang_with_more_terms_than_its_namespace_may_have_in_the_queue_is_refused() -> None:
+    most = MOST_OF_GANGS[Breadth.UNLABELLED]
+    half = [labelled(f"j-{n}", {"app": "x"}, unlabelled(most // 2, n * most // 2)) for n in range(3)]
+    assert len(gang_of(spec_of(*half[:2])).pod_sets) == 2
+    same = [labelled(f"j-{n}", {"app": "x"}, unlabelled(most)) for n in range(3)]
+    assert len(gang_of(spec_of(*same)).pod_sets) == 3
+    with pytest.raises(DemandError, match="spec: has 24 different terms about pods that name no label which"):
+        gang_of(spec_of(*half))

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.model.gang import Gang, PodSet, Spread
@@ -40,7 +41,7 @@ def pods_with(*terms: PodTerm, namespace: str = "tenant", attracts: tuple[PodTer
 
 
 def gang(pods: PodSet) -> Gang:
-    return Gang(CPU, 1, (pods,))
+    return Gang(pods.total, 1, (pods,))
 
 
 def ledger_of(nodes: int = 2) -> CapacityLedger:
@@ -65,22 +66,32 @@ def plan_of(queue: PendingQueue, ledger: CapacityLedger) -> dict[str, Outcome]:
 def test_gang_beyond_the_terms_of_its_namespace_waits_until_earlier_ones_leave_the_queue() -> None:
     queue, ledger = PendingQueue(), ledger_of()
     for number in range(UNLABELLED):
-        put(queue, f"aw-{number}", pods_with(without(number)), number)
-    put(queue, "late", pods_with(without("late")), 100)
-    put(queue, "other", pods_with(without("other"), namespace="elsewhere"), 101)
-    ledger.set_pod(Pod("p", CPU, "n0", PodPhase.RUNNING, sort=PodSort.of("anyone", [("x", "late")])))
+        pods = replace(pods_with(without(number, namespace="far")), requests=CPU * 2000)
+        put(queue, f"aw-{number}", pods, number)
+    put(queue, "late", pods_with(without("late", namespace="far")), 100)
+    ledger.set_pod(Pod("p", CPU, "n0", PodPhase.RUNNING, sort=PodSort.of("far", [("x", "1")])))
     planned = plan_of(queue, ledger)
-    assert "fewer terms" not in message(planned["other"])
-    assert "2 of 2 nodes excluded: 2 until its namespace has fewer terms about other pods" in message(
-        planned["late"]
-    )
-    change = change_of(planned["late"], at(1))
-    assert change is not None
-    queue.put(change.after)
-    assert "late" not in plan_of(queue, ledger)
-    for number in range(UNLABELLED):
-        queue.remove(f"uid-of-aw-{number}")
-    assert isinstance(plan_of(queue, ledger)["late"], Placed)
+    words = "2 of 2 nodes excluded: 2 until its namespace has fewer terms about other pods in the queue"
+    assert message(planned["late"]).endswith(words)
+    for each in planned.values():
+        change = change_of(each, at(1))
+        assert change is not None
+        queue.put(change.after)
+    assert plan_of(queue, ledger) == {}
+    queue.remove("uid-of-aw-1")
+    placed = plan_of(queue, ledger)["late"]
+    assert isinstance(placed, Placed)
+    assert placed.assignment.nodes == {"n1"}
+
+
+def test_gang_beyond_the_terms_of_its_namespace_keeps_no_gang_of_others_waiting() -> None:
+    queue, ledger = PendingQueue(), ledger_of()
+    for number in range(UNLABELLED + 1):
+        put(queue, f"aw-{number}", pods_with(without(number, namespace="far")), number)
+    put(queue, "other", pods_with(without("other", namespace="far"), namespace="elsewhere"), 101)
+    planned = plan_of(queue, ledger)
+    waiting = {name for name, each in planned.items() if not isinstance(each, Placed)}
+    assert waiting == {f"aw-{UNLABELLED}"}
 
 
 def message(outcome: Outcome) -> str:
