@@ -25,6 +25,8 @@ OWN_NAMESPACE: Final = ""
 WELL_KNOWN_TOPOLOGIES: Final = frozenset(
     {HOSTNAME, "topology.kubernetes.io/zone", "topology.kubernetes.io/region"}
 )
+EXCLUDING: Final = frozenset({LabelOperator.NOT_IN, LabelOperator.DOES_NOT_EXIST})
+"""The conditions that pods without the label satisfy."""
 _ANY_TOPOLOGY: Final = ""
 
 

@@ -19,6 +19,7 @@ Source: https://github.com/kubernetes/kubernetes/blob/master/pkg/scheduler/frame
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from itertools import chain
 from operator import is_
 from typing import Final, TypeVar
@@ -29,6 +30,7 @@ from msgspec.structs import replace
 from dispatcher.core.model.gang import Gang, PodSet, Spread
 from dispatcher.core.model.nodes import HOSTNAME, Beside, WhyBeside
 from dispatcher.core.model.pod_terms import (
+    EXCLUDING,
     NO_TERMS,
     WELL_KNOWN_TOPOLOGIES,
     Named,
@@ -331,7 +333,8 @@ class PodSorts(Struct):
     def follow(self, followed: FollowedTerms) -> bool:
         """Follow these terms, and no others but those of the pods themselves; False if they are the same as before.
 
-        A new term costs the sorts that have the label that it names, or those of its namespaces if it names none.
+        A new term costs the sorts that have the label that it names, or those of its namespaces if it names none; about
+        a microsecond for each that it selects.
         """
         before = self._followed
         if followed is before or followed == before:
@@ -345,18 +348,35 @@ class PodSorts(Struct):
 
     def _selected_by(self, term: PodTerm) -> _Nodes:
         found: _Nodes = {}
-        for sort in self._candidates(term):
-            if term.selects(sort):
-                for node, pods in self._pods[sort].items():
-                    found[node] = found.get(node, 0) + pods
+        for sort in self._sorts_of(term):
+            for node, pods in self._pods[sort].items():
+                found[node] = found.get(node, 0) + pods
         return found
 
-    def _candidates(self, term: PodTerm) -> Iterable[PodSort]:
+    def _sorts_of(self, term: PodTerm) -> Iterable[PodSort]:
+        """The sorts that a term selects. They are found by sets, because many may have the label that a term names."""
+        found = self._candidates(term)
+        for each in term.conditions:
+            names: list[Named] = [(each.key, value) for value in each.values] or [(each.key, None)]
+            if names == [term.named]:
+                continue
+            having = set[PodSort]().union(*(self._by_name.get(name, ()) for name in names))
+            found = found - having if each.operator in EXCLUDING else found & having
+        listed, takes_ending = term.namespaces, term.selects_ending
+        if listed is None and takes_ending:
+            return found
+        return (
+            each
+            for each in found
+            if (listed is None or each.namespace in listed) and (takes_ending or not each.is_ending)
+        )
+
+    def _candidates(self, term: PodTerm) -> AbstractSet[PodSort]:
         if term.named is not None:
-            return self._by_name.get(term.named, ())
+            return self._by_name.get(term.named, {}).keys()
         if term.namespaces is None:
-            return self._pods
-        return chain.from_iterable(self._by_namespace.get(each, ()) for each in term.namespaces)
+            return self._pods.keys()
+        return set(chain.from_iterable(self._by_namespace.get(each, ()) for each in term.namespaces))
 
     def _note(self, sort: PodSort) -> None:
         for name in sort.names:

@@ -192,14 +192,20 @@ terms = st.builds(
             st.sampled_from((LabelOperator.IN, LabelOperator.NOT_IN)),
             st.lists(st.sampled_from("12"), min_size=1, max_size=2, unique=True).map(tuple),
         )
-        | st.builds(LabelRequirement, st.sampled_from("xy"), st.just(LabelOperator.EXISTS)),
+        | st.builds(
+            LabelRequirement,
+            st.sampled_from("xy"),
+            st.sampled_from((LabelOperator.EXISTS, LabelOperator.DOES_NOT_EXIST)),
+        ),
         max_size=2,
     ).map(tuple),
+    st.booleans(),
 )
 sorts = st.builds(
     PodSort.of,
     st.sampled_from("abcdefg"),
     st.dictionaries(st.sampled_from("xy"), st.sampled_from("12")).map(dict.items),
+    is_ending=st.booleans(),
 )
 
 
@@ -211,6 +217,23 @@ def test_changed_index_selects_as_the_terms_do(
     changed = TermIndex(first).changed(came, gone)
     assert changed.terms == (frozenset(first) - frozenset(gone)) | frozenset(came)
     assert changed.selecting(sort) == {each for each in changed.terms if each.selects(sort)}
+
+
+@given(st.lists(sorts, max_size=8), st.lists(terms, min_size=1, max_size=4))
+def test_term_counts_the_same_pods_whether_it_or_they_came_first(
+    there: list[PodSort], asked: list[PodTerm]
+) -> None:
+    found = []
+    for follows_first in (True, False):
+        ledger, followed = ledger_of(4), followed_by([pods_with(*asked)])
+        ledger.follow(followed_by([pods_with(without(1))]))  # from here on pods are counted by sort
+        if follows_first:
+            ledger.follow(followed)
+        for number, each in enumerate(there):
+            ledger.set_pod(Pod(f"p{number}", CPU, f"n{number % 4}", PodPhase.RUNNING, sort=each))
+        ledger.follow(followed)
+        found.append(ledger.snapshot().beside(gang(pods_with(*asked))))
+    assert found[0] == found[1]
 
 
 @given(st.lists(st.tuples(st.sampled_from("12345"), st.lists(terms, max_size=3)), max_size=12))
