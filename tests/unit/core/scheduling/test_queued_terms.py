@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -179,6 +181,16 @@ def test_pod_with_ever_new_topologies_beyond_the_bound_keeps_its_own_node() -> N
     for number in range(3 * OF_PODS):
         ledger.remove_pod(f"b{number}")
     assert closed(ledger) == set()
+
+
+def test_limits_page_has_the_bounds() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "limits.md").read_text()
+    (table,) = re.findall(r"\| terms of one namespace .*?\n\n", page, re.DOTALL)
+    rows = [
+        [int(cell.replace(",", "")) for cell in re.findall(r"\| ([\d,]+) ", row)]
+        for row in table.split("\n")[2:5]
+    ]
+    assert rows == [[MOST_OF_GANGS[each], MOST_OF_PODS[each]] for each in Breadth]
 
 
 terms = st.builds(
