@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 NO_QUEUES: Final = (
-    "No DispatchQueues: every AppWrapper is in the queue default, which has no limits. "
+    "No DispatchQueues: AppWrappers without a label of a queue are in default, which has no limits; others wait for "
+    "the queue that they name. "
     "Declare one with: kubectl apply -f FILE"
 )
 HEADINGS: Final = (

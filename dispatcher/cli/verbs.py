@@ -311,7 +311,7 @@ def submit(
         )
         for other in written.beside:
             put(
-                f"{other} not submitted: it makes no pods and is no AppWrapper; kubectl apply creates it",
+                f"{other} not created: it makes no pods and is no AppWrapper; create it with kubectl apply",
                 None,
             )
         client, submitted = AppWrapperClient(hub.client, is_dry=dry_run), []

@@ -323,8 +323,8 @@ async def test_submit_leaves_objects_without_pods_to_kubectl_and_lists_them(
 
     assert await ask("submit", "-", stdin=yaml.safe_dump_all([SETTINGS, train(), role])) == Ran(
         0,
-        "ConfigMap/settings not submitted: it makes no pods and is no AppWrapper; kubectl apply creates it\n"
-        "ClusterRole/r-* not submitted: it makes no pods and is no AppWrapper; kubectl apply creates it\n"
+        "ConfigMap/settings not created: it makes no pods and is no AppWrapper; create it with kubectl apply\n"
+        "ClusterRole/r-* not created: it makes no pods and is no AppWrapper; create it with kubectl apply\n"
         "team-a/train submitted\n",
         "",
     )
