@@ -260,7 +260,7 @@ def _watch_over(record: Record, seen: ObservedState) -> Decision:
         return revoked
     issues = _issues(record, seen, achieved, done)
     for issue in issues:
-        if issue.due is not None and issue.due <= seen.now:
+        if issue.due is not None and issue.due <= seen.now and not _is_to_tell_first(issue, record):
             return _act(issue, record, seen)
     if achieved is not Progress.NONE and _is_news(record, done):
         return Decision(Step.NOTE_PROGRESS, done=done)
@@ -397,7 +397,7 @@ def _note(record: Record, issues: list[HealthIssue], seen: ObservedState) -> Dec
     to_note = [(at, issue) for issue in issues if (at := _to_note_at(issue, record)) is not None]
     for at, issue in to_note:
         if at <= now:
-            since = issue.since if issue not in known else _since_again(issue, record, now)
+            since = _since(issue, record, now)
             return Decision(Step.NOTE_HEALTH_ISSUE, issue.reason, issue.message, since=since)
     if not (known or any(issue.told_from for issue in issues)):
         told = _without_consequence(record, seen.objects)
@@ -421,9 +421,24 @@ def _to_note_at(issue: HealthIssue, record: Record) -> datetime | None:
     return (record.last_event_at or at_once) + health.WORDS_RENEWED_AFTER
 
 
-def _since_again(issue: HealthIssue, record: Record, now: datetime) -> datetime | None:
-    """Since when a noted health issue lasts that is noted again."""
-    return now if issue.is_anew or record.unhealthy is None else record.unhealthy.since
+def _is_to_tell_first(issue: HealthIssue, record: Record) -> bool:
+    """True for missing pods of which the gang should have been told in time, and was not; MCAD's wait tells nothing.
+
+    This leader may be the first that knows of them, or a pod is made in place of another one.
+    """
+    if issue.reason != words.INSUFFICIENT_PODS_READY or issue.told_from is None or issue.due is None:
+        return False
+    is_noted = record.unhealthy is not None and record.unhealthy.reason == issue.reason
+    return not is_noted and issue.told_from < issue.due
+
+
+def _since(issue: HealthIssue, record: Record, now: datetime) -> datetime | None:
+    """Since when a health issue lasts that is noted now; None for the time of the note."""
+    noted = record.unhealthy
+    if noted is not None and health.is_the_same(noted.reason, issue.reason):
+        return now if issue.is_anew else noted.since
+    is_told_late = issue.due is not None and issue.due <= now
+    return None if is_told_late else issue.since
 
 
 def _without_consequence(record: Record, objects: ObservedObjects) -> tuple[str, str] | None:

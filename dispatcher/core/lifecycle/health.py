@@ -241,7 +241,8 @@ def missing_pods(
         due, is_anew = None, True
     begun = _dispatched_at(record) + (bind_within or timedelta())
     if bind_within is not None and found.reason != words.FOUND_FAILED_PODS and not found.is_late:
-        due, is_anew = begun + found.grace, False
+        told = noted.since if noted is not None and noted.reason == found.reason and found.is_told else begun
+        due, is_anew = max(begun, told) + found.grace, False
     told_from = begun + TOLD_AFTER if found.is_told else None
     since = _dispatched_at(record) if found.is_told and not found.from_note else None
     issue = HealthIssue(

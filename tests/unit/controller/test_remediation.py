@@ -197,7 +197,10 @@ async def test_gang_without_a_pod_is_requeued_with_the_message_of_its_controller
     world.server.on("GET", EVENTS, answer({"items": [said]}))
     world.jobs.has(made(TRAIN))
     await world.created(make_appwrapper("aw", TRAIN))
-    await asyncio.sleep(61)  # virtual
+    await asyncio.sleep(31)  # virtual
+    await world.reconcile(UID)
+    assert world.record(UID).phase is Phase.DISPATCHED
+    await asyncio.sleep(30)  # virtual
     await world.reconcile(UID)
     record = world.record(UID)
     assert (record.phase, record.reason, record.message) == (

@@ -10,9 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.api import conditions as words
+from dispatcher.api.appwrapper import Requeuing
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import ObjectState
-from dispatcher.core.lifecycle import run_steps
+from dispatcher.core.lifecycle import health, run_steps
 from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.lack import Lack, lack_in, says_otherwise
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
@@ -176,6 +177,46 @@ def test_gang_without_any_pod_any_more_is_requeued_once_its_time_is_over() -> No
 def test_gang_that_never_had_a_pod_is_requeued_after_its_minute() -> None:
     noted, end = life(JOB, steadily(ABSENT, 10, 900))
     assert (noted, end) == ([(32, NONE)], 2 + 1 * MINUTES)
+
+
+LATE = 864_000
+
+
+@pytest.mark.parametrize(
+    ("pods", "told", "grace"),
+    [
+        pytest.param(
+            PodCounts(running=3), "3 of 4 pods run: pods that do not exist: 1", 5, id="one-is-missing"
+        ),
+        pytest.param(ABSENT, NONE, 1, id="none-is-there"),
+    ],
+)
+def test_gang_that_was_short_of_a_pod_before_this_leader_is_told_and_has_the_whole_grace_from_then_on(
+    pods: PodCounts, told: str, grace: int
+) -> None:
+    noted, end = life(JOB, steadily(pods, LATE, LATE + 900))
+    assert (noted, end) == ([(LATE, told)], LATE + grace * MINUTES)
+
+
+def test_pod_that_is_made_in_place_of_another_one_hours_after_the_dispatch_ends_no_attempt() -> None:
+    starts = PodCounts(running=3, pending=1, starting=1)
+    noted, end = life(
+        JOB, [(LATE, starts), (LATE + 1, PodCounts(running=3)), *steadily(starts, LATE + 2, LATE + 900)]
+    )
+    assert [seconds for seconds, _ in noted] == [LATE + 1]
+    assert end is None
+
+
+def test_wait_of_a_gang_with_minavailable_ends_whether_it_was_told_or_not() -> None:
+    policy = replace(JOB, min_available=4, requeuing=Requeuing(wait=timedelta(minutes=1)))
+    assert life(policy, steadily(TWO, LATE, LATE + 900)) == ([], LATE)
+
+
+def test_gang_on_trust_that_is_told_late_has_the_whole_grace_as_well() -> None:
+    record = replace(DISPATCHED, unhealthy=NotedIssue(words.INSUFFICIENT_PODS_READY, UNMADE, at(LATE)))
+    issue = health.missing_pods(record, JOB, TWO, bind_within=timedelta(minutes=10))
+    assert issue is not None
+    assert issue.due == at(LATE + 5 * MINUTES)
 
 
 def test_words_of_an_earlier_release_count() -> None:
