@@ -6,6 +6,7 @@ Its last valid declaration still counts for quota, so each other gang of its tre
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import Any, Final
 
 import pytest
@@ -23,6 +24,7 @@ from dispatcher.core.scheduling.scenario import parse_scenario
 from dispatcher.core.scheduling.sharing.cycle import Drained
 from dispatcher.core.scheduling.world import World
 from tests.unit.core.scheduling.queue_answers import answer_of
+from tests.unit.core.scheduling.queue_worlds import random_document
 
 GPU: Final = "nvidia.com/gpu"
 Json = dict[str, Any]
@@ -179,3 +181,20 @@ def test_drain_of_the_queue_above_drains_it(change: Change) -> None:
     queues[0] |= {"stopPolicy": "HoldAndDrain"}
     _, outcomes = changed(world_of(queues, running("a", 2), ()), "a", change).plan_queues()
     assert [len(each.gangs) for each in outcomes if isinstance(each, Drained)] == [2]
+
+
+def test_decisions_of_random_worlds_are_as_before_for_all_other_queues() -> None:
+    compared = 0
+    for seed in range(100):
+        chance = Random(seed)  # noqa: S311 - repeatable
+        world = parse_scenario(random_document(chance, in_two_trees=seed % 2 * 0.5))
+        names = [each.name for each in world.queues or () if each.parent]
+        if not names:
+            continue
+        after = changed(world, chance.choice(names), replaced)
+        leaves = {each.name for each in after.forest.leaves} & {each.name for each in world.forest.leaves}
+        others = tuple(each for each in world.pending if leaves.issuperset(each.leaves))
+        before = replace(world, pending=others).plan()
+        assert decided(replace(after, pending=others)) == {each.record.uid: type(each) for each in before}
+        compared += len(others)
+    assert compared > 100
