@@ -20,6 +20,7 @@ from dispatcher.core.model import incremental
 from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Record
+from dispatcher.core.scheduling.backfill_debts import Debts
 from dispatcher.core.scheduling.backfill_reservation import (
     Awaited,
     Bounds,
@@ -110,12 +111,15 @@ class Site(Protocol):
 class Sites(Struct, frozen=True):
     """The sites of one cycle by name, with all parts there are: those without a site keep their rests, too.
 
-    `own` names the sites that a gang can have; without it, each gang can have all.
+    `own` names the sites that a gang can have; without it, each gang can have all. `rests_until` tells until when a
+    gang begins no reservation of any site, and `lacks_nothing_else` whether a gang that fits its site is dispatched.
     """
 
     by_name: Mapping[str, Site]
     parts: Collection[str]
     own: Callable[[Record], Iterable[Site]] | None = None
+    rests_until: Callable[[Record], datetime | None] = lambda _: None
+    lacks_nothing_else: Callable[[Record], bool] = lambda _: True
 
     def of(self, record: Record) -> Iterable[Site]:
         """The sites that the gang can have."""
@@ -264,6 +268,8 @@ class _Renewal(Struct):
             return Awaited(max(taken), site.name)
         rests = [self.rests[part] for part in site.parts if part in self.rests]
         resting = [each.until for each in rests if self.now < each.until]
+        if (end := self.sites.rests_until(record)) is not None:
+            resting.append(end)
         if resting:
             return Awaited(max(resting), site.name)  # whatever the estimate
         option = yield from site.option(record, self.now)
@@ -293,8 +299,9 @@ def _rests(
 ) -> dict[str, Rest]:
     """The rests of the parts, including those of the sites whose reservation has ended since the last cycle.
 
-    A reservation was complete if its gang fits the site now, or did in the last cycle. This ends the series of
-    incomplete reservations. A gang that fitted another site was dispatched there, which changes no rest here.
+    A reservation was complete if its gang fits the site now, or did in the last cycle, and lacks nothing else. This
+    ends the series of incomplete reservations. A gang that fitted another site was dispatched there, which changes no
+    rest here.
     """
     rests = {name: rest for name, rest in known.rests.items() if name in sites.parts}
     records = {record.uid: record for record in starved}
@@ -304,7 +311,7 @@ def _rests(
             continue
         if record is not None and now < reservation.until and site.has_changed_for(record):
             continue  # the site has changed, not the gang: the reservation did not fail
-        went_to = _fitting(record, [site]) if record is not None else known.fits.get(uid)
+        went_to = _fitting(record, [site], sites) if record is not None else known.fits.get(uid)
         for part in site.parts:
             if went_to == site.name:
                 rests.pop(part, None)
@@ -319,13 +326,14 @@ def _fits(reservations: Mapping[str, Reservation], starved: Sequence[Record], si
         reservation = reservations.get(record.uid)
         if reservation is not None and reservation.cluster:
             own = sites.by_name.get(reservation.cluster)
-            found[record.uid] = _fitting(record, [*([own] if own else []), *sites.of(record)])
+            found[record.uid] = _fitting(record, [*([own] if own else []), *sites.of(record)], sites)
     return {uid: name for uid, name in found.items() if name is not None}
 
 
-def _fitting(record: Record, sites: Iterable[Site]) -> str | None:
-    """The first of these sites that the gang fits now; None if it fits none."""
-    return next((site.name for site in sites if site.fits(record)), None)
+def _fitting(record: Record, those: Iterable[Site], sites: Sites) -> str | None:
+    """The first of those sites that the gang fits now; None if it fits none, or is not dispatched there."""
+    found = next((site.name for site in those if site.fits(record)), None)
+    return found if found is not None and sites.lacks_nothing_else(record) else None
 
 
 def _stands(reservation: Reservation, record: Record, sites: Sites, now: datetime) -> bool:
@@ -379,14 +387,41 @@ class Backfill(Struct):
 
 
 class Backfills(Struct):
-    """The reservations of one leader: of `room` in clusters, and of `quota` where queues are declared."""
+    """The reservations of one leader: of `room` in clusters, and of `quota` where queues are declared.
+
+    `debts` are what queues owe for the reservations of both.
+    """
 
     room: Backfill = field(default_factory=Backfill)
     quota: Backfill = field(default_factory=Backfill)
+    debts: Debts = field(default_factory=Debts)
+
+    def renew_quota(
+        self, late: Sequence[Record], sites: Sites, now: datetime, waiting: Collection[str]
+    ) -> Steps[None]:
+        """Renew the reservations of quota in the cycle at `now`, before those of room."""
+        yield from self.quota.renew_on_sites(late, self._with_debts(sites, now), now, waiting)
+        state = self.quota.state
+        self.debts.note_quota(state.reservations, state.rests, _queues_of(late), now)
+
+    def renew_room(
+        self, starved: Sequence[Record], sites: Sites, now: datetime, waiting: Collection[str]
+    ) -> Steps[None]:
+        """Renew the reservations of room in the cycle at `now`."""
+        yield from self.room.renew_on_sites(starved, self._with_debts(sites, now), now, waiting)
+        state = self.room.state
+        self.debts.note_room(state.reservations, state.rests, _queues_of(starved), now)
+
+    def _with_debts(self, sites: Sites, now: datetime) -> Sites:
+        return replace(sites, rests_until=lambda record: self.debts.rests_until(record.leaves, now))
 
     def next_change(self, now: datetime) -> datetime | None:
         """When time alone may change what is kept; None if it never does, as long as no gang becomes starved."""
         reservations = chain(self.room.reservations.values(), self.quota.reservations.values())
         rests = (each.until_without_hope for each in self.quota.state.rests.values())
-        ends = chain((each.until for each in reservations), rests)
+        ends = chain((each.until for each in reservations), rests, self.debts.resting.values())
         return min((each for each in ends if each > now), default=None)
+
+
+def _queues_of(records: Iterable[Record]) -> dict[str, Sequence[str]]:
+    return {record.uid: record.leaves for record in records}

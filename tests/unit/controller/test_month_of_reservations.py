@@ -5,7 +5,7 @@ Decision 6: incomplete backfill reservations keep capacity, or quota, for at mos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 import pytest
@@ -15,6 +15,7 @@ from dispatcher.controller.scheduling.scheduler import Lookups, Rules, Scheduler
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Preemption, Queue, QueueingStrategy, Quota, Reclaim, WithinQueue
+from dispatcher.core.scheduling.backfill_reservation import Reservation
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.probes import Metrics
 from tests.builders import at, make_core_node
@@ -57,10 +58,10 @@ class Month:
             monotonic=monotonic,
         )
 
-    async def run(self, big: Record, put_small: Callable[[int], Record]) -> int:
+    async def run(self, big: Record, put_small: Callable[[int], Record], hours: int = HOURS) -> int:
         """The number of small gangs that were dispatched; `told` has the messages of the big one, each once."""
         dispatched = 0
-        for hour in range(HOURS):
+        for hour in range(hours):
             small = put_small(hour)
             await self._scheduler.cycle()
             decided = self.world.record(small.uid)
@@ -147,3 +148,77 @@ async def test_many_gangs_that_wait_for_more_quota_leave_it_to_others_half_of_th
     dispatched = await month.run(bigs[0], lambda hour: put(world, f"small-{hour}", 2, "team"))
 
     assert 320 <= dispatched <= 400
+
+
+TEAM = Queue("team", None, {"cpu": Quota(16000)})
+OTHERS = Queue("others", None, {"cpu": Quota(16000)})
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("is_back_at_once", "hours"),
+    [
+        pytest.param(True, HOURS, id="for-an-hour"),
+        pytest.param(
+            False, 20 * 24, id="until-room-is-kept-no-more"
+        ),  # then two begin that outlast the month
+    ],
+)
+async def test_small_gangs_get_half_of_the_month_beside_a_gang_that_lacks_quota_and_room_in_turn(
+    world: World, *, is_back_at_once: bool, hours: int
+) -> None:
+    """Its owner ends a gang of their own when the reservation of quota ends: then the large one lacks only room."""
+    month = Month(world, 16000, (TEAM, OTHERS))
+    put(world, "server", 8, "others", Phase.RUNNING)
+    big = put(world, "big", 16, "team")
+    own = put(world, "own", 2, "team", Phase.RUNNING)
+    is_away = False
+
+    def is_over(reservations: Mapping[str, Reservation]) -> bool:
+        reservation = reservations.get(big.uid)
+        return reservation is not None and bool(reservation.cluster) and reservation.until <= month.now
+
+    def put_small(hour: int) -> Record:
+        nonlocal own, is_away
+        backfills = world.cache.backfills
+        if is_over(backfills.quota.reservations):
+            world.cache.put(replace(world.record(own.uid), phase=Phase.DELETED))
+            is_away = True
+        if is_away and (is_back_at_once or is_over(backfills.room.reservations)):
+            own = put(world, f"own-{hour}", 2, "team", priority=5)
+            is_away = False
+        return put(world, f"small-{hour}", 2, "team")
+
+    dispatched = await month.run(big, put_small, hours)
+
+    assert dispatched >= hours // 2
+    notes = [message.partition("; a backfill reservation ")[2] for message in month.told]
+    assert [note for note in notes if "keeps quota for it" in note]
+    assert is_back_at_once or [note for note in notes if "keeps capacity for it" in note]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("first_cpu", "second_cpu", "hours"),
+    [
+        pytest.param(16, 14, HOURS, id="quota-first"),
+        pytest.param(14, 16, 20 * 24, id="room-first"),  # then a reservation begins that outlasts the month
+    ],
+)
+async def test_small_gangs_get_half_of_the_time_beside_a_gang_that_lacks_quota_and_one_that_lacks_room(
+    world: World, first_cpu: int, second_cpu: int, hours: int
+) -> None:
+    """The second one comes in time to fill the rest after the first one's reservation."""
+    month = Month(world, 16000, (TEAM, OTHERS))
+    put(world, "server", 8, "others", Phase.RUNNING)
+    put(world, "own", 2, "team", Phase.RUNNING)
+    first = put(world, "first", first_cpu, "team")
+
+    def put_small(hour: int) -> Record:
+        if hour == 22:
+            put(world, "second", second_cpu, "team")
+        return put(world, f"small-{hour}", 2, "team")
+
+    dispatched = await month.run(first, put_small, hours)
+
+    assert dispatched >= hours // 2

@@ -32,7 +32,7 @@ from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import QueueingStrategy, Sharing, StopPolicy
-from dispatcher.core.scheduling.backfill import Backfill, Backfills, Sites
+from dispatcher.core.scheduling.backfill import Backfills, Sites
 from dispatcher.core.scheduling.backfill_reservation import Reservation, noted, noted_quota
 from dispatcher.core.scheduling.cluster_filters import (
     CLASS_MISSING,
@@ -321,37 +321,54 @@ class QueueCycle:
         if backfills is None:
             return
         taken = [each.record for each in late if self._answers.by_queues(each) is None]
-        self._quota = yield from renew_quota(backfills.quota, taken, self._later, self._active, now)
+        rooms = Sites.of_clusters(self._snapshots, backfills.room.running)
+        self._quota = yield from renew_quota(
+            backfills, taken, self._later, self._active, now, lambda record: self._has_room(record, rooms)
+        )
         yield from self._renew_rooms(
-            backfills.room, [each for each in taken if is_starved(each, self._forest, now)]
+            backfills, [each for each in taken if is_starved(each, self._forest, now)]
         )
 
-    def _renew_rooms(self, backfill: Backfill, starved: Sequence[Record]) -> Steps[None]:
+    def _renew_rooms(self, backfills: Backfills, starved: Sequence[Record]) -> Steps[None]:
         """Renew the reservations of capacity for the starved gangs; only a gang that waits for room begins one."""
-        starved = [each for each in starved if self._forest.class_of(each.leaves, each.gang) is None]
-        if starved or backfill.reservations:
+        starved = [each for each in starved if self._needs_room(each)]
+        if starved or backfills.room.reservations:
             records = [self._on_own_clusters(each) for each in starved]
-            sites = Sites.of_clusters(self._snapshots, backfill.running)
+            sites = Sites.of_clusters(self._snapshots, backfills.room.running)
+            sites = replace(sites, lacks_nothing_else=self._has_quota)
             waiting = {each.uid for each in records if self._awaits_room(each, sites)}
-            yield from backfill.renew_on_sites(records, sites, self._facts.now, waiting)
-        self._reservations = backfill.reservations
+            yield from backfills.renew_room(records, sites, self._facts.now, waiting)
+        self._reservations = backfills.room.reservations
 
     def _reserve_for_displaced(self, waiting: Sequence[PendingGang]) -> Steps[None]:
         """Begin reservations for the starved gangs that fitted a cluster until another one was placed there."""
         displaced = [each for each in waiting if each.uid in self._without_room - self._reservations.keys()]
         if self._backfills is None or not displaced:
             return
-        yield from self._renew_rooms(self._backfills.room, [each.record for each in waiting])
+        yield from self._renew_rooms(self._backfills, [each.record for each in waiting])
         for gang in displaced:
             self._keep(gang)
 
     def _awaits_room(self, record: Record, sites: Sites) -> bool:
         """True if a gang has quota later, but for what is held back, and fits no cluster now."""
+        return self._has_quota(record) and not any(site.fits(record) for site in sites.of(record))
+
+    def _has_quota(self, record: Record) -> bool:
+        """True if a gang has quota later, but for what is held back."""
         demand, priority = record.gang.charged, record.priority
-        for leaf in record.leaves:
-            if self._later.lacking(leaf, demand, priority, but_for_holds=True):
-                return False
-        return not any(site.fits(record) for site in sites.of(record))
+        lacking = (self._later.lacking(leaf, demand, priority, but_for_holds=True) for leaf in record.leaves)
+        return not any(lacking)
+
+    def _needs_room(self, record: Record) -> bool:
+        """False if the capacity of a gang is requested."""
+        return self._forest.class_of(record.leaves, record.gang) is None
+
+    def _has_room(self, record: Record, rooms: Sites) -> bool:
+        """True if a gang fits a cluster of its queues now, or needs none."""
+        if not self._needs_room(record):
+            return True
+        own = self._on_own_clusters(record)
+        return any(site.fits(own) for site in rooms.of(own))
 
     def _on_own_clusters(self, record: Record) -> Record:
         """The record with the clusters that its queues select as its own requirement."""

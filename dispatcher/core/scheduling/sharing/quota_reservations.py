@@ -14,17 +14,18 @@ quota from other queues alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.record import Record
 from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import QueueingStrategy, Reclaim
-from dispatcher.core.scheduling.backfill import Backfill, Sites, State
+from dispatcher.core.scheduling.backfill import Backfills, Sites, State
 from dispatcher.core.scheduling.backfill_reservation import Option, Reservation, Rest
 from dispatcher.core.scheduling.estimated_ends import LAST_RESORT, estimated_end
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
@@ -86,23 +87,25 @@ def is_starved(record: Record, forest: Forest, now: datetime) -> bool:
 
 
 def renew_quota(
-    backfill: Backfill,
+    backfills: Backfills,
     late: Sequence[Record],
     ledger: QuotaLedger,
     active: Mapping[str, Sequence[ActiveGang]],
     now: datetime,
+    has_room: Callable[[Record], bool],
 ) -> Steps[QuotaReservations]:
     """The reservations of quota of the cycle at `now`; O(late gangs), and O(gangs of a tree) for each that begins.
 
     `late` are the gangs past the starvation bound in order, in valid queues. `ledger` is that of the time without the
     gangs that leave, with nothing held back; it is changed and changed back. `active` are the gangs that do not leave,
-    by leaf.
+    by leaf. `has_room` tells whether a gang with quota is dispatched now.
     """
-    if late or backfill.reservations:
-        sites = _sites(late, backfill.reservations.values(), ledger, active)
+    known = backfills.quota.reservations
+    if late or known:
+        sites = replace(_sites(late, known.values(), ledger, active), lacks_nothing_else=has_room)
         waiting = {each.uid for each in late if lacks_quota(ledger, each)}
-        yield from backfill.renew_on_sites(late, sites, now, waiting)
-    return QuotaReservations.of(backfill.state).at(now)
+        yield from backfills.renew_quota(late, sites, now, waiting)
+    return QuotaReservations.of(backfills.quota.state).at(now)
 
 
 def lacks_quota(ledger: QuotaLedger, record: Record) -> bool:
