@@ -80,10 +80,18 @@ class WarningReader:
 
     async def _newest(self, appwrapper: str, refs: Sequence[ObjectRef], namespace: str, selector: str) -> str:
         listed = await self._warned(namespace, selector)
-        names = tuple(ref.name for ref in refs)
+        names, prefixes = {ref.name for ref in refs}, tuple(f"{ref.name}-" for ref in refs)
         # Operators name an object after the one that it is made for, so these are resolved first.
-        likely = sorted(listed.found, key=lambda each: not each.ref.name.startswith(names))
-        for each in likely[:MOST_ASKED]:
+        likely = sorted(
+            listed.found,
+            key=lambda each: not (each.ref.name in names or each.ref.name.startswith(prefixes)),
+        )
+        left = MOST_ASKED
+        for each in likely:
+            if each.ref.uid not in listed.roots:  # what another gang has asked about costs nothing
+                if not left:
+                    continue
+                left -= 1
             if await self._root_of(each.ref, listed) == appwrapper:
                 self._owners.learn(each.ref.uid, appwrapper)
                 return f"{each.ref.kind} {each.ref.namespace}/{each.ref.name}: {each.words}"

@@ -87,6 +87,26 @@ async def test_owners_above_the_objects_of_events_are_read_once_for_all_gangs(
     assert reads == [1, 1, 1]
 
 
+async def test_each_gang_of_a_sweep_is_told_the_words_about_its_own_objects(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("GET", "/api/v1", answer(LISTED))
+    events = []
+    for number in range(20):
+        name, uid = f"sweep-{number}-xyz", f"u{number}"
+        owner = {"apiVersion": "workload.codeflare.dev/v1beta1", "kind": "AppWrapper", "controller": True}
+        made = config_map(name, uid, {**owner, "name": f"sweep-{number}", "uid": f"aw{number}"})
+        server.on("GET", f"{CONFIG_MAPS}/{name}", answer(made))
+        events.append(event(uid, name, f"lacks {number}"))
+    server.on("GET", EVENTS, answer({"items": events}))
+    warnings = reader(client, Clock())
+    for number in range(20):
+        refs = [ObjectRef(0, "v1", "ConfigMap", "evil", f"sweep-{number}", "")]
+        said = await warnings.about_controllers(f"aw{number}", refs, "evil")
+        assert said == f"ConfigMap evil/sweep-{number}-xyz: Odd: lacks {number}"
+        assert len(server.requests("GET", f"{CONFIG_MAPS}/sweep-{number}-xyz")) == 1
+
+
 async def test_lists_and_reads_go_on_while_the_events_of_a_tenant_take_all_that_hints_may_take(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
