@@ -9,6 +9,7 @@ import pytest
 from tests.cluster.lives import crash, in_the_way, out_of_the_way
 from tests.cluster.manifests import appwrapper, config_map, item, job, renamed, small_job
 from tests.cluster.mcad.suite import conditions
+from tests.cluster.outcomes import rows
 from tests.cluster.world import World, example
 
 Json = dict[str, Any]
@@ -51,7 +52,7 @@ async def test_suspended_at_submission_stands_in_no_queue_until_it_is_released(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_suspended_while_it_waits_leaves_the_queue_and_comes_back_at_its_age(
+async def test_suspended_while_it_waits_leaves_the_queue_and_comes_back_younger_by_that_time(
     world: World, version: str
 ) -> None:
     await world.start_dispatcher()
@@ -66,7 +67,16 @@ async def test_suspended_while_it_waits_leaves_the_queue_and_comes_back_at_its_a
     assert await queued(world) == ["second"]
     await world.merge(version, "first", RESUME)
     await world.until_state("first", "Backoff")
-    assert await queued(world) == ["first", "second"]
+    ages = {each["name"]: each for each in await rows(world, AGES)}
+    assert ages["first"]["begins_at"] > ages["first"]["created_at"]
+    assert ages["second"]["begins_at"] == ages["second"]["created_at"]
+    assert await queued(world) == sorted(("first", "second"), key=lambda name: ages[name]["begins_at"])
+
+
+AGES = (
+    "SELECT name, created_at, coalesce(aged_from, created_at) AS begins_at FROM appwrapper "
+    "WHERE name IN ('first', 'second')"
+)
 
 
 async def test_suspended_while_it_runs_makes_room_and_runs_again_after_the_other(world: World) -> None:
