@@ -78,4 +78,8 @@ async def test_twin_of_the_other_group_fails_and_goes_alone(world: World) -> Non
 
     assert running["state"] == "Running"
     assert await world.names("Job") == {"runs"}
-    assert [each["status"]["phase"] for each in await world.every("Pod")] == ["Running"]
+    await world.until(lambda: only_pod_runs(world), "the pod of the Job is gone, too")
+
+
+async def only_pod_runs(world: World) -> bool:
+    return [each["status"]["phase"] for each in await world.every("Pod")] == ["Running"]
