@@ -37,7 +37,7 @@ _EXIT_CODES: Final = "\n".join(
         "\b",
         "Exit codes:",
         "  0  the demand of every object is known",
-        "  2  wrong usage, a wrong file of kinds, files in which no object makes pods, or an object whose demand",
+        "  2  the usage or the file of kinds is wrong, no object of the files makes pods, or the demand of an object",
         "     cannot be derived; no table is printed",
         "",
     )

@@ -28,7 +28,9 @@ class Submissions(Struct, frozen=True):
 
 
 def submissions(file: str, content: bytes, namespace: str, default: str) -> Submissions:
-    """What is in a file; the namespace is `namespace`, or if that is empty the AppWrapper's own, or else `default`.
+    """The AppWrappers of a file with their namespaces, and the objects beside them.
+
+    A namespace is `namespace`, or if that is empty the AppWrapper's own, or else `default`.
 
     Raises `InvalidFile`, also for an AppWrapper of another namespace than `namespace`, and for an object that may make
     pods and is no AppWrapper.

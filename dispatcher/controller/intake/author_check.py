@@ -173,7 +173,7 @@ class AuthorCheck:
         self._unserved.pop(uid, None)
 
     def _wait_for_kind(self, uid: str, message: str) -> None:
-        """Have the kind looked for again; what is told has changed with the first look, and if the message has."""
+        """Look for the kind again after a pause that grows; wake the AppWrapper at the first and each other message."""
         known = self._unserved.get(uid)
         looks = known.looks if known else 0
         self._unserved[uid] = _Unserved(message, looks + 1)

@@ -30,6 +30,9 @@ from dispatcher.core.lifecycle.step import Decision, Step
 from dispatcher.core.lifecycle.withheld import Withheld, unread_of, withheld_by
 from dispatcher.core.model.record import Record
 
+MOST_ASKED: Final = 3
+"""Wrapped objects of a gang whose Events are read one by one; those of the others are among those of the namespace."""
+
 
 class Remediator:
     """Ends attempts that are done or have a health issue for too long."""
@@ -180,10 +183,6 @@ async def _complaint(record: Record, decision: Decision, observed: ObservedState
         said = await cluster.warnings.about_pods(record.uid, refs, record.namespace)
     why = observed.objects.withheld.why if who is Complaint.CONTROLLERS else ""
     return "; ".join(each for each in (why, said) if each and each not in decision.message)
-
-
-MOST_ASKED: Final = 3
-"""Wrapped objects of a gang whose Events are read one by one; those of the others are among those of the namespace."""
 
 
 async def _of_controllers(record: Record, observed: ObservedState, cluster: Cluster) -> str:
