@@ -62,6 +62,8 @@ class AppWrapperInformer:
         }
         self._gone: BoundedDict[str, FaultTolerance] = BoundedDict(MOST_REMEMBERED)
         self._reported: dict[str, bytes] = {}
+        self._unwritten: dict[str, int] = {}
+        """How often the write of a status has failed since it succeeded, by uid."""
 
     @property
     def reflectors(self) -> tuple[Reflector[AppWrapperView], ...]:
@@ -100,6 +102,18 @@ class AppWrapperInformer:
             if found is not None:
                 return found
         return None
+
+    def is_slow(self, uid: str) -> bool:
+        """True if a status write may take seconds: of an AppWrapper that is too large, or after one that failed."""
+        view = self.view(uid)
+        return uid in self._unwritten or (view is not None and view.excess is not None)
+
+    def note_unwritten(self, uid: str) -> int:
+        """Note that a status could not be written; return how often that was so since the last one that was written."""
+        failures = self._unwritten.get(uid, 0) + 1
+        if self.view(uid) is not None:  # else its deletion, which would forget this, has come already
+            self._unwritten[uid] = failures
+        return failures
 
     def takes_long(self, view: AppWrapperView) -> bool:
         """True if the spec of a new AppWrapper is large, or has to be read from the API server."""
@@ -166,7 +180,9 @@ class AppWrapperInformer:
             self.view(view.uid) is not None
         ):  # else its deletion, which would forget the status, has come already
             self._reported[view.uid] = status_json  # before the write: its event may come before its answer
-        return await self._groups[view.group].api.write_status(view, status_json, only_at)
+        version = await self._groups[view.group].api.write_status(view, status_json, only_at)
+        self._unwritten.pop(view.uid, None)
+        return version
 
     def _watch(self, client: ClusterClient, discovery: Discovery, group: str) -> _Group:
         api = AppWrappers(client, discovery, group)
@@ -204,6 +220,7 @@ class AppWrapperInformer:
         if new is None:
             self._new_specs.drop(uid)
             self._reported.pop(uid, None)
+            self._unwritten.pop(uid, None)
         if new is not None:
             self.forget(uid)
         elif old is not None and old.tolerance != NO_ANNOTATIONS:

@@ -5,9 +5,12 @@ scheduling cycle, that of an AppWrapper in creation after the creation, or once 
 alone are written at most once a second. The writer compares with the status that the watch shows, so a restart writes
 nothing; until the watch shows the last written status, it compares with that one.
 
-The API server needs seconds to write the status of an AppWrapper that is too large to be read. These writes wait for
-each other, and have a lane of the work queue of their own (`controller.reconcile.reconciler.lane_of`). They have more
-time, and are refused once the AppWrapper has changed: one may still be on its way when another leader writes.
+The API server needs seconds to write the status of an AppWrapper that is too large to be read, or of any once it has
+too much to do. So these writes, and those that follow a write which failed, wait for each other and have a lane of the
+work queue of their own (`controller.reconcile.reconciler.lane_of`), and the pauses of one that fails double. Otherwise
+a tenant's large AppWrappers take all places of the lane, and repeated writes keep the API server as busy as it was.
+Writes of AppWrappers that are too large have more time, and are refused once the AppWrapper has changed: one may still
+be on its way when another leader writes.
 
 A write replaces the whole status, but never changes the conditions of other clients. If there are any, or if approvals
 are expected, the write is refused when the status has changed since the watch showed it. It follows once the watch
@@ -42,9 +45,11 @@ SECONDS_BETWEEN_COUNTS: Final = 1.0
 PATIENCE_SECONDS: Final = 1.0
 """A creation or a completion that takes longer than this is reported before it is done."""
 RETRY_SECONDS: Final = 2.0
-"""Pause before a status that could not be written is tried again."""
-LARGE_RETRY_SECONDS: Final = 60.0
-"""The same for an AppWrapper that is too large to be read: a try costs the API server as much as hundreds of others."""
+"""Pause before a status that could not be written is tried again; it doubles with each failure."""
+LONGEST_RETRY_SECONDS: Final = 60.0
+"""The longest pause. An AppWrapper that is too large to be read has no shorter one: a try costs as much as hundreds."""
+
+MOST_DOUBLINGS: Final = 20
 
 Status = dict[str, Any]
 
@@ -92,7 +97,7 @@ class StatusWriter:
         self._unserved_of = unserved_of
         self._written: dict[str, _Written] = {}
         self._changing_since: dict[str, tuple[Phase, float]] = {}
-        self._one_large = asyncio.Semaphore(1)
+        self._one_slow = asyncio.Semaphore(1)
 
     async def report_or_retry(self, uid: str, *, is_ending: bool = False) -> None:
         """Like `report`; a status that cannot be written is tried again later and fails no step."""
@@ -100,7 +105,8 @@ class StatusWriter:
             await self.report(uid, is_ending=is_ending)
         except errors.ClusterError as error:
             _log.warning("report_failed", uid=uid, error=str(error))
-            self._queue.add_later(uid, _pause(self._informer.view(uid)))
+            failures = self._informer.note_unwritten(uid)
+            self._queue.add_later(uid, _pause(self._informer.view(uid), failures))
 
     async def report(self, uid: str, *, is_ending: bool = False) -> None:
         """Write the status of one AppWrapper, if it differs. Raises `ClusterError`.
@@ -200,7 +206,7 @@ class StatusWriter:
         """Write a status in place of the one that is shown."""
         written = encode_status(status)
         try:
-            async with self._one_large if view.excess else contextlib.nullcontext():
+            async with self._one_slow if self._informer.is_slow(view.uid) else contextlib.nullcontext():
                 version = await self._informer.write_status(view, written, self._guard(view, shown))
         except errors.NotFound:
             return  # it was deleted meanwhile; its deletion is on the way to us
@@ -226,9 +232,11 @@ class StatusWriter:
         return view.resource_version if ahead is None else str(ahead.resource_version)
 
 
-def _pause(view: AppWrapperView | None) -> float:
-    """Seconds until a status that could not be written is tried again."""
-    return LARGE_RETRY_SECONDS if view and view.excess else RETRY_SECONDS
+def _pause(view: AppWrapperView | None, failures: int = 1) -> float:
+    """Seconds until a status that could not be written is tried again, after so many failures."""
+    if view is not None and view.excess:
+        return LONGEST_RETRY_SECONDS
+    return min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 2.0 ** (min(failures, MOST_DOUBLINGS) - 1))
 
 
 def _without_counts(status: Status) -> Status:

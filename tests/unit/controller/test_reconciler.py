@@ -13,7 +13,7 @@ from dispatcher.api.names import FINALIZER
 from dispatcher.api.sizes import MOST_CONTAINERS
 from dispatcher.core.kinds.manifest import anchor_name
 from dispatcher.core.model.record import Phase
-from tests.builders import attempt_of, make_appwrapper, make_pod, make_template
+from tests.builders import attempt_of, make_appwrapper, make_pod, make_record, make_template
 from tests.fakes import FakeApiServer, Reply, answer, client_of, never, refusal
 from tests.unit.controller.store import FakeStore
 from tests.unit.controller.wire import ALL_PODS, APPWRAPPERS, MISSING, PODS, made, pods
@@ -353,6 +353,37 @@ async def test_appwrappers_that_are_too_large_wait_for_each_other_and_hold_up_no
         assert monotonic() - began < 1
         await until(lambda: len(world.statuses()) == 15 * AT_ONCE)
     assert {status["state"] for status in world.statuses()} == {"Failed"}
+
+
+async def test_status_writes_that_fail_wait_for_each_other_and_hold_up_no_others(world: World) -> None:
+    """The API server has too much to do with one tenant's: repeated at once, they would keep it as busy as it was."""
+    open_ = most = 0
+
+    async def late(request: web.Request) -> web.StreamResponse:
+        nonlocal open_, most
+        open_ += 1
+        most = max(most, open_)
+        await asyncio.sleep(1)  # virtual
+        open_ -= 1
+        return await refusal(504, "Timeout")(request)
+
+    for number in range(4 * AT_ONCE):
+        view = world.show(make_appwrapper(f"late-{number}"))
+        world.cache.put(make_record(Phase.FAILED, uid=view.uid, name=view.name))
+        world.server.on("PATCH", f"{APPWRAPPERS}/late-{number}/status", late)
+        world.queue.add(view.uid)
+    async with running(world.reconciler.run()):
+        await until(
+            lambda: len(world.server.requests("PATCH")) == 5 * AT_ONCE
+        )  # each was tried once, some again
+        most = 0
+        began = monotonic()
+        world.cache.put(make_record(Phase.FAILED))
+        world.queue.add(world.show(make_appwrapper()).uid)
+        await until(lambda: world.server.requests("PATCH", f"{APPWRAPPERS}/aw/status"))
+        assert monotonic() - began < 1
+        await until(lambda: len(world.server.requests("PATCH")) > 6 * AT_ONCE)
+    assert most == 1
 
 
 async def test_appwrapper_in_doubt_is_looked_at_again_without_any_act(world: World) -> None:

@@ -10,17 +10,20 @@ from structlog.testing import capture_logs
 
 from dispatcher.api import conditions as words
 from dispatcher.api.names import FINALIZER
+from dispatcher.controller.reconcile.reconciler import lane_of
 from dispatcher.core.lifecycle import creation_steps, queue_steps, run_steps
 from dispatcher.core.model.pods import Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.status.conditions import Shown, project
 from tests.builders import WAITS, at, make_appwrapper, make_blocked, make_record
-from tests.fakes import refusal
+from tests.fakes import answer, refusal
 from tests.unit.controller.wire import APPWRAPPERS
 from tests.unit.controller.world import World
+from tests.unit.virtual_time import monotonic
 
 UID = "uid-of-aw"
+WRITTEN = {"metadata": {"resourceVersion": "2"}}
 
 
 async def report(world: World, record: Record) -> None:
@@ -126,6 +129,33 @@ async def test_status_of_a_too_large_appwrapper_is_written_over_the_version_it_r
     await world.forget_wakes()
     assert not await world.is_woken_within(59)
     assert await world.is_woken_within(2)
+
+
+async def test_pauses_of_a_status_that_cannot_be_written_double(world: World) -> None:
+    """Each try costs an API server that answers too late as much as the last one: it would never catch up."""
+    world.show(make_appwrapper())
+    world.cache.put(make_record(Phase.RUNNING))
+    world.server.on("PATCH", f"{APPWRAPPERS}/aw/status", *[refusal(504, "Timeout")] * 8, answer(WRITTEN))
+    pauses = []
+    for _ in range(8):
+        began = monotonic()
+        await world.forget_wakes()
+        await world.status_writer.report_or_retry(UID)
+        await asyncio.wait_for(world.queue.get(), 100)  # virtual
+        world.queue.done(UID)
+        pauses.append(round(monotonic() - began))
+    assert pauses == [2, 4, 8, 16, 32, 60, 60, 60]
+
+    assert lane_of(UID, world.cache, world.hub) == "hub/slow"
+    await world.status_writer.report_or_retry(UID)
+    assert lane_of(UID, world.cache, world.hub) == "hub"
+
+
+async def test_failure_of_a_deleted_appwrapper_is_not_remembered(world: World) -> None:
+    world.show(make_appwrapper())
+    world.hide(UID)
+    world.hub.note_unwritten(UID)
+    assert not world.hub.is_slow(UID)
 
 
 async def test_write_over_a_later_change_of_others_is_tried_again(world: World) -> None:
