@@ -47,7 +47,7 @@ SELECT name, at, cause, from_phase, to_phase, message, seconds_since_previous FR
 """
 
 BY_HAND: Final = """\
-By hand: `make dev` leaves a larger cluster running, with three users. README.md has an afternoon to play there.
+By hand: `make dev` leaves a larger cluster running, with three users. docs/try-it.md has an afternoon to play there.
 """
 
 

@@ -172,7 +172,7 @@ def how_to_reach(stack: Stack) -> str:
             "\nAll kinds of docs/kinds.md can be wrapped; no container runs. The pods of a job succeed after "
             f"{WORK_SECONDS} s, or as",
             "the annotation testbed.dispatcher.codeflare.dev/run-for of its pod template says (90s, 1h, forever).",
-            "testbed/stages/README.md has more such annotations. An afternoon to play: README.md, By hand.",
+            "testbed/stages/README.md has more such annotations. An afternoon to play: docs/try-it.md, By hand.",
             f"\nLogs are in {stack.folder / 'logs'}. Ctrl-C ends all of it.",
         ]
     )

@@ -1,4 +1,4 @@
-"""The afternoon of README.md, By hand: its commands, the output that it shows, and how output is compared."""
+"""The afternoon of docs/try-it.md, By hand: its commands, the output that it shows, and how output is compared."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 CHECKOUT: Final = Path(__file__).parents[1]
-README: Final = CHECKOUT / "README.md"
+PAGE: Final = CHECKOUT / "docs" / "try-it.md"
 STATE: Final = ".dev/dev"
 """The folder of `make dev` in the commands."""
 CHANGES: Final = frozenset({"submit", "apply", "hold", "release"})
@@ -51,7 +51,7 @@ class Step:
 
 def steps() -> list[Step]:
     """The commands of the section in order."""
-    section = README.read_text(encoding="utf-8").partition("\n### By hand\n")[2].partition("\n### ")[0]
+    section = PAGE.read_text(encoding="utf-8").partition("\n## By hand\n")[2].partition("\n## ")[0]
     blocks: list[str] = re.findall(r"^```console\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     found = [
         each.partition("\n") for block in blocks for each in re.split(r"^\$ ", block, flags=re.MULTILINE)

@@ -188,7 +188,9 @@ def printed(table: object) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("│")] for line in lines]
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "testbed/demo.py", ".ci/run"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/try-it.md", "CONTRIBUTING.md", "testbed/demo.py", ".ci/run"]
+)
 def test_pages_name_targets_that_the_makefile_has(page: str) -> None:
     has = set(re.findall(r"^([a-z-]+):.*## ", (CHECKOUT / "Makefile").read_text(), re.MULTILINE))
 

@@ -15,7 +15,9 @@ from tests.cluster.members.identities import NAMESPACE
 
 pytestmark = pytest.mark.exhaustive
 
-SECTION = (CHECKOUT / "README.md").read_text().partition("### On the cluster you have")[2].partition("###")[0]
+SECTION = (
+    (CHECKOUT / "README.md").read_text().partition("## On the cluster you have")[2].partition("\n## ")[0]
+)
 
 
 def commands(first: str) -> str:

@@ -1,4 +1,4 @@
-"""The afternoon of README.md, By hand, in the cluster of `make dev`: each command, with the output on the page."""
+"""The afternoon of docs/try-it.md, By hand, in the cluster of `make dev`: its commands, with their output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def dev() -> Iterator[Run]:
         assert run.left_behind() == []
 
 
-def test_afternoon_of_the_readme_goes_as_shown(dev: Run) -> None:
+def test_afternoon_goes_as_shown(dev: Run) -> None:
     settings: list[str] = []
     transcript: list[str] = []
     for step in steps():

@@ -1,4 +1,4 @@
-"""The afternoon of README.md without a cluster: its files are there, and the explanation it shows is that of a plan."""
+"""The afternoon of docs/try-it.md without a cluster: its files are there, and its explanation is that of a plan."""
 
 from __future__ import annotations
 
