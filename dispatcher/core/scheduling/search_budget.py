@@ -3,8 +3,12 @@
 One question is bounded (`placement_bounds`), but a tenant can queue thousands of gangs that each need a search up to
 its bounds. So each namespace has an allowance in a cycle: the same for each that was left out before, as far as the
 budget has room for one question of each, and once more for all others together. Those that were left out first come
-first. Gangs of one pod set without rules need no search, and gangs whose last decision was cheap need none worth
-counting: these are always decided.
+first. Gangs of one pod set without rules need no search: these are always decided.
+
+Gangs whose last decision was cheap need no search worth counting. But a decision is cheap, too, while a cluster is
+full or takes no gang, and thousands of gangs may have become costly since. So once a gang that was cheap turns out to
+be costly, the others of its namespace count as unknown for the rest of the cycle, and all do once such surprises have
+used up the budget.
 
 Growth: O(1) for each class of gangs that is decided.
 """
@@ -52,12 +56,16 @@ class SearchBudget:
         self._spent_by_others = 0
         self._served: set[str] = set()
         """The namespaces that the present cycle decided costly gangs of."""
-        self._open: set[str] = set()
-        """The admitted gangs, by uid, whose decision is not settled."""
+        self._open: dict[str, int] = {}
+        """The steps that the admitted gangs, by uid, count with whose decision is not settled."""
         self._rounds: dict[str, set[str]] = {}
         """The gangs of each namespace that are not decided again before all others of it were decided."""
         self._left_new: set[str] = set()
         """The namespaces of which the present cycle left out gangs that were not decided in their round."""
+        self._surprising: set[str] = set()
+        """The namespaces of which a gang that was cheap before turned out to be costly in the present cycle."""
+        self._surprises = 0
+        """The steps of these decisions."""
 
     def begin(self) -> None:
         """A cycle begins."""
@@ -68,7 +76,8 @@ class SearchBudget:
             del self._waiting[namespace]
         self._spent, self._spent_by_others, self.has_left_out = {}, 0, False
         self._rounds = {name: uids for name, uids in self._rounds.items() if name in self._left_new}
-        self._served, self._open, self._left_new = set(), set(), set()
+        self._served, self._open, self._left_new = set(), {}, set()
+        self._surprising, self._surprises = set(), 0
 
     @property
     def allowance(self) -> int:
@@ -94,14 +103,16 @@ class SearchBudget:
             return False
         self._spend(namespace, cost)
         self._served.add(namespace)
-        self._open.add(uid)
+        self._open[uid] = cost
         self._rounds.setdefault(namespace, set()).add(uid)
         return True
 
     def settle(self, record: Record, steps: int) -> None:
         """Note the steps of a decision."""
-        assumed = self._cost_of(record) if record.uid in self._open else 0
-        self._open.discard(record.uid)
+        assumed = self._open.pop(record.uid, 0)
+        if steps > CHEAP and not assumed and self._is_known_as_cheap(record):
+            self._surprising.add(record.namespace)
+            self._surprises += steps
         self._costs[record.uid] = steps
         self._spend(record.namespace, (steps if steps > CHEAP else 0) - assumed)
 
@@ -111,7 +122,15 @@ class SearchBudget:
         return len(sets) > 1 or any(each.has_rules for each in sets)
 
     def _cost_of(self, record: Record) -> int:
-        return self._costs.get(record.uid, self._question) if self.needs_search(record) else 0
+        if not self.needs_search(record):
+            return 0
+        is_unknown = record.namespace in self._surprising or self._surprises > self._most
+        if is_unknown and self._is_known_as_cheap(record):
+            return self._question
+        return self._costs.get(record.uid, self._question)
+
+    def _is_known_as_cheap(self, record: Record) -> bool:
+        return self._costs.get(record.uid, self._question) <= CHEAP
 
     def _spend(self, namespace: str, steps: int) -> None:
         if namespace in self._first:

@@ -16,7 +16,7 @@ from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue, QueueingStrategy
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.cluster_filters import CORDONED, Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Placed
 from dispatcher.core.scheduling.pending_queue import Changes, PendingQueue
 from dispatcher.core.scheduling.search_budget import CHEAP, SearchBudget
@@ -96,12 +96,52 @@ def test_gangs_that_need_no_search_or_were_cheap_are_always_decided(budget: Sear
     known = [record_of("honest", 100 + number) for number in range(50)]
     for each in known:
         decided(budget, [each], CHEAP)
-    names = decided(budget, [*many("tenant"), *simple, *known], QUESTION)
-    assert {each.name for each in (*simple, *known)} <= set(names)
+    names = decided(budget, [*many("tenant"), *simple], QUESTION)
+    assert {each.name for each in simple} <= set(names)
+    for each in known:
+        assert budget.admits(each)
+        budget.settle(each, CHEAP)
 
 
 def test_cheap_decisions_count_nothing(budget: SearchBudget) -> None:
     assert len(decided(budget, many("honest"), CHEAP)) == 50
+
+
+def test_gangs_that_were_cheap_and_became_costly_together_are_bounded_as_new_ones(
+    budget: SearchBudget,
+) -> None:
+    records = many("tenant", 200)
+    assert len(decided(budget, records, CHEAP)) == 200
+    for _ in range(3):
+        assert 0 < len(decided(budget, records, QUESTION)) * QUESTION <= MOST + QUESTION
+
+
+def test_all_gangs_that_became_costly_are_decided_in_following_cycles(budget: SearchBudget) -> None:
+    left = many("tenant", 20)
+    decided(budget, left, CHEAP)
+    for _ in range(20):
+        names = decided(budget, left, QUESTION)
+        left = [each for each in left if each.name not in names]
+    assert left == []
+
+
+def test_gangs_of_one_namespace_that_became_costly_leave_the_cheap_ones_of_another_decided(
+    budget: SearchBudget,
+) -> None:
+    cheap = many("honest")
+    decided(budget, [*cheap, *many("tenant")], CHEAP)
+    budget.begin()
+    for each in many("tenant"):
+        if budget.admits(each):
+            budget.settle(each, QUESTION)
+    assert all(budget.admits(each) for each in cheap)
+
+
+def test_gangs_of_many_namespaces_that_became_costly_together_are_bounded(budget: SearchBudget) -> None:
+    records = [record_of(f"tenant-{number}", at) for number in range(50) for at in range(3)]
+    decided(budget, records, CHEAP)
+    for _ in range(3):
+        assert 0 < len(decided(budget, records, QUESTION)) * QUESTION <= 2 * MOST + QUESTION
 
 
 # --- cycles ----------------------------------------------------------------------------------------------------
@@ -179,3 +219,17 @@ def test_cycle_beyond_its_budget_leaves_gangs_to_following_cycles(
     everything, (most, *_) = plan(SearchBudget(10**9, 1))
     assert everything[0] == {each.name for each in WAITING}
     assert max(steps) < most
+
+
+def test_cycle_is_bounded_once_a_cluster_opens_that_took_none_of_many_costly_gangs() -> None:
+    queue = PendingQueue(budget=SearchBudget(3_000, 1_500))
+    for number in range(20):
+        queue.put(record_of("tenant", number, gang_of(*(334 + number + at for at in range(25)))))
+    closed = {name: replace(each, closed=Closed(CORDONED, "")) for name, each in snapshots().items()}
+    queue.plan(closed, QueueingStrategy.BEST_EFFORT_FIFO, timedelta(hours=1), at(10))
+    opened = snapshots()
+    queue.plan(opened, QueueingStrategy.BEST_EFFORT_FIFO, timedelta(hours=1), at(20))
+    alone, one = snapshots(), PendingQueue()
+    one.put(record_of("tenant", 0, gang_of(*(334 + at for at in range(25)))))
+    one.plan(alone, QueueingStrategy.BEST_EFFORT_FIFO, timedelta(hours=1), at(20))
+    assert opened["hub"].capacity.searched <= 3_000 + 2 * alone["hub"].capacity.searched
