@@ -7,6 +7,9 @@ dispatched, had there been capacity, as far as its author decides it:
 - It stands still while the author suspends the gang, or lacks an approval that only the author's annotation names.
 - While the gang waits for a reason that capacity does not end (`NEEDS_ANOTHER_PLACE`), the age stands still if the
   gang goes on with another queue or selector. It counts if the reason ends without that: then an operator ended it.
+- A reason that does not say whether the gang goes where it is (`UNDECIDED`) neither stops the age nor lets it go on.
+- It stands still in the pause after an attempt that ended because of the gang: its author has had a turn, and writes
+  how long the pause is.
 - It counts while the gang lacks capacity or quota, or while an operator stops its queue or its clusters.
 
 Each function takes constant time.
@@ -17,7 +20,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from dispatcher.core.model.record import NEEDS_ANOTHER_PLACE, Pending, Phase, Record
+from dispatcher.core.model.record import NEEDS_ANOTHER_PLACE, UNDECIDED, Pending, Phase, Record
 
 
 class Ageing(NamedTuple):
@@ -44,7 +47,14 @@ def waiting(record: Record, pending: Pending, now: datetime) -> Ageing:
     """
     if pending.reason in NEEDS_ANOTHER_PLACE:
         return kept_back(record, now)
-    return Ageing(record.aged_from, None)
+    return Ageing(record.aged_from, record.age_stopped_at if pending.reason in UNDECIDED else None)
+
+
+def paused(record: Record, until: datetime, now: datetime) -> Ageing:
+    """Leaves out the time from now on in which the gang may not be dispatched."""
+    if until <= now:
+        return Ageing(record.aged_from, record.age_stopped_at)
+    return Ageing(record.age_begins_at + (until - now), record.age_stopped_at)
 
 
 def changed_by_author(record: Record, now: datetime) -> Ageing:
@@ -54,7 +64,8 @@ def changed_by_author(record: Record, now: datetime) -> Ageing:
         stopped_at = record.phase_since  # an older release suspended it
     if stopped_at is None:
         return Ageing(record.aged_from, None)
-    return Ageing(record.age_begins_at + (now - stopped_at), now)
+    # A pause that has been left out already may be cut short by a suspension.
+    return Ageing(min(now, record.age_begins_at + (now - stopped_at)), now)
 
 
 def let_go(record: Record, now: datetime) -> Ageing:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.spec_errors import one_line
+from dispatcher.core.lifecycle import ageing
 from dispatcher.core.lifecycle.condition_updates import after_requeue, after_suspend, with_true
 from dispatcher.core.lifecycle.creation_steps import CREATION_POSTPONED
 from dispatcher.core.lifecycle.record_change import (
@@ -51,11 +52,21 @@ def removed(record: Record, now: datetime, kept_until: datetime | None = None) -
             because = ConditionType.BACKOFF, words.PREEMPTION_TRIGGERED, said
             pending = _back(record, words.PREEMPTION_TRIGGERED)
             outcome = "preempted" if record.reason in _PREEMPTED else "evicted"
-            return _removed(record, outcome, because, now, pending=pending, eligible_at=eligible_at)
+            age = _age_after_pause(record, now).fields
+            return _removed(record, outcome, because, now, pending=pending, eligible_at=eligible_at, **age)
         case _:
             because = ConditionType.BACKOFF, words.APPWRAPPER_NOT_RUNNABLE, record.message
             pending = record.pending or _back(record, CREATION_POSTPONED)
-            return _removed(record, "postponed", because, now, pending=pending)
+            age = _age_after_pause(record, now).fields
+            return _removed(record, "postponed", because, now, pending=pending, **age)
+
+
+def _age_after_pause(record: Record, now: datetime) -> ageing.Ageing:
+    """The age without the pause that follows, unless the gang waits only for capacity that no cluster provides yet."""
+    is_for_capacity = record.pending is not None and record.pending.reason == words.PROVISIONING_FAILED
+    if is_for_capacity or record.reason in words.NOT_BY_THE_GANG:
+        return ageing.paused(record, now, now)
+    return ageing.paused(record, record.eligible_at or now, now)
 
 
 def _removed(

@@ -188,7 +188,7 @@ def evict(
     finished: Collection[int] = (),
     provisioning_failures: int | None = None,
 ) -> Change:
-    """Evicts the gang: it is queued again with its original age, from `eligible_at` on, once its objects are removed.
+    """Evicts the gang: it is queued again with its age, from `eligible_at` on, once its objects are removed.
 
     `requeuing_seconds` is how long the next attempt may be short of pods. The next attempt does not create the
     `finished` items again. Evictions are counted, but for those that come from the cluster or the queue.

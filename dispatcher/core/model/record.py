@@ -112,6 +112,12 @@ NEEDS_ANOTHER_PLACE: Final = TOO_LARGE | {
 An operator may end them, too: by a queue, a kind or a larger node that was not there.
 """
 
+UNDECIDED: Final = frozenset({"AwaitingHeadOfLine", "InternalError", "NotDecided"})
+"""Pending reasons that do not say whether the gang goes where it is: its filters may not have been asked.
+
+Its author may bring them about, by another gang before it in a strict queue.
+"""
+
 
 class Borrower(Struct, frozen=True):
     """A queue that borrows, and how much, as an exact quantity."""

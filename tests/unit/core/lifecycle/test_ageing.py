@@ -8,10 +8,21 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
+from dispatcher.api.conditions import CAPACITY_REVOKED, FOUND_FAILED_PODS
 from dispatcher.api.selector import parse_selector
-from dispatcher.core.lifecycle import first_steps, queue_steps, removal_steps
+from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.approvals import lacks_its_own, pending_without
-from dispatcher.core.model.record import NEEDS_ANOTHER_PLACE, TOO_LARGE, Change, Pending, Phase, Record
+from dispatcher.core.lifecycle.record_change import EvictionReason
+from dispatcher.core.model.failures import INTERNAL_ERROR
+from dispatcher.core.model.record import (
+    NEEDS_ANOTHER_PLACE,
+    TOO_LARGE,
+    UNDECIDED,
+    Change,
+    Pending,
+    Phase,
+    Record,
+)
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue
@@ -55,6 +66,18 @@ def remove(record: Record, seconds: float) -> Change:
     return removal_steps.removed(record, at(seconds))
 
 
+def fail_for(pause: float, reason: str = FOUND_FAILED_PODS) -> Step:
+    """The gang is evicted, by itself unless the reason says otherwise, and a pause of so many seconds follows."""
+    because = EvictionReason(reason, "1 pod failed")
+    return lambda record, seconds: run_steps.evict(record, because, at(seconds + pause), 0, at(seconds))
+
+
+def postpone_for(pause: float) -> Step:
+    return lambda record, seconds: creation_steps.postpone_creation(
+        record, (), "its namespace has no quota left", at(seconds + pause), at(seconds)
+    )
+
+
 def approve(record: Record, seconds: float) -> Change:
     return queue_steps.approve(record, at(seconds))
 
@@ -78,6 +101,7 @@ def lacks(*names: str, is_authors_own: bool) -> Step:
 NOWHERE: Final = waits_for(NOT_FOUND)
 SHORT: Final = waits_for(WAITS)
 TOO_LARGE_FOR_IT: Final = waits_for(Pending("LargerThanQuota", "needs 16, at most 12", queue="ghost"))
+UNSURE: Final = waits_for(Pending("NotDecided", "not decided within 6000 steps"))
 OWN, OF_QUEUE = lacks("staged", is_authors_own=True), lacks("budget", is_authors_own=False)
 
 
@@ -110,7 +134,21 @@ def lived(record: Record, life: Sequence[tuple[float, Step]]) -> Record:
         pytest.param([(1, NOWHERE), (600, suspend), (700, resume)], 699, id="suspended-in-vain"),
         pytest.param([(1, NOWHERE), (600, SHORT)], 0, id="its-queue-was-made"),
         pytest.param([(1, NOWHERE), (600, SHORT), (700, move)], 0, id="its-queue-was-made-before-it-left"),
-        pytest.param([(1, NOWHERE), (600, stop_evaluation), (700, move)], 0, id="its-strict-queue-was-made"),
+        pytest.param([(1, NOWHERE), (600, stop_evaluation), (700, move)], 699, id="then-behind-another-one"),
+        pytest.param([(1, NOWHERE), (600, UNSURE), (700, redirect)], 699, id="then-not-decided"),
+        pytest.param([(1, NOWHERE), (9, stop_evaluation), (600, SHORT)], 0, id="its-strict-queue-was-made"),
+        pytest.param([(1, stop_evaluation), (600, move)], 0, id="moved-while-it-was-behind-another-one"),
+        pytest.param([(1, dispatch), (50, fail_for(300)), (60, remove)], 290, id="paused-after-it-failed"),
+        pytest.param(
+            [(1, dispatch), (50, fail_for(300, CAPACITY_REVOKED)), (60, remove)], 0, id="paused-for-capacity"
+        ),
+        pytest.param([(1, dispatch), (50, fail_for(0)), (60, remove)], 0, id="evicted-without-a-pause"),
+        pytest.param([(1, dispatch), (9, postpone_for(300)), (10, remove)], 299, id="postponed"),
+        pytest.param(
+            [(1, dispatch), (50, fail_for(3600)), (60, remove), (70, suspend), (80, resume)],
+            80,
+            id="suspended-in-the-pause",
+        ),
         pytest.param([(1, NOWHERE), (600, reprioritise)], 0, id="reprioritised"),
         pytest.param([(1, OF_QUEUE), (600, approve)], 0, id="approved-for-its-queue"),
         pytest.param([(1, OWN), (600, approve)], 599, id="lacked-an-approval-of-its-author"),
@@ -147,6 +185,7 @@ def test_age_goes_on_once_nothing_but_capacity_keeps_a_gang_back(life: Sequence[
         pytest.param({}, CREATED, id="as-created"),
         pytest.param({"suspended": True}, at(60), id="suspended"),
         pytest.param({"is_edited": True}, at(60), id="changed-before-it-was-read"),
+        pytest.param({"was_deferred": True}, at(60), id="deferred"),
         pytest.param({"awaits": pending_without(["budget"])}, CREATED, id="lacks-an-approval-of-its-queue"),
         pytest.param(
             {"awaits": pending_without(["staged"]), "awaits_its_own": True}, at(60), id="lacks-one-of-its-own"
@@ -209,6 +248,10 @@ def test_reasons_that_capacity_does_not_end_are_reasons_of_cycles() -> None:
         *(refusals.QUEUE_NOT_LEAF, refusals.NAMESPACE_NOT_ALLOWED, refusals.LARGER_THAN_QUOTA),
     } == NEEDS_ANOTHER_PLACE
     assert TOO_LARGE < NEEDS_ANOTHER_PLACE
+
+
+def test_reasons_that_say_nothing_about_the_place_are_reasons_of_cycles() -> None:
+    assert {explain.NOT_EVALUATED, explain.NOT_DECIDED, INTERNAL_ERROR} == UNDECIDED
 
 
 FOREST: Final = Forest.of([Queue("team", approvals=("budget",)), Queue("free")])

@@ -411,6 +411,7 @@ def test_evicted_appwrapper_keeps_its_place_and_says_why_and_how_often() -> None
         requeuings=1,
         requeuing_seconds=600,
         eligible_at=at(94),
+        aged_from=running.created_at + (at(94) - LATER),
         attempt=replace(attempt_of(running), ended_at=LATER, outcome="evicted"),
     )
 
