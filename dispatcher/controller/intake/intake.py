@@ -394,6 +394,7 @@ class Intake:
             awaits=self._limits.awaited(view, submission.queues),
             awaits_its_own=self._limits.awaits_its_own(view, submission.queues),
             is_edited=view.generation > FIRST_GENERATION,
+            was_deferred=self._limits.bound.was_deferred(view.uid),
         )
         return first_steps.submit(submitted, gang, self._now())
 

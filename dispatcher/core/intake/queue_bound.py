@@ -20,6 +20,8 @@ class QueueBound:
         self._count = count
         self._deferred = Deferred()
         self._called: set[str] = set()
+        self._were_deferred: set[str] = set()
+        """Those that were deferred and are not in the queue yet."""
         self._taken: Counter[str] = Counter()
         self._with_room: set[str] = set()
 
@@ -36,7 +38,12 @@ class QueueBound:
             self._with_room.add(uid)
             return True
         self._deferred.put(namespace, age, uid)
+        self._were_deferred.add(uid)
         return False
+
+    def was_deferred(self, uid: str) -> bool:
+        """True of an AppWrapper that is taken in now and had to wait for room."""
+        return uid in self._were_deferred
 
     def keep_turn(self, namespace: str, uid: str) -> None:
         """Keep the place of an AppWrapper that had room but cannot be taken in yet, before all deferred ones."""
@@ -48,6 +55,7 @@ class QueueBound:
     def settle(self) -> None:
         """Note that `count` includes everything that was taken in."""
         self._taken.clear()
+        self._were_deferred -= self._with_room
         self._with_room.clear()
 
     def call(self) -> list[str]:
@@ -74,6 +82,7 @@ class QueueBound:
         """Drop an AppWrapper that is gone; safe to repeat."""
         self._deferred.discard(uid)
         self._called.discard(uid)
+        self._were_deferred.discard(uid)
 
     def _room(self, namespace: str) -> int:
         return max(0, self.most - self._count(namespace) - self._taken[namespace])

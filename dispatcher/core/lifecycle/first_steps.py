@@ -56,6 +56,8 @@ class Submission(Struct, frozen=True):
     class_never_preempts: bool = False
     is_edited: bool = False
     """True if its spec was changed before it was read first: it may have been suspended until then."""
+    was_deferred: bool = False
+    """True if its namespace had no room for it: its author may have kept back the AppWrappers that were in its way."""
 
 
 _CARRYING_WARNINGS: Final = frozenset({Cause.SUBMITTED, Cause.SUBMITTED_SUSPENDED, Cause.ADOPTED})
@@ -68,7 +70,7 @@ def submit(submission: Submission, gang: Gang, now: datetime) -> Change:
     """
     is_kept_back = submission.suspended or submission.awaits_its_own
     age = Ageing(
-        aged_from=now if is_kept_back or submission.is_edited else None,
+        aged_from=now if is_kept_back or submission.is_edited or submission.was_deferred else None,
         age_stopped_at=now if is_kept_back else None,
     )
     first = _first_conditions(submission, now)

@@ -90,6 +90,19 @@ async def test_new_appwrapper_does_not_enter_before_older_deferred_appwrappers(w
     assert world.taken_in == ["aw-1", "aw-3", "aw-4"], "the older of the two, though it came later"
 
 
+async def test_age_of_a_deferred_appwrapper_begins_when_it_enters_the_queue(world: World) -> None:
+    world.bound.most = 1
+    await submit(world, 1, spec={"suspend": True})
+    await submit(world, 2)
+    await world.commit(queue_steps.resume(world.record("uid-1"), world.now()))
+    await dispatch(world, 1)
+    entered = world.now()
+    await world.intake.take_in_all()
+    [record] = [each for each in world.cache.queued() if each.name == "aw-2"]
+    assert record.created_at < record.age_begins_at
+    assert record.age_begins_at >= entered
+
+
 async def test_bound_counts_each_namespace_by_itself_and_includes_suspended_appwrappers(world: World) -> None:
     world.bound.most = 1
     await submit(world, 1, spec={"suspend": True})

@@ -71,6 +71,26 @@ def test_deferred_appwrapper_keeps_its_turn() -> None:
     assert admits(bound, 1) == [True]
 
 
+def test_appwrapper_was_deferred_until_it_is_in_the_queue() -> None:
+    queued = Counter(team=2)
+    bound = bound_of(queued)
+    admits(bound, 1, 2)
+    queued["team"] = 1
+    assert bound.call() == ["1"]
+    admits(bound, 1)
+    assert bound.was_deferred("1")
+    bound.keep_turn("team", "1")
+    bound.settle()
+    assert bound.was_deferred("1"), "it was not taken in"
+    admits(bound, 1)
+    queued["team"] = 2
+    bound.settle()
+    assert not bound.was_deferred("1")
+    bound.forget("2")
+    assert not bound.was_deferred("2")
+    assert not bound_of().was_deferred("3")
+
+
 def test_deleted_appwrapper_takes_no_room() -> None:
     queued = Counter(team=2)
     bound = bound_of(queued)
