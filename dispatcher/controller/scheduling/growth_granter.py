@@ -7,7 +7,7 @@ removes the gates of granted pods: the granter wakes it for each record that it 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Change
 from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.grants import (
     Grant,
@@ -56,12 +57,15 @@ class GrowthGranter:
         active: ActiveGangs,
         on_decided: Callable[[str], None],
         metrics: Metrics,
+        starvation_bound: timedelta,
+        strategy: QueueingStrategy,
     ) -> None:
         self._cache = cache
         self._committer = committer
         self._active = active
         self._on_decided = on_decided
         self._metrics = metrics
+        self._without_queues = starvation_bound, strategy
 
     def growing_in_steps(self, forest: Forest | None, *, before_the_cycle: bool) -> Steps[list[Growing]]:
         """The gangs that grow: all of them, or `before_the_cycle` those of queues that grant growth first."""
@@ -89,7 +93,9 @@ class GrowthGranter:
             active = await slices.run(self._active.active_in_steps(snapshots))
         waiting = await slices.run(WaitingGangs.of(list(pending), forest, now, reservations))
         namespaces = {} if queues is None else queues.namespaces
-        facts = GrantFacts(forest, active, waiting, now, reservations, usage, quota, namespaces)
+        facts = GrantFacts(
+            forest, active, waiting, now, reservations, usage, quota, namespaces, *self._without_queues
+        )
         grants = await slices.run(_decide_without_culprits(growing, facts, snapshots))
         changes = {each.record.uid: change for each in grants if (change := _change_safely(each, now))}
         committed = {record.uid for record in await self._committer.commit_all(list(changes.values()))}

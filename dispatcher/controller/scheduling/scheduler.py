@@ -121,7 +121,15 @@ class Scheduler:
         self._rules = rules
         self._monotonic = monotonic
         self._queue_cycles = QueueCycles(cache)
-        self._growth = GrowthGranter(cache, committer, self._queue_cycles, on_decided, metrics)
+        self._growth = GrowthGranter(
+            cache,
+            committer,
+            self._queue_cycles,
+            on_decided,
+            metrics,
+            rules.starvation_bound,
+            rules.policy,
+        )
         self._is_next_due = False
         self._wake = asyncio.Event()
         self._planned_at: datetime | None = None

@@ -8,7 +8,9 @@ waits
 - while surplus pods of its gang give way to another gang,
 - while its cluster or its queue takes nothing new,
 - while a gang that was queued before the pod was created waits for quota of the same queue, or for room in its cluster;
-  of another queue, if room is all that it lacks; but not if the queue of the pod says `elastic: First`,
+  of another queue, if room is all that it lacks; but not if the queue of the pod says `elastic: First`, and for the
+  starvation bound at most: after it only what is kept for such a gang is out of reach, since it may never fit. In a
+  queue that is StrictFIFO nothing is kept, and it waits behind the gangs of its own queue without a bound,
 - while what is free is promised to another gang, or kept for one past the starvation bound.
 
 The decision is a function of values; nothing is preempted for growth.
@@ -43,8 +45,8 @@ from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import ACTIVE, Change, Record
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.queues.access import why_not_served
-from dispatcher.core.queues.forest import Forest
-from dispatcher.core.queues.queue import Elastic, StopPolicy
+from dispatcher.core.queues.forest import Defaults, Forest
+from dispatcher.core.queues.queue import Elastic, QueueingStrategy, StopPolicy
 from dispatcher.core.scheduling.backfill_reservation import Reservation
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
@@ -145,7 +147,7 @@ class GrantFacts(Struct, frozen=True):
 
     `forest` is None without declared queues. `active` are all gangs that hold capacity. `reservations` are the backfill
     reservations of capacity by uid, `quota` those of quota. `usage` is the recent use of each namespace, `namespaces`
-    are their labels.
+    are their labels. `starvation_bound` and `strategy` are those of a hub without declared queues.
     """
 
     forest: Forest | None
@@ -156,6 +158,18 @@ class GrantFacts(Struct, frozen=True):
     usage: RecentUse = field(default_factory=dict)
     quota: QuotaReservations = NO_QUOTA_RESERVATIONS
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    starvation_bound: timedelta = Defaults().starvation_bound
+    strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
+
+    def rules_of(self, record: Record) -> tuple[timedelta, bool]:
+        """The time for which growth of a gang may wait behind others, and whether its queue is StrictFIFO."""
+        place = None if self.forest is None else self.forest.places.get(record.queue)
+        bound, strategy = (
+            (self.starvation_bound, self.strategy)
+            if place is None
+            else (place.starvation_bound, place.strategy)
+        )
+        return bound, strategy is QueueingStrategy.STRICT_FIFO
 
 
 class Grant(Struct, frozen=True):
@@ -463,11 +477,14 @@ class _GrantCycle:
             return None
         queue = record.queue if forest is not None else ONE_QUEUE
         created = asked_at(record, pod, self._facts.now)
-        first_for_room = self._first.get(room.name)
+        bound, is_strict = self._facts.rules_of(record)
+        is_late = self._facts.now - created >= bound
+        own = {} if is_late and not is_strict else self._facts.waiting.oldest.get(queue, {})
+        first_for_room = None if is_late else self._first.get(room.name)
         before = [
             *(
                 each
-                for (waits_for_quota, _), each in self._facts.waiting.oldest.get(queue, {}).items()
+                for (waits_for_quota, _), each in own.items()
                 if each.age_begins_at <= created and (waits_for_quota or self._accepts(each, room))
             ),
             *([first_for_room] if first_for_room and first_for_room.age_begins_at <= created else ()),

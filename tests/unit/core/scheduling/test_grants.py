@@ -26,7 +26,15 @@ from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.queues.forest import Defaults, Forest
-from dispatcher.core.queues.queue import Access, Elastic, Queue, Quota, Sharing, StopPolicy
+from dispatcher.core.queues.queue import (
+    Access,
+    Elastic,
+    Queue,
+    QueueingStrategy,
+    Quota,
+    Sharing,
+    StopPolicy,
+)
 from dispatcher.core.scheduling.backfill_reservation import Reservation
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
@@ -357,6 +365,40 @@ def test_growth_waits_for_the_gangs_that_were_queued_before(record: Record, is_b
     assert told(hub.decide({gang: 1}, [record])) == {"ray": expected}
     first = tuple(replace(each, elastic=Elastic.FIRST) for each in QUOTA)
     assert told(Hub(queues=first).decide({gang: 1}, [record])) == {"ray": (1, "")}
+
+
+@pytest.mark.parametrize(("seconds", "is_behind"), [(ASKED_AT + 599, True), (ASKED_AT + 600, False)])
+@pytest.mark.parametrize("queues", [None, [Queue("a"), Queue("b")]])
+@pytest.mark.parametrize("queue", ["a", "b"])
+def test_growth_waits_for_a_gang_that_never_fits_no_longer_than_the_starvation_bound(
+    queue: str, queues: Sequence[Queue] | None, seconds: float, is_behind: bool
+) -> None:
+    never = waiting("InsufficientResources", queue=queue, blocked_since=at(60))
+    found = told(Hub(queues=queues, seconds=seconds).decide({ray(queue="a"): 1}, [never]))
+    assert found == {"ray": (0, "GrowthBehindGang") if is_behind else (1, "")}
+
+
+def test_growth_waits_for_the_starvation_bound_of_its_own_queue() -> None:
+    queues = [Queue("a", starvation_bound=timedelta(minutes=1)), Queue("b")]
+    never = waiting("InsufficientResources", queue="b")
+    for seconds, granted in ((ASKED_AT + 59, 0), (ASKED_AT + 60, 1)):
+        hub = Hub(queues=queues, seconds=seconds)
+        assert told(hub.decide({ray(queue="a"): 1}, [never]))["ray"][0] == granted
+
+
+@pytest.mark.parametrize(("queue", "granted"), [("a", 0), ("b", 1)])
+def test_growth_in_a_strict_queue_stays_behind_the_gangs_of_its_own_queue(queue: str, granted: int) -> None:
+    strict = [Queue("a", strategy=QueueingStrategy.STRICT_FIFO), Queue("b")]
+    hub = Hub(queues=strict, seconds=ASKED_AT + 9_000)
+    never = waiting("InsufficientResources", queue=queue)
+    assert told(hub.decide({ray(queue="a"): 1}, [never]))["ray"][0] == granted
+
+
+def test_growth_takes_nothing_that_is_kept_for_another_gang_however_long_it_has_waited() -> None:
+    starved = waiting("InsufficientResources", cpu=6, seconds=50, blocked_since=at(60))
+    kept = Reservation("hub", at(660), at(9_000), at(660))
+    found = Hub(seconds=2_000, reservations={starved.uid: kept}).decide({ray(): 1}, [starved])
+    assert told(found) == {"ray": (0, "ReservedForAnother")}
 
 
 def test_growth_names_the_oldest_gang_before_it() -> None:
