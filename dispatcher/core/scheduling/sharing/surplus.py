@@ -122,7 +122,7 @@ def _parts(gang: ActiveGang, surplus: Surplus) -> list[ActiveGang]:
     found = [replace(gang, part=rest.without(hosts), is_leaving=True) for hosts in gone]
     if unused := rest.without_unused():
         found.append(replace(gang, part=unused, is_leaving=True))
-    others = (rest.without(hosts) for hosts in slices if hosts not in gone)
+    others = (rest.without(hosts) for hosts in slices if hosts[0].uid not in leaving)
     found += [replace(gang, part=part) for part in others if part.charge or part.held]
     return [*found, replace(gang, part=Part(rest.charge, rest.held))] if found else [gang]
 
