@@ -644,12 +644,16 @@ class _Cycle:
         self, records: list[Record], reservations: Mapping[str, Reservation], budget: SearchBudget
     ) -> Steps[None]:
         """Decides on the starved gangs, which are in order, before all others."""
+        decided = []
         for record in records:
+            if record.uid not in reservations and not budget.admits(record):
+                continue  # those before it cost more than was expected
             before = self._state.steps_so_far(record, budget)
             self.starved |= self._state.reserve([record], reservations)
             self._state.settle(record, before, budget)
+            decided.append(record)
             yield
-        for record in records:
+        for record in decided:
             answer = self.starved[record.uid]
             self.outcomes[record.uid] = Unplaced(record, answer) if isinstance(answer, Refused) else answer
 

@@ -3,12 +3,10 @@
 One question is bounded (`placement_bounds`), but a tenant can queue thousands of gangs that each need a search up to
 its bounds. So each namespace has an allowance in a cycle: the same for each that was left out before, as far as the
 budget has room for one question of each, and once more for all others together. Those that were left out first come
-first. Gangs of one pod set without rules need no search: these are always decided.
-
-Gangs whose last decision was cheap need no search worth counting. But a decision is cheap, too, while a cluster is
-full or takes no gang, and thousands of gangs may have become costly since. So once a gang that was cheap turns out to
-be costly, the others of its namespace count as unknown for the rest of the cycle, and all do once such surprises have
-used up the budget.
+first. Gangs of one pod set without rules need no search, and gangs whose last decision was cheap need none worth
+counting: these are always decided. A decision that was cheap while a cluster was full may be costly once it has room.
+So once a gang of a namespace costs more than it did, the costs of all others of that namespace count as unknown for the
+rest of the cycle; once such gangs took the steps of a whole budget, those of all gangs do.
 
 Growth: O(1) for each class of gangs that is decided.
 """
@@ -54,18 +52,19 @@ class SearchBudget:
         self._first: frozenset[str] = frozenset()
         self._spent: dict[str, int] = {}
         self._spent_by_others = 0
+        self._unexpected: set[str] = set()
+        """The namespaces of gangs that the present cycle took for cheap ones, and that are not."""
+        self._unexpected_in_all = 0
         self._served: set[str] = set()
         """The namespaces that the present cycle decided costly gangs of."""
         self._open: dict[str, int] = {}
-        """The steps that the admitted gangs, by uid, count with whose decision is not settled."""
+        """The admitted gangs, by uid, whose decision is not settled, with the steps that they are counted with."""
+        self._noted: dict[str, int] = {}
+        """By uid the steps for a gang in the present cycle."""
         self._rounds: dict[str, set[str]] = {}
         """The gangs of each namespace that are not decided again before all others of it were decided."""
         self._left_new: set[str] = set()
         """The namespaces of which the present cycle left out gangs that were not decided in their round."""
-        self._surprising: set[str] = set()
-        """The namespaces of which a gang that was cheap before turned out to be costly in the present cycle."""
-        self._surprises = 0
-        """The steps of these decisions."""
 
     def begin(self) -> None:
         """A cycle begins."""
@@ -75,9 +74,9 @@ class SearchBudget:
         for namespace in self._first:
             del self._waiting[namespace]
         self._spent, self._spent_by_others, self.has_left_out = {}, 0, False
+        self._unexpected, self._unexpected_in_all = set(), 0
         self._rounds = {name: uids for name, uids in self._rounds.items() if name in self._left_new}
-        self._served, self._open, self._left_new = set(), {}, set()
-        self._surprising, self._surprises = set(), 0
+        self._served, self._open, self._noted, self._left_new = set(), {}, {}, set()
 
     @property
     def allowance(self) -> int:
@@ -107,14 +106,21 @@ class SearchBudget:
         self._rounds.setdefault(namespace, set()).add(uid)
         return True
 
+    def note(self, record: Record, steps: int) -> None:
+        """Note steps for a gang before its decision."""
+        before = self._noted.get(record.uid, 0)
+        after = self._noted[record.uid] = before + steps
+        more = _counted(after) - _counted(before)
+        self._spend(record.namespace, more)
+        if more and record.uid not in self._open and self._costs.get(record.uid, self._question) <= CHEAP:
+            self._unexpected.add(record.namespace)
+            self._unexpected_in_all += more
+
     def settle(self, record: Record, steps: int) -> None:
         """Note the steps of a decision."""
-        assumed = self._open.pop(record.uid, 0)
-        if steps > CHEAP and not assumed and self._is_known_as_cheap(record):
-            self._surprising.add(record.namespace)
-            self._surprises += steps
-        self._costs[record.uid] = steps
-        self._spend(record.namespace, (steps if steps > CHEAP else 0) - assumed)
+        self.note(record, steps)
+        self._spend(record.namespace, -self._open.pop(record.uid, 0))
+        self._costs[record.uid] = self._noted[record.uid]
 
     def needs_search(self, record: Record) -> bool:
         """False for a gang whose decision costs no steps, so that it needs not be settled."""
@@ -124,16 +130,16 @@ class SearchBudget:
     def _cost_of(self, record: Record) -> int:
         if not self.needs_search(record):
             return 0
-        is_unknown = record.namespace in self._surprising or self._surprises > self._most
-        if is_unknown and self._is_known_as_cheap(record):
-            return self._question
-        return self._costs.get(record.uid, self._question)
-
-    def _is_known_as_cheap(self, record: Record) -> bool:
-        return self._costs.get(record.uid, self._question) <= CHEAP
+        known = self._costs.get(record.uid, self._question)
+        is_believed = record.namespace not in self._unexpected and self._unexpected_in_all < self._most
+        return known if is_believed or known > CHEAP else self._question
 
     def _spend(self, namespace: str, steps: int) -> None:
         if namespace in self._first:
             self._spent[namespace] = self._spent.get(namespace, 0) + steps
         else:
             self._spent_by_others += steps
+
+
+def _counted(steps: int) -> int:
+    return steps if steps > CHEAP else 0

@@ -12,7 +12,7 @@ Without declared queues there is one queue `default` without limits, and the dec
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Self, TypeGuard
 
@@ -261,11 +261,13 @@ class QueueCycle:
         queued, now = self._facts.queued, self._facts.now
         late = [queued.gang(uid) for uid, each in queued.blocked.items() if is_late(each, self._forest, now)]
         late.sort(key=lambda each: rank(each, now))
-        late = [each for each in late if self._has_reservation(each) or self._admits(each)]
+        late = [each for each in late if self._has_reservation(each.uid) or self._admits(each)]
         yield from self._renew_reservations(late)
         starved = [each for each in late if is_starved(each.record, self._forest, now)]
         waiting: list[PendingGang] = []
         for gang in starved:
+            if not (self._has_reservation(gang.uid) or self._admits(gang)):
+                continue  # those before it cost more than was expected
             outcome = self._add(gang, (yield from self._decide(gang)), is_starved=True)
             self._turns.take(gang)
             waiting += [gang] if isinstance(outcome, Waiting) else []
@@ -351,7 +353,21 @@ class QueueCycle:
 
     def _awaits_room(self, record: Record, sites: Sites) -> bool:
         """True if a gang has quota later, but for what is held back, and fits no cluster now."""
-        return self._has_quota(record) and not any(site.fits(record) for site in sites.of(record))
+        if not self._has_quota(record):
+            return False
+        return self._asked(record, lambda: not any(site.fits(record) for site in sites.of(record)))
+
+    def _asked(self, record: Record, question: Callable[[], bool]) -> bool:
+        """The answer about a gang before its decision, with the steps noted in the budget; False beyond the budget."""
+        budget = self._budget
+        if budget is None or not budget.needs_search(record):
+            return question()
+        if not (self._has_reservation(record.uid) or budget.admits(record)):
+            return False
+        before = steps_so_far(self._snapshots.values())
+        answer = question()
+        budget.note(record, steps_so_far(self._snapshots.values()) - before)
+        return answer
 
     def _has_quota(self, record: Record) -> bool:
         """True if a gang has quota later, but for what is held back."""
@@ -368,7 +384,7 @@ class QueueCycle:
         if not self._needs_room(record):
             return True
         own = self._on_own_clusters(record)
-        return any(site.fits(own) for site in rooms.of(own))
+        return self._asked(own, lambda: any(site.fits(own) for site in rooms.of(own)))
 
     def _on_own_clusters(self, record: Record) -> Record:
         """The record with the clusters that its queues select as its own requirement."""
@@ -398,10 +414,10 @@ class QueueCycle:
         self._search.changed(leaves)
         self._turns.changed(leaves)
 
-    def _has_reservation(self, gang: PendingGang) -> bool:
+    def _has_reservation(self, uid: str) -> bool:
         backfills = self._backfills
         return backfills is not None and (
-            gang.uid in backfills.room.reservations or gang.uid in backfills.quota.reservations
+            uid in backfills.room.reservations or uid in backfills.quota.reservations
         )
 
     def _admits(self, gang: PendingGang) -> bool:

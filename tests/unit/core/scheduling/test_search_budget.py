@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue, QueueingStrategy
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cluster_filters import CORDONED, Closed, ClusterSnapshot
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Placed
 from dispatcher.core.scheduling.pending_queue import Changes, PendingQueue
 from dispatcher.core.scheduling.search_budget import CHEAP, SearchBudget
@@ -91,66 +91,72 @@ def test_namespaces_take_turns_if_the_budget_is_not_enough_for_one_question_of_e
     assert {each.rpartition("-")[0] for each in found} == set(namespaces)
 
 
-def test_gangs_that_need_no_search_or_were_cheap_are_always_decided(budget: SearchBudget) -> None:
+def test_gangs_that_need_no_search_or_are_cheap_are_always_decided(budget: SearchBudget) -> None:
     simple = [record_of("honest", number, gang_of(1)) for number in range(50)]
     known = [record_of("honest", 100 + number) for number in range(50)]
-    for each in known:
-        decided(budget, [each], CHEAP)
+    decided(budget, known, CHEAP)
     names = decided(budget, [*many("tenant"), *simple], QUESTION)
     assert {each.name for each in simple} <= set(names)
-    for each in known:
-        assert budget.admits(each)
-        budget.settle(each, CHEAP)
+    assert budget.has_left_out
+    assert len([each for each in known if budget.admits(each)]) == len(known)
 
 
 def test_cheap_decisions_count_nothing(budget: SearchBudget) -> None:
     assert len(decided(budget, many("honest"), CHEAP)) == 50
 
 
-def test_gangs_that_were_cheap_and_became_costly_together_are_bounded_as_new_ones(
+def test_gangs_that_were_cheap_and_are_costly_now_are_bounded(budget: SearchBudget) -> None:
+    decided(budget, many("tenant"), CHEAP)
+    for _ in range(5):
+        assert 0 < len(decided(budget, many("tenant"), QUESTION)) * QUESTION <= MOST + QUESTION
+        assert budget.has_left_out
+
+
+def test_gangs_of_many_namespaces_that_were_cheap_and_are_costly_now_are_bounded(
     budget: SearchBudget,
 ) -> None:
-    records = many("tenant", 200)
-    assert len(decided(budget, records, CHEAP)) == 200
-    for _ in range(3):
-        assert 0 < len(decided(budget, records, QUESTION)) * QUESTION <= MOST + QUESTION
-
-
-def test_all_gangs_that_became_costly_are_decided_in_following_cycles(budget: SearchBudget) -> None:
-    left = many("tenant", 20)
-    decided(budget, left, CHEAP)
-    for _ in range(20):
-        names = decided(budget, left, QUESTION)
-        left = [each for each in left if each.name not in names]
-    assert left == []
-
-
-def test_gangs_of_one_namespace_that_became_costly_leave_the_cheap_ones_of_another_decided(
-    budget: SearchBudget,
-) -> None:
-    cheap = many("honest")
-    decided(budget, [*cheap, *many("tenant")], CHEAP)
-    budget.begin()
-    for each in many("tenant"):
-        if budget.admits(each):
-            budget.settle(each, QUESTION)
-    assert all(budget.admits(each) for each in cheap)
-
-
-def test_gangs_of_many_namespaces_that_became_costly_together_are_bounded(budget: SearchBudget) -> None:
-    records = [record_of(f"tenant-{number}", at) for number in range(50) for at in range(3)]
+    records = [record_of(f"tenant-{number}") for number in range(50)]
     decided(budget, records, CHEAP)
-    for _ in range(3):
-        assert 0 < len(decided(budget, records, QUESTION)) * QUESTION <= 2 * MOST + QUESTION
+    found = decided(budget, records, QUESTION)
+    assert len(found) * QUESTION <= 2 * MOST + QUESTION
+    for _ in range(50):
+        found += decided(budget, [each for each in records if each.name not in found], QUESTION)
+    assert set(found) == {each.name for each in records}
+
+
+def test_gangs_that_stay_cheap_are_decided_beside_those_that_became_costly(budget: SearchBudget) -> None:
+    tenants, honest = many("tenant"), many("honest")
+    decided(budget, [*tenants, *honest], CHEAP)
+    budget.begin()
+    found = set()
+    for each in [*tenants, *honest]:
+        if budget.admits(each):
+            budget.settle(each, QUESTION if each.namespace == "tenant" else CHEAP)
+            found.add(each.name)
+    assert {each.name for each in honest} <= found
+
+
+def test_gangs_of_one_namespace_that_stay_cheap_are_decided_beside_one_that_became_costly(
+    budget: SearchBudget,
+) -> None:
+    records = many("honest")
+    decided(budget, records, CHEAP)
+    budget.begin()
+    found = set()
+    for each in records:
+        if budget.admits(each):
+            budget.settle(each, QUESTION if each is records[0] else CHEAP)
+            found.add(each.name)
+    assert found == {each.name for each in records}
 
 
 # --- cycles ----------------------------------------------------------------------------------------------------
 
 
-def snapshots() -> Mapping[str, ClusterSnapshot]:
-    """Small nodes of 1 cpu, of which each takes two pods of a costly gang, and a larger one that is nearly full."""
+def snapshots(nodes: int = 12) -> Mapping[str, ClusterSnapshot]:
+    """Small nodes of 1 cpu, of which each takes two pods of a costly gang."""
     ledger = CapacityLedger(FitMode.NODE, "hub")
-    for number in range(12):
+    for number in range(nodes):
         name = f"n{number:03}"
         ledger.set_node(Node(name, Resources({"cpu": 1000, "pods": 110}), labels={HOSTNAME: name}))
     return {"hub": ClusterSnapshot("hub", ledger.snapshot())}
@@ -165,15 +171,22 @@ WAITING = [
     record_of("honest", gang=gang_of(100, 101), enqueue_seq=99),
 ]
 """Each gang of the tenant has 25 pods of different size where 24 fit; its search ends at its bounds."""
+EACH = (12,) * (COSTLY + 2)
 
 
-def in_one_queue(budget: SearchBudget) -> tuple[list[set[str]], list[int]]:
+Plan = Callable[..., tuple[list[set[str]], list[int]]]
+"""Plans cycles over clusters of so many nodes; the names of the decided gangs and the steps, of each cycle."""
+
+
+def in_one_queue(
+    budget: SearchBudget, nodes: Iterable[int] = EACH, waiting: Iterable[Record] = WAITING
+) -> tuple[list[set[str]], list[int]]:
     queue = PendingQueue(budget=budget)
-    for each in WAITING:
+    for each in waiting:
         queue.put(each)
     told, steps = list[set[str]](), list[int]()
-    for _ in range(COSTLY + 2):
-        known = snapshots()
+    for count in nodes:
+        known = snapshots(count)
         outcomes = queue.plan(known, QueueingStrategy.BEST_EFFORT_FIFO, timedelta(hours=1), at(10))
         told.append({outcome.record.name for outcome in outcomes})
         steps.append(known["hub"].capacity.searched)
@@ -183,13 +196,15 @@ def in_one_queue(budget: SearchBudget) -> tuple[list[set[str]], list[int]]:
     return told, steps
 
 
-def over_queues(budget: SearchBudget) -> tuple[list[set[str]], list[int]]:
+def over_queues(
+    budget: SearchBudget, nodes: Iterable[int] = EACH, waiting: Iterable[Record] = WAITING
+) -> tuple[list[set[str]], list[int]]:
     planner = QueuePlanner(budget=budget)
     rules = QueueRules(Forest.of([Queue("default")]))
-    changes = Changes({each.uid: each for each in WAITING}, are_all=True)
+    changes = Changes({each.uid: each for each in waiting}, are_all=True)
     told, steps = list[set[str]](), list[int]()
-    for _ in range(COSTLY + 2):
-        known = snapshots()
+    for count in nodes:
+        known = snapshots(count)
         news = incremental.run(planner.news_in_steps(changes, rules, [], known, at(10)))
         placed = [each.record.uid for each in news if isinstance(each, Placed)]
         told.append({each.record.name for each in news if not isinstance(each, Drained)})
@@ -209,9 +224,7 @@ def test_costly_gang_is_not_decided_again_before_all_others_of_its_namespace_are
 
 
 @pytest.mark.parametrize("plan", [in_one_queue, over_queues])
-def test_cycle_beyond_its_budget_leaves_gangs_to_following_cycles(
-    plan: Callable[[SearchBudget], tuple[list[set[str]], list[int]]],
-) -> None:
+def test_cycle_beyond_its_budget_leaves_gangs_to_following_cycles(plan: Plan) -> None:
     told, steps = plan(SearchBudget(3_000, 1_500))
     assert "honest-0" in told[0] | told[1]
     assert set().union(*told) == {each.name for each in WAITING}
@@ -221,15 +234,19 @@ def test_cycle_beyond_its_budget_leaves_gangs_to_following_cycles(
     assert max(steps) < most
 
 
-def test_cycle_is_bounded_once_a_cluster_opens_that_took_none_of_many_costly_gangs() -> None:
-    queue = PendingQueue(budget=SearchBudget(3_000, 1_500))
-    for number in range(20):
-        queue.put(record_of("tenant", number, gang_of(*(334 + number + at for at in range(25)))))
-    closed = {name: replace(each, closed=Closed(CORDONED, "")) for name, each in snapshots().items()}
-    queue.plan(closed, QueueingStrategy.BEST_EFFORT_FIFO, timedelta(hours=1), at(10))
-    opened = snapshots()
-    queue.plan(opened, QueueingStrategy.BEST_EFFORT_FIFO, timedelta(hours=1), at(20))
-    alone, one = snapshots(), PendingQueue()
-    one.put(record_of("tenant", 0, gang_of(*(334 + at for at in range(25)))))
-    one.plan(alone, QueueingStrategy.BEST_EFFORT_FIFO, timedelta(hours=1), at(20))
-    assert opened["hub"].capacity.searched <= 3_000 + 2 * alone["hub"].capacity.searched
+@pytest.mark.parametrize("blocked_at", [None, at(-7200)], ids=["new", "starved"])
+@pytest.mark.parametrize("plan", [in_one_queue, over_queues])
+def test_cycle_over_gangs_that_are_costly_once_a_full_cluster_has_room_is_bounded(
+    plan: Plan, blocked_at: datetime | None
+) -> None:
+    waiting = [
+        replace(
+            record_of("tenant", number, gang_of(*(334 + number + at for at in range(25))), number + 1),
+            blocked_since=blocked_at,
+        )
+        for number in range(6)
+    ]
+    _, (full, at_once) = plan(SearchBudget(10**9, 1), (1, 12), waiting)
+    _, (_, *steps) = plan(SearchBudget(at_once // 3, at_once // 6), (1, 12, 12, 12), waiting)
+    assert full < CHEAP * len(waiting)
+    assert max(steps) <= at_once * 2 // 3
