@@ -2,6 +2,10 @@
 
 `kind_watch` has the rules for kinds that cannot be listed. A queue, or a tree, that was there lingers until its absence
 has lasted (`absence`): while one is replaced, nothing is dispatched without its quota.
+
+Nothing changes several objects at once, so between the first and the last change of one `kubectl apply` the queues are
+as nobody declared them: of two queues that swap their parents, one tree has both, and the other one no quota at all. A
+change that moves a queue or an amount of quota counts once no further change has come for a moment.
 """
 
 from __future__ import annotations
@@ -34,6 +38,10 @@ from dispatcher.kube.reflector import Reflector
 
 DISPATCH_QUEUE: Final = (f"{PREFIX}/v1alpha1", "DispatchQueue")
 QUOTA_SUBTREE: Final = "QuotaSubtree"
+SETTLE_SECONDS: Final = 2.0
+"""Seconds without another change after which a change that moves quota counts."""
+MOST_PAUSES: Final = 10
+"""Pauses of `SETTLE_SECONDS` after which it counts in any case."""
 MOST_REPORTED: Final = 20
 """Malformed parts of QuotaSubtrees that are logged after one change."""
 
@@ -67,6 +75,10 @@ class QueueWatch(KindWatch):
         self._listed: set[str] = set()
         """The watches whose first list is complete, and whose kind is not gone; the objects of others do not count."""
         self._locators: dict[str, KindLocator] = {}
+        self._is_settling = False
+        """True from a change that moves quota until it counts; the value stays as it was."""
+        self._moved = asyncio.Event()
+        """Set by each change while it `_is_settling`."""
         self._dispatch_queues: Reflector[DispatchQueue] = self._watch(
             "dispatchqueues", *DISPATCH_QUEUE, _dispatch_queue
         )
@@ -95,6 +107,7 @@ class QueueWatch(KindWatch):
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(super().run(), name="queue-lists")
             tasks.create_task(self._follow_absences(), name="queue-absences")
+            tasks.create_task(self._settle(), name="queue-moves")
 
     @property
     def declared(self) -> DeclaredQueues:
@@ -202,13 +215,15 @@ class QueueWatch(KindWatch):
     ) -> Reflector[_Item]:
         def changed(_uid: str, old: _Item | None, new: _Item | None) -> None:
             # The objects of a first list count together, since a tree without some of its queues is another tree.
-            if old != new and name in self._listed:
-                self.mark_changed()
+            if old == new or name not in self._listed:
+                return
+            self._is_settling = self._is_settling or _moves_quota(old, new)
+            self.mark_changed()
 
         def listed() -> None:
             if name not in self._listed:
                 self._listed.add(name)
-                self.mark_changed()
+                self._renew()
 
         def gone() -> None:
             # Objects that were deleted with their CRD, while no watch saw it, are still in the reflector's store.
@@ -229,9 +244,38 @@ class QueueWatch(KindWatch):
         )
 
     def mark_changed(self) -> None:
-        """Have the value made anew when it is read, and `on_changed` awaited soon."""
+        """Have the value made anew when it is read, and `on_changed` awaited soon; later, while quota moves."""
+        if self._is_settling:
+            self._moved.set()
+        else:
+            self._renew()
+
+    def _renew(self) -> None:
         self._declared = None
         super().mark_changed()
+
+    async def _settle(self) -> None:
+        """Let the changes count that move quota, once they are over."""
+        while True:
+            await self._moved.wait()
+            for _ in range(MOST_PAUSES):
+                self._moved.clear()
+                await asyncio.sleep(SETTLE_SECONDS)
+                if not self._moved.is_set():
+                    break
+            self._is_settling = False
+            self._moved.clear()
+            self._renew()
+
+
+def _moves_quota(old: object, new: object) -> bool:
+    """True if a queue has another parent or other quota than before, or one of MCAD's objects was changed.
+
+    A queue that comes or goes is no such change: it takes nothing from others, or lingers.
+    """
+    if isinstance(old, DispatchQueue) and isinstance(new, DispatchQueue):
+        return (old.queue.parent, old.queue.resources) != (new.queue.parent, new.queue.resources)
+    return old is not None and new is not None
 
 
 def _warn(watch: str) -> None:

@@ -10,13 +10,14 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from dispatcher.controller.scheduling.queue_watch import QueueWatch
+from dispatcher.controller.scheduling.queue_watch import MOST_PAUSES, SETTLE_SECONDS, QueueWatch
+from dispatcher.core.queues.accounts import tree_quotas
 from dispatcher.core.queues.forest import Defaults
-from dispatcher.core.queues.queue import Access, QueueingStrategy
+from dispatcher.core.queues.queue import Access, QueueingStrategy, StopPolicy
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal, watch
-from tests.unit.virtual_time import until
+from tests.unit.virtual_time import monotonic, until
 from tests.unit.workers import listing
 
 Json = dict[str, Any]
@@ -120,6 +121,106 @@ async def test_value_is_new_only_when_a_declaration_changes(
         await until(lambda: len(told) >= 2)
         assert queues.declared.forest.places["a"].queue.weight == 2
     assert (told[0], told[-1]) == (("a", "default"), ("a", "b", "default"))
+
+
+GPUS = {"nvidia.com/gpu": {"nominalQuota": 8}}
+
+
+def gone(raw: Json) -> Json:
+    return {"type": "DELETED", "object": raw}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "trees"),
+    [
+        pytest.param(
+            changed(queue("a", 6, parent="y", resources=GPUS)),
+            changed(queue("b", 7, parent="x", resources=GPUS)),
+            [{"x": {"a", "c"}, "y": {"b"}}, {"x": {"b", "c"}, "y": {"a"}}],
+            id="parents-swapped",
+        ),
+        pytest.param(
+            changed(queue("a", 6, parent="x")),
+            changed(queue("c", 7, parent="x", resources=GPUS)),
+            [{"x": {"a", "c"}, "y": {"b"}}],
+            id="quota-moved",
+        ),
+        pytest.param(
+            changed(queue("a", 6, parent="b", resources=GPUS)),
+            changed(queue("b", 7, parent="x", resources=GPUS)),
+            [{"x": {"a", "c"}, "y": {"b"}}, {"x": {"b", "a", "c"}, "y": set[str]()}],
+            id="one-moved-below-the-other",
+        ),
+        pytest.param(
+            changed(queue("c", 6, parent="y")),
+            gone(queue("a", 7)),
+            [{"x": {"a", "c"}, "y": {"b"}}, {"x": set[str](), "y": {"b", "c"}}],
+            id="moved-and-deleted",
+        ),
+    ],
+)
+async def test_queues_are_never_as_between_two_changes_of_one_apply(
+    server: FakeApiServer, queues: QueueWatch, first: Json, second: Json, trees: list[dict[str, set[str]]]
+) -> None:
+    begun = asyncio.Event()
+
+    async def apply(request: web.Request) -> web.StreamResponse:
+        await begun.wait()
+        return await watch(first)(request)
+
+    async def go_on(request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(1)  # virtual
+        return await watch(second)(request)
+
+    known = [
+        queue("x"),
+        queue("a", parent="x", resources=GPUS),
+        queue("c", parent="x"),
+        queue("y"),
+        queue("b", parent="y", resources=GPUS),
+    ]
+    server.on("GET", QUEUES, listed(*known), apply, go_on, never)
+    async with listing(queues) as goes_on:
+        await until(goes_on)
+        begun.set()
+        seen: list[dict[str, set[str]]] = []
+        limited: set[bool] = set()
+        for _ in range(100):
+            forest = queues.declared.forest
+            found = {root: set(forest.trees[root].names) - {root} for root in ("x", "y")}
+            seen += [found] if found not in seen[-1:] else []
+            quotas = tree_quotas(forest)
+            limited |= {"nvidia.com/gpu" in quotas[forest.for_quota.places["c"].root].limited}
+            await asyncio.sleep(0.1)  # virtual
+    assert seen == trees
+    assert limited == {True}
+
+
+async def test_changes_that_go_on_count_after_a_while(server: FakeApiServer, queues: QueueWatch) -> None:
+    version = iter(range(6, 1000))
+
+    async def change(request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(1)  # virtual
+        number = next(version)
+        amounts = {"nvidia.com/gpu": {"nominalQuota": number}}
+        return await watch(changed(queue("a", number, resources=amounts)))(request)
+
+    server.on("GET", QUEUES, listed(queue("a", resources=GPUS)), change)
+    async with listing(queues) as goes_on:
+        await until(goes_on)
+        before, begun = queues.declared, monotonic()
+        await until(lambda: queues.declared is not before)
+        assert SETTLE_SECONDS < monotonic() - begun <= (MOST_PAUSES + 1) * SETTLE_SECONDS + 1
+
+
+async def test_queue_that_is_stopped_is_stopped_at_once(server: FakeApiServer, queues: QueueWatch) -> None:
+    stopped = watch(changed(queue("a", 6, resources=GPUS, stopPolicy="Hold")))
+    server.on("GET", QUEUES, listed(queue("a", resources=GPUS)), stopped, never)
+    async with listing(queues) as goes_on:
+        await until(goes_on)
+        begun = monotonic()
+        await until(lambda: queues.declared.forest.places["a"].stop_policy is StopPolicy.HOLD)
+        assert monotonic() - begun < SETTLE_SECONDS
 
 
 async def test_each_queue_is_shown_with_its_status_of_now(server: FakeApiServer, queues: QueueWatch) -> None:
