@@ -66,6 +66,7 @@ from dispatcher.controller.upkeep.takeover import for_each, load
 from dispatcher.controller.upkeep.usage_keeper import UsageKeeper
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.ceilings import Ceiling
+from dispatcher.core.intake.priority_classes import ChangedClasses
 from dispatcher.core.intake.queue_bound import QueueBound
 from dispatcher.core.kinds.charge_rule import Rule
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
@@ -195,12 +196,14 @@ class Session:
             process.client, self._cluster.discovery, defaults_of_queues(settings), self._queues_changed
         )
         self._declaration_store = QueueDeclarationStore(process.database, self._lease)
-        self._declarations = DeclarationKeeper(self._queues, self._declaration_store, now)
         self._pod_defaults = PodDefaultsOfClusters(self._cluster, self._fleet.clusters_for, time.monotonic)
         self._usage = UsageKeeper(self._queues, RecentUseStore(process.database), now, time.monotonic)
         self._queue_statuses = self._make_queue_status_writer()
         self._priority_classes = PriorityClassWatch(
-            process.client, self._cluster.discovery, self._concerned.classes_changed
+            process.client, self._cluster.discovery, self._classes_changed
+        )
+        self._declarations = DeclarationKeeper(
+            self._queues, self._priority_classes, self._declaration_store, now
         )
         self._first_lists = (
             self._cluster,
@@ -545,6 +548,7 @@ class Session:
         self._trust.load(await store.pool_failures())
         declarations = self._declaration_store
         self._queues.load(await declarations.seen(), await declarations.last_valid())
+        self._priority_classes.load(await declarations.classes())
         self._fleet.load(
             await store.unreachable_clusters(),
             await store.declared_members(),
@@ -713,6 +717,11 @@ class Session:
         self._declarations.wake()
         self._usage.wake()
         await self._concerned.queues_changed(self._queues.declared)
+
+    async def _classes_changed(self, changed: ChangedClasses) -> None:
+        """Priority classes were added, changed or removed."""
+        self._declarations.wake()
+        await self._concerned.classes_changed(changed)
 
     def _wake_scheduler(self) -> None:
         self._scheduler.wake()

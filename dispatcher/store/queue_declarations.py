@@ -3,6 +3,8 @@
 `queue_declaration` has the weight and the quota of each leaf, for `history.fairness_daily`. `queue_spec` has the spec
 of each valid queue and its position in the order of declaration: with them a decision can be planned again.
 
+`hub` has the queues, and the priority classes with their values, that leaders saw.
+
 A row is valid from the moment at which a leader saw the declaration to the moment at which it saw another one. The
 database compares the rows that are valid now, so no leader writes a declaration again that has not changed.
 """
@@ -14,8 +16,10 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
+import orjson
 from sqlalchemy import Table, TextClause, text
 
+from dispatcher.core.intake.priority_classes import ClassValue
 from dispatcher.core.model.document import DocumentError
 from dispatcher.core.queues.declaration import parse_dispatch_queue, write_queue
 from dispatcher.core.queues.leaf_quota import LeafQuota
@@ -55,6 +59,19 @@ class QueueDeclarationStore:
         """The queues and trees that earlier leaders saw, and whose absence had not lasted."""
         async with self._database.reading() as connection:
             return frozenset(await connection.scalar(_SEEN) or ())
+
+    async def note_classes(self, classes: Mapping[str, ClassValue]) -> None:
+        """Note that exactly these priority classes, by key, are there or were lately. Safe to repeat."""
+        lease = self._lease()
+        document = orjson.dumps({key: list(each) for key, each in classes.items()}).decode()
+        async with self._database.fenced(lease.epoch, lease.holder) as connection:
+            await connection.execute(_NOTE_CLASSES, {"classes": document})
+
+    async def classes(self) -> dict[str, ClassValue] | None:
+        """The priority classes that earlier leaders saw, and whose absence had not lasted; None if that is unknown."""
+        async with self._database.reading() as connection:
+            found = await connection.scalar(_CLASSES)
+        return None if found is None else {key: ClassValue(*each) for key, each in found.items()}
 
     async def last_valid(self) -> dict[str, Queue]:
         """The last valid declaration of each queue that history knows, by name.
@@ -151,6 +168,11 @@ _NOTE_SEEN: Final = text(
     "UPDATE hub SET queues_seen = CAST(:keys AS text[]) WHERE queues_seen <> CAST(:keys AS text[])"
 )
 _SEEN: Final = text("SELECT queues_seen FROM hub")
+_NOTE_CLASSES: Final = text(
+    "UPDATE hub SET priority_classes_seen = CAST(:classes AS jsonb) "
+    "WHERE priority_classes_seen IS DISTINCT FROM CAST(:classes AS jsonb)"
+)
+_CLASSES: Final = text("SELECT priority_classes_seen FROM hub")
 _LAST_VALID: Final = text(
     "SELECT DISTINCT ON (queue) queue, spec FROM queue_spec ORDER BY queue, valid_from DESC"
 )

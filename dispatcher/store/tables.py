@@ -77,6 +77,7 @@ hub: Final = Table(
     _moment("sealed_since", nullable=True),
     Column("queues_seen", ARRAY(Text), nullable=False, server_default=text("'{}'")),
     Column("members_seen", ARRAY(Text), nullable=False, server_default=text("'{}'")),
+    Column("priority_classes_seen", JSONB),
     CheckConstraint("singleton", name="one_row"),
 )
 

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
+from dispatcher.core.intake.priority_classes import ClassValue
 from dispatcher.core.queues.declaration import parse_dispatch_queue
 from dispatcher.core.queues.declared_queues import last_valid
 from dispatcher.core.queues.leaf_quota import LeafQuota
@@ -254,3 +255,23 @@ async def test_queues_that_one_leader_saw_are_known_to_the_next(
     assert rows_of(database_url, "SELECT xmin::text FROM hub") == before
     await later.note_seen(())
     assert await later.seen() == frozenset()
+
+
+async def test_priority_classes_that_one_leader_saw_are_known_to_the_next(
+    store: QueueDeclarationStore, database: Database, leadership: Leadership, database_url: str
+) -> None:
+    assert await store.classes() is None
+    classes = {"pods/train": ClassValue(-5), "workloads/train": ClassValue(2**31, never_preempts=True)}
+    await store.note_classes(classes)
+    before = rows_of(database_url, "SELECT xmin::text FROM hub")
+    await leadership.release()
+    successor = Leadership(database, "successor")
+    assert await successor.acquire() is not None
+    later = QueueDeclarationStore(database, lambda: successor.lease)
+    assert await later.classes() == classes
+    await later.note_classes(dict(reversed(classes.items())))
+    assert rows_of(database_url, "SELECT xmin::text FROM hub") == before
+    await later.note_classes({})
+    assert await later.classes() == {}
+    with pytest.raises(Fenced):
+        await store.note_classes(classes)

@@ -2,20 +2,20 @@
 
 `kind_watch` has the rules for kinds that cannot be listed: new AppWrappers would be queued with priority 0 meanwhile. A
 class that is not there any more keeps its last values until its absence has lasted (`absence`): while it is replaced,
-no gang changes its priority.
+no gang changes its priority. The last values are recorded, so a later leader knows them, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from dispatcher import log
 from dispatcher.controller.scheduling.absence import CHECK_SECONDS, LASTS_SECONDS, Absences
 from dispatcher.controller.scheduling.kind_watch import KindLocator, KindWatch
-from dispatcher.core.intake.priority_classes import ChangedClasses, PriorityClasses
+from dispatcher.core.intake.priority_classes import ChangedClasses, ClassValue, PriorityClasses
 from dispatcher.core.model.preemption import PREEMPT_NEVER
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
@@ -33,7 +33,7 @@ MOST_REPORTED: Final = 20
 """Absent classes that are logged after one change."""
 
 _OF_EARLIER_LEADERS: Final = ""
-"""The key of all classes that only earlier leaders saw: their names are not recorded."""
+"""The key of all classes that only earlier leaders saw, and did not record."""
 
 _log = log.get("priority_classes")
 
@@ -80,6 +80,11 @@ class _ClassesOfKind:
         """True while a class that is not there is known to be absent, also because its kind is gone (`kind_watch`)."""
         return self.reflector.is_current or self._is_gone
 
+    def keep(self, name: str, value: ClassValue) -> None:
+        """Keep what a class says, which a list may change."""
+        self.values[name] = value.value
+        (self.never_preempting.add if value.never_preempts else self.never_preempting.discard)(name)
+
     def forget(self, name: str) -> None:
         """Forget a class whose absence has lasted."""
         self.values.pop(name, None)
@@ -94,8 +99,7 @@ class _ClassesOfKind:
         if new is None or old == new:
             return
         known = self.values.get(new.name), new.name in self.never_preempting
-        self.values[new.name] = new.value
-        (self.never_preempting.add if new.never_preempts else self.never_preempting.discard)(new.name)
+        self.keep(new.name, ClassValue(new.value, new.never_preempts))
         if known != (new.value, new.never_preempts):
             self._on_changed(new.name)
 
@@ -111,8 +115,9 @@ class _ClassesOfKind:
 class PriorityClassWatch(KindWatch):
     """Keeps the values of all priority classes; awaits `on_changed` with those that have changed.
 
-    The classes that earlier leaders saw are not recorded: until complete lists have gone on for as long as an absence
-    has to last, a name that is not there may be that of one. Every few seconds each class costs one step.
+    A name that is not there may be that of a class until complete lists were read. Where no earlier leader has recorded
+    the classes that it saw (`load`), they must have gone on for as long as an absence has to last. Every few seconds
+    each class costs one step.
     """
 
     def __init__(
@@ -123,8 +128,11 @@ class PriorityClassWatch(KindWatch):
         seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         self._on_changed_classes = on_changed
+        self._seconds = seconds
         self._absences = Absences(seconds)
         self._absences.load([_OF_EARLIER_LEADERS])
+        self._awaits_lists = False
+        """True while the classes of earlier leaders are known, and the lists are not complete."""
         self._changed_names: set[str] = set()
         self._are_others_changed = False
         kueue = KindLocator(discovery, KUEUE_VERSIONS, KUEUE_KIND)
@@ -134,6 +142,17 @@ class PriorityClassWatch(KindWatch):
         """By the beginning of the keys of their classes."""
         reflectors = [each.reflector for each in self._kinds.values()]
         super().__init__("priority_classes", reflectors, self._notify_of_classes, _warn)
+
+    def load(self, seen: Mapping[str, ClassValue] | None) -> None:
+        """Load the classes that earlier leaders recorded, by key; None if they recorded none."""
+        if seen is None:
+            return
+        self._awaits_lists = True
+        self._absences = Absences(self._seconds)
+        self._absences.load(seen)
+        for key, each in seen.items():
+            kind, name = self._of(key)
+            kind.keep(name, each)
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -148,8 +167,23 @@ class PriorityClassWatch(KindWatch):
             self._of_workloads.values,
             self._of_pods.values,
             self._of_pods.never_preempting,
-            are_all=_OF_EARLIER_LEADERS not in self._absences.lingering,
+            are_all=self._are_all,
         )
+
+    @property
+    def seen(self) -> Mapping[str, ClassValue] | None:
+        """The classes that are there or linger, by key; None while there may be others that an earlier leader saw."""
+        if not self._are_all:
+            return None
+        return {
+            beginning + name: ClassValue(value, name in kind.never_preempting)
+            for beginning, kind in self._kinds.items()
+            for name, value in kind.values.items()
+        }
+
+    @property
+    def _are_all(self) -> bool:
+        return not self._awaits_lists and _OF_EARLIER_LEADERS not in self._absences.lingering
 
     async def _notify_of_classes(self) -> None:
         known = frozenset(name for kind in self._kinds.values() for name in kind.values)
@@ -175,6 +209,9 @@ class PriorityClassWatch(KindWatch):
         self._absences.note(self._keys(lambda kind: kind.there), self._is_listed)
         for key in seen - self._absences.seen:
             self._forget(key)
+        if self._awaits_lists and self._is_listed(""):
+            self._awaits_lists = False
+            self._forget(_OF_EARLIER_LEADERS)
         absent = sorted(self._absences.lingering - before - {_OF_EARLIER_LEADERS})
         if absent:
             _log.warning(
@@ -190,8 +227,12 @@ class PriorityClassWatch(KindWatch):
             self._are_others_changed = True
             self.mark_changed()
             return
+        kind, name = self._of(key)
+        kind.forget(name)
+
+    def _of(self, key: str) -> tuple[_ClassesOfKind, str]:
         beginning, slash, name = key.partition("/")
-        self._kinds[beginning + slash].forget(name)
+        return self._kinds[beginning + slash], name
 
     def _keys(self, names: Callable[[_ClassesOfKind], Iterable[str]]) -> frozenset[str]:
         return frozenset(key + name for key, kind in self._kinds.items() for name in names(kind))

@@ -4,18 +4,19 @@ The declarations are written when this leader begins, and after a change of a va
 between. A change that cannot be written is tried again, and counts from the moment at which it was written.
 
 The queues and trees that were seen are kept as well: a later leader must not take the absence of one that is just being
-replaced for a hub without queues.
+replaced for a hub without queues. So are the values of priority classes: one that is just being replaced keeps its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Protocol
 
 from dispatcher import errors, log
+from dispatcher.core.intake.priority_classes import ClassValue
 from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.queues.leaf_quota import LeafQuota, leaf_quotas
 from dispatcher.core.queues.queue import Queue
@@ -38,6 +39,14 @@ class Queues(Protocol):
         """The keys of the queues and trees that are there or linger."""
 
 
+class Classes(Protocol):
+    """The priority classes."""
+
+    @property
+    def seen(self) -> Mapping[str, ClassValue] | None:
+        """The classes that are there or linger, by key; None while there may be others that an earlier leader saw."""
+
+
 class Store(Protocol):
     """The operations on the database."""
 
@@ -50,21 +59,26 @@ class Store(Protocol):
     async def note_seen(self, keys: Collection[str]) -> None:
         """Note that exactly these queues and trees are there or linger."""
 
+    async def note_classes(self, classes: Mapping[str, ClassValue]) -> None:
+        """Note that exactly these priority classes are there or linger."""
+
 
 class DeclarationKeeper:
     """Writes the declarations while `run` runs."""
 
-    def __init__(self, queues: Queues, store: Store, now: Callable[[], datetime]) -> None:
+    def __init__(self, queues: Queues, classes: Classes, store: Store, now: Callable[[], datetime]) -> None:
         self._queues = queues
+        self._classes = classes
         self._store = store
         self._now = now
         self._changed = asyncio.Event()
         self._written: tuple[LeafQuota, ...] | None = None
         self._written_specs: tuple[Queue, ...] | None = None
         self._written_seen: frozenset[str] | None = None
+        self._written_classes: Mapping[str, ClassValue] | None = None
 
     def wake(self) -> None:
-        """Have the declarations compared soon: a queue was declared, changed or removed."""
+        """Have the declarations compared soon: a queue or a class was declared, changed or removed."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -96,6 +110,10 @@ class DeclarationKeeper:
         if seen != self._written_seen:
             await self._store.note_seen(seen)
             self._written_seen = seen
+        classes = self._classes.seen
+        if classes is not None and classes != self._written_classes:
+            await self._store.note_classes(classes)
+            self._written_classes = classes
         forest = declared.forest
         specs = declared.valid
         if specs != self._written_specs:

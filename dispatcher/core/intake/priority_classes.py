@@ -9,7 +9,7 @@ No class is the default of AppWrappers that name none: the global default of Kub
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct, field
 
@@ -17,6 +17,13 @@ from dispatcher.api.names import KUEUE_PRIORITY_LABEL, PRIORITY_LABEL
 
 PRIORITY_LABELS: Final = (KUEUE_PRIORITY_LABEL, PRIORITY_LABEL)
 """The labels of an AppWrapper that name its class, in their order of precedence."""
+
+
+class ClassValue(NamedTuple):
+    """What a priority class says: its value, and whether its pods preempt no others."""
+
+    value: int
+    never_preempts: bool = False
 
 
 class ResolvedPriority(Struct, frozen=True):

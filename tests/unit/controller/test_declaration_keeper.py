@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 
@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from dispatcher import errors
 from dispatcher.controller.upkeep.declaration_keeper import DeclarationKeeper
+from dispatcher.core.intake.priority_classes import ClassValue
 from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.leaf_quota import LeafQuota
@@ -19,6 +20,12 @@ from dispatcher.core.queues.queue import Order, Queue, Quota
 from tests.builders import at
 from tests.unit import workers
 from tests.unit.virtual_time import monotonic
+
+
+class FakeClasses:
+    """The classes that were seen; None while that is not known."""
+
+    seen: Mapping[str, ClassValue] | None = None
 
 
 class Bench:
@@ -31,7 +38,9 @@ class Bench:
         self.written: list[tuple[datetime, dict[str, int]]] = []
         self.specs: list[tuple[datetime, list[Queue]]] = []
         self.failure: Exception | None = None
-        self.keeper = DeclarationKeeper(self, self, lambda: at(monotonic()))
+        self.classes = FakeClasses()
+        self.noted_classes: list[Mapping[str, ClassValue]] = []
+        self.keeper = DeclarationKeeper(self, self.classes, self, lambda: at(monotonic()))
 
     async def declare(self, quotas: Sequence[LeafQuota], now: datetime) -> None:
         if self.failure is not None:
@@ -47,6 +56,11 @@ class Bench:
         if self.failure is not None:
             raise self.failure
         self.noted.append(frozenset(keys))
+
+    async def note_classes(self, classes: Mapping[str, ClassValue]) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.noted_classes.append(classes)
 
     def change(self, *queues: Queue) -> None:
         self.declared = DeclaredQueues(Forest.of(queues), is_declared=bool(queues))
@@ -124,3 +138,31 @@ async def test_a_keeper_of_a_former_leader_ends() -> None:
     async with running(bench) as task:
         with pytest.raises(errors.Fenced):
             await task
+
+
+async def test_classes_are_written_once_they_are_known_and_when_they_change() -> None:
+    bench = Bench()
+    known: list[Mapping[str, ClassValue] | None] = [
+        {},
+        {"pods/a": ClassValue(5)},
+        {"pods/a": ClassValue(5)},
+        None,
+    ]
+    async with running(bench):
+        assert bench.noted_classes == []
+        for each in known:
+            bench.classes.seen = each
+            bench.keeper.wake()
+            await asyncio.sleep(60)  # virtual
+    assert bench.noted_classes == known[:2]
+
+
+async def test_classes_that_could_not_be_written_are_written_later() -> None:
+    bench = Bench()
+    bench.classes.seen = {"pods/a": ClassValue(5)}
+    bench.failure = errors.StoreUnavailable("gone")
+    async with running(bench):
+        await asyncio.sleep(60)  # virtual
+        bench.failure = None
+        await asyncio.sleep(60)  # virtual
+    assert bench.noted_classes == [{"pods/a": ClassValue(5)}]

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
 from structlog.testing import capture_logs
 
+from dispatcher.api.names import PRIORITY_LABEL
 from dispatcher.controller.intake.priority_class_watch import PATH, PriorityClassWatch
 from dispatcher.controller.scheduling.absence import CHECK_SECONDS, LASTS_SECONDS
-from dispatcher.core.intake.priority_classes import ChangedClasses, PriorityClasses
+from dispatcher.core.intake.priority_classes import (
+    ChangedClasses,
+    ClassValue,
+    PriorityClasses,
+    ResolvedPriority,
+)
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal, watch
@@ -25,15 +31,19 @@ NOT_SERVED = refusal(404, "")
 
 @asynccontextmanager
 async def following(
-    client: ClusterClient,
+    client: ClusterClient, seen: Mapping[str, ClassValue] | None = None
 ) -> AsyncIterator[tuple[PriorityClassWatch, list[ChangedClasses], Callable[[], bool]]]:
-    """A watch that runs, its calls of `on_changed`, and whether a leader would go on by now."""
+    """A watch that runs, its calls of `on_changed`, and whether a leader would go on by now.
+
+    Earlier leaders have recorded the classes `seen`, unless it is None.
+    """
     told: list[ChangedClasses] = []
 
     async def tell(changed: ChangedClasses) -> None:
         told.append(changed)
 
     watched = PriorityClassWatch(client, Discovery(client), tell, monotonic)
+    watched.load(seen)
     async with listing(watched) as goes_on:
         yield watched, told, goes_on
 
@@ -148,3 +158,84 @@ async def test_any_name_may_be_that_of_a_class_while_a_list_is_refused(
         await until(goes_on)
         await asyncio.sleep(3 * LASTS_SECONDS)  # virtual
         assert not watched.classes.are_all
+
+
+# --- a later leader --------------------------------------------------------------------------------------------
+
+SEEN = {"workloads/urgent": ClassValue(1000), "pods/polite": ClassValue(5, never_preempts=True)}
+
+
+@pytest.mark.parametrize("value", [1000, 7])
+async def test_later_leader_knows_the_value_of_a_class_that_is_being_replaced(
+    server: FakeApiServer, client: ClusterClient, value: int
+) -> None:
+    """A new AppWrapper has no record whose priority could count meanwhile."""
+    server.on("GET", PATH, answer(listed()), bookmarks)
+    back = asyncio.Event()
+    again = added(priority_class("urgent", value, 8))
+    server.on("GET", serves_kueue(server, "v1beta2"), answer(listed()), after(back, again), bookmarks)
+    async with following(client, SEEN) as (watched, _, goes_on):
+        await until(goes_on)
+        assert watched.classes.resolve(0, {PRIORITY_LABEL: "urgent"}) == ResolvedPriority(1000)
+        assert watched.classes.resolve(0, {PRIORITY_LABEL: "polite"}) == ResolvedPriority(
+            5, never_preempts=True
+        )
+        await asyncio.sleep(60)  # virtual
+        assert watched.classes.resolve(0, {PRIORITY_LABEL: "urgent"}) == ResolvedPriority(1000)
+        back.set()
+        await asyncio.sleep(LASTS_SECONDS)  # virtual
+        assert watched.seen == {"workloads/urgent": ClassValue(value)}
+
+
+async def test_later_leader_forgets_a_class_whose_absence_has_lasted(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("GET", PATH, answer(listed()), bookmarks)
+    server.on("GET", serves_kueue(server, "v1beta2"), answer(listed()), bookmarks)
+    async with following(client, SEEN) as (watched, told, goes_on):
+        await until(goes_on)
+        await asyncio.sleep(LASTS_SECONDS - 10)  # virtual
+        assert watched.classes.of_workloads == {"urgent": 1000}
+        await until(lambda: watched.classes == PriorityClasses())
+        assert watched.seen == {}
+        await until(lambda: {"urgent", "polite"} <= set().union(*(each.names for each in told)))
+
+
+async def test_name_that_no_leader_saw_is_unknown_once_the_lists_are_complete(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("GET", PATH, answer(listed()), bookmarks)
+    server.on("GET", serves_kueue(server, "v1beta2"), answer(listed()), bookmarks)
+    async with following(client, SEEN) as (watched, told, goes_on):
+        await until(goes_on)
+        await until(lambda: watched.classes.are_all)
+        assert monotonic() <= 2 * CHECK_SECONDS
+        await until(lambda: any(each.concern("misspelt") for each in told))
+        assert watched.seen == SEEN
+
+
+@pytest.mark.parametrize("lost", [refusal(403, "Forbidden"), NOT_SERVED])
+async def test_later_leader_keeps_the_recorded_classes_while_a_list_is_refused(
+    server: FakeApiServer, client: ClusterClient, lost: Reply
+) -> None:
+    server.on("GET", PATH, lost)
+    server.on("GET", serves_kueue(server, "v1beta2"), answer(listed()), bookmarks)
+    async with following(client, SEEN) as (watched, _, goes_on):
+        await until(goes_on)
+        await asyncio.sleep(3 * LASTS_SECONDS)  # virtual
+        assert watched.classes.resolve(0, {PRIORITY_LABEL: "polite"}) == ResolvedPriority(
+            5, never_preempts=True
+        )
+        assert (watched.classes.are_all, watched.seen) == (False, None)
+
+
+async def test_classes_are_recorded_once_it_is_sure_that_they_are_all(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("GET", PATH, answer(listed(priority_class("train", 5))), bookmarks)
+    server.on("GET", f"{KUEUE}/v1beta2", NOT_SERVED)
+    async with following(client) as (watched, _, goes_on):
+        await until(goes_on)
+        await asyncio.sleep(LASTS_SECONDS - 60)  # virtual
+        assert watched.seen is None
+        await until(lambda: watched.seen == {"pods/train": ClassValue(5)})
