@@ -298,6 +298,33 @@ async def test_object_created_before_a_lost_answer_is_found_and_not_created_twic
     assert (await east.creates()).phase is Phase.DISPATCHED
 
 
+# --- a member that is removed and put back -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [CONFIGMAPS, JOBS, SECRETS])
+async def test_creation_goes_on_once_a_member_that_was_removed_within_it_is_put_back(
+    east: East, path: str
+) -> None:
+    await east.dispatched(TRAIN, TOKEN)
+
+    async def is_removed(request: web.Request) -> web.StreamResponse:
+        del east.world.clusters["east"]
+        return await hang_up(request)
+
+    east.on("POST", path, is_removed)
+    with pytest.raises(errors.Unavailable):
+        await east.creates()
+    asked = list(east.order)
+    for _ in range(3):
+        assert (await east.creates()).phase is Phase.DISPATCHING
+    assert east.order == asked
+    replies = {CONFIGMAPS: anchor(), JOBS: made(TRAIN), SECRETS: made(TOKEN, 1)}
+    east.on("POST", path, answer(replies[path]))
+    east.world.clusters["east"] = east.cluster
+    record = await east.creates()
+    assert (record.phase, record.attempts, len(attempt_of(record).objects)) == (Phase.DISPATCHED, 1, 2)
+
+
 # --- a member that does not answer ---------------------------------------------------------------------------
 
 
