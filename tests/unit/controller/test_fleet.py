@@ -1,53 +1,31 @@
-"""All clusters: declared members are connected, reported and removed, and a loss is reported once."""
+"""All clusters: which of them take gangs, and how members are declared, connected and removed."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from structlog.testing import capture_logs
 
 from dispatcher import errors
-from dispatcher.api.clusterpolicies import OnClusterLost
-from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.api.selector import EVERYTHING, parse_selector
-from dispatcher.controller.members.connector import Means, Pace
-from dispatcher.controller.members.fleet import Fleet, FleetCallbacks
 from dispatcher.controller.members.kind_survey import OTHERS_SECONDS, REGISTERED_SECONDS
 from dispatcher.controller.members.membership import MEMBER_REMOVED
-from dispatcher.core.lifecycle.observed_state import Loss
-from dispatcher.core.model.cluster_errors import NO_ERRORS, ErrorCounts
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.status.cluster_state import ClusterState
-from dispatcher.kube.client import ClusterClient
-from tests.builders import QUEUED_CLASS, at, make_node
-from tests.fakes import FakeApiServer, answer, never, refusal
-from tests.unit.controller.members import (
-    HUB_UID,
-    KUBE_SYSTEM,
-    NAMESPACE,
-    NODES,
-    SECRETS,
-    Clusters,
-    collection,
-    declaration,
-    holds,
-    is_closed,
-    is_cluster,
-    kubeconfig,
-)
-from tests.unit.controller.wire import MISSING, Watched
+from tests.builders import QUEUED_CLASS
+from tests.fakes import answer, never
+from tests.unit.controller.fleet import FAILS, Bench, bench, idle, undeclared
+from tests.unit.controller.members import KUBE_SYSTEM, SECRETS, holds, is_closed, kubeconfig
+from tests.unit.controller.wire import MISSING
 from tests.unit.virtual_time import monotonic, until
 from tests.unit.workers import running
+
+__all__ = ["bench", "idle"]
 
 Json = dict[str, Any]
 
@@ -55,94 +33,8 @@ INVALID = (
     "spec.kubeconfigSecretRef: every cluster but hub needs a kubeconfig. "
     "Put one into a Secret in the dispatcher's namespace and name that Secret here."
 )
-FAILS = refusal(500, "InternalError")
-
 
 RAYCLUSTERS = ClusterRequirements(kinds=frozenset({("ray.io/v1", "RayCluster")}))
-
-
-def status_path(name: str) -> str:
-    return f"{MEMBERS_PATH}/{name}/status"
-
-
-class Bench(Clusters):
-    """A hub with one node of 4 cpu, its fleet, and the callbacks of the fleet."""
-
-    def __init__(self, hub: FakeApiServer, client: ClusterClient, members: dict[str, FakeApiServer]) -> None:
-        super().__init__(hub, members)
-        self.woken: list[str] = []
-        self.running: dict[str, int] = {}
-        self.declared = Watched(hub, "/apis/dispatcher.codeflare.dev/v1alpha1", "memberclusters")
-        hub.on("GET", NODES, collection(make_node(cpu="4")))
-        hub.on("GET", "/api/v1/pods", collection())
-        for name in ("hub", *members):
-            hub.on("PATCH", status_path(name), answer({}))
-        self.itself = self.make_cluster("hub", client)
-        self.fleet = Fleet(
-            self.itself,
-            HUB_UID,
-            Means(
-                hub=client,
-                namespace=NAMESPACE,
-                connect=self.connect,
-                make_cluster=self.make_cluster,
-                records=self.records,
-                now=self.now,
-                pace=Pace(probe=5, unreachable=15),
-            ),
-            FleetCallbacks(self._capacity_changed, self.woken.append),
-            lambda name: self.running.get(name, 0),
-        )
-
-    def has(self, name: str, **fields: Any) -> None:  # noqa: ANN401
-        """Declare a member, or change its declaration."""
-        self.declared.has(declaration(name, **fields))
-
-    async def connected(self, name: str, **fields: Any) -> None:  # noqa: ANN401
-        """Declare a member, and return once it is connected."""
-        self.has(name, **fields)
-        await until(lambda: name in self.fleet.clusters)
-
-    async def lost(self, name: str = "east", **fields: Any) -> datetime:  # noqa: ANN401
-        """Have a member connected and lost; returns since when it is unreachable."""
-        await self.connected(name, **fields)
-        self.members[name].on("GET", KUBE_SYSTEM, FAILS)
-        await until(lambda: name not in self.fleet.clusters)
-        since = dict(self.records.unreachable_notes)[name]
-        assert since is not None
-        return since
-
-    def statuses(self, name: str = "east") -> list[Json]:
-        """The statuses written of a member, in order."""
-        return [each.body[1]["value"] for each in self.hub.requests("PATCH", status_path(name))]
-
-    def closed(self, name: str, where: ClusterRequirements = ANYWHERE) -> Closed | None:
-        return self.fleet.snapshots([where])[name].closed
-
-
-@asynccontextmanager
-async def benching(hub: FakeApiServer, client: ClusterClient) -> AsyncIterator[Bench]:
-    async with FakeApiServer() as east, FakeApiServer() as west:
-        yield Bench(hub, client, {"east": east, "west": west})
-
-
-@pytest.fixture
-async def idle(server: FakeApiServer, client: ClusterClient) -> AsyncIterator[Bench]:
-    """A hub and two members, without a running fleet."""
-    async with benching(server, client) as bench:
-        yield bench
-
-
-@pytest.fixture
-async def bench(idle: Bench) -> AsyncIterator[Bench]:
-    """A hub and two members that are not declared."""
-    hub = asyncio.create_task(idle.itself.run())
-    async with running(idle.fleet.run()):
-        await idle.itself.wait_until_listed()
-        await idle.fleet.wait_for_members()
-        yield idle
-    hub.cancel()
-    await asyncio.gather(hub, return_exceptions=True)
 
 
 async def test_hub_takes_all_gangs_without_declared_members(bench: Bench) -> None:
@@ -341,263 +233,6 @@ async def test_database_that_fails_ends_the_whole_fleet(idle: Bench) -> None:
         assert set(map(type, found.exceptions)) == {errors.StoreUnavailable}
 
 
-async def wait(bench: Bench) -> float:
-    """The seconds until the fleet no longer waits for its members."""
-    begun = monotonic()
-    await bench.fleet.wait_for_members()
-    return monotonic() - begun
-
-
-async def test_new_leader_waits_until_each_member_is_connected_or_closed(idle: Bench) -> None:
-    idle.has("east")
-    idle.has("west")
-    idle.hub.on("GET", f"{SECRETS}/cluster-west", MISSING)
-    async with running(idle.fleet.run()):
-        assert await wait(idle) < 1
-        assert "east" in idle.fleet.clusters
-        assert not any(map(idle.fleet.is_connecting, ("hub", "east", "west")))
-
-
-async def test_new_leader_waits_ten_seconds_at_most_for_a_member_that_hangs(idle: Bench) -> None:
-    idle.has("east")
-    idle.has("west")
-    idle.members["west"].on("GET", NODES, never)
-    async with running(idle.fleet.run()):
-        assert 10 <= await wait(idle) < 11
-        assert (list(idle.fleet.clusters), idle.fleet.is_connecting("west")) == (["hub", "east"], True)
-
-
-async def test_any_cluster_may_be_a_member_until_the_members_are_known(idle: Bench) -> None:
-    idle.hub.on("GET", MEMBERS_PATH, FAILS)
-    async with running(idle.fleet.run()):
-        await asyncio.sleep(20)  # virtual
-        assert (idle.fleet.is_connecting("east"), idle.fleet.loss_of("east")) == (True, None)
-        assert (idle.fleet.is_connecting("hub"), idle.fleet.loss_of("hub")) == (False, None)
-        assert await wait(idle) == pytest.approx(10, abs=0.5)
-        assert idle.fleet.is_connecting("east")
-        idle.hub.on("GET", MEMBERS_PATH, collection(declaration("east")))
-        await until(lambda: "east" in idle.fleet.clusters)
-        assert (idle.fleet.is_connecting("west"), idle.fleet.loss_of("west")) == (
-            False,
-            undeclared(idle, "west"),
-        )
-
-
-async def test_hub_without_the_crd_has_no_members(idle: Bench) -> None:
-    idle.hub.on("GET", MEMBERS_PATH, MISSING)
-    async with running(idle.fleet.run()):
-        assert await wait(idle) < 1
-        assert (idle.fleet.is_connecting("east"), idle.fleet.has_members) == (False, False)
-        assert idle.fleet.loss_of("east") == undeclared(idle)
-
-
-async def test_hub_without_the_right_to_list_members_has_none_and_leads_on(idle: Bench) -> None:
-    idle.hub.on("GET", MEMBERS_PATH, refusal(403, "Forbidden"))
-    async with running(idle.fleet.run()):
-        assert await wait(idle) < 1
-        assert (idle.fleet.is_connecting("east"), idle.fleet.has_members) == (False, False)
-        assert idle.fleet.loss_of("east") is None
-
-
-def undeclared(bench: Bench, name: str = "east") -> Loss:
-    message = f"cluster {name} is not declared any more; what runs there may go on"
-    return Loss(OnClusterLost.WAIT, bench.now(), message, is_undeclared=True)
-
-
-async def test_connected_or_connecting_member_is_not_lost(bench: Bench) -> None:
-    bench.members["west"].on("GET", NODES, never)
-    bench.has("west")
-    await bench.connected("east")
-    assert [bench.fleet.loss_of(name) for name in ("hub", "east", "west")] == [None, None, None]
-
-
-async def test_member_is_reachable_while_its_connection_is_open(bench: Bench) -> None:
-    bench.members["west"].on("GET", NODES, never)
-    bench.has("west")
-    await bench.connected("east")
-    assert bench.fleet.reachable() == {"hub": True, "east": True, "west": False}
-    bench.members["east"].on("GET", KUBE_SYSTEM, FAILS)
-    await until(lambda: not bench.fleet.reachable()["east"])
-    assert bench.fleet.reachable() == {"hub": True, "east": False, "west": False}
-
-
-async def test_unreachable_member_is_lost_after_the_declared_grace(bench: Bench) -> None:
-    since = await bench.lost(onClusterLost={"policy": "requeue", "graceSeconds": 60})
-    said = f"cluster east has not answered since {since:%Y-%m-%d %H:%M:%S} UTC"
-    assert bench.fleet.loss_of("east") == Loss(OnClusterLost.REQUEUE, since + timedelta(seconds=60), said)
-    is_cluster(bench.members["east"], "uid-of-east")
-    await until(lambda: "east" in bench.fleet.clusters)
-    assert bench.fleet.loss_of("east") is None
-
-
-async def test_unreachable_time_goes_on_for_a_member_declared_anew(bench: Bench) -> None:
-    since = await bench.lost()
-    bench.declared.loses("east")
-    await until(lambda: bench.closed("east") == MEMBER_REMOVED)
-    assert bench.fleet.loss_of("east") == undeclared(bench)
-    bench.has("east", uid="another")
-    await until(lambda: bench.fleet.loss_of("east") not in (None, undeclared(bench)))
-    assert bench.fleet.loss_of("east") == Loss(
-        OnClusterLost.WAIT,
-        since + timedelta(seconds=600),
-        f"cluster east has not answered since {since:%Y-%m-%d %H:%M:%S} UTC",
-    )
-
-
-async def test_unreachable_time_recorded_by_another_leader_counts(idle: Bench) -> None:
-    idle.fleet.load({"east": at(-500)})
-    idle.has("east", onClusterLost={"policy": "fail"})
-    idle.members["east"].on("GET", KUBE_SYSTEM, FAILS)
-    async with running(idle.fleet.run()):
-        await until(lambda: idle.fleet.loss_of("east") and not idle.fleet.is_connecting("east"))
-        loss = idle.fleet.loss_of("east")
-        assert loss is not None
-        assert (loss.policy, loss.due) == (OnClusterLost.FAIL, at(100))
-        assert idle.records.unreachable_notes == []
-
-
-async def test_gangs_of_a_lost_member_are_woken_once(bench: Bench) -> None:
-    since = await bench.lost(onClusterLost={"policy": "requeue", "graceSeconds": 60})
-    bench.woken.clear()
-    await asyncio.sleep((since + timedelta(seconds=59) - bench.now()).total_seconds())
-    assert bench.woken == []
-    await asyncio.sleep(120)  # virtual
-    assert bench.woken == ["east"]
-
-
-async def test_gangs_of_a_lost_member_are_woken_again_when_its_policy_changes(
-    bench: Bench,
-) -> None:
-    await bench.lost(onClusterLost={"policy": "wait", "graceSeconds": 60})
-    await asyncio.sleep(100)  # virtual
-    bench.woken.clear()
-    bench.has("east", onClusterLost={"policy": "requeue", "graceSeconds": 60})
-    await asyncio.sleep(20)  # virtual
-    assert bench.woken == ["east"]
-
-
-async def test_state_of_each_member_is_recorded_once(bench: Bench) -> None:
-    await bench.connected("east")
-    bench.has("hub", drain=True)
-    bench.has("west", cordoned=True, cordonReason="new switches")
-    bench.hub.on("GET", f"{SECRETS}/cluster-west", MISSING)
-    await asyncio.sleep(60)  # virtual
-    recorded = dict(bench.records.states)
-    assert recorded == {
-        "east": ClusterState(),
-        "hub": ClusterState(is_draining=True),
-        "west": ClusterState(is_cordoned=True, closed_reason=cluster_filters.NOT_CONNECTED),
-    }
-    west = recorded["west"]
-    assert (west.said, west.closed_message) == ("new switches", "there is no Secret dispatcher/cluster-west")
-    count = len(bench.records.states)
-    bench.has("west", cordoned=True, cordonReason="old switches")
-    await asyncio.sleep(60)  # virtual
-    assert len(bench.records.states) == count
-
-
-async def test_changed_declaration_is_recorded_with_its_time(bench: Bench) -> None:
-    await bench.connected("east")
-    await until(lambda: bench.records.states[-1] == ("east", ClusterState()))
-    bench.records.states.clear()
-    changes: list[dict[str, bool]] = [{"cordoned": True}, {"cordoned": True, "drain": True}, {}]
-    for spec in changes:
-        bench.has("east", **spec)
-        await asyncio.sleep(10)  # virtual
-    assert bench.records.states == [
-        ("east", ClusterState(is_cordoned=True)),
-        ("east", ClusterState(is_cordoned=True, is_draining=True)),
-        ("east", ClusterState()),
-    ]
-    assert bench.now() - timedelta(seconds=11) < bench.records.times[-1] < bench.now() - timedelta(seconds=9)
-
-
-async def test_cordon_of_an_unreachable_member_is_recorded_as_nothing_else(bench: Bench) -> None:
-    await bench.lost()
-    bench.records.states.clear()
-    bench.has("east", cordoned=True)
-    await until(lambda: bench.records.states)
-    is_cluster(bench.members["east"], "uid-of-east")
-    await until(lambda: "east" in bench.fleet.clusters)
-    await asyncio.sleep(10)  # virtual
-    assert set(bench.records.states) == {("east", ClusterState(is_cordoned=True))}
-
-
-async def test_undeclared_members_are_recorded_as_removed_also_by_a_later_leader(
-    idle: Bench,
-) -> None:
-    idle.fleet.load({}, {"south"})
-    idle.has("east")
-    async with running(idle.fleet.run()):
-        await until(lambda: ("south", ClusterState(is_declared=False)) in idle.records.states)
-        await until(lambda: "east" in idle.fleet.clusters)
-        idle.declared.loses("east")
-        await asyncio.sleep(10)  # virtual
-        idle.has("east")
-        await asyncio.sleep(10)  # virtual
-    removed = [name for name, state in idle.records.states if not state.is_declared]
-    assert removed == ["south", "east"]
-    assert idle.records.states[-1] == ("east", ClusterState())
-
-
-async def test_invalid_or_unlisted_member_is_not_recorded_as_removed(
-    idle: Bench,
-) -> None:
-    idle.fleet.load({}, {"east", "west"})
-    idle.hub.on("GET", MEMBERS_PATH, FAILS)
-    async with running(idle.fleet.run()):
-        await asyncio.sleep(30)  # virtual
-        assert idle.records.states == []
-        idle.hub.on(
-            "GET",
-            MEMBERS_PATH,
-            collection(declaration("east"), declaration("west", kubeconfigSecretRef=None)),
-        )
-        await until(lambda: "east" in idle.fleet.clusters)
-        await asyncio.sleep(60)  # virtual
-    assert {name for name, _ in idle.records.states} == {"east"}
-
-
-async def test_kubeconfig_in_another_secret_is_recorded_if_it_differs(bench: Bench) -> None:
-    await bench.connected("east")
-    first = bench.fleet.clusters["east"]
-    bench.hub.on("GET", f"{SECRETS}/moved", holds(kubeconfig("east")))
-    bench.has("east", kubeconfigSecretRef={"name": "moved"})
-    await until(lambda: bench.fleet.clusters.get("east") not in (None, first))
-    assert bench.records.rotated == []
-    second = bench.fleet.clusters["east"]
-    bench.hub.on("GET", f"{SECRETS}/another", holds(kubeconfig("east", user={"token": "new"})))
-    bench.has("east", kubeconfigSecretRef={"name": "another"})
-    await until(lambda: bench.fleet.clusters.get("east") not in (None, second))
-    assert bench.records.rotated == ["east"]
-
-
-async def test_each_cluster_that_takes_gangs_has_a_reading(bench: Bench) -> None:
-    def readings() -> dict[str, tuple[int, bool] | None]:
-        found = bench.fleet.readings()
-        return {
-            name: (each.total["cpu"], each.is_reachable) if each else None for name, each in found.items()
-        }
-
-    assert readings() == {"hub": (4000, True)}
-    await bench.connected("east", reserve={"cpu": "2"})
-    bench.has("west", kubeconfigSecretRef=None)
-    await until(lambda: "west" in bench.fleet.readings())
-    assert readings() == {"east": (8000, True), "west": None}
-    bench.running["hub"] = 1
-    assert readings() == {"hub": (4000, True), "east": (8000, True), "west": None}
-    bench.running.clear()
-    bench.members["east"].on("GET", KUBE_SYSTEM, FAILS)
-    await until(lambda: bench.records.unreachable_notes)
-    assert readings() == {"east": (8000, False), "west": None}
-    await until(lambda: "east" not in bench.fleet.clusters)
-    assert readings() == {"east": None, "west": None}
-
-
-async def test_hub_that_is_not_ready_has_no_reading(idle: Bench) -> None:
-    assert idle.fleet.readings() == {"hub": None}
-
-
 @pytest.mark.parametrize(
     ("selector", "ruled_out", "expected"),
     [
@@ -669,26 +304,6 @@ async def test_clusters_for_a_gang_are_the_connected_clusters_that_its_selector_
     assert found(zone_a) == ["hub"]
 
 
-async def test_errors_count_for_ten_minutes(bench: Bench) -> None:
-    await bench.connected("east")
-    bench.fleet.note_error("east", "tenant")
-    await asyncio.sleep(300)  # virtual
-    bench.fleet.note_error("east", "tenant")
-    bench.fleet.note_error("nobody", "tenant")
-    counts = []
-    for seconds in (299, 2, 300):
-        await asyncio.sleep(seconds)  # virtual
-        counts.append(bench.fleet.snapshots([ANYWHERE])["east"].errors)
-    assert counts == [ErrorCounts(0, {"tenant": 2}), ErrorCounts(0, {"tenant": 1}), NO_ERRORS]
-
-
-async def test_becoming_unreachable_is_an_error(bench: Bench) -> None:
-    await bench.lost()
-    is_cluster(bench.members["east"], "uid-of-east")
-    await until(lambda: "east" in bench.fleet.clusters)
-    assert bench.fleet.snapshots([ANYWHERE])["east"].errors == ErrorCounts(1)
-
-
 async def test_kinds_are_asked_for_before_a_cycle_without_waiting_for_a_hanging_member(bench: Bench) -> None:
     jobs = {"resources": [{"name": "jobs", "kind": "Job", "namespaced": True}]}
     bench.members["east"].on("GET", "/apis/batch/v1", answer(jobs))
@@ -729,68 +344,6 @@ async def test_fleet_is_complete_only_if_each_member_is_connected(bench: Bench) 
     bench.has("west", kubeconfigSecretRef=None)
     await until(lambda: bench.closed("west") == Closed(cluster_filters.NOT_REPORTED, INVALID))
     assert not bench.fleet.is_complete()
-
-
-async def test_status_is_written_once_per_change(bench: Bench) -> None:
-    await bench.connected("east")
-    await asyncio.sleep(60)  # virtual
-    joined = {
-        "conditions": [
-            {"type": type_, "status": "True", "lastTransitionTime": "2026-11-20T08:58:06Z"}
-            for type_ in ("Reachable", "Authenticated")
-        ],
-        "running": 0,
-        "clusterUID": "uid-of-east",
-        "allocatable": {"cpu": "8"},
-        "free": {"cpu": "8"},
-    }
-    assert bench.statuses() == [joined]
-    bench.running["east"] = 2
-    await asyncio.sleep(60)  # virtual
-    assert bench.statuses() == [joined, {**joined, "running": 2}]
-    (written, _) = bench.hub.requests("PATCH", status_path("east"))
-    assert written.body[0] == {"op": "test", "path": "/metadata/uid", "value": "uid-of-east"}
-
-
-async def test_status_has_the_time_from_which_a_member_is_unreachable(bench: Bench) -> None:
-    await bench.lost()
-    await asyncio.sleep(60)  # virtual
-    last = bench.statuses()[-1]
-    assert (last["conditions"][0]["status"], last["reason"]) == ("False", cluster_filters.UNREACHABLE)
-    assert last["unreachableSince"] == f"{bench.records.unreachable_notes[0][1]:%Y-%m-%dT%H:%M:%SZ}"
-
-
-async def test_failed_status_write_is_retried_and_delays_no_other(bench: Bench) -> None:
-    bench.hub.on("PATCH", status_path("east"), refusal(422, "Invalid", "test failed"))
-    await bench.connected("east")
-    await bench.connected("west")
-    with capture_logs() as logs:
-        await asyncio.sleep(11)  # virtual
-    said = [entry["cluster"] for entry in logs if entry["event"] == "member_status_not_written"]
-    assert said == ["east", "east"]
-    assert len(bench.statuses("west")) == 1
-    bench.hub.on("PATCH", status_path("east"), answer({}))
-    await asyncio.sleep(30)  # virtual
-    assert len(bench.statuses("east")) == 3
-
-
-async def test_member_that_was_deleted_and_declared_again_gets_a_status_of_its_own(bench: Bench) -> None:
-    await bench.connected("east")
-    await until(bench.statuses)
-    bench.declared.loses("east")
-    bench.has("east", uid="another")
-    await asyncio.sleep(30)  # virtual
-    tests = [each.body[0]["value"] for each in bench.hub.requests("PATCH", status_path("east"))]
-    assert tests[-1] == "another"
-    assert bench.statuses()[-1]["clusterUID"] == "uid-of-east"
-
-
-async def test_own_status_write_wakes_nothing(bench: Bench) -> None:
-    await bench.connected("east")
-    changes = bench.capacity_changes
-    bench.declared.has({**declaration("east"), "status": {"running": 2}})
-    await asyncio.sleep(30)  # virtual
-    assert bench.capacity_changes == changes
 
 
 async def test_hub_alone_says_which_kinds_it_does_not_serve_and_finds_them_once_they_are_installed(

@@ -19,8 +19,8 @@ from dispatcher.core.scheduling.cycle import Impossible, plan
 from dispatcher.kube.client import ClusterClient
 from tests.builders import make_record
 from tests.fakes import FakeApiServer, Reply, answer, refusal, watch
+from tests.unit.controller.fleet import Bench, benching
 from tests.unit.controller.members import declaration
-from tests.unit.controller.test_fleet import Bench, benching
 from tests.unit.controller.test_queue_absence import deleted
 from tests.unit.controller.wire import MISSING
 from tests.unit.virtual_time import monotonic, until

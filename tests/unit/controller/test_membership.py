@@ -16,8 +16,8 @@ from dispatcher.core.scheduling.cycle import Impossible, plan
 from dispatcher.kube.client import ClusterClient
 from tests.builders import make_record
 from tests.fakes import FakeApiServer, Reply, never, refusal
+from tests.unit.controller.fleet import FAILS, Bench, benching
 from tests.unit.controller.members import KUBE_SYSTEM, collection, declaration
-from tests.unit.controller.test_fleet import FAILS, Bench, benching
 from tests.unit.controller.wire import MISSING
 from tests.unit.virtual_time import monotonic, until
 from tests.unit.workers import running
