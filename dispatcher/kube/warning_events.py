@@ -31,7 +31,7 @@ from dispatcher.text import name_of, one_line, text_of
 MOST_EVENTS: Final = 500
 """Warnings read at a time. There are seldom more than a few about an object: repeated ones are counted, not added."""
 
-MOST_ASKED: Final = 10
+MOST_RESOLVED: Final = 10
 """Objects whose owners are resolved for one answer."""
 
 SHARED_SECONDS: Final = 5.0
@@ -86,7 +86,7 @@ class WarningReader:
             listed.found,
             key=lambda each: not (each.ref.name in names or each.ref.name.startswith(prefixes)),
         )
-        left = MOST_ASKED
+        left = MOST_RESOLVED
         for each in likely:
             if each.ref.uid not in listed.roots:  # what another gang has asked about costs nothing
                 if not left:

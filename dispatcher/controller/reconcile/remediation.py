@@ -30,7 +30,7 @@ from dispatcher.core.lifecycle.step import Decision, Step
 from dispatcher.core.lifecycle.withheld import Withheld, unread_of, withheld_by
 from dispatcher.core.model.record import Record
 
-MOST_ASKED: Final = 3
+MOST_READ_ONE_BY_ONE: Final = 3
 """Wrapped objects of a gang whose Events are read one by one; those of the others are among those of the namespace."""
 
 
@@ -190,7 +190,7 @@ async def _of_controllers(record: Record, observed: ObservedState, cluster: Clus
     refs = record.attempt.objects if record.attempt else ()
     for number, (ref, state) in enumerate(zip(refs, observed.objects.states, strict=False)):
         message = state.message if state else ""
-        if not message and number < MOST_ASKED:
+        if not message and number < MOST_READ_ONE_BY_ONE:
             message = await cluster.object_client.newest_warning(ref)
         if message:
             return f"{ref.kind} {ref.namespace}/{ref.name}: {message}"
