@@ -184,7 +184,11 @@ class Forest(Struct, frozen=True):
 
     def charged(self, leaves: Iterable[str]) -> tuple[str, ...]:
         """The queues in which a gang of these queues is charged; the same ones, as long as they are valid."""
-        return tuple(self.charged_in.get(leaf, leaf) for leaf in leaves)
+        return tuple(self.bearer_of(leaf) for leaf in leaves)
+
+    def bearer_of(self, leaf: str) -> str:
+        """The queue in which the gangs of a queue are charged; the same one, as long as it is valid."""
+        return self.charged_in.get(leaf, leaf)
 
     def clusters_of(self, leaves: Iterable[str]) -> Selector:
         """The clusters that the queues of a gang select, and all queues above them."""

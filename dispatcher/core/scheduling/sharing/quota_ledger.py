@@ -59,7 +59,7 @@ class QuotaLedger:
     def charge(self, leaves: Iterable[str], demand: Resources, priority: int, sign: int = 1) -> None:
         """Charge a gang in its leaves, or take that back with the sign -1."""
         for leaf in leaves:
-            bearer = self.forest.charged_in.get(leaf, leaf)
+            bearer = self.forest.bearer_of(leaf)
             place = self.forest.places.get(bearer)
             if place is not None:
                 is_firm = not place.is_preemptible(priority)
