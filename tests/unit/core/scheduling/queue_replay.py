@@ -31,6 +31,10 @@ from tests.unit.core.scheduling.queue_worlds import (
 Json = dict[str, Any]
 
 
+STARVED = 600
+"""Seconds after which a blocked gang is starved."""
+
+
 @dataclass
 class State:
     """The gangs that hold quota, by name, and the free amounts; `promised` are gangs on a cluster without nodes yet."""
@@ -65,6 +69,8 @@ class Replay:
         self.decided: list[str] = []
         self.counts: Counter[str] = Counter()
         self.heads: set[str] = set()
+        self.reserved: set[str] = set()
+        """The starved gangs that lacked quota also without the gangs that leave: quota is kept for these alone."""
 
     def _state(self, running: Iterable[Json]) -> State:
         state = State({each["name"]: each for each in running}, free_amounts(self.document))
@@ -74,10 +80,13 @@ class Replay:
 
     def check(self, outcomes: Sequence[QueueOutcome]) -> None:
         """Every pending gang is decided once, and every decision is right."""
-        for outcome in outcomes:
+        drained = [each for each in outcomes if isinstance(each, Drained)]
+        for drain in drained:
+            self._leave([self.running[gang.uid] for gang in drain.gangs])
+        self.reserved = {name for name, gang in self.pending.items() if self._has_reservation(gang)}
+        assert list(outcomes[: len(drained)]) == drained, "queues are drained first"
+        for outcome in outcomes[len(drained) :]:
             match outcome:
-                case Drained():
-                    self._leave([self.running[gang.uid] for gang in outcome.gangs])
                 case Placed():
                     self._check_dispatch(self._decided(outcome.record.uid), outcome)
                 case Preempting():
@@ -89,6 +98,12 @@ class Replay:
             assert have_places(gangs, self.clusters[name], self.later.free[name]), (
                 f"{name} is overcommitted later"
             )
+
+    def _has_reservation(self, gang: Json) -> bool:
+        """True if quota is kept for a starved gang: to one that only waits for others to leave it comes by itself."""
+        if gang.get("blocked", 0) < STARVED or self.over_nominal(gang, self.later):
+            return False
+        return bool(self.missing(gang, self.later, without_holds=True))
 
     def _decided(self, name: str) -> Json:
         self.decided.append(name)
@@ -413,7 +428,7 @@ class Replay:
             return
         first, *_ = queues_of(gang)
         bound = self.forest.setting(first, "queueingStrategy", "") != "StrictFIFO"
-        is_starved = bound and gang.get("blocked", 0) >= 600
+        is_starved = bound and gang["name"] in self.reserved
         for leaf in queues_of(gang):
             may_reclaim = self.forest.queues[leaf].get("preemption", {}).get("reclaim") == "Any"
             if is_starved or (outcome.is_head and leaf in leads and not may_reclaim):
