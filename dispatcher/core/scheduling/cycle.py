@@ -18,7 +18,7 @@ gang runs without its quota while its queue is removed and put back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -123,12 +123,13 @@ def plan(
     reservations: Mapping[str, Reservation] | None = None,
     now: datetime = SOME_TIME,
     access: Access = Access.SELECTED,
+    on_failures: Callable[[Sequence[Failure]], None] = lambda _: None,
 ) -> list[Outcome]:
     """One outcome for each record of `queue`, which is in order; `starved` are the uids past the starvation bound.
 
     `reservations` are their backfill reservations by uid; without the argument, new ones begin `now`. The demand of
     placed gangs is taken from `snapshots`, which are by name. No queue is declared: under `access` it depends whether a
-    gang that names one waits for it.
+    gang that names one waits for it. `on_failures` is called with the exceptions for which a class was refused.
     """
     state = CycleState(snapshots, lambda record: class_of(record, snapshots))
     records = list(queue)
@@ -154,6 +155,7 @@ def plan(
         is_head = head is None and answer.may_be_head
         head = record if is_head else head
         outcomes.append(refusal(record, answer, is_head=is_head))
+    on_failures(state.failures)
     return outcomes
 
 
@@ -277,6 +279,13 @@ class CycleState:
         """Note in the budget the steps of the decision about a gang, `before` which there were so many."""
         if before is not None:
             budget.settle(record, steps_so_far(self._snapshots) - before)
+
+    def knows(self, record: Record) -> bool:
+        """True if the refusal of the gang's class is known for all clusters as they are."""
+        key = self._classify(record)
+        if key in self.refusals:
+            return True
+        return key in self._remembered.refusals and not self._remembered.not_holding(key)
 
     def place(self, record: Record) -> Placed | Refused:
         """Places the gang, or returns its refusal; gangs of one class share the refusal."""

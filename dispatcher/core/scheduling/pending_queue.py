@@ -440,11 +440,21 @@ class PendingQueue:
         return [self._blocked[uid] for _, uid in keys]
 
     def _evaluate_up_to_head(self, cycle: _Cycle, now: datetime) -> Steps[None]:
-        """Evaluates the gangs one by one up to the first that waits; the gangs after it are not evaluated."""
+        """Evaluates the gangs one by one up to the first that waits; the gangs after it are not evaluated.
+
+        A gang whose search is over the budget of the cycle stops the queue, too: nothing is said of the gangs from
+        there on, but that a following cycle decides them.
+        """
         frontier = yield from self._frontier(frozenset(), now)
         while cycle.head is None and (candidate := frontier.pop()) is not None:
             (_, uid), stream = candidate
-            cycle.evaluate(self._in_cycle[uid][0])
+            record = self._in_cycle[uid][0]
+            if cycle.knows(record):
+                cycle.evaluate(record)  # without a search, whose steps would count
+            elif self._budget.admits(record):
+                cycle.evaluate(record, budget=self._budget)
+            elif not self._budget.may_pass(record):
+                return  # the queue stops here, and a following cycle decides the gangs from here on
             yield from frontier.go_on(stream)
         if cycle.head is not None:
             answer = not_evaluated(cycle.head, cycle.head)
@@ -656,6 +666,10 @@ class _Cycle:
         for record in decided:
             answer = self.starved[record.uid]
             self.outcomes[record.uid] = Unplaced(record, answer) if isinstance(answer, Refused) else answer
+
+    def knows(self, record: Record) -> bool:
+        """True if the decision about a gang is known without any search."""
+        return self._state.knows(record)
 
     def evaluate(
         self, record: Record, *, is_noted_with_class: bool = False, budget: SearchBudget | None = None

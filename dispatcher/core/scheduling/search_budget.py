@@ -8,6 +8,10 @@ counting: these are always decided. A decision that was cheap while a cluster wa
 So once a gang of a namespace costs more than it did, the costs of all others of that namespace count as unknown for the
 rest of the cycle; once such gangs took the steps of a whole budget, those of all gangs do.
 
+A queue that stops at a gang that waits stops at a gang that is left out, too: the gangs behind it are left out with it.
+But it passes a gang that was decided in the present round of its namespace, and blocked none then: it fits no cluster
+whatever runs. Otherwise a few such gangs would be decided in each cycle, and none behind them ever.
+
 Growth: O(1) for each class of gangs that is decided.
 """
 
@@ -17,8 +21,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from dispatcher.core.model.bounded_dict import BoundedDict
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.failures import INTERNAL_ERROR
+from dispatcher.core.model.record import TOO_LARGE, Record
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.explain import NOT_DECIDED
 from dispatcher.core.scheduling.placement_bounds import MOST_ORDERED, MOST_STEPS_IN_ALL
 
 MOST_STEPS_OF_CYCLE: Final = 60_000
@@ -28,6 +34,8 @@ QUESTION: Final = MOST_ORDERED + MOST_STEPS_IN_ALL
 CHEAP: Final = 20
 """Steps up to which a decision is cheap, and counts nothing: about a millisecond."""
 _MOST_KNOWN: Final = 20_000
+_NEVER_HEADS: Final = TOO_LARGE | {NOT_DECIDED, INTERNAL_ERROR}
+"""Reasons of gangs that may cost a search, and wait whatever runs: they block no gang of a strict queue."""
 
 
 def steps_so_far(snapshots: Iterable[ClusterSnapshot]) -> int:
@@ -115,6 +123,11 @@ class SearchBudget:
         if more and record.uid not in self._open and self._costs.get(record.uid, self._question) <= CHEAP:
             self._unexpected.add(record.namespace)
             self._unexpected_in_all += more
+
+    def may_pass(self, record: Record) -> bool:
+        """True if a strict queue may pass a gang that is not admitted: it was decided lately, and blocked no other."""
+        is_decided = record.uid in self._rounds.get(record.namespace, ())
+        return is_decided and record.pending is not None and record.pending.reason in _NEVER_HEADS
 
     def settle(self, record: Record, steps: int) -> None:
         """Note the steps of a decision."""

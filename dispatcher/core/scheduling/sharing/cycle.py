@@ -201,6 +201,8 @@ class QueueCycle:
         self._search = VictimSearch(self._later, self._rooms, self._active, self._shares, facts.now, failed)
         self._turns = Turns(facts.queued, self._later, self._shares, facts.usage, facts.now)
         self._heads: dict[str, Record] = {}
+        self._stopped: set[str] = set()
+        """The strict leaves that stop at a gang that the budget leaves out: those behind it are left out, too."""
         self._answers = Refusals(
             facts.forest, self._ledger, facts.namespaces, self._heads, has_members=self._has_members
         )
@@ -275,7 +277,8 @@ class QueueCycle:
         yield from self._reserve_for_displaced(waiting)
         while (gang_in_turn := (yield from self._turns.next_in_steps())) is not None:
             class_ = queued.class_of(gang_in_turn.uid)
-            if not self._admits(gang_in_turn):
+            if not self._stopped.isdisjoint(gang_in_turn.leaves) or not self._admits(gang_in_turn):
+                self._stop_at(gang_in_turn)
                 self._turns.drop(class_)  # nothing is known of its class, so a following cycle decides it
                 yield
                 continue
@@ -403,9 +406,7 @@ class QueueCycle:
         if not isinstance(outcome, Waiting | Impossible | NotEvaluated):
             return False
         is_head = isinstance(outcome, Waiting) and outcome.is_head
-        if is_head and any(
-            place.strategy is QueueingStrategy.STRICT_FIFO for place in self._forest.places_of(gang.leaves)
-        ):
+        if is_head and self._strict_leaves(gang):
             return False
         return outcome.pending.reason != AWAITING_RELEASE
 
@@ -421,13 +422,17 @@ class QueueCycle:
         )
 
     def _admits(self, gang: PendingGang) -> bool:
-        """True if the gang is to be decided in this cycle; always in a queue that stops at a gang that waits."""
-        if self._budget is None:
-            return True
-        is_strict = any(
-            place.strategy is QueueingStrategy.STRICT_FIFO for place in self._forest.places_of(gang.leaves)
-        )
-        return is_strict or self._budget.admits(gang.record)
+        """True if the gang is to be decided in this cycle."""
+        return self._budget is None or self._budget.admits(gang.record)
+
+    def _stop_at(self, gang: PendingGang) -> None:
+        """Let the strict queues of a gang that is left out stop there, unless they may pass it."""
+        if self._budget is not None and not self._budget.may_pass(gang.record):
+            self._stopped.update(self._strict_leaves(gang))
+
+    def _strict_leaves(self, gang: PendingGang) -> list[str]:
+        places = self._forest.places_of(gang.leaves)
+        return [place.name for place in places if place.strategy is QueueingStrategy.STRICT_FIFO]
 
     def _decide(self, gang: PendingGang) -> Steps[Outcome]:
         """The outcome for a gang; the steps of its searches are noted in the budget."""

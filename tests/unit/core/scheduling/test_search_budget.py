@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Final
 
 import pytest
 from msgspec.structs import replace
 
+from dispatcher.core.lifecycle import queue_steps
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import HOSTNAME, Node
@@ -17,10 +19,10 @@ from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue, QueueingStrategy
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.cycle import Placed
+from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Placed, Preempting, Waiting
 from dispatcher.core.scheduling.pending_queue import Changes, PendingQueue
 from dispatcher.core.scheduling.search_budget import CHEAP, SearchBudget
-from dispatcher.core.scheduling.sharing.cycle import Drained
+from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
 from tests.builders import at, make_record
 
@@ -163,6 +165,8 @@ def snapshots(nodes: int = 12) -> Mapping[str, ClusterSnapshot]:
 
 
 COSTLY = 4
+EACH = (12,) * (COSTLY + 2)
+"""The nodes of the cluster in each cycle."""
 WAITING = [
     *(
         record_of("tenant", number, gang_of(*(334 + number + at for at in range(25))), enqueue_seq=number + 1)
@@ -171,46 +175,84 @@ WAITING = [
     record_of("honest", gang=gang_of(100, 101), enqueue_seq=99),
 ]
 """Each gang of the tenant has 25 pods of different size where 24 fit; its search ends at its bounds."""
-EACH = (12,) * (COSTLY + 2)
 
 
-Plan = Callable[..., tuple[list[set[str]], list[int]]]
-"""Plans cycles over clusters of so many nodes; the names of the decided gangs and the steps, of each cycle."""
+Told = tuple[list[set[str]], list[int]]
+"""The names of the gangs that each cycle has news of, and the steps of its searches."""
+Plan = Callable[..., Told]
+
+
+def told_of(outcome: QueueOutcome) -> Record | None:
+    """The record once the outcome is committed; None if the gang is dispatched."""
+    match outcome:
+        case Placed():
+            return None
+        case Waiting(record, pending, is_head):
+            change = queue_steps.block(record, pending, at(10), is_head=is_head)
+        case Impossible(record, pending):
+            change = queue_steps.block(record, pending, at(10))
+        case NotEvaluated(record, pending):
+            change = queue_steps.note_not_evaluated(record, pending, at(10))
+        case Drained() | Preempting():
+            raise AssertionError(outcome)
+    assert change is not None
+    return change.after
+
+
+BEST_EFFORT: Final = QueueingStrategy.BEST_EFFORT_FIFO
 
 
 def in_one_queue(
-    budget: SearchBudget, nodes: Iterable[int] = EACH, waiting: Iterable[Record] = WAITING
-) -> tuple[list[set[str]], list[int]]:
+    budget: SearchBudget,
+    nodes: Iterable[int] = EACH,
+    waiting: Iterable[Record] = WAITING,
+    policy: QueueingStrategy = BEST_EFFORT,
+) -> Told:
     queue = PendingQueue(budget=budget)
     for each in waiting:
         queue.put(each)
     told, steps = list[set[str]](), list[int]()
     for count in nodes:
         known = snapshots(count)
-        outcomes = queue.plan(known, QueueingStrategy.BEST_EFFORT_FIFO, timedelta(hours=1), at(10))
+        outcomes = queue.plan(known, policy, timedelta(hours=1), at(10))
         told.append({outcome.record.name for outcome in outcomes})
         steps.append(known["hub"].capacity.searched)
         for outcome in outcomes:
-            if isinstance(outcome, Placed):
+            after = told_of(outcome)
+            if after is None:
                 queue.remove(outcome.record.uid)
+            else:
+                queue.put(after)
     return told, steps
 
 
 def over_queues(
-    budget: SearchBudget, nodes: Iterable[int] = EACH, waiting: Iterable[Record] = WAITING
-) -> tuple[list[set[str]], list[int]]:
+    budget: SearchBudget,
+    nodes: Iterable[int] = EACH,
+    waiting: Iterable[Record] = WAITING,
+    policy: QueueingStrategy = BEST_EFFORT,
+) -> Told:
+    return planned_over([Queue("default", strategy=policy)], budget, nodes, waiting)
+
+
+def planned_over(
+    queues: Sequence[Queue], budget: SearchBudget, nodes: Iterable[int], waiting: Iterable[Record]
+) -> Told:
     planner = QueuePlanner(budget=budget)
-    rules = QueueRules(Forest.of([Queue("default")]))
+    rules = QueueRules(Forest.of(queues))
     changes = Changes({each.uid: each for each in waiting}, are_all=True)
     told, steps = list[set[str]](), list[int]()
     for count in nodes:
         known = snapshots(count)
         news = incremental.run(planner.news_in_steps(changes, rules, [], known, at(10)))
-        placed = [each.record.uid for each in news if isinstance(each, Placed)]
-        told.append({each.record.name for each in news if not isinstance(each, Drained)})
+        outcomes = [each for each in news if not isinstance(each, Drained)]
+        told.append({each.record.name for each in outcomes})
         steps.append(known["hub"].capacity.searched)
-        changes = Changes(dict.fromkeys(placed), are_all=False)
+        changes = Changes({each.record.uid: told_of(each) for each in outcomes}, are_all=False)
     return told, steps
+
+
+NO_BOUND = 10**9
 
 
 def test_costly_gang_is_not_decided_again_before_all_others_of_its_namespace_are(
@@ -224,13 +266,30 @@ def test_costly_gang_is_not_decided_again_before_all_others_of_its_namespace_are
 
 
 @pytest.mark.parametrize("plan", [in_one_queue, over_queues])
-def test_cycle_beyond_its_budget_leaves_gangs_to_following_cycles(plan: Plan) -> None:
-    told, steps = plan(SearchBudget(3_000, 1_500))
-    assert "honest-0" in told[0] | told[1]
+@pytest.mark.parametrize("policy", QueueingStrategy)
+def test_cycle_beyond_its_budget_leaves_gangs_to_following_cycles(
+    plan: Plan, policy: QueueingStrategy
+) -> None:
+    told, steps = plan(SearchBudget(3_000, 1_500), policy=policy)
     assert set().union(*told) == {each.name for each in WAITING}
     assert len([each for each in told if each]) > 1
-    everything, (most, *_) = plan(SearchBudget(10**9, 1))
+    everything, (most,) = plan(SearchBudget(NO_BOUND, 1), [12], policy=policy)
     assert everything[0] == {each.name for each in WAITING}
+    assert max(steps) < most
+    if policy is QueueingStrategy.BEST_EFFORT_FIFO:
+        assert "honest-0" in told[0] | told[1]
+    else:  # it stops at a gang that is left out; those that fit no cluster stop it only until they are decided
+        order = dict.fromkeys(each.name for cycle in told for each in WAITING if each.name in cycle)
+        assert list(order) == [each.name for each in WAITING]
+
+
+def test_other_queue_does_not_pay_for_the_searches_of_a_strict_one() -> None:
+    """A costly gang of another queue and namespace is decided in the first cycles nevertheless."""
+    queues = [Queue("default", strategy=QueueingStrategy.STRICT_FIFO), Queue("calm")]
+    other = replace(record_of("calm", gang=WAITING[0].gang, enqueue_seq=100), queue="calm")
+    told, steps = planned_over(queues, SearchBudget(3_000, 1_500), EACH, [*WAITING, other])
+    assert "calm-0" in told[0] | told[1]
+    _, (most,) = planned_over(queues, SearchBudget(NO_BOUND, 1), [12], [*WAITING, other])
     assert max(steps) < most
 
 
@@ -246,7 +305,7 @@ def test_cycle_over_gangs_that_are_costly_once_a_full_cluster_has_room_is_bounde
         )
         for number in range(6)
     ]
-    _, (full, at_once) = plan(SearchBudget(10**9, 1), (1, 12), waiting)
+    _, (full, at_once) = plan(SearchBudget(NO_BOUND, 1), (1, 12), waiting)
     _, (_, *steps) = plan(SearchBudget(at_once // 3, at_once // 6), (1, 12, 12, 12), waiting)
     assert full < CHEAP * len(waiting)
     assert max(steps) <= at_once * 2 // 3
