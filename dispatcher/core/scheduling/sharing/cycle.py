@@ -328,7 +328,13 @@ class QueueCycle:
         taken = [each.record for each in late if self._answers.by_queues(each) is None]
         rooms = Sites.of_clusters(self._snapshots, backfills.room.running)
         self._quota = yield from renew_quota(
-            backfills, taken, self._later, self._active, now, lambda record: self._has_room(record, rooms)
+            backfills,
+            taken,
+            self._later,
+            self._active,
+            now,
+            lambda record: self._has_room(record, rooms),
+            self._may_go,
         )
         yield from self._renew_rooms(
             backfills, [each for each in taken if is_starved(each, self._forest, now)]
@@ -353,6 +359,10 @@ class QueueCycle:
         yield from self._renew_rooms(self._backfills, [each.record for each in waiting])
         for gang in displaced:
             self._keep(gang)
+
+    def _may_go(self, record: Record) -> bool:
+        """True if some cluster of its queues accepts the gang, and would have room for it if it were empty."""
+        return bool(self._rooms_of(self._with_class(PendingGang(record)))[0])
 
     def _awaits_room(self, record: Record, sites: Sites) -> bool:
         """True if a gang has quota later, but for what is held back, and fits no cluster now."""

@@ -93,17 +93,19 @@ def renew_quota(
     active: Mapping[str, Sequence[ActiveGang]],
     now: datetime,
     has_room: Callable[[Record], bool],
+    may_go: Callable[[Record], bool],
 ) -> Steps[QuotaReservations]:
     """The reservations of quota of the cycle at `now`; O(late gangs), and O(gangs of a tree) for each that begins.
 
     `late` are the gangs past the starvation bound in order, in valid queues. `ledger` is that of the time without the
     gangs that leave, with nothing held back; it is changed and changed back. `active` are the gangs that do not leave,
-    by leaf. `has_room` tells whether a gang with quota is dispatched now.
+    by leaf. `has_room` tells whether a gang with quota is dispatched now, and `may_go` whether an empty cluster would
+    take it: quota is kept for no other gang, which would have the reservation of its leaves in place of those behind.
     """
     known = backfills.quota.reservations
     if late or known:
         sites = replace(_sites(late, known.values(), ledger, active), lacks_nothing_else=has_room)
-        waiting = {each.uid for each in late if lacks_quota(ledger, each)}
+        waiting = {each.uid for each in late if lacks_quota(ledger, each) and may_go(each)}
         yield from backfills.renew_quota(late, sites, now, waiting)
     return QuotaReservations.of(backfills.quota.state).at(now)
 

@@ -70,7 +70,7 @@ class Replay:
         self.counts: Counter[str] = Counter()
         self.heads: set[str] = set()
         self.reserved: set[str] = set()
-        """The starved gangs that lacked quota also without the gangs that leave: quota is kept for these alone."""
+        """The starved gangs that quota is kept for."""
 
     def _state(self, running: Iterable[Json]) -> State:
         state = State({each["name"]: each for each in running}, free_amounts(self.document))
@@ -83,9 +83,12 @@ class Replay:
         drained = [each for each in outcomes if isinstance(each, Drained)]
         for drain in drained:
             self._leave([self.running[gang.uid] for gang in drain.gangs])
-        self.reserved = {name for name, gang in self.pending.items() if self._has_reservation(gang)}
         assert list(outcomes[: len(drained)]) == drained, "queues are drained first"
-        for outcome in outcomes[len(drained) :]:
+        decided = outcomes[len(drained) :]
+        self.reserved = self._reserved_in(
+            each.record.uid for each in decided if not isinstance(each, Drained)
+        )
+        for outcome in decided:
             match outcome:
                 case Placed():
                     self._check_dispatch(self._decided(outcome.record.uid), outcome)
@@ -99,11 +102,24 @@ class Replay:
                 f"{name} is overcommitted later"
             )
 
-    def _has_reservation(self, gang: Json) -> bool:
-        """True if quota is kept for a starved gang: to one that only waits for others to leave it comes by itself."""
+    def _reserved_in(self, order: Iterable[str]) -> set[str]:
+        """The gangs that quota is kept for, if gangs are decided in this order: the first one of the same queues."""
+        found: dict[tuple[str, ...], str] = {}
+        for name in order:
+            if self._may_have_reservation(gang := self.pending[name]):
+                found.setdefault(tuple(queues_of(gang)), name)
+        return set(found.values())
+
+    def _may_have_reservation(self, gang: Json) -> bool:
+        """True if quota may be kept for a starved gang.
+
+        To a gang that only waits for others to leave quota comes by itself, and one that fits no cluster needs none.
+        """
         if gang.get("blocked", 0) < STARVED or self.over_nominal(gang, self.later):
             return False
-        return bool(self.missing(gang, self.later, without_holds=True))
+        empty = free_amounts(self.document)
+        fits = any(have_places([gang], each, empty[name]) for name, each in self.clusters.items())
+        return fits and bool(self.missing(gang, self.later, without_holds=True))
 
     def _decided(self, name: str) -> Json:
         self.decided.append(name)
