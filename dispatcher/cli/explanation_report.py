@@ -13,7 +13,7 @@ from dispatcher.api.conditions import ConditionType
 from dispatcher.cli.author_facts import AuthorFacts
 from dispatcher.cli.output import UNKNOWN, text
 from dispatcher.cli.sentences import folded
-from dispatcher.cli.status_waiting import NO_POSITION_YET
+from dispatcher.cli.status_waiting import IN_NO_QUEUE, NEVER_GOES, NO_POSITION_YET
 from dispatcher.cli.tables import Heading, table
 from dispatcher.core.lifecycle.condition_updates import noted_warning
 from dispatcher.core.model import potential
@@ -57,6 +57,8 @@ _SPARED: Final = (
     Heading("CLUSTER", 2),
     Heading("BECAUSE", wraps=True),
 )
+_ABOUT_THE_POSITION: Final = frozenset({Why.TOO_LARGE, Why.IN_NO_QUEUE})
+"""Reasons of an unknown start that the line about the position has said."""
 _MOST_SPARED: Final = 10
 """Gangs that are not preempted, in the table for people."""
 _MOST_NEIGHBOURS: Final = 3
@@ -218,7 +220,7 @@ class Report(Struct, frozen=True):
     def _place_in_queue(self) -> Iterator[str]:
         found = self.explanation
         if found.position is None:
-            yield "  no position in the queue: it would not go if nothing else ran"
+            yield f"  {IN_NO_QUEUE if found.is_in_no_queue else NEVER_GOES}"
             return
         count = len(found.ahead) + 1 + len(found.behind)
         after = _neighbours("after", found.ahead, found.ahead[-_MOST_NEIGHBOURS:])
@@ -228,7 +230,7 @@ class Report(Struct, frozen=True):
     def _start(self) -> Iterator[str]:
         if start := self._estimated_start():
             yield f"  estimated start {text(start)}"
-        elif isinstance(self.estimate, UnknownStart) and self.estimate.why is not Why.TOO_LARGE:
+        elif isinstance(self.estimate, UnknownStart) and self.estimate.why not in _ABOUT_THE_POSITION:
             yield f"  estimated start unknown: {self._why_unknown()}"
 
     def _estimated_start(self) -> datetime | None:

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from dispatcher.api.conditions import ConditionType
+from dispatcher.cli import status_waiting
 from dispatcher.cli.appwrapper_status import OUTSIDE, AppWrapperStatus
 from dispatcher.cli.sentences import folded, state_in_words
 from dispatcher.cli.status_waiting import (
@@ -22,7 +23,7 @@ from dispatcher.cli.status_waiting import (
     position_of,
     quota_of,
 )
-from dispatcher.core.model.record import AWAITING_APPROVAL, LACKS_QUOTA, TOO_LARGE
+from dispatcher.core.model.record import AWAITING_APPROVAL, IN_NO_QUEUE, LACKS_QUOTA, TOO_LARGE
 from dispatcher.core.model.timestamps import time_in
 from dispatcher.text import name_of, one_line, text_of
 
@@ -38,6 +39,8 @@ ONLY_IN_SNAPSHOT: Final = (
 )
 """Fields of an explanation that need the leader's snapshot."""
 _ON_NO_CLUSTER: Final = TOO_LARGE - LACKS_QUOTA
+_ABOUT_THE_START: Final = TOO_LARGE | IN_NO_QUEUE | {AWAITING_APPROVAL}
+"""Pending reasons whose line about the position says why there is no estimated start, too."""
 _COPIED: Final = ("cluster", "reason", "resource", "message", "clusters", "queue", "quota", "preempting")
 """Fields of `status.waiting` that an explanation has under the same names."""
 
@@ -96,10 +99,7 @@ class StatusExplanation(AppWrapperStatus, frozen=True):
         verb = "waits" if self._verdict == "Waits" else "does not fit any cluster"
         yield f"{self.key} {verb}: {name_of(waiting.get('reason'))}"
         yield f"  {self._place()}"
-        if waiting.get("reason") not in {
-            *TOO_LARGE,
-            AWAITING_APPROVAL,
-        }:  # the line above says why it does not start
+        if waiting.get("reason") not in _ABOUT_THE_START:
             yield f"  estimated start {estimate_of(waiting)}"
         clusters = clusters_table(waiting, width)
         if not clusters:
@@ -118,8 +118,10 @@ class StatusExplanation(AppWrapperStatus, frozen=True):
     def _place(self) -> str:
         if position := position_of(self.waiting):
             return f"position {position} in the queue"
+        if self.waiting.get("reason") in IN_NO_QUEUE:
+            return status_waiting.IN_NO_QUEUE
         if self.waiting.get("reason") in TOO_LARGE:
-            return "no position in the queue: it would not go if nothing else ran"
+            return status_waiting.NEVER_GOES
         is_approved = self.waiting.get("reason") != AWAITING_APPROVAL
         return "no position in the queue now" if is_approved else NO_POSITION_YET
 

@@ -20,6 +20,8 @@ _HOLDERS: Final = (Heading("HELD BY", is_namespaced=True), Heading("USER", 1), H
 _CLUSTERS: Final = (Heading("CLUSTER"), Heading("REASON"), Heading("MESSAGE", wraps=True))
 _REPAIR: Final = "it would be dispatched "
 """How the message of a repair begins (`core.status.outlook`)."""
+NEVER_GOES: Final = "no position in the queue: it would not go if nothing else ran"
+IN_NO_QUEUE: Final = "no position in the queue: its queue does not take it, and does not count it"
 NO_POSITION_YET: Final = "no position in the queue: it takes part in no cycle before it has all approvals"
 _AMOUNTS: Final = ("nominal", "used", "available", "most")
 

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.core.model.record import Event, Pending, Phase
+from dispatcher.core.model.record import IN_NO_QUEUE, Event, Pending, Phase
 from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.ordering import effective_priority, in_order
 from dispatcher.store.database import Database
@@ -128,13 +128,17 @@ async def test_only_queued_appwrappers_that_may_start_have_a_position(
         make_submit("later", priority=9, eligible_at=tomorrow),
         make_submit("too-large", priority=9, pending=Pending("LargerThanCluster", "needs 9, 8 in all of it")),
         make_submit("beyond-quota", priority=9, pending=Pending("LargerThanQuota", "needs 9, at most 8")),
+        *(
+            make_submit(reason, priority=9, pending=Pending(reason, "its queue does not take it"))
+            for reason in sorted(IN_NO_QUEUE)
+        ),
         make_submit("first"),
         make_submit("second", eligible_at=PAST),
         make_submit("gone"),
         make_submit("elsewhere", queue="other"),
     ]
     accepted = (await queue.commit(changes)).accepted
-    await queue.commit([make_dispatch(accepted[5])])
+    await queue.commit([make_dispatch(next(each for each in accepted if each.name == "gone"))])
     listed = [(entry.queue, entry.name, entry.position) for entry in await History(database).queue_now()]
     assert [each for each in listed if each[2] or each[1] == "later"] == [
         ("default", "first", 1),
@@ -146,6 +150,7 @@ async def test_only_queued_appwrappers_that_may_start_have_a_position(
         "later",
         "too-large",
         "beyond-quota",
+        *IN_NO_QUEUE,
     }
 
 

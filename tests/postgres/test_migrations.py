@@ -135,7 +135,7 @@ async def changed_by(url: str, revision: str) -> set[str]:
     """The names in `SHOWN` that a revision changed; the database is then at the revision before."""
     await asyncio.to_thread(migrate.downgrade, url, revision)
     known = dict(rows_of(url, SHOWN))
-    await asyncio.to_thread(migrate.downgrade, url, f"{int(revision) - 1:04}")
+    await asyncio.to_thread(migrate.downgrade, url, "-1")
     before = dict(rows_of(url, SHOWN))
     return {name for name in known if known[name] != before[name]}
 
@@ -384,6 +384,24 @@ async def test_gang_that_lacks_approvals_has_a_position_in_the_revision_before(
     assert dict(rows_of(database_url, SHOWN)) == newest
     assert awaits is not None
     assert (await loaded(database_url))[0] == replace(record, pending=replace(awaits, approvals=()))
+
+
+async def test_gang_that_its_queue_does_not_take_has_a_position_in_the_revision_before(
+    database_url: str, queue: QueueStore
+) -> None:
+    forget_replay(database_url)
+    refused = Pending("NamespaceNotAllowed", "queue gold serves others", queue="gold")
+    await queue.commit([make_submit("stranger", pending=refused), make_submit("welcome")])
+    shown: LiteralString = "SELECT name, position FROM history.queue_now ORDER BY name"
+    newest = dict(rows_of(database_url, SHOWN))
+    assert rows_of(database_url, shown) == [("stranger", None), ("welcome", 1)]
+    assert await changed_by(database_url, "0038") == {
+        "history.queue_now",
+        *(f"{schema}.queue_now.2" for schema in ("history", "tenant")),
+    }
+    assert rows_of(database_url, shown) == [("stranger", 1), ("welcome", 2)]
+    await upgrade(database_url)
+    assert dict(rows_of(database_url, SHOWN)) == newest
 
 
 async def test_members_of_the_revision_before_are_those_that_were_seen(

@@ -96,17 +96,18 @@ AWAITING_APPROVAL: Final = "AwaitingApproval"
 TOO_LARGE: Final = frozenset({"LargerThanCluster", "LargerThanQuota"})
 """Pending reasons of a gang that would not go if nothing else ran; it has no position in its queue."""
 
+IN_NO_QUEUE: Final = frozenset({"NamespaceNotAllowed", "QueueNotFound", "QueueNotLeaf"})
+"""Pending reasons of a gang that names a queue which does not take it: it counts nowhere in that queue.
 
-NEEDS_ANOTHER_PLACE: Final = TOO_LARGE | {
-    "ClusterNotSelected",
-    "KindNotInstalled",
-    "NameTaken",
-    "NamespaceMissing",
-    "NamespaceNotAllowed",
-    "NamespaceNotEnabled",
-    "QueueNotFound",
-    "QueueNotLeaf",
-}
+Any user can name any queue in a label, so a gang counts only where an operator lets it in.
+"""
+
+
+NEEDS_ANOTHER_PLACE: Final = (
+    TOO_LARGE
+    | IN_NO_QUEUE
+    | {"ClusterNotSelected", "KindNotInstalled", "NameTaken", "NamespaceMissing", "NamespaceNotEnabled"}
+)
 """Pending reasons of a gang that goes with more capacity nowhere: by its author's choice of a queue and of clusters.
 
 An operator may end them, too: by a queue, a kind or a larger node that was not there.
@@ -161,9 +162,14 @@ class Pending(Struct, frozen=True):
     approvals: tuple[str, ...] = ()
 
     @property
-    def is_too_large(self) -> bool:
-        """True if the gang would not go if nothing else ran."""
-        return self.reason in TOO_LARGE
+    def is_in_no_queue(self) -> bool:
+        """True if the queue that the gang names does not take it."""
+        return self.reason in IN_NO_QUEUE
+
+    @property
+    def has_position(self) -> bool:
+        """False if the gang is in no queue, or would not go if nothing else ran."""
+        return self.reason not in TOO_LARGE and not self.is_in_no_queue
 
     @property
     def mcad_reason(self) -> str:

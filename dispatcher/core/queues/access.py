@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from dispatcher.api.names import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, QUEUE_LABEL
-from dispatcher.core.queues.forest import Place
+from dispatcher.core.model.record import Record
+from dispatcher.core.queues.forest import Forest, Place
 
 QUEUE_LABELS: Final = (QUEUE_LABEL, KUEUE_QUEUE_LABEL, KAI_QUEUE_LABEL)
 """The labels that name a queue, in their order of precedence."""
@@ -33,6 +34,25 @@ def why_not_served(place: Place, namespace: str, labels: Mapping[str, str]) -> s
         f"queue {place.name} has no namespaceSelector, and namespace {namespace} has no label {QUEUE_LABEL} that names "
         "it: an operator writes one of them"
     )
+
+
+def take(forest: Forest, leaves: Iterable[str], namespace: str, labels: Mapping[str, str]) -> bool:
+    """True if all of these queues take gangs of a namespace with these labels; a held one by its last declaration."""
+    for leaf in leaves:
+        place = forest.places.get(leaf) or forest.for_quota.places.get(leaf)
+        if place is None or not place.is_leaf or why_not_served(place, namespace, labels):
+            return False
+    return True
+
+
+def counted_in(record: Record, forest: Forest) -> tuple[str, ...]:
+    """The queues in which a waiting gang counts: its own, as far as they take it.
+
+    A queue that is not valid now may take it later. So a gang that waits for one counts there, and in no other queue.
+    """
+    if record.pending is None or not record.pending.is_in_no_queue:
+        return record.leaves
+    return tuple(leaf for leaf in record.leaves if leaf not in forest.places)
 
 
 def open_to_all(places: Iterable[Place]) -> list[str]:

@@ -11,6 +11,7 @@ from dispatcher.core.scheduling.estimates import MOST_ESTIMATED, UnknownStart, W
 
 NOT_AMONG_FIRST: Final = f"a start is estimated for the first {MOST_ESTIMATED} of a queue"
 TOO_LARGE: Final = "it would not start if nothing else ran"
+IN_NO_QUEUE: Final = "it waits for a queue that takes it, not for capacity"
 NOT_SEARCHED: Final = "the clusters and queues are too large for an estimate"
 
 _MOST_NAMED: Final = 3
@@ -31,6 +32,8 @@ def why_unknown(unknown: UnknownStart, records: Mapping[str, Record], namespace:
             return f"its queue stops at {_head(unknown, records, namespace)}, whose start is unknown"
         case Why.TOO_LARGE:
             return TOO_LARGE
+        case Why.IN_NO_QUEUE:
+            return IN_NO_QUEUE
         case Why.STILL_WAITS:
             return f"after all known ends it still waits{f': {unknown.reason}' if unknown.reason else ''}"
         case Why.APPROVALS:

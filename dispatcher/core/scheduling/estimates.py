@@ -62,6 +62,8 @@ class Why(StrEnum):
     """Its queue stops at a gang whose start is unknown."""
     TOO_LARGE = "TooLarge"
     """It would not start if nothing else ran."""
+    IN_NO_QUEUE = "InNoQueue"
+    """Its queue does not take it, whatever runs."""
     STILL_WAITS = "StillWaits"
     """It waits for something other than the ends of gangs."""
     PREEMPTION = "Preemption"
@@ -191,8 +193,8 @@ class _Future:
             case NotEvaluated(pending=pending):
                 return UnknownStart(Why.BEHIND_HEAD, pending.reason, gangs=self._head_of(pending.queue))
         pending = outcome.pending
-        if pending.is_too_large:
-            return UnknownStart(Why.TOO_LARGE, pending.reason)
+        if not pending.has_position:
+            return UnknownStart(Why.IN_NO_QUEUE if pending.is_in_no_queue else Why.TOO_LARGE, pending.reason)
         gangs = self._endless(outcome) if pending.reason in _AWAITS_CAPACITY else ()
         why = Why.NO_KNOWN_END if gangs else Why.STILL_WAITS
         return UnknownStart(why, pending.reason, pending.resource, gangs)

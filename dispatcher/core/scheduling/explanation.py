@@ -40,7 +40,8 @@ class Explanation(Struct, frozen=True):
     """The decision of the next cycle on one gang.
 
     `outcome` is None for a gang that may not be dispatched before `eligible_at`, and for a gang that lacks approvals,
-    whose pending reason is `awaited`. Such a gang has no position. A gang larger than every cluster has none either.
+    whose pending reason is `awaited`. Such a gang has no position. A gang larger than every cluster has none either,
+    and neither has one that its queue does not take.
     `ahead` and `behind` are the gangs with a position before and after it in its queue, in order; both are empty if it
     has none. With queues, `accounts` are those of its queues and of the queues above them, `borrowers` those of others
     that borrow what it asks for, and `spared` are the gangs of its trees that are not preempted for it. Each of
@@ -60,8 +61,14 @@ class Explanation(Struct, frozen=True):
 
     @property
     def position(self) -> int | None:
-        """The position in the queue, from 1; None if the gang may not be dispatched yet, or is too large to ever go."""
-        return None if self.outcome is None or is_too_large(self.outcome) else len(self.ahead) + 1
+        """The position in the queue, from 1; None if the gang may not be dispatched yet, or not as things are."""
+        return None if self.outcome is None or not has_position(self.outcome) else len(self.ahead) + 1
+
+    @property
+    def is_in_no_queue(self) -> bool:
+        """True if the queue that the gang names does not take it."""
+        outcome = self.outcome
+        return not (outcome is None or isinstance(outcome, Placed)) and outcome.pending.is_in_no_queue
 
     @property
     def eligible_at(self) -> datetime | None:
@@ -99,7 +106,7 @@ def explain(
     advice = advise_one(world, outcomes, uid, most_work, known)
     cordoned = () if isinstance(outcome, Preempting) else tuple(_cordoned(world, uid, known))
     found = replace(found, advice=advice, cordoned=cordoned)
-    if not isinstance(outcome, Preempting) and not is_too_large(outcome):
+    if not isinstance(outcome, Preempting) and has_position(outcome):
         priority = least_priority(world, outcome.record, ceiling, most_work, known)
         found = replace(found, priority=priority)
     return _with_queues(found, world) if world.has_queues else found
@@ -123,22 +130,22 @@ def _cordoned(world: World, uid: str, known: KnownSnapshots) -> Iterator[Cordone
             yield CordonedNodes(cluster.name, (name,))
 
 
-def is_too_large(outcome: Outcome) -> bool:
-    """True if the gang would not go if nothing else ran."""
-    return not isinstance(outcome, Placed) and outcome.pending.is_too_large
+def has_position(outcome: Outcome) -> bool:
+    """False if the gang is in no queue, or would not go if nothing else ran."""
+    return isinstance(outcome, Placed) or outcome.pending.has_position
 
 
 def _neighbours(
     world: World, outcome: Outcome, outcomes: Sequence[Outcome]
 ) -> tuple[tuple[Record, ...], tuple[Record, ...]]:
     """The gangs with a position before and after the explained one; none if it has no position."""
-    if is_too_large(outcome):
+    if not has_position(outcome):
         return (), ()
-    too_large = {each.record.uid for each in outcomes if is_too_large(each)}
+    uncounted = {each.record.uid for each in outcomes if not has_position(each)}
     queue = [
         each
         for each in ordering.in_order(world.pending, world.now)
-        if each.uid not in too_large and _is_beside(each, outcome, world)
+        if each.uid not in uncounted and _is_beside(each, outcome, world)
     ]
     index = next(index for index, each in enumerate(queue) if each.uid == outcome.record.uid)
     return tuple(queue[:index]), tuple(queue[index + 1 :])

@@ -20,6 +20,7 @@ from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.record import Record, Shape
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.access import counted_in
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill_reservation import Reservation
@@ -81,7 +82,7 @@ class WaitingGangs(Struct):
     for each requirements on clusters. `heads` are the first waiting gangs of each queue. `promised` are the gangs that
     wait for the capacity of gangs that leave, `starved` those past the starvation bound; both in queue order.
     With declared queues, `for_room` has the oldest gang of each shape and queue that waits for room alone, and
-    `demands` how many gangs have the same leaves and demand, without those that are `promised` theirs.
+    `demands` how many gangs count in the same leaves with the same demand, without those that are `promised` theirs.
     """
 
     oldest: dict[str, dict[_Kind, Record]] = field(default_factory=dict)
@@ -130,7 +131,7 @@ class WaitingGangs(Struct):
         if reason == AWAITING_RELEASE:
             self.promised.append(record)
         else:
-            self.demands[record.leaves, record.gang.charged] += 1
+            self.demands[counted_in(record, forest), record.gang.charged] += 1
         first = forest.places.get(record.queue)
         if first is None or record.blocked_since is None or first.strategy is QueueingStrategy.STRICT_FIFO:
             return

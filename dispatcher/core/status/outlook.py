@@ -30,9 +30,15 @@ from dispatcher.core.model.timestamps import time_in, timestamp
 from dispatcher.core.scheduling import ordering
 from dispatcher.core.scheduling.advice import Advice, advise_some
 from dispatcher.core.scheduling.cycle import Placed, Preempting
-from dispatcher.core.scheduling.estimate_words import NOT_AMONG_FIRST, NOT_SEARCHED, TOO_LARGE, why_unknown
+from dispatcher.core.scheduling.estimate_words import (
+    IN_NO_QUEUE,
+    NOT_AMONG_FIRST,
+    NOT_SEARCHED,
+    TOO_LARGE,
+    why_unknown,
+)
 from dispatcher.core.scheduling.estimates import MOST_ESTIMATED, Estimate, estimated_starts
-from dispatcher.core.scheduling.explanation import is_too_large
+from dispatcher.core.scheduling.explanation import has_position
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules, rules_of, world_of
 from dispatcher.core.scheduling.least_priority import least_priority
 from dispatcher.core.scheduling.repair import AddNodes, AddQuota, RemoveGangs, RemoveTaints, Repair
@@ -62,6 +68,7 @@ MOST_HOLDERS: Final = 5
 MOST_REMOVED: Final = 10
 """Gangs to remove that are named."""
 _TOO_LARGE: Final[Outlook] = {UNKNOWN: TOO_LARGE}
+_IN_NO_QUEUE: Final[Outlook] = {UNKNOWN: IN_NO_QUEUE}
 
 MOST_ADVISED: Final = 20
 """Gangs with advice: of all queues the first, then the second ones, up to `MOST_ADVISED_OF_A_QUEUE`."""
@@ -81,7 +88,7 @@ def outlook_in(status: Mapping[str, Any]) -> Outlook:
 class Positions(Struct, frozen=True):
     """The outlooks by position alone, by uid, and the uids of the gangs for which advice and starts are sought.
 
-    Advice is for the `first` gangs by position, and the first ones without a position: for those, only advice can help.
+    Advice is for the `first` gangs by position, and the first ones that are too large: for those, only advice can help.
     Starts are for the `exact` positions. The gangs of `failures`, which raised exceptions, have no position.
     """
 
@@ -103,32 +110,35 @@ def positions(queued: Iterable[Record], now: datetime, *, has_queues: bool) -> S
     """The positions of the gangs that wait and may be dispatched now; without queues, all are in one queue.
 
     A gang waits once a cycle has refused it: a gang that is dispatched by its first cycle changes no position. A gang
-    that is too large to ever go has no position.
+    that is too large to ever go has no position, and neither has one that its queue does not take: it changes neither
+    the positions nor the advice of the gangs in that queue.
     """
     eligible: list[tuple[ordering.Rank, Record]] = []
     lengths: Counter[str] = Counter()
     failures: list[Failure] = []
+    outlooks: dict[str, Outlook] = {}
     for part in in_parts(queued):
         for record in part:
             try:
                 if record.pending is not None and ordering.is_eligible(record, now):
-                    is_counted = not record.pending.is_too_large
+                    if record.pending.is_in_no_queue:
+                        outlooks[record.uid] = _IN_NO_QUEUE
+                        continue
                     eligible.append((ordering.rank(record, now), record))
-                    lengths[record.queue if has_queues else ""] += is_counted
+                    lengths[record.queue if has_queues else ""] += record.pending.has_position
             except Exception as error:  # noqa: BLE001  # one gang must not end the positions of the others
                 failures.append(Failure.of(record.uid, error))
         yield
     passed: Counter[str] = Counter()
     too_large: Counter[str] = Counter()
     shown: dict[int, Outlook] = {}
-    outlooks: dict[str, Outlook] = {}
     first: list[tuple[int, str]] = []
     exact: list[str] = []
     ordered = yield from in_order(eligible, itemgetter(0))
     for ranked in in_parts(ordered):
         for _, record in ranked:
             queue = record.queue if has_queues else ""
-            is_too_large = record.pending is not None and record.pending.is_too_large
+            is_too_large = record.pending is not None and not record.pending.has_position
             counted = too_large if is_too_large else passed
             counted[queue] += 1
             position = counted[queue]
@@ -186,7 +196,7 @@ def _advice(
         return shown  # a priority that suffices now would not a moment later, and each search would change statuses
     for outcome in outcomes:
         record = outcome.record
-        if record.uid not in shown or isinstance(outcome, Placed | Preempting) or is_too_large(outcome):
+        if record.uid not in shown or isinstance(outcome, Placed | Preempting) or not has_position(outcome):
             continue
         ceiling = rules.ceiling_of(record.namespace)
         priority = least_priority(world, record, ceiling, MOST_WORK // MOST_ADVISED, known)

@@ -9,6 +9,7 @@ gang that holds capacity, also one that is leaving: it is charged until its pods
     available  what one more gang of the queue could use; negative if more is used than there is, for example after a
                quota was lowered; absent if nothing limits it (sharing Division only)
 
+A gang counts as pending only in queues that take it, so a label that names a queue changes nothing there (`access`).
 A gang whose queue is not valid any more is charged in the nearest valid queue above it, and counts there as running.
 The status of that queue says so, since no valid queue below it has the gang.
 
@@ -30,6 +31,7 @@ from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.model.timestamps import timestamp
+from dispatcher.core.queues.access import counted_in
 from dispatcher.core.queues.accounts import Account, TreeQuota, tree_quotas
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue
 from dispatcher.core.queues.forest import MOST_LEVELS, TOO_DEEP, Forest, Place
@@ -130,7 +132,7 @@ class QueueCounter:
         for records in in_parts(gangs.records):
             for record in records:
                 if record.phase is Phase.QUEUED:
-                    pending.update(record.leaves)
+                    pending.update(counted_in(record, self._forest))
                     self._want(wanted, record, gangs.now)
             yield
         shares = {
@@ -169,7 +171,7 @@ class QueueCounter:
 
     def _want(self, wanted: dict[str, Resources], record: Record, now: datetime) -> None:
         if self._divided and is_eligible(record, now):
-            for leaf in record.leaves:
+            for leaf in counted_in(record, self._forest):
                 place = self._forest.for_quota.places.get(leaf)
                 if place is not None and place.root in self._divided:
                     wanted[leaf] = wanted.get(leaf, NOTHING) + record.gang.charged

@@ -130,6 +130,7 @@ def test_explanation_of_a_gang_without_approvals_names_them() -> None:
 
 FIRST = "  position 1 of 1 in the queue"
 NO_POSITION = "  no position in the queue: it would not go if nothing else ran"
+IN_NO_QUEUE = "  no position in the queue: its queue does not take it, and does not count it"
 
 
 def report(queue: str, cpu: int) -> Report:
@@ -143,8 +144,8 @@ def report(queue: str, cpu: int) -> Report:
     ("queue", "cpu", "verdict", "sentence", "place"),
     [
         ("open", 9, "DoesNotFit", "default/q does not fit any cluster: LargerThanCluster", NO_POSITION),
-        ("lost", 1, "Waits", "default/q waits: QueueNotFound", FIRST),
-        ("inner", 1, "Waits", "default/q waits: QueueNotLeaf", FIRST),
+        ("lost", 1, "Waits", "default/q waits: QueueNotFound", IN_NO_QUEUE),
+        ("inner", 1, "Waits", "default/q waits: QueueNotLeaf", IN_NO_QUEUE),
         ("stopped", 1, "Waits", "default/q waits: QueueStopped", FIRST),
         ("small", 2, "Waits", "default/q waits: LargerThanQuota", NO_POSITION),
         ("open", 4, "Dispatch", "default/q fits: the next cycle dispatches it to east, on n.", FIRST),

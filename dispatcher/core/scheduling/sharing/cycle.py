@@ -30,6 +30,7 @@ from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.access import take
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import QueueingStrategy, Sharing, StopPolicy
 from dispatcher.core.scheduling.backfill import Backfills, Sites
@@ -715,18 +716,26 @@ def _begin(facts: QueueFacts, snapshots: Mapping[str, ClusterSnapshot]) -> Steps
     parts = by_gang(active)
     failures = yield from split(parts, snapshots)
     shares = yield from division.divide_all_in_steps(
-        later.accounts, later.forest, snapshots, _pending(facts.queued)
+        later.accounts, later.forest, snapshots, _pending(facts, later.forest)
     )
     return _Beginning(active, ledger, later, parts, shares, failures)
 
 
-def _pending(queued: QueuedGangs) -> dict[str, list[Resources]]:
-    """The demands of the queued gangs by leaf."""
+def _pending(facts: QueueFacts, forest: Forest) -> dict[str, list[Resources]]:
+    """The demands of the queued gangs that their queues take, by leaf of a tree with the sharing Division.
+
+    A demand that its queue does not take would divert fair shares from other queues to one that cannot use them.
+    `forest` is that of the quota. It costs a step for each class, and for those of such trees the check of `access`.
+    """
+    divided = {root for root, tree in forest.trees.items() if tree.sharing is Sharing.DIVISION}
     found: dict[str, list[Resources]] = {}
-    for class_ in queued.classes():
-        for leaf in class_.key.leaves:
+    for class_ in facts.queued.classes() if divided else ():
+        leaves, namespace = class_.key.leaves, class_.key.namespace
+        there = [leaf for leaf in leaves if leaf in forest.places and forest.places[leaf].root in divided]
+        if there and take(facts.forest, leaves, namespace, facts.namespaces.get(namespace, {})):
             gang, _ = class_.key.shape
-            found.setdefault(leaf, []).append(gang.charged * len(class_))
+            for leaf in there:
+                found.setdefault(leaf, []).append(gang.charged * len(class_))
     return found
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from dispatcher.api.selector import EVERYTHING, Selector, parse_selector
-from dispatcher.core.queues.access import open_to_all, to_be_named, why_not_served
+from dispatcher.core.model.record import Pending
+from dispatcher.core.queues.access import counted_in, open_to_all, take, to_be_named, why_not_served
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import Access, Queue
+from tests.builders import make_record
 
 OURS = "dispatcher.codeflare.dev/queue"
 KUEUE = "kueue.x-k8s.io/queue-name"
@@ -70,6 +72,49 @@ def test_queues_without_a_selector_on_their_path_are_told(
     )
     places = forest(access, *queues, has_default=True).places.values()
     assert (open_to_all(places), to_be_named(places)) == (opened, named)
+
+
+NO_NAMESPACE = Pending("NamespaceNotAllowed", "")
+NO_QUEUE = Pending("QueueNotFound", "")
+NO_QUOTA = Pending("InsufficientQuota", "")
+
+
+@pytest.mark.parametrize(
+    ("pending", "leaves", "counted"),
+    [
+        (None, ("gold", "lost"), ("gold", "lost")),
+        (NO_QUOTA, ("gold",), ("gold",)),
+        (NO_NAMESPACE, ("gold",), ()),
+        (NO_QUEUE, ("gold", "lost"), ("lost",)),
+        (NO_QUEUE, ("gold", "nowhere"), ("nowhere",)),
+        (Pending("QueueNotLeaf", ""), ("root",), ()),
+    ],
+)
+def test_waiting_gang_counts_only_in_queues_that_take_it_or_are_not_valid_now(
+    pending: Pending | None, leaves: tuple[str, ...], counted: tuple[str, ...]
+) -> None:
+    known = forest(Access.OPEN, Queue("root"), Queue("gold", "root"), Queue("lost", "nobody"))
+    record = make_record(queue=leaves[0], more_queues=leaves[1:], pending=pending)
+    assert counted_in(record, known) == counted
+
+
+@pytest.mark.parametrize(
+    ("leaves", "labels", "is_taken"),
+    [
+        (["gold"], {"team": "vision"}, True),
+        (["gold"], {"team": "speech"}, False),
+        (["gold", "held"], {"team": "vision"}, True),
+        (["held"], {"team": "speech"}, False),
+        (["root"], {"team": "vision"}, False),
+        (["gold", "nowhere"], {"team": "vision"}, False),
+    ],
+)
+def test_queues_take_gangs_of_namespaces_that_they_serve_or_served_last(
+    leaves: list[str], labels: dict[str, str], *, is_taken: bool
+) -> None:
+    queues = Queue("root", namespace_selector=VISION), Queue("gold", "root")
+    known = forest(Access.SELECTED, *queues).charging({}, [Queue("held", "root")])
+    assert take(known, leaves, "lab", labels) is is_taken
 
 
 @pytest.mark.parametrize(

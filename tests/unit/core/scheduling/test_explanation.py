@@ -20,7 +20,7 @@ from dispatcher.core.scheduling import ordering
 from dispatcher.core.scheduling.advice import NO_ADVICE, Advice, advise, advise_one
 from dispatcher.core.scheduling.capacity_ledger import FitMode
 from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Placed, Waiting
-from dispatcher.core.scheduling.explanation import Explanation, explain, is_too_large
+from dispatcher.core.scheduling.explanation import Explanation, explain, has_position
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.repair import AddNodes, RemoveGangs, RemoveTaints, apply
 from dispatcher.core.scheduling.scenario import parse_scenario
@@ -207,7 +207,7 @@ def test_each_of_a_thousand_explanations_is_the_decision_and_each_repair_suffice
 def check(world: World) -> None:
     outcomes = {each.record.uid: each for each in world.plan()}
     queue = ordering.in_order(world.pending, world.now)
-    counted = [each for each in queue if not is_too_large(outcomes[each.uid])]
+    counted = [each for each in queue if has_position(outcomes[each.uid])]
     for record in queue:
         found = explain(world, record.uid)
         assert found.outcome == outcomes[record.uid]

@@ -106,6 +106,29 @@ def test_gang_that_is_too_large_has_no_position_and_still_gets_advice(reason: st
     assert set(shown.first) == {"large", "old", "young"}
 
 
+@pytest.mark.parametrize("reason", ["NamespaceNotAllowed", "QueueNotFound", "QueueNotLeaf"])
+@pytest.mark.parametrize("has_queues", [True, False])
+def test_gang_that_its_queue_does_not_take_changes_neither_positions_nor_advice_there(
+    reason: str, *, has_queues: bool
+) -> None:
+    strangers = [
+        queued(f"stranger-{n}", priority=50, pending=replace(WAITS, reason=reason), namespace="elsewhere")
+        for n in range(30)
+    ]
+    shown = found(*strangers, queued("old", 1), queued("young", 9), has_queues=has_queues)
+    assert shown == replace(
+        found(queued("old", 1), queued("young", 9), has_queues=has_queues), outlooks=shown.outlooks
+    )
+    assert shown.outlooks == {
+        **{
+            each.uid: {"estimateUnknown": "it waits for a queue that takes it, not for capacity"}
+            for each in strangers
+        },
+        "old": {"position": 1, "queueLength": 2},
+        "young": {"position": 2, "queueLength": 2},
+    }
+
+
 def test_each_queue_has_its_positions_and_its_first_gangs_get_advice_first() -> None:
     records = [queued(f"{queue}{n}", n, queue=queue) for queue in "ab" for n in range(7)]
     with_queues = found(*records, has_queues=True)

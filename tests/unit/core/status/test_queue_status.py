@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue, read_dispatch_queue
 from dispatcher.core.queues.queue import Queue
@@ -153,6 +153,23 @@ def test_pending_gangs_count_in_each_queue_above_whether_they_may_go_yet_or_not(
     }
 
 
+def refused(reason: str, *leaves: str, **amounts: int) -> Record:
+    """A gang of any user that names these queues, and is in none of them."""
+    return replace(pending(*leaves, **amounts), pending=Pending(reason, "", queue=leaves[0]))
+
+
+@pytest.mark.parametrize("reason", ["NamespaceNotAllowed", "QueueNotFound", "QueueNotLeaf"])
+def test_gang_that_its_queue_does_not_take_is_not_pending_there(reason: str) -> None:
+    found = states(ORG, refused(reason, "a", "nowhere"), refused(reason, "c"), pending("a"))
+    assert {name: each.pending for name, each in found.items() if each.pending} == {"org": 1, "a": 1}
+
+
+def test_gang_that_waits_for_a_queue_to_be_valid_is_pending_there_and_in_no_other() -> None:
+    queues = [*ORG, queue("lost", parent="nobody")]
+    found = states(queues, refused("QueueNotFound", "a", "lost"))
+    assert {name: each.pending for name, each in found.items() if each.pending} == {"lost": 1}
+
+
 def test_gang_in_several_trees_counts_in_each() -> None:
     tree = {
         "metadata": {"namespace": "kube-system", "name": "tree", "labels": {"tree": "gold"}},
@@ -224,6 +241,15 @@ def test_fair_shares_divide_what_the_clusters_have() -> None:
     assert (found["q1"].used, found["q1"].borrowed, found["q1"].available) == ({GPU: 9}, {GPU: 7}, {})
     assert (found["q2"].borrowed, found["q2"].available) == ({GPU: 1}, {GPU: 2})
     assert found["q3"].borrowed == {GPU: 0}
+
+
+def test_gang_that_its_queue_does_not_take_has_no_part_in_fair_shares() -> None:
+    capacities = {"org": Resources({GPU: 12})}
+    honest = active("q1", gpu=4), pending("q1", gpu=6)
+    stranger = refused("NamespaceNotAllowed", "q2", gpu=12)
+    with_stranger = states(DIVIDED, *honest, stranger, capacities=capacities)
+    assert with_stranger == states(DIVIDED, *honest, capacities=capacities)
+    assert with_stranger["q1"].fair == {GPU: 10}
 
 
 def test_whole_status_of_a_queue() -> None:
