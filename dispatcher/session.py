@@ -193,7 +193,11 @@ class Session:
         self._concerned = ConcernedAppWrappers(self._cache, self._informer, self._queue.add)
         self._namespaces = self._make_namespaces()
         self._queues = QueueWatch(
-            process.client, self._cluster.discovery, defaults_of_queues(settings), self._queues_changed
+            process.client,
+            self._cluster.discovery,
+            defaults_of_queues(settings),
+            self._queues_changed,
+            now,
         )
         self._declaration_store = QueueDeclarationStore(process.database, self._lease)
         self._pod_defaults = PodDefaultsOfClusters(self._cluster, self._fleet.clusters_for, time.monotonic)

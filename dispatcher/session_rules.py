@@ -58,6 +58,8 @@ def with_queues(rules: SchedulingRules, queues: QueueRules, declared: DeclaredQu
         has_default=False,
         charged_in=queues.forest.charged_in,
         held=queues.forest.held,
+        problems=queues.forest.problems,
+        deleted=queues.forest.deleted,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from dispatcher.api.names import DEFAULT_QUEUE, QUEUE_LABEL
 from dispatcher.store.reports import Description, Report, Row
 
 FIRST: Final = "Wait: it goes when enough is free; asking for less brings that nearer."
@@ -18,6 +19,16 @@ EXCLUDED: Final = (
     "Ask the operator about the excluded nodes ({}), or ask for less; kubectl aw explain names nodes."
 )
 NOT_DECIDED: Final = "Use fewer pod sets of different sizes, or fewer rules between them."
+DELETED: Final = (
+    "Ask the operator to declare the queue again: its gangs go on then. Or name another queue in the label."
+)
+UNNAMED: Final = (
+    f"Label it, or its namespace, with {QUEUE_LABEL} and the name of a queue, "
+    "or ask the operator to declare default."
+)
+_DELETED: Final = " was deleted"
+_UNNAMED: Final = f"there is no queue {DEFAULT_QUEUE}:"
+"""As `core.queues.forest` and `core.scheduling.cycle` write them."""
 _EXCLUDED: Final = "nodes excluded: "
 """As `core.scheduling.explain` writes it; the reasons follow."""
 
@@ -32,6 +43,10 @@ def advice_of(row: Row) -> object:
             return EXCLUDED.format(message.partition(_EXCLUDED)[2].partition(";")[0].partition(")")[0])
         case "NotDecided", _:
             return NOT_DECIDED
+        case "QueueNotFound", _ if _DELETED in message:
+            return DELETED
+        case "QueueNotFound", _ if message.startswith(_UNNAMED):
+            return UNNAMED
     return row.get("advice")
 
 

@@ -71,6 +71,8 @@ def lines_of(facts: ClusterFacts) -> Steps[list[bytes]]:
             "has_default_queue": facts.rules.has_default,
             "charged_in": facts.rules.charged_in,
             "held_queues": list(map(_written_queue, facts.rules.held)),
+            "problems": facts.rules.problems,
+            "deleted": facts.rules.deleted,
             "names": facts.rules.names,
         },
         "cluster": {
@@ -235,6 +237,8 @@ def _rules_of(value: Mapping[str, Any]) -> SchedulingRules:
         has_default=value.get("has_default_queue", True),
         charged_in=value.get("charged_in", {}),
         held=tuple(map(parse_dispatch_queue, value.get("held_queues", ()))),
+        problems=value.get("problems", {}),
+        deleted={name: at and datetime.fromisoformat(at) for name, at in value.get("deleted", {}).items()},
         names=None if value.get("names") is None else frozenset(value["names"]),
     )
 

@@ -7,10 +7,10 @@ import pytest
 from tests.cluster.dispatch_queues import Declare, declaring
 from tests.cluster.lives import crash_all
 from tests.cluster.manifests import appwrapper, item, job
-from tests.cluster.test_queues_changed import CPU, change, submit, until_waits
+from tests.cluster.test_queues_changed import CPU, DELETED, change, submit, until_waits
 from tests.cluster.world import World
 
-NO_QUEUE = "there is no queue team"
+OF_EARLIER_LEADER = "queue team was deleted: declare it again, and its gangs go on"
 NO_DEFAULT = (
     "there is no queue default: its label dispatcher.codeflare.dev/queue, or that of its namespace, must name a "
     "declared queue"
@@ -36,12 +36,12 @@ async def test_last_queue_that_is_replaced_frees_neither_labelled_nor_unlabelled
     # The reason of a gang that comes in the gap shows that a cycle has decided in it.
     await submit(world, "comes", "team")
     for name in ("labelled", "comes"):
-        await until_waits(world, name, "QueueNotFound", NO_QUEUE)
+        await until_waits(world, name, "QueueNotFound", DELETED)
     await crash_all(world)
     await world.start_dispatcher()
     await submit(world, "comes-later", "team")
     await world.create(appwrapper("unlabelled-later", item(job("unlabelled-later", cpu="1"))))
-    await until_waits(world, "comes-later", "QueueNotFound", NO_QUEUE)
+    await until_waits(world, "comes-later", "QueueNotFound", OF_EARLIER_LEADER)
     await until_waits(world, "unlabelled-later", "QueueNotFound", NO_DEFAULT)
     assert await world.names("Job") == {"runs"}
 

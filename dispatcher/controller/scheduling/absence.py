@@ -30,6 +30,8 @@ class Absences:
         self._absent_since: dict[str, float | None] = {}
         self.lingering: frozenset[str] = frozenset()
         """The names that are not there, and not surely gone."""
+        self.lacked: frozenset[str] = frozenset()
+        """Those of `lingering` that complete lists lack now; of the others it is unknown whether they are there."""
 
     @property
     def seen(self) -> frozenset[str]:
@@ -61,6 +63,7 @@ class Absences:
                 del self._absent_since[name]
                 continue
             lingering.add(name)
+        self.lacked = frozenset(name for name in lingering if self._absent_since[name] is not None)
         changed = lingering != self.lingering
         if changed:
             self.lingering = frozenset(lingering)

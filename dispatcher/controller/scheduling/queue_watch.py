@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Final, TypeVar
 
 from dispatcher import log
@@ -62,13 +63,18 @@ class QueueWatch(KindWatch):
         discovery: Discovery,
         defaults: Defaults,
         on_changed: Callable[[], Awaitable[None]],
+        now: Callable[[], datetime],
         seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._discovery = discovery
         self._defaults = defaults
         self._declared: DeclaredQueues | None = None
+        self._now = now
         self._absences = Absences(seconds)
+        self._were_there: frozenset[str] = frozenset()
+        self._deleted: dict[str, datetime | None] = {}
+        """When this leader saw that a lingering name was deleted; None for one that an earlier leader saw last."""
         self._last: dict[str, Queue] = {}
         self._reported: frozenset[Problem] = frozenset()
         self._access: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
@@ -137,6 +143,7 @@ class QueueWatch(KindWatch):
             self._defaults,
             self._absences.lingering,
             self._last,
+            dict(self._deleted),
         )
 
     async def _follow_absences(self) -> None:
@@ -147,7 +154,7 @@ class QueueWatch(KindWatch):
                 self.mark_changed()
 
     def _note_absences(self, declared: DeclaredQueues) -> bool:
-        """Note which queues and trees are there now; True if another one is absent, or surely gone."""
+        """Note which queues and trees are there now; True if another one is absent, deleted, or surely gone."""
 
         def is_known(key: str) -> bool:
             return self._is_listed(key) and not (is_of_tree(key) and tree_of(key) in declared.unread)
@@ -155,6 +162,16 @@ class QueueWatch(KindWatch):
         changed = self._absences.note(declared.there, is_known)
         if changed:
             self._log_lingering()
+        return self._note_deleted(declared) or changed
+
+    def _note_deleted(self, declared: DeclaredQueues) -> bool:
+        """Note since when complete lists lack the absent names; True if they lack others than before."""
+        lacked = self._absences.lacked
+        changed = lacked != self._deleted.keys()
+        if changed:
+            times = {name: self._now() if name in self._were_there else None for name in lacked}
+            self._deleted = {name: self._deleted.get(name, time_) for name, time_ in times.items()}
+        self._were_there = (self._were_there | declared.there) & self._absences.seen
         return changed
 
     def _is_listed(self, key: str) -> bool:

@@ -12,6 +12,7 @@ limit kept, and its running gangs are charged, and give way, where they were.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Final
 
 from msgspec import Struct, field
@@ -29,6 +30,8 @@ MALFORMED: Final = "Malformed"
 """The problem of a DispatchQueue that cannot be read."""
 
 _NONE_BEFORE: Final[Mapping[str, Queue]] = {}
+
+_NONE_DELETED: Final[Mapping[str, datetime | None]] = {}
 
 _NO_QUEUE: Final = ""
 """A parent that does not exist: names of DispatchQueues are not empty."""
@@ -75,12 +78,14 @@ class DeclaredQueues(Struct, frozen=True):
         defaults: Defaults | None = None,
         lingering: Collection[str] = (),
         last: Mapping[str, Queue] = _NONE_BEFORE,
+        deleted: Mapping[str, datetime | None] = _NONE_DELETED,
     ) -> DeclaredQueues:
         """The value of these objects, in any order; QuotaSubtrees are as the API server returns them.
 
         DispatchQueues are in the order of their creation, then by name; the nodes of MCAD's trees follow. `lingering`
         are the keys of queues and trees that are not there now, and not surely gone: nothing is dispatched that needed
-        one. `last` has the last valid declaration of each queue that was ever valid (`last_valid`), by name.
+        one. `last` has the last valid declaration of each queue that was ever valid (`last_valid`), by name. `deleted`
+        are those of `lingering` that complete lists lack, as `Forest` has them.
 
         The queue `default` exists without a declaration, unless queues are to be named: DispatchQueues are declared
         under the access `selected`, all DispatchQueues linger, or `default` does.
@@ -102,7 +107,7 @@ class DeclaredQueues(Struct, frozen=True):
         held = sorted((problems.keys() | set(lingering)) - forest.places.keys())
         parents = {name: queue.parent for name, queue in last.items() if queue.parent is not None}
         return cls(
-            forest=replace(forest, problems=problems).charging(
+            forest=replace(forest, problems=problems, deleted=deleted).charging(
                 last_valid_places(parents, forest.places), (last[name] for name in held if name in last)
             ),
             trees=tuple(sorted({*trees.trees, *_trees_of(lingering)})),

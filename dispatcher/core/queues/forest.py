@@ -8,7 +8,7 @@ so a forest of N queues costs O(N * depth), and the depth is bounded.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
 from msgspec import Struct, field
@@ -126,6 +126,7 @@ class Forest(Struct, frozen=True):
     `charged_in` names the valid queue in which the gangs of another one are charged that is not valid any more: the
     nearest above, by its last valid path. `with_held` is the forest with the held queues, None if there is none: queues
     that are not valid, and not surely gone. They take no gang, and their last valid declaration still counts for quota.
+    `deleted` are queues that were there until lately, with the time of their deletion if it is known.
     """
 
     places: Mapping[str, Place] = field(default_factory=dict)
@@ -134,6 +135,7 @@ class Forest(Struct, frozen=True):
     defaults: Defaults = field(default_factory=Defaults)
     charged_in: Mapping[str, str] = field(default_factory=dict)
     with_held: Forest | None = None
+    deleted: Mapping[str, datetime | None] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -162,6 +164,16 @@ class Forest(Struct, frozen=True):
     def for_quota(self) -> Forest:
         """The forest by which quota is counted: this one, with the held queues."""
         return self if self.with_held is None else self.with_held
+
+    def why_missing(self, name: str) -> str:
+        """Why no gang goes to a queue that is not among the valid ones, in a sentence."""
+        if name in self.problems:
+            return f"queue {name} is not valid: {self.problems[name]}"
+        if name not in self.deleted:
+            return f"there is no queue {name}"
+        time = self.deleted[name]
+        at = "" if time is None else f" at {time:%Y-%m-%d %H:%M:%S} UTC"
+        return f"queue {name} was deleted{at}: declare it again, and its gangs go on"
 
     @property
     def held(self) -> tuple[Queue, ...]:

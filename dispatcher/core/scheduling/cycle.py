@@ -190,10 +190,10 @@ def none_declared(record: Record) -> Impossible:
     return Impossible(record, Pending(QUEUE_NOT_FOUND, why, queue=awaited))
 
 
-def not_found(record: Record, queue: str, problem: str = "") -> Impossible:
-    """The outcome for a record whose `queue` does not exist, or is not valid for this `problem`."""
-    why = f"queue {queue} is not valid: {problem}" if problem else f"there is no queue {queue}"
-    if queue == DEFAULT_QUEUE and not problem:
+def not_found(record: Record, queue: str, forest: Forest) -> Impossible:
+    """The outcome for a record whose `queue` is not among the valid ones of a forest."""
+    why = forest.why_missing(queue)
+    if queue == DEFAULT_QUEUE and queue not in forest.problems and queue not in forest.deleted:
         why += f": its label {QUEUE_LABEL}, or that of its namespace, must name a declared queue"
     return Impossible(record, Pending(QUEUE_NOT_FOUND, why, queue=queue))
 

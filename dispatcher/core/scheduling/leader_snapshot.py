@@ -45,6 +45,8 @@ class SchedulingRules(Struct, frozen=True):
     others; None is no bound. `access` says which namespaces the queues without a selector serve. If it `has_default`,
     the queue `default` is there, in `queues` or not. `charged_in` names the queue in which the gangs of another one are
     charged that is not valid any more, and `held` are the last valid declarations of queues that still count for quota.
+    `problems` are the reasons of the queues that are not valid, `deleted` those that were there until lately, as
+    `Forest` has them.
     `names` are those of the DispatchQueues that are there, valid or not, and of those that are gone for a moment; None
     in a snapshot of an earlier release.
     """
@@ -65,6 +67,8 @@ class SchedulingRules(Struct, frozen=True):
     has_default: bool = True
     charged_in: Mapping[str, str] = field(default_factory=dict)
     held: tuple[Queue, ...] = ()
+    problems: Mapping[str, str] = field(default_factory=dict)
+    deleted: Mapping[str, datetime | None] = field(default_factory=dict)
     names: frozenset[str] | None = None
 
     @property
@@ -189,6 +193,8 @@ def world_of(
         has_default=rules.has_default,
         charged_in=rules.charged_in,
         held=rules.held,
+        problems=rules.problems,
+        deleted=rules.deleted,
     )
 
 

@@ -84,6 +84,10 @@ class World(Struct, frozen=True):
     """The queue in which the gangs of another one are charged that is not valid any more."""
     held: tuple[Queue, ...] = ()
     """The last valid declarations of queues that take no gang now, and still count for quota."""
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """Why queues that are there are not valid, by name."""
+    deleted: Mapping[str, datetime | None] = field(default_factory=dict)
+    """The queues that were there until lately, with the time of their deletion if it is known."""
 
     def plan(self, known: KnownSnapshots | None = None) -> tuple[Outcome, ...]:
         """The outcome of each pending gang, in the order in which they are decided. Raises `NoNode`.
@@ -151,6 +155,8 @@ class World(Struct, frozen=True):
         """The queues in their trees, with the settings of the world where no queue has its own."""
         defaults = Defaults(strategy=self.policy, starvation_bound=self.starvation_bound, access=self.access)
         forest = Forest.of(self.queues or (), defaults, has_default=self.has_default)
+        problems = {**forest.problems, **self.problems}
+        forest = replace(forest, problems=problems, deleted=self.deleted)
         return forest.charging(self.charged_in, self.held)
 
     def bound_pods(self) -> dict[str, list[Pod]]:

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
-from dispatcher.cli.pending_advice import EXCLUDED, FIRST, NOT_DECIDED, advice_of, with_true_advice
+from dispatcher.api.names import QUEUE_LABEL
+from dispatcher.cli.pending_advice import (
+    DELETED,
+    EXCLUDED,
+    FIRST,
+    NOT_DECIDED,
+    UNNAMED,
+    advice_of,
+    with_true_advice,
+)
 from dispatcher.core.model.record import Pending
+from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.explanation import explain
 from dispatcher.core.scheduling.world import World
 from dispatcher.core.scheduling.world_facts import Cluster
 from dispatcher.store.reports import Report
-from tests.builders import make_core_node, make_gang, make_record
+from tests.builders import NOW, make_core_node, make_gang, make_record
 
 GENERAL = "the advice of the view"
 TAINTED = "cluster hub: cpu: needs 8, 4 in all of it; 2 of 3 nodes excluded: 1 cordoned, 1 with taint a=b not tolerated"
@@ -26,6 +38,11 @@ MEMBERS = "east (cpu: needs 8, 4 in all of it; 1 of 2 nodes excluded: 1 cordoned
         ("LargerThanCluster", 3, TAINTED, EXCLUDED.format("1 cordoned, 1 with taint a=b not tolerated")),
         ("LargerThanCluster", 1, MEMBERS, EXCLUDED.format("1 cordoned")),
         ("NotDecided", 2, "", NOT_DECIDED),
+        ("QueueNotFound", None, "there is no queue vision", GENERAL),
+        ("QueueNotFound", None, "queue vision was deleted at 2026-11-20 09:00:05 UTC: declare it", DELETED),
+        ("QueueNotFound", None, "queue default was deleted: declare it again", DELETED),
+        ("QueueNotFound", None, "queue vision is not valid: Circle", GENERAL),
+        ("QueueNotFound", None, f"there is no queue default: its label {QUEUE_LABEL}, or", UNNAMED),
         (None, None, None, GENERAL),
     ],
 )
@@ -34,6 +51,18 @@ def test_advice_fits_the_row(reason: object, position: object, message: object, 
     assert advice_of(row) == advice
     report = Report(tuple(row), (tuple(row.values()),))
     assert with_true_advice(report).rows == ((reason, position, message, advice),)
+
+
+@pytest.mark.parametrize(("deleted", "advice"), [({"default": NOW}, DELETED), ({}, UNNAMED)])
+def test_message_about_a_missing_queue_has_the_words_that_are_looked_for(
+    deleted: dict[str, datetime | None], advice: str
+) -> None:
+    world = World(pending=(make_record(),), queues=(Queue("org"),), has_default=False, deleted=deleted)
+    (outcome,) = world.plan()
+    pending = getattr(outcome, "pending", None)
+    assert isinstance(pending, Pending)
+    row = {"reason": pending.reason, "position": None, "message": pending.message, "advice": GENERAL}
+    assert advice_of(row) == advice
 
 
 def test_message_of_a_cycle_has_the_words_that_are_looked_for() -> None:

@@ -17,6 +17,7 @@ from dispatcher.core.queues.forest import Defaults
 from dispatcher.core.queues.queue import Access, Queue, Quota
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
+from tests.builders import NOW
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal, watch
 from tests.unit.controller.test_queue_watch import (
     OLD_QUOTA,
@@ -50,7 +51,7 @@ def watch_of(
     seen: Iterable[str] = (),
     last: Mapping[str, Queue] = NONE_BEFORE,
 ) -> QueueWatch:
-    found = QueueWatch(client, Discovery(client), defaults, nothing, monotonic)
+    found = QueueWatch(client, Discovery(client), defaults, nothing, lambda: NOW, monotonic)
     found.load(seen, last)
     return found
 
@@ -99,10 +100,11 @@ async def test_last_queue_that_is_replaced_leaves_no_queue_to_run_in(
         await until(lambda: "vision" not in queues.declared.forest.places)
         assert queues.declared.is_declared
         assert queues.declared.forest.places == {}
+        assert queues.declared.forest.deleted == {"vision": NOW}
         assert queues.seen == {"vision"}
         back.set()
         await until(lambda: "vision" in queues.declared.forest.places)
-        assert queues.seen == {"vision"}
+        assert (queues.seen, queues.declared.forest.deleted) == ({"vision"}, {})
 
 
 async def test_hub_counts_as_one_without_queues_once_their_absence_has_lasted(
@@ -116,6 +118,7 @@ async def test_hub_counts_as_one_without_queues_once_their_absence_has_lasted(
         begun = monotonic()
         await asyncio.sleep(LASTS_SECONDS - 20)  # virtual
         assert (queues.declared.is_declared, queues.declared.forest.places) == (True, {})
+        assert queues.declared.forest.deleted == {"vision": None}
         await until(lambda: not queues.declared.is_declared)
         assert monotonic() - begun >= LASTS_SECONDS
         assert list(queues.declared.forest.places) == ["default"]
@@ -143,6 +146,7 @@ async def test_list_that_cannot_be_read_is_no_absence(
     async with listing(queues):
         await asyncio.sleep(3 * LASTS_SECONDS)  # virtual
         assert (queues.declared.is_declared, queues.declared.forest.places) == (True, {})
+        assert queues.declared.forest.deleted == {}
 
 
 async def test_queue_default_that_is_replaced_stays_closed_beside_others(

@@ -16,6 +16,7 @@ from dispatcher.core.queues.forest import Defaults
 from dispatcher.core.queues.queue import Access, QueueingStrategy, StopPolicy
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
+from tests.builders import NOW
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal, watch
 from tests.unit.virtual_time import monotonic, until
 from tests.unit.workers import listing
@@ -77,7 +78,7 @@ def queues(server: FakeApiServer, client: ClusterClient, told: list[tuple[str, .
     async def tell() -> None:
         told.append(tuple(found.declared.forest.places))
 
-    found = QueueWatch(client, Discovery(client), DEFAULTS, tell)
+    found = QueueWatch(client, Discovery(client), DEFAULTS, tell, lambda: NOW)
     return found
 
 
@@ -338,7 +339,7 @@ async def test_error_of_the_callback_does_not_end_the_watch(
 
     serves(server, OURS, "dispatchqueues", "DispatchQueue")
     server.on("GET", QUEUES, listed(queue("a")), watch(changed(queue("b", 6))), never)
-    queues = QueueWatch(client, Discovery(client), DEFAULTS, fails)
+    queues = QueueWatch(client, Discovery(client), DEFAULTS, fails, lambda: NOW)
     async with listing(queues):
         await until(lambda: len(calls) == 2)
         assert "b" in queues.declared.forest.places
@@ -362,7 +363,7 @@ async def test_queues_without_a_selector_are_logged_once_at_the_start(
     async def nothing() -> None:
         pass
 
-    found = QueueWatch(client, Discovery(client), Defaults(access=access), nothing)
+    found = QueueWatch(client, Discovery(client), Defaults(access=access), nothing, lambda: NOW)
     with capture_logs() as logs:
         async with listing(found) as goes_on:
             await until(goes_on)

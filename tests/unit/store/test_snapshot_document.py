@@ -179,7 +179,13 @@ def test_amounts_beyond_64_bits_come_back() -> None:
 
 def test_queues_and_held_queues_come_back() -> None:
     pool, node = Queue("pool", "org", {"cpu": Quota(8000, 0, 1)}), Queue("context/gold", "context/all")
-    rules = SchedulingRules(queues=(Queue("org"),), held=(pool, node), charged_in={"pool": "org"})
+    rules = SchedulingRules(
+        queues=(Queue("org"),),
+        held=(pool, node),
+        charged_in={"pool": "org"},
+        problems={"team": "Circle"},
+        deleted={"pool": NOW, "node": None},
+    )
     facts = ClusterFacts(Cluster("east"), rules=rules, taken_at=NOW)
     assert facts_of(document_of(facts), NOW) == facts
 

@@ -60,7 +60,7 @@ class Refusals(Struct, frozen=True):
         for leaf in gang.leaves:
             place = self.forest.places.get(leaf)
             if place is None:
-                return not_found(record, leaf, self.forest.problems.get(leaf, ""))
+                return not_found(record, leaf, self.forest)
             if not place.is_leaf:
                 why = f"queue {leaf} has children: name one of the queues without any"
                 return Impossible(record, Pending(QUEUE_NOT_LEAF, why, queue=leaf))

@@ -464,6 +464,31 @@ def test_quota_of_held_queues_counts_as_for_the_leader() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("queue", "message"),
+    [
+        ("nowhere", "there is no queue nowhere"),
+        ("lost", "queue lost is not valid: Circle"),
+        ("team", "queue team was deleted at 2026-11-20 08:58:11 UTC: declare it again, and its gangs go on"),
+        ("old", "queue old was deleted: declare it again, and its gangs go on"),
+        ("default", "queue default was deleted: declare it again, and its gangs go on"),
+    ],
+)
+def test_gang_that_waits_for_a_queue_is_told_what_became_of_it_in_an_explanation_too(
+    queue: str, message: str
+) -> None:
+    rules = SchedulingRules(
+        queues=(Queue("org"),),
+        problems={"lost": "Circle"},
+        deleted={"team": at(5), "old": None, "default": None},
+        has_default=False,
+    )
+    gang = make_record(name="q", uid="q", queue=queue)
+    (outcome,) = world_of([facts_of(rules=rules)], [gang], (), NOW).plan()
+    assert not isinstance(outcome, Placed)
+    assert (outcome.pending.reason, outcome.pending.message) == ("QueueNotFound", message)
+
+
 def reasons(world: World) -> dict[str, str]:
     return {
         each.record.uid: each.cluster if isinstance(each, Placed) else each.pending.reason
