@@ -33,7 +33,7 @@ from dispatcher.core.model.potential import FULL_TRUST, PotentialPool, Trust
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 from dispatcher.core.queues.declaration import parse_dispatch_queue, write_provisioning, write_queue
 from dispatcher.core.queues.queue import Access, Queue, QueueingStrategy
-from dispatcher.core.scheduling.backfill_reservation import Reservation
+from dispatcher.core.scheduling.backfill_reservation import Before, Reservation
 from dispatcher.core.scheduling.capacity_ledger import FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods, SchedulingRules
@@ -323,4 +323,5 @@ def _reservation_of(value: Mapping[str, Any]) -> Reservation:
     times: dict[str, Callable[[Any], Any]] = dict.fromkeys(_TIMES, datetime.fromisoformat)
     read = {name: times[name](each) if name in times else each for name, each in value.items()}
     assignment = assignment_of(value["assignment"]["places"])
-    return _made(Reservation, read, tried=tuple(value["tried"]), assignment=assignment)
+    before = Before(value.get("before", Before.OTHERS))  # a leader of an earlier release writes none
+    return _made(Reservation, read, tried=tuple(value["tried"]), assignment=assignment, before=before)

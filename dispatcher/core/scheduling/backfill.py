@@ -23,6 +23,7 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.scheduling.backfill_debts import Debts
 from dispatcher.core.scheduling.backfill_reservation import (
     Awaited,
+    Before,
     Bounds,
     Option,
     Reservation,
@@ -261,7 +262,7 @@ class _Renewal(Struct):
     ) -> Steps[Option | Awaited | None]:
         """The site as an option, or as a site to wait for; None if the gang does not fit it or is rejected."""
         if before is not None and before.waits and site.may_return(record):
-            return Awaited(self.now + self.bounds.rest, site.name)  # it may soon answer again
+            return Awaited(self.now + self.bounds.rest, site.name, Before.RETURN)  # it may soon answer again
         if not site.may_keep(record):
             return None
         if taken := [self.taken[part] for part in site.parts if part in self.taken]:
@@ -271,12 +272,12 @@ class _Renewal(Struct):
         if (end := self.sites.rests_until(record)) is not None:
             resting.append(end)
         if resting:
-            return Awaited(max(resting), site.name)  # whatever the estimate
+            return Awaited(max(resting), site.name, Before.REST)  # whatever the estimate
         option = yield from site.option(record, self.now)
         without_hope = max((each.until_without_hope for each in rests), default=self.now)
         if self.now >= without_hope or is_hopeful(option, self.now, self.bounds):
             return option
-        return Awaited(without_hope, site.name)
+        return Awaited(without_hope, site.name, Before.REST)
 
 
 def _on_present_nodes(reservation: Reservation, record: Record, sites: Sites) -> Reservation:

@@ -14,9 +14,9 @@ capacity for as long as it was kept, at least for `Bounds.rest`. The next round 
   longest bound, the pauses double instead of the bounds, so this share falls.
 
 Many such gangs could take turns, so clusters rest, too. If a reservation ends before its gang is dispatched, no gang
-gets a reservation on that cluster for as long as it lasted. Gangs that wait for a cluster take turns in the order in
-which their waits began. A wait begins anew when the gang's reservation ends. A cluster that is cordoned or loses nodes
-does not rest, because its reservation did not fail. It follows under one leader:
+gets a reservation on that cluster for as long as it lasted, at least for `Bounds.rest`. Gangs that wait for a cluster
+take turns in the order in which their waits began. A wait begins anew when the gang's reservation ends. A cluster that
+is cordoned or loses nodes does not rest, because its reservation did not fail. It follows under one leader:
 
 - Whatever the gangs, incomplete reservations keep capacity of a cluster for at most half of the time.
 - k gangs that cannot fit delay a gang that can, on each cluster that it tries, by at most k reservations and the rests
@@ -33,7 +33,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from enum import StrEnum
+from typing import Final, NamedTuple, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -59,6 +60,17 @@ class Bounds(Struct, frozen=True):
         return _doubled(self.kept, MOST_DOUBLINGS)
 
 
+class Before(StrEnum):
+    """What comes before the reservation of a gang that waits for its turn."""
+
+    OTHERS = "Others"
+    """Reservations of other gangs."""
+    REST = "Rest"
+    """The rest after a reservation that was not complete, of this gang or of another one, which may be gone."""
+    RETURN = "Return"
+    """The return of a cluster that is closed for a transient reason."""
+
+
 class Reservation(Struct, frozen=True):
     """Capacity of `cluster` kept for one gang from `since` to `until`. Without a cluster, the gang rests.
 
@@ -67,10 +79,10 @@ class Reservation(Struct, frozen=True):
     Where gangs are placed on nodes, `assignment` has the nodes on which places are kept for its pods.
 
     A gang rests after a round, or within a round while it `waits` for its turn: its possible clusters have reservations
-    of other gangs, or rest. `tried` are the clusters of this round, in order. `began` is the start of the round, moved
-    later by the waits within it. `is_hopeful` is true if the gang was estimated to fit one of them within the longest
-    bound. `doublings` counts the earlier hopeful rounds; each doubled the bound. `fruitless` counts the other rounds
-    since the last hopeful one; each doubled the pause.
+    of other gangs, or rest; `before` says which, of the cluster that opens first. `tried` are the clusters of this
+    round, in order. `began` is the start of the round, moved later by the waits within it. `is_hopeful` is true if the
+    gang was estimated to fit one of them within the longest bound. `doublings` counts the earlier hopeful rounds; each
+    doubled the bound. `fruitless` counts the other rounds since the last hopeful one; each doubled the pause.
     """
 
     cluster: str
@@ -83,6 +95,7 @@ class Reservation(Struct, frozen=True):
     fruitless: int = 0
     waits: bool = False
     assignment: Assignment = ASSIGNED_NOWHERE
+    before: Before = Before.OTHERS
 
     @property
     def is_resting(self) -> bool:
@@ -92,18 +105,18 @@ class Reservation(Struct, frozen=True):
     @property
     def words(self) -> str:
         """The reservation in words, for the pending message; constant for as long as the reservation lasts."""
-        return self._words("capacity for it on", "on")
+        return self._words("capacity", "on")
 
     @property
     def words_of_quota(self) -> str:
         """The same of a reservation of quota."""
-        return self._words("quota for it in", "in")
+        return self._words("quota", "in")
 
     def _words(self, what: str, where: str) -> str:
         until = f"{self.until:%Y-%m-%d %H:%M:%S} UTC"
         if self.waits:
             before = f", after {', '.join(self.tried)} was not complete in time" if self.tried else ""
-            return f"can begin after {until}: reservations of other gangs go first{before}"
+            return f"can begin after {until}: {_why(self.before, what)}{before}"
         if self.is_resting:
             tried = ", ".join(self.tried)
             return (
@@ -111,7 +124,18 @@ class Reservation(Struct, frozen=True):
             )
         earlier = ", ".join(self.tried[:-1])
         before = f", after {earlier} was not complete in time" if earlier else ""
-        return f"keeps {what} {self.cluster} until {until}{before}"
+        return f"keeps {what} for it {where} {self.cluster} until {until}{before}"
+
+
+def _why(before: Before, what: str) -> str:
+    match before:
+        case Before.OTHERS:
+            return "reservations of other gangs go first"
+        case Before.REST:
+            return f"a reservation before was not complete, and others may use the {what} until then"
+        case Before.RETURN:
+            return "a cluster that it may go to is closed for now"
+    assert_never(before)
 
 
 class Rest(Struct, frozen=True):
@@ -167,6 +191,7 @@ class Awaited(NamedTuple):
 
     opens_at: datetime
     cluster: str
+    before: Before = Before.OTHERS
 
 
 def following(
@@ -219,7 +244,7 @@ def is_hopeful(option: Option, now: datetime, bounds: Bounds) -> bool:
 
 def _wait(round_: Reservation, closed: Awaited, since: datetime) -> Reservation:
     """The reservation of a gang that has waited for its turn since `since`."""
-    return replace(round_, cluster="", since=since, until=closed.opens_at, waits=True)
+    return replace(round_, cluster="", since=since, until=closed.opens_at, waits=True, before=closed.before)
 
 
 def waits_since(before: Reservation | None, now: datetime) -> datetime:

@@ -25,7 +25,7 @@ from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pods import Pod
-from dispatcher.core.model.record import LACKS_QUOTA, RESERVATION, Record
+from dispatcher.core.model.record import LACKS_QUOTA, RESERVATION, Pending, Record
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import Access, Queue, QueueingStrategy
 from dispatcher.core.scheduling import cycle, ordering
@@ -369,7 +369,16 @@ def _timeless(outcome: Outcome) -> Outcome:
     if isinstance(outcome, Placed) or not outcome.pending.reservation:
         return outcome
     pending = outcome.pending
-    before, _, _ = pending.message.partition(RESERVATION)
-    keeps = "quota for it" if pending.reason in LACKS_QUOTA else f"capacity for it on {pending.cluster}"
-    message = f"{before}{RESERVATION}keeps {keeps}"
+    before, _, told = pending.message.partition(RESERVATION)
+    message = f"{before}{RESERVATION}{_without_end(told, pending)}"
     return replace(outcome, pending=replace(pending, message=message))
+
+
+def _without_end(told: str, pending: Pending) -> str:
+    if not told.startswith("keeps "):
+        return "can begin later"  # it rests, or waits for its turn
+    return (
+        "keeps quota for it"
+        if pending.reason in LACKS_QUOTA
+        else f"keeps capacity for it on {pending.cluster}"
+    )

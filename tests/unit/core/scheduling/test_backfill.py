@@ -18,6 +18,7 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.backfill import Backfill, Running, State
 from dispatcher.core.scheduling.backfill_reservation import (
     Awaited,
+    Before,
     Bounds,
     Option,
     Reservation,
@@ -336,10 +337,12 @@ def test_rests_of_clusters_that_have_left_are_forgotten() -> None:
 
 def test_gang_goes_on_waiting_for_its_turn_while_a_cluster_is_silent_for_a_moment() -> None:
     backfill, snapshots = Backfill(BOUNDS), snapshots_of(a=0, b=0)
-    waits = Reservation("", at(-90), at(70), at(-3690), ("a",), waits=True)
+    waits = Reservation("", at(-90), at(70), at(-3690), ("a",), waits=True, before=Before.REST)
     backfill.state = State({LARGE.uid: waits}, {"b": Rest(at(70), at(70))})
     silent = {**snapshots, "b": replace(snapshots["b"], closed=Closed("ClusterUnreachable", "timed out"))}
-    assert backfill.renew([LARGE], silent, at(1))[LARGE.uid] == replace(waits, until=at(601))
+    assert backfill.renew([LARGE], silent, at(1))[LARGE.uid] == replace(
+        waits, until=at(601), before=Before.RETURN
+    )
     assert backfill.renew([LARGE], snapshots, at(2))[LARGE.uid] == waits
 
 
@@ -414,6 +417,37 @@ def test_pending_reason_gives_the_time_from_which_a_reservation_can_begin() -> N
         "after a was not complete in time"
     )
     assert waits.is_resting
+
+
+@pytest.mark.parametrize(
+    ("before", "why"),
+    [
+        (Before.OTHERS, "reservations of other gangs go first"),
+        (Before.REST, "a reservation before was not complete, and others may use the quota until then"),
+        (Before.RETURN, "a cluster that it may go to is closed for now"),
+    ],
+)
+def test_gang_is_told_what_its_reservation_waits_for(before: Before, why: str) -> None:
+    closed = [Awaited(at(70), "b"), Awaited(at(3600), "c"), Awaited(at(50), "a", before)]
+    found = following(BEGUN, (), at(0), BOUNDS, closed)
+    assert found is not None
+    assert found.before is Before.OTHERS  # a was tried, b opens next
+    waits = following(None, (), at(0), BOUNDS, closed)
+    assert waits is not None
+    assert waits.words_of_quota == f"can begin after 2026-11-20 08:58:56 UTC: {why}"
+
+
+def test_gang_that_follows_a_deleted_one_waits_for_the_rest_of_the_cluster_and_for_no_other_gang() -> None:
+    backfill, snapshots = Backfill(BOUNDS), snapshots_of(a=0)
+    backfill.renew([LARGE], snapshots, at(0))
+    backfill.renew([], snapshots, at(4))
+    again = replace(LARGE, uid="again")
+    waits = backfill.renew([again], snapshots, at(5))["again"]
+    assert waits.words == (
+        "can begin after 2026-11-20 09:08:10 UTC: a reservation before was not complete, and others may use the "
+        "capacity until then"
+    )
+    assert kept(backfill.renew([again], snapshots, at(604))) == {"again": "a"}
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.scheduling.backfill_reservation import Reservation
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Placed, Waiting
 from dispatcher.core.scheduling.world import World
@@ -68,6 +69,27 @@ def test_starved_gangs_are_decided_first_and_their_message_has_no_date() -> None
     outcome = world.plan()[0]
     assert isinstance(outcome, Waiting)
     assert outcome.pending.message.endswith("; a backfill reservation keeps capacity for it on east")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "waits", "told"),
+    [
+        ("east", False, "keeps capacity for it on east"),
+        ("", True, "can begin later"),
+        ("", False, "can begin later"),
+    ],
+)
+def test_message_says_whether_a_reservation_of_the_leader_keeps_anything(
+    cluster: str, told: str, *, waits: bool
+) -> None:
+    now = World().now
+    known = Reservation(cluster, now, now + timedelta(hours=1), now, ("east",), waits=waits)
+    world = world_of(
+        make_core_node("n", cpu=4000), pending=(starved("large", 4000),), running=(runs("r", 1000),)
+    )
+    (outcome,) = replace(world, reservations={"large": known}).plan()
+    assert not isinstance(outcome, Placed)
+    assert outcome.pending.reservation == told
 
 
 def test_a_strict_queue_stops_at_its_head_and_keeps_its_order() -> None:
