@@ -292,6 +292,7 @@ async def test_status_keeps_all_we_and_mcad_write(api: Api, namespace: str) -> N
                 "removeOthers": 1,
                 "untaint": {"cluster": "hub", "count": 1},
                 "add_quota": {"queue": "a", "resource": "cpu", "amount": "1500m"},
+                "add_quotas": [{"queue": "a", "resource": "pods", "amount": "2"}],
             },
         },
         "conditions": [

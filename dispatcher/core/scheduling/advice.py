@@ -11,7 +11,9 @@ How the search grows: one plan serves all waiting gangs. For each of at most `MO
 shapes of nodes that take a pod of the gang, it makes O(log k) plans to find that k nodes are needed; the gangs share
 many of them. In a small world it then tries all smaller numbers up to `MOST_COUNTS`, because fewer nodes may suffice
 where some more do not. For each limited resource and each queue of the tree that names it, up to the first that helps,
-it makes O(log k) plans to find that k base units are needed, and about two if its first guess is right. Sets of gangs
+it makes O(log k) plans to find that k base units are needed, and about two if its first guess is right. If no quota of
+one resource suffices and up to `MOST_RESOURCES` seem to be missing, it makes as many plans for each of them again, with
+quota of all of them, for the queues on the way to the root. Sets of gangs
 or of tainted nodes are tried by size while there are at most `MOST_SETS` (fewer in a large world), so the smallest is
 found. Beyond that, some orders are cut where they begin to help, and members that are not needed are left out, in
 O(set) plans or a few times as many: a minimal set, maybe not the smallest. Each search makes a bounded number of plans
@@ -21,7 +23,7 @@ search that is cut short returns nothing, and the advice says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -52,6 +54,7 @@ from dispatcher.core.scheduling.repair import (
     ADDED_NODES,
     AddNodes,
     AddQuota,
+    AddQuotas,
     RemoveGangs,
     RemoveTaints,
     Repair,
@@ -82,6 +85,8 @@ MOST_WORK_ON_SETS: Final = 50_000
 MOST_COUNTS: Final = 16
 MOST_WORK_ON_COUNTS: Final = 4_000
 """Numbers of nodes that are all tried, and the cost of the plans for that."""
+MOST_RESOURCES: Final = 4
+"""Resources of which quota is added together."""
 MOST_ORDERS: Final = 2
 """Orders whose beginnings are made minimal: the orders with the shortest beginnings."""
 
@@ -194,6 +199,8 @@ def _advise(
     ):  # its own queue of every gang first
         for search in searches:
             search.add_quota(turn)
+    for search in searches:
+        search.add_quotas()
     for search_in in (_Search.add_nodes, _Search.remove_taints):
         trials.begin_kind()
         for turn in range(MOST_CLUSTERS):  # every gang in its nearest cluster first
@@ -224,6 +231,7 @@ class _Search:
         self.clusters_short_of_room = [] if self._reason in _WITHOUT_QUOTA else self.clusters
         self._is_cut_short = len(accepting) > MOST_CLUSTERS
         self._depends_on_names = False
+        self._tried_together = False
         self._ways = dict(self._ways_up())
         self._repairs: list[Repair] = []
         self._holders: tuple[str, ...] = ()
@@ -253,6 +261,26 @@ class _Search:
                     self._repairs.append(found)
                     del self._ways[leaf, resource]
 
+    def add_quotas(self) -> None:
+        """Searches for quota of several resources to add to one queue, where no quota of one resource suffices.
+
+        It tries the resources that seem to be missing, and the queues on the way to the root that name them.
+        """
+        for place in self._leaves if self._reason in _SHORT_OF_QUOTA else ():
+            if any(isinstance(each, AddQuota) for each in self._repairs):
+                return
+            missing = self._trials.missing_quota
+            asked = missing.asked(place, self.record.gang.charged)
+            short = [each for each in asked if missing.guesses(place, self.record, each)]
+            for name in place.path if 1 < len(short) <= MOST_RESOURCES else ():
+                if not all(each in self._trials.forest.places[name].queue.resources for each in short):
+                    continue
+                self._tried_together = True
+                found = self._bounded(self._least_quotas, place.name, name, short)
+                if found is not None:
+                    self._repairs.append(found)
+                    break
+
     def add_nodes(self, cluster: Cluster) -> None:
         """Searches for nodes to add to a cluster, of the shape that needs the fewest nodes."""
         gang = self.record.gang.in_cluster(cluster.name)
@@ -278,7 +306,7 @@ class _Search:
 
     def _no_repair(self) -> str:
         """Why there is no repair; empty if none was sought."""
-        sought = ["no more quota of one queue"] if self._leaves and self._reason in _SHORT_OF_QUOTA else []
+        sought = [self._sought_quota()] if self._leaves and self._reason in _SHORT_OF_QUOTA else []
         nodes = (
             "no number of nodes whatever their names"
             if self._depends_on_names
@@ -289,6 +317,13 @@ class _Search:
         if len(sought) < 2:
             return f"no repair was found: {sought[0]} lets it go" if sought else ""
         return f"no repair was found: {', '.join(sought[:-1])} and {sought[-1]} let it go"
+
+    def _sought_quota(self) -> str:
+        """The quota that was sought in vain: what was tried and no more, as two queues may be short at once."""
+        if len({resource for _, resource in self._ways}) < 2:
+            return "no more quota of one queue"
+        of_several = " or of several" if self._tried_together else " alone"
+        return f"no more quota of one queue (of one resource{of_several})"
 
     def _accepts(self, cluster: Cluster) -> bool:
         """True if a cluster takes the gang but for its capacity, and all its queues select the cluster."""
@@ -323,6 +358,23 @@ class _Search:
             lambda each: self._goes(AddQuota(queue, resource, each)),
         )
         return None if amount is None else AddQuota(queue, resource, amount)
+
+    def _least_quotas(self, leaf: str, queue: str, resources: Sequence[str]) -> Repair | None:
+        """Amounts that suffice where one base unit less of any does not; None if none are found."""
+        missing, place = self._trials.missing_quota, self._trials.forest.places[leaf]
+        amounts = {each: missing.most(queue, each) for each in resources}
+
+        def goes(resource: str, amount: int) -> bool:
+            return self._goes(_quotas(queue, {**amounts, resource: amount}))
+
+        if not goes(resources[0], amounts[resources[0]]):
+            return None
+        for each in resources:
+            guesses = missing.guesses(place, self.record, each)
+            least = 0 if goes(each, 0) else least_sufficient(amounts[each], guesses, partial(goes, each))
+            amounts[each] = amounts[each] if least is None else least
+        is_least = not any(goes(each, amounts[each] - 1) for each in resources if amounts[each])
+        return _quotas(queue, amounts) if is_least else None
 
     def _is_kept_from(self, node: Node) -> bool:
         if not any(taint.keeps_away for taint in node.taints):
@@ -446,5 +498,11 @@ def _counting_no_devices(pending: Pending) -> Iterator[str]:
             yield each.cluster
 
 
-_KINDS: Final = (RemoveTaints, AddQuota, AddNodes, RemoveGangs)
+def _quotas(queue: str, amounts: Mapping[str, int]) -> AddQuota | AddQuotas:
+    """More quota of these resources; those of which there is none more are left out."""
+    parts = tuple(AddQuota(queue, name, amount) for name, amount in amounts.items() if amount)
+    return parts[0] if len(parts) == 1 else AddQuotas(parts)
+
+
+_KINDS: Final = (RemoveTaints, AddQuota, AddQuotas, AddNodes, RemoveGangs)
 _CUT_SHORT: Final = "the search for repairs was cut short, because the scenario is large"

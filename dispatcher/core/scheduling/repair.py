@@ -1,7 +1,7 @@
 """Repairs of a world for a waiting gang: values that can be applied, and written in the terms of a scenario file.
 
 A repair is one change of a `World`: more nodes of one shape, fewer running gangs, nodes without their taints, or more
-quota of one queue. `advice` finds them.
+quota of one queue, of one resource or of several. `advice` finds them.
 """
 
 from __future__ import annotations
@@ -96,7 +96,22 @@ class AddQuota(Struct, frozen=True):
         return {"add_quota": {"queue": self.queue, "resource": self.resource, "amount": self.quantity}}
 
 
-Repair = AddNodes | RemoveGangs | RemoveTaints | AddQuota
+class AddQuotas(Struct, frozen=True):
+    """So much more nominal quota of several resources, for a queue that names them all."""
+
+    parts: tuple[AddQuota, ...]
+
+    @property
+    def changes(self) -> int:
+        """The number of things that change."""
+        return len(self.parts)
+
+    def as_document(self) -> dict[str, Any]:
+        """The repair in the terms of a scenario file."""
+        return {"add_quotas": [each.as_document()["add_quota"] for each in self.parts]}
+
+
+Repair = AddNodes | RemoveGangs | RemoveTaints | AddQuota | AddQuotas
 
 
 def apply(world: World, repair: Repair, name: str = ADDED_NODES) -> World:
@@ -111,6 +126,10 @@ def apply(world: World, repair: Repair, name: str = ADDED_NODES) -> World:
             return world.without_taints(cluster, frozenset(names))
         case AddQuota(queue, resource, amount):
             return world.with_quota(queue, resource, amount)
+        case AddQuotas(parts):
+            for each in parts:
+                world = world.with_quota(each.queue, each.resource, each.amount)
+            return world
 
 
 def _taint(taint: Taint) -> dict[str, str]:

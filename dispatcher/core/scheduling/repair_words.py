@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from dispatcher.core.scheduling.repair import AddNodes, AddQuota, RemoveGangs, RemoveTaints, Repair
+from dispatcher.core.scheduling.repair import AddNodes, AddQuota, AddQuotas, RemoveGangs, RemoveTaints, Repair
 from dispatcher.core.scheduling.scenario import write_amounts
 from dispatcher.text import counted
 
@@ -32,6 +32,9 @@ def in_words(repair: Repair, like: str = "") -> str:
             return f"without the taints of {listed(nodes)} in {cluster}"
         case AddQuota(queue, resource):
             return f"with a nominal quota of queue {queue} that has {repair.quantity} more {resource}"
+        case AddQuotas(parts):
+            more = [f"{each.quantity} more {each.resource}" for each in parts]
+            return f"with a nominal quota of queue {parts[0].queue} that has {', '.join(more[:-1])} and {more[-1]}"
 
 
 def listed(names: Sequence[str]) -> str:

@@ -41,7 +41,7 @@ from dispatcher.core.scheduling.estimates import MOST_ESTIMATED, Estimate, estim
 from dispatcher.core.scheduling.explanation import has_position
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules, rules_of, world_of
 from dispatcher.core.scheduling.least_priority import least_priority
-from dispatcher.core.scheduling.repair import AddNodes, AddQuota, RemoveGangs, RemoveTaints, Repair
+from dispatcher.core.scheduling.repair import AddNodes, AddQuota, AddQuotas, RemoveGangs, RemoveTaints, Repair
 from dispatcher.core.scheduling.repair_words import in_words
 from dispatcher.core.scheduling.trials import is_too_large as is_world_too_large
 from dispatcher.core.scheduling.world import KnownSnapshots, World
@@ -273,7 +273,7 @@ def _repair(record: Record, repair: Repair, records: Mapping[str, Record]) -> di
                 **({"removeOthers": others} if others else {}),
             }
             return _written(f"without {' and '.join(parts)}", document)
-        case AddQuota():
+        case AddQuota() | AddQuotas():
             return _written(in_words(repair), repair.as_document())
 
 

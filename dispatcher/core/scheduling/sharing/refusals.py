@@ -87,10 +87,12 @@ class Refusals(Struct, frozen=True):
                 if (bound := self._bound(place, name, record.priority)) is not None and amount > bound
             }
             if exceeded:
-                name = _shortest(demand, exceeded)
-                needs, allowed = in_words(name, demand[name]), in_words(name, exceeded[name])
-                why = f"quota of {place.name}: {name}: needs {needs}, at most {allowed} is ever available"
-                return Impossible(record, self._short_of(LARGER_THAN_QUOTA, why, place, name))
+                parts = (
+                    f"{name}: needs {in_words(name, demand[name])}, at most {in_words(name, bound)} is ever available"
+                    for name, bound in exceeded.items()
+                )
+                why, shortest = f"quota of {place.name}: {'; '.join(parts)}", _shortest(demand, exceeded)
+                return Impossible(record, self._short_of(LARGER_THAN_QUOTA, why, place, shortest))
         return None
 
     def _bound(self, place: Place, resource: str, priority: int) -> int | None:

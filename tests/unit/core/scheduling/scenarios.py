@@ -201,6 +201,9 @@ def repaired(document: Json, repair: Json, name: str = "more") -> Json:
             changed["running"] = [each for each in changed["running"] if each["name"] not in gangs]
         case {"untaint": {"cluster": cluster, "nodes": names}}:
             _untaint(_cluster_of(changed, cluster), names)
+        case {"add_quotas": parts}:
+            for each in parts:
+                changed = repaired(changed, {"add_quota": each})
         case {"add_quota": {"queue": queue, "resource": resource, "amount": more}}:
             quota = next(each for each in changed["queues"] if each["name"] == queue)["resources"][resource]
             raised = amount(resource, quota["nominalQuota"]) + amount(resource, more)
@@ -239,6 +242,11 @@ def with_one_less(repair: Json) -> Iterator[Json]:
             units = amount(resource, more)
             if units > 1:
                 yield {"add_quota": {**queue, "resource": resource, "amount": written(resource, units - 1)}}
+        case {"add_quotas": parts}:
+            for index, each in enumerate(parts):
+                before, after = parts[:index], parts[index + 1 :]
+                fewer = [less["add_quota"] for less in with_one_less({"add_quota": each})]
+                yield {"add_quotas": [*before, *fewer, *after]}
         case {"remove": names}:
             yield from ({"remove": fewer} for fewer in _each_left_out(names))
         case {"untaint": {"cluster": cluster, "nodes": names}}:

@@ -15,6 +15,7 @@ from dispatcher.core.model.document import DocumentError
 from dispatcher.core.model.resources import LARGEST_AMOUNT
 from dispatcher.core.scheduling.advice import MOST_REPAIRS, NO_ADVICE, Advice, advise, advise_one
 from dispatcher.core.scheduling.cycle import Placed, Preempting
+from dispatcher.core.scheduling.repair_words import in_words
 from dispatcher.core.scheduling.scenario import parse_scenario
 from dispatcher.core.scheduling.sharing.refusals import (
     INSUFFICIENT_QUOTA,
@@ -137,6 +138,61 @@ def test_no_single_repair_of_quota_helps_where_two_queues_are_short() -> None:
     alone = advice_on(text.replace("cpu: 3500m", "cpu: 4, memory: 1Gi").replace("cpu: 2}", "cpu: 6}"))["p"]
     assert alone.repairs == ()
     assert alone.message == "no repair was found: no more quota of one queue lets it go"
+
+
+BOTH = """
+clusters: [{name: hub, nodes: [{name: n, allocatable: {cpu: 64, nvidia.com/gpu: 8, pods: 20}}]}]
+queues:
+- {name: org}
+- {name: team, parent: org, resources: {nvidia.com/gpu: {nominalQuota: 2}, pods: {nominalQuota: 2}}}
+- {name: other, parent: org}
+pending: [{name: p, queue: team, pods: [{count: 4, requests: {nvidia.com/gpu: 1}}]}]
+"""
+
+
+def test_quota_of_two_resources_of_one_queue_is_added_together_where_both_are_short() -> None:
+    (repair,) = advice_on(BOTH)["p"].repairs
+    assert repair.as_document() == {
+        "add_quotas": [
+            {"queue": "team", "resource": "nvidia.com/gpu", "amount": "2"},
+            {"queue": "team", "resource": "pods", "amount": "2"},
+        ]
+    }
+    assert in_words(repair) == (
+        "with a nominal quota of queue team that has 2 more nvidia.com/gpu and 2 more pods"
+    )
+    check(load(BOTH))
+
+
+def test_quota_of_two_resources_is_added_to_a_queue_above_where_both_are_short_there() -> None:
+    text = BOTH.replace("nominalQuota: 2", "nominalQuota: 4")
+    root = "nvidia.com/gpu: {nominalQuota: 2}, pods: {nominalQuota: 2}"
+    text = text.replace("{name: org}", f"{{name: org, resources: {{{root}}}}}")
+    (repair,) = advice_on(text)["p"].repairs
+    assert [each["queue"] for each in repair.as_document()["add_quotas"]] == ["org", "org"]
+    check(load(text))
+
+
+@pytest.mark.parametrize(
+    ("change", "tried"),
+    [
+        pytest.param(("count: 4,", "count: 40,"), "one resource or of several", id="it-fits-no-node"),
+        pytest.param(
+            (
+                "nvidia.com/gpu: {nominalQuota: 2}, pods: {nominalQuota: 2}}}\n- {name: other, parent: org}",
+                "nvidia.com/gpu: {nominalQuota: 2}}}\n- {name: other, parent: org, resources: {pods: {nominalQuota: 2, "
+                "lendingLimit: 2}}}",
+            ),
+            "one resource alone",
+            id="two-queues-are-short",
+        ),
+    ],
+)
+def test_advice_says_which_quota_was_tried(change: tuple[str, str], tried: str) -> None:
+    assert change[0] in BOTH
+    advice = advice_on(BOTH.replace(*change))["p"]
+    assert advice.repairs == ()
+    assert advice.message == f"no repair was found: no more quota of one queue (of {tried}) lets it go"
 
 
 def test_of_a_resource_that_its_queue_does_not_name_another_queue_of_the_tree_gets_quota_to_lend() -> None:

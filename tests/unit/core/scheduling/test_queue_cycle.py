@@ -109,6 +109,14 @@ def test_quota_of_pods_counts_the_pods_of_gangs(
     assert reason is None or message_of(text, "b") == message
 
 
+def test_gang_that_is_larger_than_several_quotas_is_told_of_each() -> None:
+    text = PODS.format(sharing="Priority", running="[]", count=4, requests="{cpu: 1}")
+    text = text.replace("pods: {nominalQuota: 3}", "cpu: {nominalQuota: 2}, pods: {nominalQuota: 3}")
+    assert message_of(text, "b") == (
+        "quota of tiny: cpu: needs 4, at most 2 is ever available; pods: needs 4, at most 3 is ever available"
+    )
+
+
 @pytest.mark.parametrize("sharing", ["Priority", "DominantShare", "Division"])
 def test_quota_of_pods_is_taken_from_gangs_of_lower_priority(sharing: str) -> None:
     running = TWO_PODS.replace("priority: 1", "priority: 0")

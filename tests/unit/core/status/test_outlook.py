@@ -25,7 +25,7 @@ from dispatcher.core.scheduling.advice import Advice
 from dispatcher.core.scheduling.estimates import UnknownStart, Why
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods, SchedulingRules
 from dispatcher.core.scheduling.node_snapshot import Place
-from dispatcher.core.scheduling.repair import AddNodes, AddQuota, RemoveGangs, RemoveTaints, Repair
+from dispatcher.core.scheduling.repair import AddNodes, AddQuota, AddQuotas, RemoveGangs, RemoveTaints, Repair
 from dispatcher.core.scheduling.world_facts import Cluster
 from dispatcher.core.status import outlook
 from dispatcher.core.status.conditions import Shown, project
@@ -229,6 +229,17 @@ IT_WOULD = "it would be dispatched"
             "with a nominal quota of queue a that has 1500m more cpu",
             {"add_quota": {"queue": "a", "resource": "cpu", "amount": "1500m"}},
             id="quota",
+        ),
+        pytest.param(
+            AddQuotas((AddQuota("a", "cpu", 1500), AddQuota("a", "pods", 2))),
+            "with a nominal quota of queue a that has 1500m more cpu and 2 more pods",
+            {
+                "add_quotas": [
+                    {"queue": "a", "resource": "cpu", "amount": "1500m"},
+                    {"queue": "a", "resource": "pods", "amount": "2"},
+                ]
+            },
+            id="quota-of-two-resources",
         ),
         pytest.param(
             RemoveGangs(("red-1", "red-2")), "without red-1, red-2", {"remove": ["red-1", "red-2"]}, id="own"
