@@ -104,7 +104,8 @@ async def test_last_queue_that_is_replaced_leaves_no_queue_to_run_in(
         assert queues.seen == {"vision"}
         back.set()
         await until(lambda: "vision" in queues.declared.forest.places)
-        assert (queues.seen, queues.declared.forest.deleted) == ({"vision"}, {})
+        assert queues.seen == {"vision"}
+        assert queues.declared.forest.deleted == {}
 
 
 async def test_hub_counts_as_one_without_queues_once_their_absence_has_lasted(
