@@ -25,6 +25,7 @@ from dispatcher.cli.examples import EXIT_CODES
 from dispatcher.cli.parameter_types import WholeNumber
 from dispatcher.cli.release import version_option
 from dispatcher.cli.sentences import folded, width_of
+from dispatcher.cli.settings_help import CommandWithSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -162,7 +163,7 @@ def migrate(database_url: str | None, log_level: str | None, log_format: str | N
             click.echo(f"{statement.strip()};", err=True)
 
 
-@dispatcher_program.command()
+@dispatcher_program.command(cls=CommandWithSettings)
 @database_url_option
 @click.option(
     "--kubeconfig",
@@ -188,8 +189,8 @@ def run(
     """Run the dispatcher until it is stopped.
 
     The dispatcher watches AppWrappers, queues them, and creates their wrapped objects once the whole gang fits. Of
-    several replicas one leads; another takes over within the lease. Every setting has an environment variable
-    DISPATCHER_<NAME>; the settings that people change most often have a flag.
+    several replicas one leads; another takes over within the lease. Every setting has an environment variable,
+    listed below; the settings that people change most often have a flag.
 
     Example: dispatcher run --kubeconfig hub.kubeconfig --database-url postgresql:///dispatcher
     """
@@ -296,14 +297,15 @@ def _settings(**flags: str | int | None) -> Settings:
     from pydantic import ValidationError  # as in `migrate`
 
     from dispatcher import log
-    from dispatcher.settings import Settings
+    from dispatcher.settings import Settings, variable_of
 
     given = {name: value for name, value in flags.items() if value is not None}
     try:
         settings = Settings.read(os.environ, given)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        name, problem = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+        name = variable_of(str(first["loc"][0])) if first["loc"] else ""  # several settings name themselves
+        problem = first["msg"].removeprefix("Value error, ")
         raise errors.SettingsError(f"{name}: {problem}" if name else problem) from error
     if not settings.database_url.get_secret_value():
         raise errors.SettingsError(
@@ -315,7 +317,10 @@ def _settings(**flags: str | int | None) -> Settings:
 
         check_verified(settings.database_url.get_secret_value())
     if settings.log_level not in log.LEVELS:
-        raise errors.SettingsError(f"log level {settings.log_level!r}: choose one of {', '.join(log.LEVELS)}")
+        known = ", ".join(log.LEVELS)
+        raise errors.SettingsError(
+            f"{variable_of('log_level')}: {settings.log_level!r}: choose one of {known}"
+        )
     log.configure(settings.log_level, settings.log_format)
     return settings
 

@@ -29,7 +29,7 @@ from dispatcher.kube.discovery import cluster_uid
 from dispatcher.kube.time_slices import set_switch_interval
 from dispatcher.probes import Health, Metrics, serve
 from dispatcher.session import Process, Session, identify
-from dispatcher.settings import Settings
+from dispatcher.settings import Settings, variable_of
 from dispatcher.store import revision
 from dispatcher.store.clusters import ClusterStore
 from dispatcher.store.database import Database
@@ -179,7 +179,7 @@ def _read(parse: Callable[[str], _Declared], setting: str, text: str) -> _Declar
     try:
         return parse(text)
     except ValueError as error:
-        raise errors.SettingsError(f"{setting}: {one_line(str(error))}") from error
+        raise errors.SettingsError(f"{variable_of(setting)}: {one_line(str(error))}") from error
 
 
 def _possible_potential(text: str) -> PotentialNodes:

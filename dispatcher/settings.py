@@ -14,6 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 PREFIX: Final = "DISPATCHER_"
 
 
+def variable_of(setting: str) -> str:
+    """The environment variable of a setting."""
+    return f"{PREFIX}{setting.upper()}"
+
+
 class Settings(BaseModel):
     """The dispatcher's settings; frozen."""
 
@@ -201,7 +206,7 @@ class Settings(BaseModel):
     @classmethod
     def read(cls, environment: Mapping[str, str], flags: Mapping[str, str | int] = {}) -> Self:
         """Return the settings of the environment, overridden by flags; pydantic's `ValidationError` names the first."""
-        variables = {name: f"{PREFIX}{name.upper()}" for name in cls.model_fields}
+        variables = {name: variable_of(name) for name in cls.model_fields}
         given = {name: environment[each] for name, each in variables.items() if each in environment}
         return cls.model_validate({**given, **flags})
 
@@ -209,8 +214,8 @@ class Settings(BaseModel):
     def _review_knows_whom_to_ask_about(self) -> Self:
         if self.author_check == "review" and self.submitter != "annotation":
             raise ValueError(
-                "author_check review asks what the submitter may do, and submitter namespace names no user: apply "
-                "manifests/submitter-policy.yaml and set submitter to annotation"
+                "DISPATCHER_AUTHOR_CHECK=review asks what the submitter may do, and DISPATCHER_SUBMITTER=namespace "
+                "names no user: apply manifests/submitter-policy.yaml and set DISPATCHER_SUBMITTER=annotation"
             )
         return self
 
@@ -219,7 +224,8 @@ class Settings(BaseModel):
         least = self.write_timeout_seconds + 2 * self.renew_seconds
         if self.lease_seconds < least:
             raise ValueError(
-                f"lease_seconds {self.lease_seconds:g} is too short: writes stop write_timeout_seconds before it "
-                f"ends, and two renewals must fit before that; make it at least {least:g}"
+                f"DISPATCHER_LEASE_SECONDS {self.lease_seconds:g} is too short: writes stop "
+                "DISPATCHER_WRITE_TIMEOUT_SECONDS before it ends, and two renewals (DISPATCHER_RENEW_SECONDS) must fit "
+                f"before that; make it at least {least:g}"
             )
         return self

@@ -122,18 +122,23 @@ def test_renewal_opens_the_fence_anew_and_stepping_down_closes_it(monotonic: Mon
         ),
         pytest.param(
             {"DISPATCHER_LISTEN_PORT": "70000"},
-            "listen_port: Input should be less than or equal to 65535",
+            "DISPATCHER_LISTEN_PORT: Input should be less than or equal to 65535",
             id="out-of-bounds",
         ),
         pytest.param(
+            {"DISPATCHER_QUEUE_ACCESS": "closed"},
+            "DISPATCHER_QUEUE_ACCESS: Input should be 'selected' or 'open'",
+            id="no-such-choice",
+        ),
+        pytest.param(
             {"DISPATCHER_LEASE_SECONDS": "5"},
-            "lease_seconds 5 is too short: writes stop write_timeout_seconds before it ends, and two renewals must "
-            "fit before that; make it at least 11",
+            "DISPATCHER_LEASE_SECONDS 5 is too short: writes stop DISPATCHER_WRITE_TIMEOUT_SECONDS before it ends, and "
+            "two renewals (DISPATCHER_RENEW_SECONDS) must fit before that; make it at least 11",
             id="settings-that-do-not-go-together",
         ),
         pytest.param(
             {"DISPATCHER_DATABASE_URL": "postgresql:///x", "DISPATCHER_LOG_LEVEL": "loud"},
-            "log level 'loud': choose one of debug, info, warning, error",
+            "DISPATCHER_LOG_LEVEL: 'loud': choose one of debug, info, warning, error",
             id="unknown-log-level",
         ),
     ],

@@ -173,7 +173,8 @@ def test_value_out_of_bounds_is_refused_by_its_name(name: str, value: object) ->
 
 def test_review_of_authors_needs_to_know_who_they_are() -> None:
     with pytest.raises(
-        ValidationError, match="submitter namespace names no user: apply manifests/submitter-policy"
+        ValidationError,
+        match="DISPATCHER_SUBMITTER=namespace names no user: apply manifests/submitter-policy",
     ):
         Settings(author_check="review")
     assert Settings(author_check="review", submitter="annotation").author_check == "review"
@@ -195,7 +196,7 @@ def test_lease_leaves_room_for_a_write_and_two_renewals(
     if works:
         assert Settings(**given).lease_seconds == lease
         return
-    with pytest.raises(ValidationError, match=f"lease_seconds {lease} is too short: .* at least"):
+    with pytest.raises(ValidationError, match=f"DISPATCHER_LEASE_SECONDS {lease} is too short: .* at least"):
         Settings(**given)
 
 

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from dispatcher.__main__ import dispatcher_program, plugin_program
 from dispatcher.cli.clusters import own_namespace
+from dispatcher.settings import Settings, variable_of
 
 COMMANDS = ["list", "add", "cordon", "uncordon", "drain", "remove"]
 
@@ -43,6 +44,20 @@ def test_help_says_what_counts_where_an_option_is_left_out(arguments: list[str],
     shown = CliRunner().invoke(dispatcher_program, [*arguments, "--help"])
 
     assert words in " ".join(shown.output.split())
+
+
+def test_help_of_run_lists_every_setting_with_its_variable_its_default_and_its_choices() -> None:
+    shown = CliRunner().invoke(dispatcher_program, ["run", "--help"])
+    words = " ".join(shown.output.partition("Settings, by their environment variables:")[2].split())
+
+    assert [each for each in words.split() if each.startswith("DISPATCHER_")] == list(
+        map(variable_of, Settings.model_fields)
+    )
+    assert (
+        "DISPATCHER_QUEUE_ACCESS Which namespaces a DispatchQueue serves that has no `namespaceSelector` on the way "
+        "to its root. [default: selected; one of selected, open]"
+    ) in words
+    assert "[default: 15.0; at least 1; at most 300]" in words
 
 
 @pytest.mark.parametrize("path", [[], ["clusters"], ["queues"]], ids=str)
