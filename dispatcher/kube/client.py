@@ -29,6 +29,7 @@ from yarl import URL
 from dispatcher import errors
 from dispatcher.kube import bounds, paths
 from dispatcher.kube.bounds import LARGEST_REFUSAL, Buffer, Purpose
+from dispatcher.kube.hints import HINT_SECONDS, SilentHints
 from dispatcher.kube.hub_credentials import load_configuration
 from dispatcher.kube.kubeconfig import Connection, api_client
 from dispatcher.kube.library import ApiClient, ConfigException, Configuration
@@ -99,6 +100,7 @@ class ClusterClient:
         self.writes = writes or WriteCounts()
         self._is_closed = False
         self._allowances = bounds.allowances()
+        self._silent_hints = SilentHints()
         self._session = _session(api, may_write, self.writes.sent)
 
     @classmethod
@@ -160,17 +162,22 @@ class ClusterClient:
     ) -> Json:
         """Read one object, or a page of a list; raises `TooLarge` past a bound, also one of `loads`.
 
-        The `purpose` decides which bounds hold while the answer arrives.
+        The `purpose` decides which bounds hold while the answer arrives. A hint is not asked for, and `Unavailable` is
+        raised at once, for some time after it had no answer in time.
         """
-        return await self._call(
-            "GET",
-            path,
-            query=query,
-            accept=accept,
-            timeout=self._read_timeout,
-            loads=loads,
-            purpose=purpose,
-        )
+        is_hint, begun = purpose is Purpose.HINT, asyncio.get_running_loop().time()
+        if is_hint and self._silent_hints.is_silent(path, begun):
+            raise errors.Unavailable(f"GET {path}: not asked, because it had no answer in time a moment ago")
+        seconds = min(HINT_SECONDS, self._read_timeout) if is_hint else self._read_timeout
+        try:
+            return await self._call(
+                "GET", path, query=query, accept=accept, timeout=seconds, loads=loads, purpose=purpose
+            )
+        except errors.Unavailable:
+            now = asyncio.get_running_loop().time()
+            if is_hint and now - begun >= seconds:
+                self._silent_hints.note(path, now)
+            raise
 
     async def check_ready(self) -> None:
         """Return if the API server is ready, else raise `Unavailable`."""

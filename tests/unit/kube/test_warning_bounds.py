@@ -14,10 +14,12 @@ from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.bounds import LARGEST_ANSWER, LARGEST_HINT, MOST_HELD_OF_HINTS, Purpose
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
+from dispatcher.kube.hints import HINT_SECONDS, SILENT_SECONDS
 from dispatcher.kube.object_client import ObjectClient
 from dispatcher.kube.owner_resolver import OwnerResolver
 from dispatcher.kube.warning_events import SHARED_SECONDS, WarningReader
-from tests.fakes import FakeApiServer, Reply, answer, refusal
+from tests.fakes import FakeApiServer, Reply, answer, never, refusal
+from tests.unit.virtual_time import monotonic
 
 Json = dict[str, Any]
 
@@ -137,3 +139,58 @@ async def test_lists_and_reads_go_on_while_the_events_of_a_tenant_take_all_that_
             await client.get("/api/v1/pods", purpose=Purpose.HINT)
         more.set()
     assert [each.result() for each in asked] == [""] * len(refs)
+
+
+# --- Events that nobody can read, or not in time -----------------------------------------------------------------
+
+
+async def test_events_without_an_answer_keep_the_gangs_of_many_namespaces_for_seconds_alone(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """As while the etcd of the Events does not answer: whoever waits keeps a place in the work queue."""
+    for number in range(40):
+        server.on("GET", f"/api/v1/namespaces/n{number}/events", never)
+    warnings, begun = reader(client, monotonic), monotonic()
+    asked = (warnings.about_controllers(f"aw-{number}", [], f"n{number}") for number in range(40))
+    assert await asyncio.gather(*asked) == [""] * 40
+    assert monotonic() - begun <= 3 * HINT_SECONDS + 1
+
+
+async def test_events_without_an_answer_are_not_asked_for_by_each_object_of_a_gang(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("GET", EVENTS, never)
+    objects, begun = ObjectClient(client, Discovery(client)), monotonic()
+    for number in range(3):
+        ref = ObjectRef(number, "v1", "ConfigMap", "evil", f"c{number}", f"u{number}")
+        assert await objects.newest_warning(ref) == ""
+    assert monotonic() - begun <= HINT_SECONDS + 1
+    assert len(server.requests("GET", EVENTS)) == 1
+
+
+async def test_events_of_one_namespace_without_an_answer_silence_no_other_and_are_asked_for_again(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("GET", EVENTS, never)
+    server.on("GET", "/api/v1/namespaces/honest/events", answer({"items": [event("u", "c")]}))
+    objects = ObjectClient(client, Discovery(client))
+    evil, honest = (ObjectRef(0, "v1", "ConfigMap", name, "c", "u") for name in ("evil", "honest"))
+    assert await objects.newest_warning(evil) == ""
+    assert await objects.newest_warning(honest) == "Odd: is wrong"
+    server.on("GET", EVENTS, answer({"items": [event("u", "c")]}))
+    assert await objects.newest_warning(evil) == ""
+    await asyncio.sleep(SILENT_SECONDS)  # virtual
+    assert await objects.newest_warning(evil) == "Odd: is wrong"
+
+
+@pytest.mark.parametrize(
+    "failing", [TOO_LARGE, refusal(429, "TooManyRequests"), refusal(500, "InternalError")]
+)
+async def test_answer_that_comes_at_once_silences_nothing(
+    server: FakeApiServer, client: ClusterClient, failing: Reply
+) -> None:
+    server.on("GET", EVENTS, failing)
+    objects, ref = ObjectClient(client, Discovery(client)), ObjectRef(0, "v1", "ConfigMap", "evil", "c", "u")
+    assert await objects.newest_warning(ref) == ""
+    server.on("GET", EVENTS, answer({"items": [event("u", "c")]}))
+    assert await objects.newest_warning(ref) == "Odd: is wrong"
