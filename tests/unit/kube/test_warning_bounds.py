@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -37,7 +38,7 @@ class Clock:
         return self.now
 
 
-def reader(client: ClusterClient, clock: Clock) -> WarningReader:
+def reader(client: ClusterClient, clock: Callable[[], float]) -> WarningReader:
     owners = OwnerResolver(client, Discovery(client), lambda _uid: None, lambda _uid: "evil")
     return WarningReader(client, owners, clock)
 
