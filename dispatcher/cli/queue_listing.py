@@ -45,7 +45,7 @@ QUEUE: Final = (
     named(),
     plain("USER", "user_name", 3),
     plain("PRIORITY", "priority", 4),
-    how_long("AGE", "waited_s"),
+    how_long("WAITED", "waited_s"),
     plain("GPU", "gpu"),
     plain("REASON", "reason"),
     known("EST START", "estimated_start", 2),
@@ -99,9 +99,9 @@ def show_queue(
 ) -> None:
     """Show the pending queue, and why each AppWrapper is pending. The order is that of scheduling.
 
-    An AppWrapper that may not be dispatched yet, or is larger than its clusters or its quota, has no position and is
-    listed last. The estimated start follows order, demand and the durations that AppWrappers state; -o wide says why it
-    is unknown.
+    An AppWrapper that may not be dispatched yet, is larger than its clusters or its quota, or is not taken by its queue
+    has no position and is listed last. WAITED is the time since its creation. The estimated start follows order, demand
+    and the durations that AppWrappers state; -o wide says why it is unknown.
 
     Without a database the statuses of the AppWrappers are read with the kubeconfig. They have the first positions of a
     queue exactly; 100+ is a position from 100 to 199.

@@ -54,7 +54,7 @@ GANGS: Final = (
     named(),
     plain("USER", "user_name", 2),
     plain("PRIORITY", "priority", 3),
-    how_long("AGE", "waited_s"),
+    how_long("WAITED", "waited_s"),
     plain("GPU", "gpu", 1),
     plain("REASON", "reason"),
     prose("MESSAGE", "message"),

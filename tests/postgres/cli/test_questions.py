@@ -40,8 +40,8 @@ def lives(lived: Lived) -> Lives:
 async def test_the_queue_is_listed_in_its_order(run: Run, lives: Lives) -> None:
     assert await run("queue") == Ran(
         0,
-        "QUEUE  POSITION  NAME          USER   PRIORITY  AGE  GPU  REASON                 EST START\n"
-        "night  1         team-a/train  alice  7         3d   2    InsufficientResources  unknown\n",
+        "QUEUE  POSITION  NAME          USER   PRIORITY  WAITED  GPU  REASON                 EST START\n"
+        "night  1         team-a/train  alice  7         3d      2    InsufficientResources  unknown\n",
     )
 
 

@@ -45,8 +45,8 @@ async def test_leaf_shows_its_gangs_in_turn(run: Run, lives: Lives, hub: FakeApi
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.rstrip("\n").split("\n\n")[-1].splitlines() == [
         "Gangs:",
-        "POSITION  NAME          USER   PRIORITY  AGE  GPU  REASON                 MESSAGE",
-        "1         team-a/train  alice  7         3d   2    InsufficientResources  lacks 1 cpu",
+        "POSITION  NAME          USER   PRIORITY  WAITED  GPU  REASON                 MESSAGE",
+        "1         team-a/train  alice  7         3d      2    InsufficientResources  lacks 1 cpu",
     ]
 
 

@@ -76,14 +76,14 @@ GANGS = [
     make_appwrapper("outside", namespace="team-a", status=deferral.status("team-a", 3)),
 ]
 TABLE = """\
-QUEUE    POSITION  NAME              USER    PRIORITY  AGE  GPU  REASON                 EST START
-default  1         team-a/first      cleo    5         2d   2    InsufficientResources  2026-11-23T14:00:00Z
-default  20        team-a/twentieth  ada     0         2h   8    InsufficientResources  unknown
-default  20+       team-a/after-it   ada     0         2h   8    InsufficientResources  unknown
-default  100+      team-a/far        ada     0         60m  8    InsufficientResources  unknown
-default  -         team-b/huge       team-b  0         3d   64   LargerThanCluster      unknown
-default  -         team-a/new        team-a  0         0s   0    -                      unknown
-night    1         team-a/night      team-a  0         3h   0    InsufficientResources  unknown"""
+QUEUE    POSITION  NAME              USER    PRIORITY  WAITED  GPU  REASON                 EST START
+default  1         team-a/first      cleo    5         2d      2    InsufficientResources  2026-11-23T14:00:00Z
+default  20        team-a/twentieth  ada     0         2h      8    InsufficientResources  unknown
+default  20+       team-a/after-it   ada     0         2h      8    InsufficientResources  unknown
+default  100+      team-a/far        ada     0         60m     8    InsufficientResources  unknown
+default  -         team-b/huge       team-b  0         3d      64   LargerThanCluster      unknown
+default  -         team-a/new        team-a  0         0s      0    -                      unknown
+night    1         team-a/night      team-a  0         3h      0    InsufficientResources  unknown"""
 
 
 def test_queued_appwrappers_are_listed_by_position() -> None:
