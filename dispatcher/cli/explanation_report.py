@@ -294,10 +294,18 @@ class Report(Struct, frozen=True):
             record.key,
             record.user,
             attempt.cluster if attempt else "",
-            _amounts(record.gang.demand),
+            _amounts(self._held(record)),
             text(since, now),
             _end_in_words(end, now),
         )
+
+    def _held(self, record: Record) -> Resources:
+        """The demand of a holder, with its number of pods if these are what the explained gang lacks quota of."""
+        outcome = self.explanation.outcome
+        short = "" if outcome is None or isinstance(outcome, Placed) else outcome.pending.resource
+        held = record.gang.demand
+        charge = record.quota_charge.get(short, 0)
+        return held.highest({short: charge}) if charge and short not in held else held
 
     def _like(self, repair: Repair) -> str:
         """The name of a node of the shape that is to be added; empty if the cluster has none."""

@@ -64,7 +64,7 @@ def _named(unknown: UnknownStart, records: Mapping[str, Record], namespace: str)
 
 
 def _described(record: Record, resource: str, namespace: str) -> str:
-    amount = record.charge.get(resource)
+    amount = record.quota_charge.get(resource)
     facts = [f"{resource} {amount_in_words(resource, amount)}"] if amount else []
     name = record.name if namespace else record.key
     return f"{name} ({', '.join([*facts, _why_endless(record)])})"

@@ -28,6 +28,7 @@ from msgspec.structs import replace
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import LACKS_QUOTA, Attempt, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import Order, QueueingStrategy
 from dispatcher.core.scheduling import ordering
 from dispatcher.core.scheduling.backfill import Backfill, Backfills, Running, State
@@ -311,6 +312,7 @@ class _Future:
             return self._held_by_endless(
                 ("trees", roots, pending.resource),
                 lambda each: not roots.isdisjoint(self._roots(self._holders[each.name])),
+                lambda each: self._holders[each.name].quota_charge,
             )
         requirements = record.requirements
         if requirements not in self._accepting:
@@ -320,10 +322,14 @@ class _Future:
         return self._held_by_endless(
             ("clusters", accepting, pending.resource),
             lambda each: each.cluster in accepting and not each.awaits_capacity,
+            lambda each: each.held,
         )
 
     def _held_by_endless(
-        self, key: tuple[str, frozenset[str], str], is_there: Callable[[RunningGang], bool]
+        self,
+        key: tuple[str, frozenset[str], str],
+        is_there: Callable[[RunningGang], bool],
+        held_by: Callable[[RunningGang], Resources],
     ) -> tuple[str, ...]:
         """The gangs without a known end that hold a resource there: those of a key, which ends in the resource.
 
@@ -332,7 +338,7 @@ class _Future:
         resource = key[-1]
         if key not in self._found_endless:
             endless = (each for each in self._world.running if each.name not in self._ends and is_there(each))
-            amount = {each.name: each.held.get(resource, 0) for each in endless}
+            amount = {each.name: held_by(each).get(resource, 0) for each in endless}
             holding = [uid for uid in amount if amount[uid] or not resource]
             ranked = sorted(holding, key=lambda uid: (-amount[uid], self._holders[uid].key, uid))
             self._found_endless[key] = tuple(ranked)

@@ -15,7 +15,7 @@ from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Condition, Phase
 from dispatcher.core.queues.queue import Queue, Quota, StopPolicy
 from dispatcher.core.scheduling.explanation import CordonedNodes, explain
-from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules, world_of
+from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules, running_gang, world_of
 from dispatcher.core.scheduling.world import World
 from dispatcher.core.scheduling.world_facts import Cluster
 from tests.builders import NOW, attempt_of, make_core_node, make_gang, make_record
@@ -97,6 +97,21 @@ def test_explanation_of_a_gang_with_requested_capacity_names_the_class() -> None
         [],
         "queued-provisioning.gke.io",
     )
+
+
+def test_holders_of_a_quota_of_pods_are_shown_with_their_pods() -> None:
+    holder = make_record(Phase.RUNNING, name="r", uid="r", queue="team", gang=make_gang(2, cpu=1000))
+    gang = make_record(name="q", uid="q", queue="team", gang=make_gang(cpu=1000))
+    world = World(
+        (Cluster("hub", (make_core_node("n", cpu=9000),)),),
+        running=(running_gang(holder, attempt_of(holder), (), ()),),
+        pending=(gang,),
+        queues=(Queue("team", resources={"pods": Quota(2)}),),
+    )
+    found = Report(explain(world, "q"), world, {"r": holder, "q": gang})
+
+    table = found.as_text(None).partition("HELD BY")[2].splitlines()
+    assert "cpu 2, pods 2" in table[1]
 
 
 def test_unknown_fields_of_wrapped_objects_are_a_warning() -> None:

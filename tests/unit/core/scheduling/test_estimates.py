@@ -308,6 +308,18 @@ def test_gangs_without_a_known_end_are_found_once_for_all_that_wait_for_them(
     assert (len(found_starts), len(gangs)) == (3, 1)
 
 
+def test_gangs_that_hold_a_quota_of_pods_without_a_known_end_are_told() -> None:
+    of_pods = Queue("team", None, {"pods": Quota(1)})
+    found_starts = starts(running("r", queue="team"), queued("q", queue="team"), gpu=8, queues=(of_pods,))
+    assert found_starts == {"q": unknown(Why.NO_KNOWN_END, "InsufficientQuota", "pods", "r")}
+
+
+def test_gang_that_its_queue_does_not_take_waits_for_no_capacity() -> None:
+    assert starts(queued("q", queue="ghost"), queues=(QUOTA,)) == {
+        "q": unknown(Why.IN_NO_QUEUE, "QueueNotFound")
+    }
+
+
 def test_nothing_is_estimated_where_a_queue_orders_by_recent_use() -> None:
     by_use = replace(QUOTA, order=Order.USAGE)
     assert starts(queued("q", queue="team"), queues=(by_use,)) == {"q": unknown(Why.RECENT_USE)}
@@ -374,6 +386,16 @@ GANGS = {
             unknown(Why.BEHIND_HEAD, "", "", "theirs"),
             "",
             "its queue stops at blue/theirs, whose start is unknown",
+        ),
+        (
+            unknown(Why.NO_KNOWN_END, "", "pods", "sweep"),
+            "red",
+            "no end is known for sweep (pods 1, no dispatchDuration)",
+        ),
+        (
+            unknown(Why.IN_NO_QUEUE, "QueueNotFound"),
+            "red",
+            "it waits for a queue that takes it, not for capacity",
         ),
         (unknown(Why.TOO_LARGE, "LargerThanQuota"), "red", "it would not start if nothing else ran"),
         (
