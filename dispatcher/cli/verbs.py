@@ -311,7 +311,7 @@ def submit(
         )
         for other in written.beside:
             put(
-                f"{other} not created: it makes no pods and is no AppWrapper; create it with kubectl apply",
+                f"{other} not created: it makes no pods and is no AppWrapper; create it with kubectl apply first",
                 None,
             )
         client, submitted = AppWrapperClient(hub.client, is_dry=dry_run), []

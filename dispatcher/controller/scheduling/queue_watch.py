@@ -216,7 +216,8 @@ class QueueWatch(KindWatch):
                 queues=opened[:MOST_REPORTED],
                 count=len(opened),
                 effect="any user's label takes the quota of these queues",
-                remedy="write a namespaceSelector on each of them, then set DISPATCHER_QUEUE_ACCESS=selected",
+                remedy="write a namespaceSelector on each of them, declare default with one if AppWrappers without a "
+                "queue are to run, then set DISPATCHER_QUEUE_ACCESS=selected",
             )
         if named:
             _log.warning(

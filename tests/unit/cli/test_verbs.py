@@ -323,8 +323,8 @@ async def test_submit_leaves_objects_without_pods_to_kubectl_and_lists_them(
 
     assert await ask("submit", "-", stdin=yaml.safe_dump_all([SETTINGS, train(), role])) == Ran(
         0,
-        "ConfigMap/settings not created: it makes no pods and is no AppWrapper; create it with kubectl apply\n"
-        "ClusterRole/r-* not created: it makes no pods and is no AppWrapper; create it with kubectl apply\n"
+        "ConfigMap/settings not created: it makes no pods and is no AppWrapper; create it with kubectl apply first\n"
+        "ClusterRole/r-* not created: it makes no pods and is no AppWrapper; create it with kubectl apply first\n"
         "team-a/train submitted\n",
         "",
     )
