@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -21,7 +22,7 @@ CHECKOUT = Path(__file__).parents[2]
 PAGE = (CHECKOUT / "docs" / "kinds.md").read_text(encoding="utf-8")
 OWN_KIND = CHECKOUT / "examples" / "own-kind"
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-DECLARED, RIGHTS = (text for language, text in BLOCKS if language == "yaml")
+WRAPPED, DECLARED, RIGHTS = (text for language, text in BLOCKS if language == "yaml")
 COMMANDS = [text for language, text in BLOCKS if not language]
 
 
@@ -36,6 +37,13 @@ def test_declaration_is_the_file_of_the_example() -> None:
     assert yaml.safe_load(DECLARED) == written
     (kind,) = read_declarations(Entry(written, ""))
     assert (kind.group, kind.kind) == ("platform.example.com", "Training")
+
+
+async def test_wrapped_object_of_the_page_is_counted(demand: Run) -> None:
+    ran = await demand("-f", "-", "-o", "json", stdin=WRAPPED)
+    assert (ran.code, ran.err) == (0, "")
+    (counted,) = json.loads(ran.out)
+    assert (counted["kind"], counted["total"]["pods"]) == ("AppWrapper", 2)
 
 
 async def test_demand_of_the_example_is_as_shown(demand: Run, monkeypatch: pytest.MonkeyPatch) -> None:

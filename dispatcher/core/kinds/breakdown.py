@@ -76,11 +76,17 @@ def check_appwrapper(raw: Mapping[str, Any]) -> None:
     kind, version = raw.get("kind"), raw.get("apiVersion")
     if kind != APPWRAPPER_KIND:
         is_similar = isinstance(kind, str) and most_similar(kind, [APPWRAPPER_KIND])
-        remedy = f"Did you mean {APPWRAPPER_KIND}?" if is_similar else "Wrap it in an AppWrapper"
+        remedy = f"Did you mean {APPWRAPPER_KIND}?" if is_similar else _how_to_wrap(kind, version)
         raise SpecError("kind", f"is not AppWrapper, but {quoted(kind)}", remedy)
     if version not in API_VERSIONS:
         known = f"{', '.join(API_VERSIONS[:-1])} or {API_VERSIONS[-1]}"
         raise SpecError("apiVersion", f"has no AppWrappers: {quoted(version)}", f"Write {known}")
+
+
+def _how_to_wrap(kind: object, version: object) -> str:
+    """What to do with an object that is no AppWrapper: of an unknown kind, nothing says how many pods it makes."""
+    is_known = isinstance(version, str) and (version.rpartition("/")[0], kind) in BUILT_IN.derivable
+    return _WRAP if is_known or not isinstance(kind, str) else _MAY_MAKE_PODS
 
 
 def breakdown_of(raw: Mapping[str, Any], kinds: Kinds = BUILT_IN) -> Breakdown:
@@ -174,6 +180,11 @@ def _counted(single: WrappedObject, kinds: Kinds) -> Breakdown:
 
 
 _UNKNOWN: Final = "no template says what the pods ask for of a"
+_WRAP: Final = "Wrap it in an AppWrapper (docs/kinds.md, Wrap an object)"
+_MAY_MAKE_PODS: Final = (
+    "It may make pods beside the gang: submit the file without it, or wrap it in an AppWrapper that declares its pods "
+    "(docs/kinds.md, Wrap an object)"
+)
 _DECLARE: Final = "Wrap it in an AppWrapper that declares its pods"
 _CORRECT: Final = "Correct the template"
 _DECLARED_RUNS: Final = "and an AppWrapper that wraps it declares its demand"

@@ -553,7 +553,7 @@ async def test_a_file_with_only_suspended_appwrappers_has_no_decision(run: Run, 
     [
         (
             yaml.safe_dump_all([manifest(), make_template("Job", "batch/v1")]),
-            '<stdin>: object 2: kind: is not AppWrapper, but "Job". Wrap it in an AppWrapper.',
+            '<stdin>: object 2: kind: is not AppWrapper, but "Job". Wrap it in an AppWrapper (docs/kinds.md',
         ),
         (
             yaml.safe_dump(manifest("a", "lots")),
@@ -561,7 +561,7 @@ async def test_a_file_with_only_suspended_appwrappers_has_no_decision(run: Run, 
         ),
         (
             yaml.safe_dump_all([SERVICE, manifest(), make_template("Simulation", "example.com/v1")]),
-            '<stdin>: object 3: kind: is not AppWrapper, but "Simulation". Wrap it in an AppWrapper.',
+            '<stdin>: object 3: kind: is not AppWrapper, but "Simulation". It may make pods beside the gang',
         ),
         (yaml.safe_dump_all([SERVICE, QUEUE]), "<stdin>: has no AppWrapper"),
         (": : :", "<stdin>: line 1: did not find expected key"),

@@ -173,13 +173,20 @@ def test_the_old_group_is_an_appwrapper_too() -> None:
 
 
 ODD = "Write an AppWrapper."
+WRAP = "Wrap it in an AppWrapper (docs/kinds.md, Wrap an object)."
 VERSIONS = "Write workload.codeflare.dev/v1beta1, workload.codeflare.dev/v1beta2 or mcad.ibm.com/v1beta1."
 
 
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (make_template("Job", "batch/v1"), 'kind: is not AppWrapper, but "Job". Wrap it in an AppWrapper.'),
+        (make_template("Job", "batch/v1"), f'kind: is not AppWrapper, but "Job". {WRAP}'),
+        (make_template("RayJob", "ray.io/v1"), f'kind: is not AppWrapper, but "RayJob". {WRAP}'),
+        (
+            make_template("Gateway", "gateway.networking.k8s.io/v1"),
+            'kind: is not AppWrapper, but "Gateway". It may make pods beside the gang: submit the file without it, or '
+            "wrap it in an AppWrapper that declares its pods (docs/kinds.md, Wrap an object).",
+        ),
         (
             manifest(apiVersion="example.com/v1"),
             f'apiVersion: has no AppWrappers: "example.com/v1". {VERSIONS}',
@@ -190,7 +197,7 @@ VERSIONS = "Write workload.codeflare.dev/v1beta1, workload.codeflare.dev/v1beta2
         ),
         (manifest(kind="Appwrapper"), 'kind: is not AppWrapper, but "Appwrapper". Did you mean AppWrapper?'),
         (manifest(apiVersion=None), f"apiVersion: has no AppWrappers: null. {VERSIONS}"),
-        ({}, "kind: is not AppWrapper, but null. Wrap it in an AppWrapper."),
+        ({}, f"kind: is not AppWrapper, but null. {WRAP}"),
         (manifest(metadata=None), f"metadata: must be an object, not null. {ODD}"),
         (manifest(metadata=[]), f"metadata: must be an object, not a list. {ODD}"),
         (manifest(spec="x"), f'spec: must be an object, not "x". {ODD}'),
