@@ -129,9 +129,9 @@ def queues(
 
     Each line shows the scarcest resource that the tree limits: GPUs, else another device, else cpu. NOMINAL is the
     quota of the queue and all queues below it, BORROWED the use beyond the quota, AVAILABLE the amount that one more
-    gang could use. RUNNING and PENDING count the gangs of the queue and all queues below it. SHARE is the dominant
-    share in thousandths, or under sharing Division the fair share of the resource. STATE is Active, or the reason why
-    nothing is dispatched.
+    gang could use. RUNNING and PENDING count the gangs of the queue and all queues below it, without gangs that name
+    it in a label and that it does not take. SHARE is the dominant share in thousandths, or under sharing Division the
+    fair share of the resource. STATE is Active, or the reason why nothing is dispatched.
 
     The hub's API is read. The dispatcher writes these numbers every ten seconds, if they have changed. Nodes of MCAD's
     QuotaSubtrees are shown as TREE/NODE; their use is counted from the database, if one is given. JSON has the
