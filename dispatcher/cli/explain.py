@@ -235,7 +235,8 @@ def would(
 
     The AppWrappers of the file are decided together, in their order. Objects that make no pods, such as a Service, are
     listed; those that may make pods are refused. With a kubeconfig of the hub, its user is the
-    author: the answer says what the author may not create. It counts the defaults of pods that each cluster adds. The
+    author: the answer says what the author may not create. It counts the defaults of pods that each cluster adds. It
+    ends with the age of the facts about clusters and queues. The
     priority ceiling of the namespace and the namespace's bound on queued AppWrappers are not checked.
     """
     if not database_url:
@@ -265,7 +266,8 @@ def would(
             for line in facts[each.uid].lines() if each.uid in facts else ():
                 note(f"{each.key}: {line.strip()}.")
     reports = _explained(snapshot, world, [each.uid for each in queued])
-    _show([replace(each, author=facts.get(each.explanation.record.uid)) for each in reports], output, others)
+    told = [replace(each, author=facts.get(each.explanation.record.uid), tells_age=True) for each in reports]
+    _show(told, output, others)
 
 
 def _namespace_of(hub: Hub) -> str:

@@ -68,7 +68,8 @@ _MOST_NEIGHBOURS: Final = 3
 class Report(Struct, frozen=True):
     """An explanation with the records and the world that it is about; `author` is for one that is not submitted.
 
-    `estimate` is the estimated start of the gang, None if it was not sought.
+    `estimate` is the estimated start of the gang, None if it was not sought. If it `tells_age`, the report has the age
+    of the facts about clusters and queues as well.
     """
 
     explanation: Explanation
@@ -77,6 +78,12 @@ class Report(Struct, frozen=True):
     taken_at: datetime | None = None
     author: AuthorFacts | None = None
     estimate: Estimate | None = None
+    tells_age: bool = False
+
+    @property
+    def age(self) -> timedelta | None:
+        """The age of the oldest facts about a cluster and about the queues; None if it is not told."""
+        return max(self.world.now - self.taken_at, timedelta(0)) if self.tells_age and self.taken_at else None
 
     def as_value(self) -> dict[str, Any]:
         """The explanation as a JSON document; docs/explain.md has its fields."""
@@ -101,6 +108,7 @@ class Report(Struct, frozen=True):
             **self._queues(),
             **(self.author.as_value() if self.author else {}),
             "takenAt": _time(self.taken_at),
+            **({} if self.age is None else {"ageSeconds": int(self.age.total_seconds())}),
         }
 
     def as_text(self, width: int | None, *, is_wide: bool = False) -> str:
@@ -398,5 +406,10 @@ def _time(moment: datetime | None) -> str | None:
 
 
 def as_text(reports: Sequence[Report], width: int | None, *, is_wide: bool = False) -> str:
-    """Several explanations for people, one below the other."""
-    return "\n\n".join(each.as_text(width, is_wide=is_wide) for each in reports)
+    """Several explanations for people, one below the other, and the age of their facts."""
+    shown = [each.as_text(width, is_wide=is_wide) for each in reports]
+    age = max((each.age for each in reports if each.age is not None), default=None)
+    if age is not None:
+        written = f"Clusters and queues are as the leader wrote them {text(age)} ago"
+        shown.append(folded(f"{written}; it writes them again some seconds after a change.", width))
+    return "\n\n".join(shown)

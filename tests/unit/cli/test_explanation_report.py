@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.provisioning import ProvisioningClass
-from dispatcher.cli.explanation_report import Report
+from dispatcher.cli.explanation_report import Report, as_text
 from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Condition, Phase
@@ -112,6 +112,25 @@ def test_holders_of_a_quota_of_pods_are_shown_with_their_pods() -> None:
 
     table = found.as_text(None).partition("HELD BY")[2].splitlines()
     assert "cpu 2, pods 2" in table[1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(7, "7s"), (-1, "0s"), (7200, "2h")], ids=["seconds", "ahead", "hours"]
+)
+def test_age_of_the_facts_is_told_after_all_reports(seconds: int, told: str) -> None:
+    gangs = {name: make_record(name=name, uid=name, gang=make_gang(cpu=6000)) for name in ("p", "q")}
+    world = World(
+        (Cluster("east", (make_core_node("n", cpu=4000),)),), pending=tuple(gangs.values()), now=NOW
+    )
+    taken_at = NOW - timedelta(seconds=seconds)
+    reports = [Report(explain(world, uid), world, gangs, taken_at, tells_age=True) for uid in gangs]
+    assert as_text(reports, None).splitlines()[-2:] == [
+        "",
+        f"Clusters and queues are as the leader wrote them {told} ago; "
+        "it writes them again some seconds after a change.",
+    ]
+    assert [each.as_value()["ageSeconds"] for each in reports] == [max(0, seconds)] * 2
+    assert "ageSeconds" not in replace(reports[0], tells_age=False).as_value()
 
 
 def test_unknown_fields_of_wrapped_objects_are_a_warning() -> None:

@@ -12,12 +12,19 @@ from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.api.selector import EVERYTHING
 from dispatcher.controller.members.membership import MEMBER_REMOVED, MEMBERS_UNKNOWN, MembersUnknown
 from dispatcher.controller.scheduling.absence import LASTS_SECONDS
+from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.controller.scheduling.slices import Slices
+from dispatcher.controller.upkeep.cluster_facts import facts_of, states_of
+from dispatcher.core.model import incremental
 from dispatcher.core.model.requirements import ANYWHERE
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.scheduling.cycle import Impossible, plan
+from dispatcher.core.scheduling.cycle import Impossible, Placed, plan
+from dispatcher.core.scheduling.leader_snapshot import SchedulingRules, world_of
 from dispatcher.kube.client import ClusterClient
-from tests.builders import make_record
+from dispatcher.store.snapshot_document import compressed, lines_of
+from dispatcher.store.snapshot_document import facts_of as read_facts
+from tests.builders import at, make_gang, make_record
 from tests.fakes import FakeApiServer, Reply, answer, refusal, watch
 from tests.unit.controller.fleet import Bench, benching
 from tests.unit.controller.members import declaration
@@ -66,6 +73,29 @@ async def test_hub_takes_no_gang_while_the_only_member_is_replaced(bench: Bench,
     bench.declared.loses(name)
     await asyncio.sleep(LASTS_SECONDS - 10)  # virtual
     assert closed(bench) == {name: MEMBER_REMOVED}
+
+
+async def decided_by_would(bench: Bench) -> tuple[str, ...]:
+    """The clusters and reasons that `would` tells of a gang, from the snapshot that the leader writes now."""
+    states = states_of(Cache({}), bench.fleet, SchedulingRules())
+    slices = Slices(monotonic)
+    written = [await facts_of(each, bench.fleet, at(0), slices) for each in states.values()]
+    documents = [compressed(incremental.run(lines_of(each))) for each in written]
+    proposal = make_record(gang=make_gang(cpu=1))
+    world = world_of([read_facts(each, at(0)) for each in documents], [proposal], (), at(0))
+    (outcome,) = world.plan()
+    assert not isinstance(outcome, Placed)
+    return outcome.pending.cluster, outcome.pending.reason
+
+
+@pytest.mark.parametrize("name", ["east", "hub"])
+async def test_would_says_that_the_hub_takes_no_gang_while_the_only_member_is_replaced(
+    bench: Bench, name: str
+) -> None:
+    await bench.connected(name)
+    bench.declared.loses(name)
+    await until(lambda: closed(bench) == {name: MEMBER_REMOVED})
+    assert await decided_by_would(bench) == (name, cluster_filters.REMOVED)
 
 
 async def test_hub_takes_all_gangs_once_the_absence_of_its_last_member_has_lasted(bench: Bench) -> None:
