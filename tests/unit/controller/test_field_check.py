@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pkgutil
 from collections.abc import Iterable
 
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from dispatcher.api.conditions import ConditionType
 from dispatcher.controller.members.cluster import Cluster
@@ -28,6 +30,7 @@ from tests.fakes import FakeApiServer, answer, client_of, hang_up, refusal, text
 from tests.unit.controller.wire import JOBS, job, made
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import until
+from tests.unit.workers import running
 
 UNKNOWN = "unknown field spec.paralelism"
 MISSPELT = {**job("train"), "spec": {**job("train")["spec"], "paralelism": 2}}
@@ -182,3 +185,30 @@ async def test_gang_is_checked_once_it_begins_to_wait_for_its_first_dispatch(
 ) -> None:
     bench.check.note(change)
     assert bench.check.waiting == is_noted
+
+
+@pytest.mark.parametrize("raising", ["digest_of_paths", "reference", "queue_steps.warn"])
+async def test_exception_about_the_fields_of_one_gang_keeps_no_other_from_its_check(
+    bench: Bench, raising: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each function of the core that a check calls; the newest gang is checked first."""
+    honest, tenant = [await bench.waiting(name, {**MISSPELT, "metadata": {"name": name}}) for name in NAMES]
+    place = f"dispatcher.controller.upkeep.field_check.{raising}"
+    function = pkgutil.resolve_name(place)
+
+    def raises(about: object, *arguments: object) -> object:
+        if tenant.name in str(about):
+            raise ValueError(raising)
+        return function(about, *arguments)
+
+    monkeypatch.setattr(place, raises)
+    with capture_logs() as logs:
+        async with running(bench.check.run()):
+            await until(lambda: not bench.check.waiting and bench.said(honest.uid) is not None)
+    assert bench.said(honest.uid) == f"Job honest: {UNKNOWN}"
+    assert bench.said(tenant.uid) is None
+    errors = [each["appwrapper"] for each in logs if each["event"] == "internal_error"]
+    assert errors == [tenant.uid]
+
+
+NAMES = ("honest", "tenant")

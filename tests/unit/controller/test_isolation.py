@@ -224,3 +224,36 @@ async def test_exception_about_the_growth_of_one_gang_stops_no_other_growth(
     assert world.record(honest.uid).grown == Resources({"cpu": 1000})
     assert world.record(tenant.uid).grown == NOTHING
     assert {each["appwrapper"] for each in logs if each["event"] == "internal_error"} == {tenant.uid}
+
+
+async def calls_while_growing(world: World, gang: injection.Gang, *, has_queues: bool) -> Record:
+    """Run a cycle in which the gang and an honest one ask for a pod each; the honest gang's record before."""
+    honest = ray(world, name="honest")
+    for each in (gang.record, honest):
+        ask(world, each, 1)
+    queues = (Queue("default", None, {"cpu": Quota(8000)}),)
+    one = scheduler_of(world, queues) if has_queues else dispatch_of(world)
+    with injected(gang), capture_logs():
+        await one._cycle_safely()  # noqa: SLF001  # the loop's body
+    return honest
+
+
+@pytest.mark.parametrize("has_queues", [False, True], ids=["one-queue", "queues"])
+async def test_exception_about_the_growth_of_one_gang_at_any_function_of_the_core_stops_no_other(
+    server: FakeApiServer, client: ClusterClient, has_queues: bool
+) -> None:
+    async with world_of(server, client) as world:
+        gang = injection.Gang(ray(world, name="tenant"), is_in_amounts=False)
+        await calls_while_growing(world, gang, has_queues=has_queues)
+    assert len(gang.calls) > 30
+    found = []
+    for name in sorted(gang.calls):
+        before = sum(log.internal_errors().values())
+        async with world_of(server, client) as world:
+            raising = injection.Gang(ray(world, name="tenant"), raising=name, is_in_amounts=False)
+            honest = await calls_while_growing(world, raising, has_queues=has_queues)
+            if world.record(honest.uid).grown != Resources({"cpu": 1000}):
+                found.append(f"{name}: the honest gang does not grow")
+        if raising.raised and sum(log.internal_errors().values()) == before:
+            found.append(f"{name}: not counted")
+    assert found == []
