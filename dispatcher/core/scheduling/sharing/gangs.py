@@ -196,8 +196,8 @@ def set_aside(record: Record) -> ActiveGang | None:
     """A gang that holds capacity, of which nothing else can be decided: it is charged, and nobody may preempt it.
 
     It stands for a gang that causes exceptions, so it has only fields of the record that need no function, and another
-    uid. It is charged with the demand and all growth, which is at least the charge of the gang. What it holds of its
-    cluster stays charged in snapshots. None of a record that holds none.
+    uid. It is charged with the demand, the number of its pods and all growth, which is at least the charge of the gang.
+    What it holds of its cluster stays charged in snapshots. None of a record that holds none.
     """
     attempt = record.attempt
     if attempt is None or record.phase not in HOLDING:
@@ -214,7 +214,7 @@ def set_aside(record: Record) -> ActiveGang | None:
         queue=record.queue,
         more_queues=record.more_queues,
         priority=record.priority,
-        gang=Gang(charge),
+        gang=Gang(charge, record.gang.pods),
         attempt=Attempt(attempt.number, attempt.cluster, attempt.decided_at),
     )
     return ActiveGang(plain, attempt.cluster, attempt.decided_at, is_fixed=True)

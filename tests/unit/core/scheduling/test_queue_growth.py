@@ -21,7 +21,7 @@ from dispatcher.core.scheduling.cycle import SOME_TIME, Waiting
 from dispatcher.core.scheduling.scenario import parse_scenario
 from dispatcher.core.scheduling.sharing.account_report import QueueReport
 from dispatcher.core.scheduling.sharing.cycle import QueueCycle, QueueFacts
-from dispatcher.core.scheduling.sharing.gangs import active_gang
+from dispatcher.core.scheduling.sharing.gangs import active_gang, set_aside
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 from dispatcher.core.scheduling.world import World
 from dispatcher.core.scheduling.world_facts import RunningGang
@@ -141,3 +141,16 @@ def test_a_gang_frees_the_resources_it_holds_at_the_moment_where_gangs_fit_by_su
     assert outcome.pending.reason == "InsufficientResources"  # not AwaitingRelease: the other pod stays
     snapshot.charge("ray", demand, -1)
     assert snapshot.free_for(None) == demand * 3
+
+
+@pytest.mark.parametrize("grown_by", [None, Resources({"cpu": 3000})], ids=["as-dispatched", "grown"])
+def test_gang_that_is_set_aside_is_charged_with_at_least_its_charge(grown_by: Resources | None) -> None:
+    gang = make_gang(pods=4, cpu=4000)
+    growth = () if grown_by is None else (Growth(SOME_TIME, grown_by),)
+    attempt = Attempt(1, "hub", SOME_TIME, growth=growth)
+    record = replace(make_record(phase=Phase.RUNNING, gang=gang), attempt=attempt)
+    active, aside = active_gang(record, is_unreachable=False), set_aside(record)
+    assert active is not None
+    assert aside is not None
+    assert active.charge["pods"] == 4
+    assert not active.charge.shortfall(aside.charge)
