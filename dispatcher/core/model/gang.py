@@ -156,12 +156,12 @@ class PodSet(Struct, frozen=True):
 
 @lru_cache(maxsize=10_000)
 def _with_pods(demand: Resources, pods: int) -> Resources:
-    """One shared value for equal gangs: a cycle asks for every gang, and few differ."""
+    """One shared value for equal gangs: few differ, and a cycle compares the values of all by identity first."""
     return Resources({**demand, PODS: max(demand[PODS], pods)})
 
 
-@equal_without("constraints", "namespace", "known_charge")
-@shown_without("constraints", "known_charge")
+@equal_without("constraints", "namespace", "charged")
+@shown_without("constraints", "charged")
 class Gang(Struct, frozen=True):
     """The pods that must fit at once.
 
@@ -180,24 +180,15 @@ class Gang(Struct, frozen=True):
     """The namespace of its pods; empty where it is not known. Without it, that in the labels of its pod sets counts."""
     constraints: frozenset[Constraint] = frozenset()
     """The distinct constraints of its pod sets, whatever is given; kept, because every cycle asks for them."""
-    known_charge: Resources | None = None
-    """What `charged` gives, once it was asked for, whatever is given."""
+    charged: Resources = NOTHING
+    """The amounts that its queues are charged with, whatever is given: its demand, and the number of its pods."""
 
     def __post_init__(self) -> None:
-        force_setattr(self, "known_charge", None)
+        force_setattr(self, "charged", _with_pods(self.demand, self.pods))
         force_setattr(self, "constraints", frozenset(each.constraint for each in self.pod_sets))
         if not self.namespace:
             sorts = (each.sort.namespace for each in self.pod_sets if each.sort is not None)
             force_setattr(self, "namespace", next(sorts, ""))
-
-    @property
-    def charged(self) -> Resources:
-        """The amounts that its queues are charged with: its demand, and the number of its pods."""
-        known = self.known_charge
-        if known is None:
-            known = _with_pods(self.demand, self.pods)
-            force_setattr(self, "known_charge", known)
-        return known
 
     def in_cluster(self, cluster: str) -> Gang:
         """The gang as its pods are made in that cluster."""
