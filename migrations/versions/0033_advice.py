@@ -4,9 +4,8 @@ In `history.overtakes` both are reasons for which later gangs go first, as they 
 """
 
 from collections.abc import Iterator
-from typing import Any
 
-from alembic import op
+from dispatcher.store.definition_patches import patch_advice, patch_view, run
 
 revision = "0033"
 down_revision = "0032"
@@ -28,52 +27,19 @@ SWAPS = (
     ),
 )
 ADDITION = " ".join(f"WHEN '{reason}'::text THEN '{advice}'::text" for reason, advice in ADVICE.items())
-PATCH_VIEW = """
-DO $$
-DECLARE
-    known text := pg_get_viewdef({name}::regclass);
-    patched text := replace(known, {old}, {new});
-BEGIN
-    IF patched = known THEN RAISE EXCEPTION '% is not as earlier revisions made it', {name}; END IF;
-    EXECUTE format('CREATE OR REPLACE VIEW %s AS ', {name}) || patched;
-END
-$$
-"""
-PATCH_ADVICE = """
-DO $$
-DECLARE
-    known text := pg_get_functiondef('waiting_advice(text)'::regprocedure);
-    patched text := replace(known, {old}, {new});
-BEGIN
-    IF patched = known THEN RAISE EXCEPTION 'waiting_advice is not as earlier revisions made it'; END IF;
-    EXECUTE patched;
-END
-$$
-"""
 
 
 def upgrade() -> None:
-    _run(*_patches())
+    run(*_patches())
 
 
 def downgrade() -> None:
-    _run(*_patches(back=True))
+    run(*_patches(back=True))
 
 
 def _patches(*, back: bool = False) -> Iterator[str]:
     for name, before, after in SWAPS:
         old, new = (after, before) if back else (before, after)
-        yield PATCH_VIEW.format(name=_literal(name), old=_literal(old), new=_literal(new))
+        yield patch_view(name, old, new)
     old, new = (ADDITION, "") if back else (ADVISED, f"{ADDITION} {ADVISED}")
-    yield PATCH_ADVICE.format(old=_literal(old), new=_literal(new))
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _run(*statements: str) -> None:
-    # The driver's connection takes several statements at once, and colons and percent signs unchanged.
-    connection: Any = op.get_bind().connection.driver_connection
-    for statement in statements:
-        connection.execute(statement)
+    yield patch_advice(old, new)
