@@ -3,10 +3,13 @@
 One question is bounded (`placement_bounds`), but a tenant can queue thousands of gangs that each need a search up to
 its bounds. So each namespace has an allowance in a cycle: the same for each that was left out before, as far as the
 budget has room for one question of each, and once more for all others together. Those that were left out first come
-first. Gangs of one pod set without rules need no search, and gangs whose last decision was cheap need none worth
-counting: these are always decided. A decision that was cheap while a cluster was full may be costly once it has room.
-So once a gang of a namespace costs more than it did, the costs of all others of that namespace count as unknown for the
-rest of the cycle; once such gangs took the steps of a whole budget, those of all gangs do.
+first. Gangs of one pod set without rules need no search for places, and those whose last decision was cheap need none
+worth counting: these are always decided.
+
+But a decision is cheap, too, while a cluster is full or takes no gang, and thousands of gangs may have become costly
+since. And any gang may need a search for victims. So once a gang that seemed cheap turns out to be costly, the others
+of its namespace count as unknown for the rest of the cycle. Gangs of any namespace do that may need a search for
+places, once such gangs took the steps of a whole budget.
 
 A queue that stops at a gang that waits stops at a gang that is left out, too: the gangs behind it are left out with it.
 But it passes a gang that was decided in the present round of its namespace, and blocked none then: it fits no cluster
@@ -31,6 +34,8 @@ MOST_STEPS_OF_CYCLE: Final = 60_000
 """Steps of all searches of one cycle, some seconds. The last question of each namespace may go beyond it."""
 QUESTION: Final = MOST_ORDERED + MOST_STEPS_IN_ALL
 """The most steps of one question, which a decision of unknown cost is counted with until it is made."""
+STEPS_OF_TRIAL: Final = 5
+"""Steps that one step of a search for victims counts as: it takes about a tenth of a millisecond."""
 CHEAP: Final = 20
 """Steps up to which a decision is cheap, and counts nothing: about a millisecond."""
 _MOST_KNOWN: Final = 20_000
@@ -120,7 +125,7 @@ class SearchBudget:
         after = self._noted[record.uid] = before + steps
         more = _counted(after) - _counted(before)
         self._spend(record.namespace, more)
-        if more and record.uid not in self._open and self._costs.get(record.uid, self._question) <= CHEAP:
+        if more and record.uid not in self._open and self._cost_before(record) <= CHEAP:
             self._unexpected.add(record.namespace)
             self._unexpected_in_all += more
 
@@ -133,19 +138,24 @@ class SearchBudget:
         """Note the steps of a decision."""
         self.note(record, steps)
         self._spend(record.namespace, -self._open.pop(record.uid, 0))
-        self._costs[record.uid] = self._noted[record.uid]
+        noted = self._noted[record.uid]
+        if noted or record.uid in self._costs or self.needs_search(record):
+            self._costs[record.uid] = noted
 
     def needs_search(self, record: Record) -> bool:
-        """False for a gang whose decision costs no steps, so that it needs not be settled."""
+        """False for a gang whose places cost no steps; it may still need a search for victims."""
         sets = record.gang.pod_sets
         return len(sets) > 1 or any(each.has_rules for each in sets)
 
     def _cost_of(self, record: Record) -> int:
-        if not self.needs_search(record):
-            return 0
-        known = self._costs.get(record.uid, self._question)
-        is_believed = record.namespace not in self._unexpected and self._unexpected_in_all < self._most
-        return known if is_believed or known > CHEAP else self._question
+        cost, needs_search = self._cost_before(record), self.needs_search(record)
+        is_full = needs_search and self._unexpected_in_all >= self._most
+        is_unknown = record.namespace in self._unexpected or is_full
+        return self._question if is_unknown and cost <= CHEAP else cost
+
+    def _cost_before(self, record: Record) -> int:
+        """The steps of its last decision; those of a whole question if it may need one and was never decided."""
+        return self._costs.get(record.uid, self._question if self.needs_search(record) else 0)
 
     def _spend(self, namespace: str, steps: int) -> None:
         if namespace in self._first:

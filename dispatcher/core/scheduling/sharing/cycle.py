@@ -68,7 +68,7 @@ from dispatcher.core.scheduling.explain import (
     why_no_request,
 )
 from dispatcher.core.scheduling.fit import shortfall_in_empty
-from dispatcher.core.scheduling.search_budget import SearchBudget, steps_so_far
+from dispatcher.core.scheduling.search_budget import STEPS_OF_TRIAL, SearchBudget, steps_so_far
 from dispatcher.core.scheduling.sharing import division, dominant_share
 from dispatcher.core.scheduling.sharing.division import Shares
 from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches
@@ -173,6 +173,8 @@ class QueueCycle:
     ) -> None:
         self._budget = budget
         self.failures: list[Failure] = []
+        self._trials = 0
+        """The steps of all searches for victims so far."""
         self._is_changing = False
         """True while accounts, rooms or a search are changed for a gang: then an exception ends the cycle."""
         begun = beginning or incremental.run(_begin(facts, snapshots))
@@ -447,12 +449,29 @@ class QueueCycle:
 
     def _decide(self, gang: PendingGang) -> Steps[Outcome]:
         """The outcome for a gang; the steps of its searches are noted in the budget."""
-        if self._budget is None or not self._budget.needs_search(gang.record):
+        if self._budget is None:
             return (yield from self._decide_safely(gang))
-        before = steps_so_far(self._snapshots.values())
+        before = self._steps_so_far()
         outcome = yield from self._decide_safely(gang)
-        self._budget.settle(gang.record, steps_so_far(self._snapshots.values()) - before)
+        self._budget.settle(gang.record, self._steps_so_far() - before)
         return outcome
+
+    def _steps_so_far(self) -> int:
+        return steps_so_far(self._snapshots.values()) + STEPS_OF_TRIAL * self._trials
+
+    def _counted(self, search: Steps[Victims | None]) -> Steps[Victims | None]:
+        """The result of a search for victims, whose steps count as those of searches for places do."""
+        try:
+            while True:
+                try:
+                    next(search)
+                except StopIteration as end:
+                    found: Victims | None = end.value
+                    return found
+                self._trials += 1
+                yield
+        finally:
+            search.close()
 
     def _decide_safely(self, gang: PendingGang) -> Steps[Outcome]:
         self._is_changing = False
@@ -489,7 +508,9 @@ class QueueCycle:
             if cluster:
                 return Waiting(record, Pending(AWAITING_RELEASE, _AFTER_RELEASE, cluster=cluster))
         self._is_changing = True  # a search gives back what it took only once it ends
-        victims = yield from self._search.find(gang, [each.name for each in rooms], self._accepting)
+        victims = yield from self._counted(
+            self._search.find(gang, [each.name for each in rooms], self._accepting)
+        )
         self._is_changing = victims is not None
         if victims is not None:
             return self._preempt(gang, victims)

@@ -11,20 +11,21 @@ from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import queue_steps
 from dispatcher.core.model import incremental
-from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import HOSTNAME, Node
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.forest import Forest
-from dispatcher.core.queues.queue import Queue, QueueingStrategy
+from dispatcher.core.queues.queue import Preemption, Queue, QueueingStrategy, Quota, Reclaim
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Placed, Preempting, Waiting
 from dispatcher.core.scheduling.pending_queue import Changes, PendingQueue
 from dispatcher.core.scheduling.search_budget import CHEAP, SearchBudget
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
-from tests.builders import at, make_record
+from tests.builders import at, attempt_of, make_record
 
 QUESTION = 100
 MOST = 4 * QUESTION
@@ -41,12 +42,12 @@ def record_of(namespace: str, number: int = 0, gang: Gang | None = None, enqueue
 
 
 def decided(budget: SearchBudget, records: Iterable[Record], steps: int) -> list[str]:
-    """The names of the gangs that one cycle decides, in order, if each costs these steps."""
+    """The names of the gangs that one cycle decides, in order, if each that needs a search costs these steps."""
     budget.begin()
     found = []
     for each in records:
         if budget.admits(each):
-            budget.settle(each, steps)
+            budget.settle(each, steps if budget.needs_search(each) else 0)
             found.append(each.name)
     return found
 
@@ -150,6 +151,22 @@ def test_gangs_of_one_namespace_that_stay_cheap_are_decided_beside_one_that_beca
             budget.settle(each, QUESTION if each is records[0] else CHEAP)
             found.add(each.name)
     assert found == {each.name for each in records}
+
+
+def test_gangs_that_need_a_search_for_victims_alone_are_bounded_too(budget: SearchBudget) -> None:
+    left = [record_of("tenant", number, gang_of(1)) for number in range(50)]
+    most = 0
+    for _ in range(50):
+        budget.begin()
+        admitted = []
+        for each in left:
+            if budget.admits(each):
+                budget.settle(each, QUESTION)
+                admitted.append(each)
+        most = max(most, len(admitted))
+        left = [each for each in left if each not in admitted]
+    assert left == []
+    assert most * QUESTION <= MOST + QUESTION
 
 
 # --- cycles ----------------------------------------------------------------------------------------------------
@@ -309,3 +326,62 @@ def test_cycle_over_gangs_that_are_costly_once_a_full_cluster_has_room_is_bounde
     _, (_, *steps) = plan(SearchBudget(at_once // 3, at_once // 6), (1, 12, 12, 12), waiting)
     assert full < CHEAP * len(waiting)
     assert max(steps) <= at_once * 2 // 3
+
+
+def one_pod(cpu: int) -> Gang:
+    return Gang(Resources({"cpu": cpu}), 1, (PodSet(1, Resources({"cpu": cpu})),))
+
+
+RECLAIMING = Forest.of(
+    [
+        Queue("root", resources={"cpu": Quota(10**6)}),
+        Queue(
+            "claims",
+            parent="root",
+            preemption=Preemption(reclaim=Reclaim.ANY),
+            resources={"cpu": Quota(10**6)},
+        ),
+        Queue("gives", parent="root"),
+        Queue("stays", parent="root", preemptible_below=5),
+        Queue("honest", parent="root", resources={"cpu": Quota(10**6)}),
+    ]
+)
+
+
+def full_nodes(nodes: int = 12) -> tuple[list[ActiveGang], CapacityLedger]:
+    """Nodes with one gang that gives way and one that does not, and an empty one that is small."""
+    ledger, active = CapacityLedger(FitMode.NODE, "hub"), []
+    ledger.set_node(Node("small", Resources({"cpu": 1000, "pods": 110}), labels={HOSTNAME: "small"}))
+    for number in range(nodes):
+        node = f"n{number:03}"
+        ledger.set_node(Node(node, Resources({"cpu": 4000, "pods": 110}), labels={HOSTNAME: node}))
+        for queue, priority in (("gives", 0), ("stays", 9)):
+            there = Assignment(places=(((node, 1),),))
+            record = make_record(
+                Phase.RUNNING, f"{queue}-{number}", gang=one_pod(2000), queue=queue, priority=priority
+            )
+            record = replace(record, attempt=replace(attempt_of(record), cluster="hub", assignment=there))
+            ledger.reserve(record.uid, record.gang, there)
+            found = active_gang(record, is_unreachable=False)
+            assert found is not None
+            active.append(found)
+    return active, ledger
+
+
+def test_searches_for_victims_of_many_gangs_are_left_to_following_cycles() -> None:
+    active, ledger = full_nodes()
+    vain = [
+        replace(record_of("tenant", number, one_pod(3000 + number), number + 1), queue="claims", priority=3)
+        for number in range(40)
+    ]
+    waits = replace(record_of("honest", gang=one_pod(500), enqueue_seq=99), queue="honest")
+    planner, rules = QueuePlanner(budget=SearchBudget(1_000, 500)), QueueRules(RECLAIMING)
+    changes, told = Changes({each.uid: each for each in (*vain, waits)}, are_all=True), list[list[str]]()
+    for _ in range(40):
+        known = {"hub": ClusterSnapshot("hub", ledger.snapshot())}
+        news = incremental.run(planner.news_in_steps(changes, rules, active, known, at(10)))
+        told.append([each.record.name for each in news if not isinstance(each, Drained)])
+        changes = Changes({waits.uid: None}, are_all=False)
+    assert "honest-0" in told[0]
+    assert len(told[0]) < len(vain)
+    assert set().union(*told) == {each.name for each in (*vain, waits)}
