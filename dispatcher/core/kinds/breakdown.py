@@ -85,8 +85,10 @@ def check_appwrapper(raw: Mapping[str, Any]) -> None:
 
 def _how_to_wrap(kind: object, version: object) -> str:
     """What to do with an object that is no AppWrapper: of an unknown kind, nothing says how many pods it makes."""
+    if not isinstance(kind, str):
+        return _WRAP
     is_known = isinstance(version, str) and (version.rpartition("/")[0], kind) in BUILT_IN.derivable
-    return _WRAP if is_known or not isinstance(kind, str) else _MAY_MAKE_PODS
+    return _WRAP if is_known else _MAY_MAKE_PODS
 
 
 def breakdown_of(raw: Mapping[str, Any], kinds: Kinds = BUILT_IN) -> Breakdown:

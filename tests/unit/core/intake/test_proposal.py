@@ -198,6 +198,7 @@ VERSIONS = "Write workload.codeflare.dev/v1beta1, workload.codeflare.dev/v1beta2
         (manifest(kind="Appwrapper"), 'kind: is not AppWrapper, but "Appwrapper". Did you mean AppWrapper?'),
         (manifest(apiVersion=None), f"apiVersion: has no AppWrappers: null. {VERSIONS}"),
         ({}, f"kind: is not AppWrapper, but null. {WRAP}"),
+        (manifest(kind=["Job"]), f"kind: is not AppWrapper, but a list. {WRAP}"),
         (manifest(metadata=None), f"metadata: must be an object, not null. {ODD}"),
         (manifest(metadata=[]), f"metadata: must be an object, not a list. {ODD}"),
         (manifest(spec="x"), f'spec: must be an object, not "x". {ODD}'),
