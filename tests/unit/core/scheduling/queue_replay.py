@@ -84,10 +84,8 @@ class Replay:
         for drain in drained:
             self._leave([self.running[gang.uid] for gang in drain.gangs])
         assert list(outcomes[: len(drained)]) == drained, "queues are drained first"
-        decided = outcomes[len(drained) :]
-        self.reserved = self._reserved_in(
-            each.record.uid for each in decided if not isinstance(each, Drained)
-        )
+        decided = [each for each in outcomes if not isinstance(each, Drained)]
+        self.reserved = self._reserved_in(each.record.uid for each in decided)
         for outcome in decided:
             match outcome:
                 case Placed():
