@@ -27,8 +27,8 @@ from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.kinds.manifest import Owner, build
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, run_steps
 from dispatcher.core.lifecycle.first_steps import Submission
+from dispatcher.core.model.pending_reasons import INSUFFICIENT_QUOTA
 from dispatcher.core.model.record import Pending
-from dispatcher.core.scheduling.sharing.refusals import INSUFFICIENT_QUOTA
 from dispatcher.core.status.conditions import project
 from dispatcher.kube.client import METADATA, ClusterClient
 

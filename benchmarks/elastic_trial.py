@@ -21,10 +21,10 @@ from dispatcher.controller.scheduling import queue_cycles
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import creation_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.growth import growth_due, taken_soon, with_pods
-from dispatcher.core.lifecycle.queue_steps import AWAITING_RELEASE
 from dispatcher.core.model import incremental
 from dispatcher.core.model.growth import PodsByTemplate
 from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.pending_reasons import AWAITING_RELEASE
 from dispatcher.core.model.pods import Gate, Pod, PodPhase
 from dispatcher.core.model.record import ACTIVE, HOLDING, Phase, Record
 from dispatcher.core.model.resources import Resources

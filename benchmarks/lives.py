@@ -22,10 +22,10 @@ from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, 
 from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.pending_reasons import INSUFFICIENT
 from dispatcher.core.model.record import Change, ObjectRef, Pending, Record
 from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.explain import INSUFFICIENT
 from dispatcher.store import mapping
 
 FIRST: Final = "CLUSTER-1"

@@ -31,6 +31,7 @@ from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import creation_steps, first_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.core.lifecycle.record_change import EvictionReason
+from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pods import Pod, PodPhase
@@ -40,7 +41,6 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.leaf_quota import LeafQuota, leaf_quotas
 from dispatcher.core.queues.queue import Preemption, Queue, QueueingStrategy, Quota, Reclaim
-from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Outcome, Preempting
@@ -234,7 +234,7 @@ class Cluster:
     @property
     def is_reachable(self) -> bool:
         """False while its API server does not answer."""
-        return self.closed is None or self.closed.reason != cluster_filters.UNREACHABLE
+        return self.closed is None or self.closed.reason != pending_reasons.UNREACHABLE
 
 
 def make_cluster(nodes: int, gpu: str, seconds_to_create: int) -> Cluster:
@@ -431,10 +431,10 @@ class Story:
             await self._commit(removal_steps.delete(self._records[uid], now))
 
     async def _east_falls_silent(self, now: datetime) -> None:
-        self.clusters["east"].closed = Closed(cluster_filters.UNREACHABLE, SILENT)
+        self.clusters["east"].closed = Closed(pending_reasons.UNREACHABLE, SILENT)
         await self._notes.note_unreachable("east", now, SILENT)
         for record in self._active_in("east"):
-            await self._commit(run_steps.note_health_issue(record, cluster_filters.UNREACHABLE, SILENT, now))
+            await self._commit(run_steps.note_health_issue(record, pending_reasons.UNREACHABLE, SILENT, now))
 
     async def _east_is_given_up(self, now: datetime) -> None:
         said = f"east has not answered for {GRACE / timedelta(seconds=1):g} s"
@@ -447,7 +447,7 @@ class Story:
         await self._notes.note_reachable("east", now)
 
     async def _west_is_cordoned(self, now: datetime) -> None:
-        self.clusters["west"].closed = Closed(cluster_filters.CORDONED, "new switches")
+        self.clusters["west"].closed = Closed(pending_reasons.CORDONED, "new switches")
         await self._notes.note_state("west", ClusterState(is_cordoned=True, said="new switches"), now)
 
     async def _west_is_opened(self, now: datetime) -> None:

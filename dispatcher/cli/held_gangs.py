@@ -19,7 +19,7 @@ from dispatcher.core.intake.queue_labels import queues_of
 from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, PodDefaults, runtime_classes, with_defaults
 from dispatcher.core.kinds.pod_requests import PodSpecError, live_pod_requests
-from dispatcher.core.model.provisioning import AWAITING_CAPACITY
+from dispatcher.core.model.pending_reasons import AWAITING_CAPACITY
 from dispatcher.core.model.quantity import QuantityError, resource_amounts
 from dispatcher.core.model.resources import NOTHING, Resources, gpus
 from dispatcher.core.status.phases import phase_in

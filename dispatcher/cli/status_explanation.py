@@ -23,7 +23,7 @@ from dispatcher.cli.status_waiting import (
     position_of,
     quota_of,
 )
-from dispatcher.core.model.record import AWAITING_APPROVAL, IN_NO_QUEUE, LACKS_QUOTA, TOO_LARGE
+from dispatcher.core.model.pending_reasons import AWAITING_APPROVAL, IN_NO_QUEUE, LACKS_QUOTA, TOO_LARGE
 from dispatcher.core.model.timestamps import time_in
 from dispatcher.text import name_of, one_line, text_of
 

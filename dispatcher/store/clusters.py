@@ -15,8 +15,8 @@ from sqlalchemy import text
 
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.api.spec_errors import one_line
+from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.potential import LONGEST_DISTRUST, PoolFailures
-from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import LONGEST_MESSAGE
 from dispatcher.core.status.cluster_state import ClusterChange, ClusterEvent, ClusterState, changes
 from dispatcher.errors import SettingsError
@@ -90,7 +90,7 @@ class ClusterStore:
 
     async def note_unreachable(self, name: str, since: datetime, message: str) -> None:
         """Store since when a cluster does not answer; the next leader counts from that time."""
-        event = ClusterChange(ClusterEvent.UNREACHABLE, cluster_filters.UNREACHABLE, message)
+        event = ClusterChange(ClusterEvent.UNREACHABLE, pending_reasons.UNREACHABLE, message)
         async with self._fenced() as connection:
             if (await connection.execute(_SET_UNREACHABLE, {"name": name, "since": since})).rowcount:
                 await self._write_events(connection, name, since, [event])

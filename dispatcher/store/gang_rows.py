@@ -24,17 +24,10 @@ from dispatcher.core.model.nodes import (
     NodeTerm,
     Toleration,
 )
+from dispatcher.core.model.pending_reasons import AWAITING_APPROVAL
 from dispatcher.core.model.pod_terms import PodSort, PodTerm
 from dispatcher.core.model.provisioning import Provisioning
-from dispatcher.core.model.record import (
-    AWAITING_APPROVAL,
-    MOST_GROWTHS_KEPT,
-    Attempt,
-    Growth,
-    Pending,
-    Phase,
-    Record,
-)
+from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Attempt, Growth, Pending, Phase, Record
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Kind
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.declaration import read_provisioning

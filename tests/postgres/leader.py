@@ -30,6 +30,7 @@ from dispatcher.core.lifecycle.observed_state import ObservedState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.step import Decision, Step
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
+from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.pods import Pod, PodPhase
@@ -154,7 +155,7 @@ class Leader:
                 changes[-1], ObservedState(victim, wanted=True, now=now, policy=terms, objects=observed)
             )
         if changes:
-            pending = Pending(queue_steps.AWAITING_RELEASE, "fits once others are gone")
+            pending = Pending(pending_reasons.AWAITING_RELEASE, "fits once others are gone")
             changes.insert(0, queue_steps.begin_preempting(preemptor, pending, now))
         return changes
 

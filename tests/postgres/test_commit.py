@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from dispatcher.api.appwrapper import spec_hash
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Event, Pending, Phase, Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
@@ -191,7 +192,7 @@ async def test_preemption_is_one_transaction_and_is_loaded_as_it_was_committed(
     leaves: dict[str, Any] = {"queue": "b", "more_queues": ("gold/b",)}
     victims = [await running(queue, make_submit(name, **leaves)) for name in ("one", "two")]
     owner = await submitted(queue, "owner")
-    pending = Pending(queue_steps.AWAITING_RELEASE, "fits once default/one is gone", cluster="hub")
+    pending = Pending(pending_reasons.AWAITING_RELEASE, "fits once default/one is gone", cluster="hub")
     why = "preempted for default/owner (queue default, priority 0): its queue uses too much"
     changes = [
         queue_steps.begin_preempting(owner, pending, LATER, is_head=True),

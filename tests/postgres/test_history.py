@@ -9,7 +9,8 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.core.model.record import IN_NO_QUEUE, Event, Pending, Phase
+from dispatcher.core.model.pending_reasons import IN_NO_QUEUE
+from dispatcher.core.model.record import Event, Pending, Phase
 from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.ordering import effective_priority, in_order
 from dispatcher.store.database import Database
@@ -18,15 +19,7 @@ from dispatcher.store.queue import QueueStore
 from dispatcher.store.queue_declarations import QueueDeclarationStore
 from dispatcher.store.reports import Filter, reports
 from tests.history import History, QueueEntry, TimelineEntry
-from tests.postgres.changes import (
-    GANG,
-    LATER,
-    NOW,
-    make_block,
-    make_change,
-    make_dispatch,
-    make_submit,
-)
+from tests.postgres.changes import GANG, LATER, NOW, make_block, make_change, make_dispatch, make_submit
 
 PAST = datetime.now(UTC) - timedelta(hours=1)
 

@@ -10,14 +10,11 @@ from pathlib import Path
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ComponentsCondition, ConditionType
-from dispatcher.core.lifecycle import queue_steps, removal_steps
+from dispatcher.core.lifecycle import removal_steps
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.failures import INTERNAL_ERROR
+from dispatcher.core.model.pending_reasons import NO_REASON, REASONS
 from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.provisioning import AWAITING_CAPACITY
-from dispatcher.core.model.record import AWAITING_APPROVAL, Phase
-from dispatcher.core.scheduling import cluster_filters, explain
-from dispatcher.core.scheduling.sharing import refusals
+from dispatcher.core.model.record import Phase
 from dispatcher.probes import Role
 from tests.builders import NOW, make_evicted, make_record
 from tests.yaml_files import load_yaml
@@ -57,31 +54,21 @@ def missing(wanted: set[str], form: str = "`{}`") -> list[str]:
     return sorted(word for word in wanted if form.format(word) not in PAGE)
 
 
-def waits_for() -> set[str]:
-    """Why one waits: the planner's reasons, and what `lifecycle` says of one that went back."""
-    return (
-        constants(explain)
-        | constants(cluster_filters)
-        | constants(refusals)
-        | {queue_steps.AWAITING_RELEASE, AWAITING_CAPACITY, AWAITING_APPROVAL, INTERNAL_ERROR}
-        | first_words("Pending")
-        | {words.PREEMPTION_TRIGGERED, "CreationPostponed", words.CLUSTER_LOST, words.NAMESPACE_QUEUE_FULL}
-    )
+WAITS_FOR = REASONS.keys() - {NO_REASON}
 
 
 def test_every_reason_to_wait_has_its_section() -> None:
-    assert {"InsufficientResources", "LargerThanCluster"} <= waits_for()
-    assert missing(waits_for(), "\n### {}\n") == []
+    assert missing(set(WAITS_FOR), "\n### {}\n") == []
 
 
 def test_every_section_on_waiting_is_about_a_reason() -> None:
-    assert set(re.findall(r"\n### (\w+)\n", PAGE)) == waits_for()
+    assert set(re.findall(r"\n### (\w+)\n", PAGE)) == WAITS_FOR
 
 
 def test_reasons_of_one_that_went_back_are_those_of_the_code() -> None:
     records = (make_evicted(), make_record(Phase.REQUEUEING))
     waiting = [removal_steps.removed(record, NOW).after.pending for record in records]
-    assert {pending.reason for pending in waiting if pending} <= waits_for()
+    assert {pending.reason for pending in waiting if pending} <= WAITS_FOR
     assert None not in waiting
 
 

@@ -21,8 +21,8 @@ from dispatcher.api.potential import NO_POTENTIAL, OnPotential, PotentialNodes
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.member import CONNECTING, AnotherCluster, Member, Unlisted, closed_for
+from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.potential import Trust
-from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.status.cluster_state import ClusterState
 from dispatcher.kube import paths
@@ -145,7 +145,7 @@ class Connector:
                 log.count_internal_error("connector")
                 _log.exception("member_failed", cluster=member.name)
                 self._close_member(
-                    member, Closed(cluster_filters.UNREACHABLE, "internal error; see the dispatcher's log")
+                    member, Closed(pending_reasons.UNREACHABLE, "internal error; see the dispatcher's log")
                 )
             await asyncio.sleep(self._means.pace.probe)
 
@@ -202,7 +202,7 @@ class Connector:
                 _raise_if_broken(watching, cluster)
                 if cluster.forbidden or asyncio.get_running_loop().time() >= listed_by:
                     raise _listing_error(cluster)
-            if member.closed is not None and member.closed.reason == cluster_filters.ANSWERS_TOO_LARGE:
+            if member.closed is not None and member.closed.reason == pending_reasons.ANSWERS_TOO_LARGE:
                 await asyncio.wait(
                     {watching}, timeout=self._means.pace.probe
                 )  # a watch may send too much after its list

@@ -29,11 +29,11 @@ from dispatcher.controller.members.member_status_writer import MemberStatusWrite
 from dispatcher.controller.members.membership import MEMBER_REMOVED, MEMBERS_UNKNOWN, Membership
 from dispatcher.controller.members.potential_trust import declare_pools
 from dispatcher.core.lifecycle.observed_state import Loss
+from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.potential import Trust
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import (
     Closed,
@@ -216,7 +216,7 @@ class Fleet:
             for name, member in self._members.items()
         }
         invalid = {
-            name: Closed(cluster_filters.NOT_REPORTED, each.message) for name, each in self._invalid.items()
+            name: Closed(pending_reasons.NOT_REPORTED, each.message) for name, each in self._invalid.items()
         }
         for name, closed in {**dict.fromkeys(self._membership.absent, MEMBER_REMOVED), **invalid}.items():
             snapshots[name] = ClusterSnapshot(name, CapacityLedger().snapshot(), closed=closed)

@@ -15,12 +15,12 @@ from dispatcher.api.membercluster import MemberCluster
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.lifecycle.observed_state import Loss
+from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.cluster_errors import RecentErrors
 from dispatcher.core.model.potential import FULL_TRUST, Trust
 from dispatcher.core.model.quantity import QuantityError, resource_amounts
 from dispatcher.core.model.requirements import ClusterRequirements, Kind
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
@@ -31,9 +31,9 @@ from dispatcher.kube.client import Json
 from dispatcher.kube.kubeconfig import Connection
 from dispatcher.text import one_line
 
-CONNECTING: Final = Closed(cluster_filters.NOT_REPORTED, "it is being connected")
+CONNECTING: Final = Closed(pending_reasons.NOT_REPORTED, "it is being connected")
 OPEN: Final = Closed("", "")
-LISTING: Final = Closed(cluster_filters.NOT_REPORTED, "its nodes and pods are being listed")
+LISTING: Final = Closed(pending_reasons.NOT_REPORTED, "its nodes and pods are being listed")
 
 
 class AnotherCluster(errors.SettingsError):
@@ -72,7 +72,7 @@ class Member(Struct):
     @property
     def is_connecting(self) -> bool:
         """True during the first contact: the state of the member is unknown."""
-        is_begun = self.closed is not None and self.closed.reason == cluster_filters.NOT_REPORTED
+        is_begun = self.closed is not None and self.closed.reason == pending_reasons.NOT_REPORTED
         return self.cluster is None and is_begun
 
     @property
@@ -148,8 +148,8 @@ class Member(Struct):
         """The state for history; `closed_reason` is None while the member is unreachable or connecting."""
         closed, declared = self.closed or OPEN, self.declared
         unknown_reasons = (
-            cluster_filters.NOT_REPORTED,
-            *([cluster_filters.UNREACHABLE] if self.unreachable_since else []),
+            pending_reasons.NOT_REPORTED,
+            *([pending_reasons.UNREACHABLE] if self.unreachable_since else []),
         )
         return ClusterState(
             is_cordoned=declared.cordoned,
@@ -179,8 +179,8 @@ def closed_by_operator(declared: MemberCluster) -> Closed | None:
     """The operator's drain or cordon; None without one."""
     said = f": {declared.cordon_reason}" if declared.cordon_reason else ""
     if declared.drain:
-        return Closed(cluster_filters.DRAINING, f"it is being emptied{said}")
-    return Closed(cluster_filters.CORDONED, f"it takes nothing new{said}") if declared.cordoned else None
+        return Closed(pending_reasons.DRAINING, f"it is being emptied{said}")
+    return Closed(pending_reasons.CORDONED, f"it takes nothing new{said}") if declared.cordoned else None
 
 
 def closed_for(error: Exception) -> Closed:
@@ -188,21 +188,21 @@ def closed_for(error: Exception) -> Closed:
     match error:
         case errors.Unauthorized() | errors.Forbidden():
             return Closed(
-                cluster_filters.CREDENTIALS_REFUSED,
+                pending_reasons.CREDENTIALS_REFUSED,
                 f"its API server does not accept our credentials: {error}",
             )
         case AnotherCluster():
-            return Closed(cluster_filters.ANOTHER_CLUSTER, one_line(str(error)))
+            return Closed(pending_reasons.ANOTHER_CLUSTER, one_line(str(error)))
         case errors.SettingsError():
-            return Closed(cluster_filters.NOT_CONNECTED, one_line(str(error)))
+            return Closed(pending_reasons.NOT_CONNECTED, one_line(str(error)))
         case Unlisted():
-            return Closed(cluster_filters.UNREACHABLE, str(error))
+            return Closed(pending_reasons.UNREACHABLE, str(error))
         case errors.TooLarge():
             return Closed(
-                cluster_filters.ANSWERS_TOO_LARGE,
+                pending_reasons.ANSWERS_TOO_LARGE,
                 f"its API server sends more than an honest one does, which is not read: {error}",
             )
         case errors.Throttled():
-            return Closed(cluster_filters.UNREACHABLE, f"its API server is too busy to answer: {error}")
+            return Closed(pending_reasons.UNREACHABLE, f"its API server is too busy to answer: {error}")
         case _:
-            return Closed(cluster_filters.UNREACHABLE, f"its API server does not answer: {error}")
+            return Closed(pending_reasons.UNREACHABLE, f"its API server does not answer: {error}")

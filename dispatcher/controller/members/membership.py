@@ -19,19 +19,19 @@ from typing import Any, Final
 
 from dispatcher import errors, log
 from dispatcher.controller.scheduling.absence import LASTS_SECONDS, Absences
-from dispatcher.core.scheduling import cluster_filters
+from dispatcher.core.model import pending_reasons
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.kube.reflector import Reflector
 
 MEMBERS_UNKNOWN: Final = Closed(
-    cluster_filters.MEMBERS_UNKNOWN,
+    pending_reasons.MEMBERS_UNKNOWN,
     "the MemberClusters cannot be listed, and gangs may run on members: nothing is dispatched until they can; "
     "the dispatcher's readiness probe says what keeps it from listing them",
 )
 """The message does not contain the error: a new message would be a status write for each queued AppWrapper."""
 
 MEMBER_REMOVED: Final = Closed(
-    cluster_filters.REMOVED,
+    pending_reasons.REMOVED,
     f"its MemberCluster was removed, and counts as gone once it has been missing for {LASTS_SECONDS / 60:g} minutes; "
     "if no member is left then, the hub takes gangs. To have the hub take gangs now: dispatcher clusters add hub",
 )

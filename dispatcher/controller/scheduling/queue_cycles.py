@@ -17,18 +17,17 @@ from dispatcher import log
 from dispatcher.api import conditions as words
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.lifecycle import queue_steps, run_steps
-from dispatcher.core.lifecycle.queue_steps import AWAITING_RELEASE
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model import incremental
 from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.growth import Shrinking
 from dispatcher.core.model.incremental import Steps
+from dispatcher.core.model.pending_reasons import AWAITING_RELEASE, INSUFFICIENT
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, is_unreachable
 from dispatcher.core.scheduling.cycle import Outcome, Preempting
-from dispatcher.core.scheduling.explain import INSUFFICIENT
 from dispatcher.core.scheduling.isolation import BARRED_FOR, Holder, copies_of, plain_of, to_blame_in_steps
 from dispatcher.core.scheduling.ordering import is_eligible
 from dispatcher.core.scheduling.pending_queue import Changes

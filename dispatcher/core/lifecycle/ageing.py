@@ -20,7 +20,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from dispatcher.core.model.record import NEEDS_ANOTHER_PLACE, UNDECIDED, Pending, Phase, Record
+from dispatcher.core.model.pending_reasons import NEEDS_ANOTHER_PLACE, UNDECIDED
+from dispatcher.core.model.record import Pending, Phase, Record
 
 
 class Ageing(NamedTuple):

@@ -15,11 +15,9 @@ from dispatcher.core.lifecycle.condition_updates import after_creation, in_short
 from dispatcher.core.lifecycle.record_change import at_latest_time, change_by, live_attempt
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.gang import Assignment
+from dispatcher.core.model.pending_reasons import CREATION_POSTPONED
 from dispatcher.core.model.record import Change, ObjectRef, Pending, Record
 from dispatcher.core.model.requirements import ClusterRequirements
-
-CREATION_POSTPONED: Final = "CreationPostponed"
-"""The pending reason of a gang that was dispatched and could not be created."""
 
 LONGEST_FIRST: Final = timedelta(seconds=10)
 """How long after its dispatch a gang goes first: pods without a node by then may stay without one."""

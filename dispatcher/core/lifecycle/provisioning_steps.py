@@ -13,7 +13,8 @@ from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.lifecycle.provisioning import failures_with_revocation, retry_in_words
 from dispatcher.core.lifecycle.record_change import EvictionReason, at_latest_time, change_by, live_attempt
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.provisioning import AWAITING_CAPACITY, Provisioning
+from dispatcher.core.model.pending_reasons import AWAITING_CAPACITY
+from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import Attempt, Change, Pending, Record
 from dispatcher.errors import IllegalTransition
 

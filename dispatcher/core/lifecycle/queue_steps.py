@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -27,13 +27,11 @@ from dispatcher.core.lifecycle.provisioning import failures_before
 from dispatcher.core.lifecycle.record_change import at_latest_time, change_by, live_attempt, with_finished
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
+from dispatcher.core.model.pending_reasons import AWAITING_RELEASE
 from dispatcher.core.model.potential import in_words
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import Attempt, Change, Condition, ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
-
-AWAITING_RELEASE: Final = "AwaitingRelease"
-"""Pending reason of a gang that fits once gangs that are leaving are gone."""
 
 
 class PendingKey(NamedTuple):

@@ -12,7 +12,6 @@ from dispatcher.api.conditions import ConditionType
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.lifecycle import ageing
 from dispatcher.core.lifecycle.condition_updates import after_requeue, after_suspend, with_true
-from dispatcher.core.lifecycle.creation_steps import CREATION_POSTPONED
 from dispatcher.core.lifecycle.record_change import (
     EvictionReason,
     at_latest_time,
@@ -22,6 +21,7 @@ from dispatcher.core.lifecycle.record_change import (
     with_finished,
 )
 from dispatcher.core.lifecycle.transitions import Cause
+from dispatcher.core.model.pending_reasons import CREATION_POSTPONED
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Attempt, Change, Pending, Phase, Record
 

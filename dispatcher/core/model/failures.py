@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from dispatcher.core.model.pending_reasons import INTERNAL_ERROR
 from dispatcher.core.model.record import Pending
-
-INTERNAL_ERROR: Final = "InternalError"
-"""An exception ended the decision about the gang; it blocks no other gang, and is decided again later."""
 
 UNDECIDED_BY_ERROR: Final = Pending(INTERNAL_ERROR, "internal error; see the dispatcher's log")
 

@@ -7,14 +7,10 @@ Until it is answered, the gang holds its quota and no capacity of the cluster.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final
 
 from msgspec import Struct
 
 from dispatcher.api.provisioning import ProvisioningClass
-
-AWAITING_CAPACITY: Final = "AwaitingProvisioning"
-"""Pending reason of a gang that waits for the answer to its ProvisioningRequest."""
 
 
 class Provisioning(Struct, frozen=True):

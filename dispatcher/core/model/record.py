@@ -17,6 +17,7 @@ from dispatcher.api.conditions import ComponentsCondition, ConditionType
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.growth import GrowthRequest, GrowthTrust, PodsByTemplate, Shrinking
+from dispatcher.core.model.pending_reasons import AWAITING_APPROVAL, IN_NO_QUEUE, LACKS_QUOTA, TOO_LARGE
 from dispatcher.core.model.preemption import MOST_REMEMBERED
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection
@@ -86,38 +87,6 @@ class Condition(Struct, frozen=True):
 
 RESERVATION: Final = "; a backfill reservation "
 """Begins the text about a backfill reservation; no name of a cluster, resource or label contains it."""
-
-LACKS_QUOTA: Final = frozenset({"InsufficientQuota", "LargerThanQuota", "OverNominalQuota"})
-"""Pending reasons of a gang whose queue lacks quota."""
-
-AWAITING_APPROVAL: Final = "AwaitingApproval"
-"""Pending reason of a gang without all approvals: until it has them, it takes part in no cycle."""
-
-TOO_LARGE: Final = frozenset({"LargerThanCluster", "LargerThanQuota"})
-"""Pending reasons of a gang that would not go if nothing else ran; it has no position in its queue."""
-
-IN_NO_QUEUE: Final = frozenset({"NamespaceNotAllowed", "QueueNotFound", "QueueNotLeaf"})
-"""Pending reasons of a gang that names a queue which does not take it: it counts nowhere in that queue.
-
-Any user can name any queue in a label, so a gang counts only where an operator lets it in.
-"""
-
-
-NEEDS_ANOTHER_PLACE: Final = (
-    TOO_LARGE
-    | IN_NO_QUEUE
-    | {"ClusterNotSelected", "KindNotInstalled", "NameTaken", "NamespaceMissing", "NamespaceNotEnabled"}
-)
-"""Pending reasons of a gang that goes with more capacity nowhere: by its author's choice of a queue and of clusters.
-
-An operator may end them, too: by a queue, a kind or a larger node that was not there.
-"""
-
-UNDECIDED: Final = frozenset({"AwaitingHeadOfLine", "InternalError", "NotDecided"})
-"""Pending reasons that do not say whether the gang goes where it is: its filters may not have been asked.
-
-Its author may bring them about, by another gang before it in a strict queue.
-"""
 
 
 class Borrower(Struct, frozen=True):

@@ -31,16 +31,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.pending_reasons import DEVICE_CLAIMS_NOT_COUNTED, LARGER_THAN_QUOTA, codes
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.resources import sum_of
 from dispatcher.core.scheduling.cluster_filters import has_members
 from dispatcher.core.scheduling.cycle import NotEvaluated, Outcome, Placed, Preempting, Refusal
-from dispatcher.core.scheduling.explain import (
-    DEVICE_CLAIMS_NOT_COUNTED,
-    NOT_EVALUATED,
-    QUEUE_NOT_FOUND,
-    RESERVED,
-)
 from dispatcher.core.scheduling.minimal_changes import (
     beginning,
     boundary,
@@ -60,15 +55,6 @@ from dispatcher.core.scheduling.repair import (
     Repair,
 )
 from dispatcher.core.scheduling.scenario import MOST
-from dispatcher.core.scheduling.sharing.refusals import (
-    INSUFFICIENT_QUOTA,
-    LARGER_THAN_QUOTA,
-    NAMESPACE_NOT_ALLOWED,
-    OVER_NOMINAL_QUOTA,
-    PREEMPTED_TOO_OFTEN,
-    QUEUE_NOT_LEAF,
-    QUEUE_STOPPED,
-)
 from dispatcher.core.scheduling.trials import Spent, Trials
 from dispatcher.core.scheduling.world import KnownSnapshots, World
 from dispatcher.core.scheduling.world_facts import Cluster, RunningGang
@@ -93,22 +79,12 @@ MOST_ORDERS: Final = 2
 _LAST_NAME: Final = "~added"
 """A name of added nodes that comes after nearly every other: a repair must not depend on the name."""
 
-_REFUSED: Final = frozenset({QUEUE_NOT_FOUND, QUEUE_NOT_LEAF, NAMESPACE_NOT_ALLOWED, QUEUE_STOPPED})
-"""Reasons of a gang that its queue does not take: only another declaration of the queue helps."""
-
+_REFUSED: Final = codes(lambda each: each.is_refused_by_queue)
 NEVER_ON_A_CLUSTER: Final = _REFUSED | {LARGER_THAN_QUOTA}
 """Reasons that no change of a cluster and no running gang has a part in."""
-
-_WITHOUT_QUOTA: Final = frozenset({INSUFFICIENT_QUOTA, OVER_NOMINAL_QUOTA, PREEMPTED_TOO_OFTEN})
-"""Reasons that more nodes and fewer taints have no part in: no room gives a gang quota."""
-
-_SHORT_OF_QUOTA: Final = frozenset(
-    {INSUFFICIENT_QUOTA, OVER_NOMINAL_QUOTA, LARGER_THAN_QUOTA, PREEMPTED_TOO_OFTEN, RESERVED, NOT_EVALUATED}
-)
-"""Reasons of a gang that more quota may help.
-
-`RESERVED` if quota is held back for another gang, `NOT_EVALUATED` if the head of its queue is short of quota.
-"""
+_WITHOUT_QUOTA: Final = codes(lambda each: each.waits_for_quota)
+"""Reasons that more nodes and fewer taints have no part in."""
+_SHORT_OF_QUOTA: Final = codes(lambda each: each.more_quota_may_help)
 
 Found = TypeVar("Found")
 

@@ -17,44 +17,25 @@ from msgspec import Struct, field
 from dispatcher.api import names
 from dispatcher.core.model.cluster_errors import NO_ERRORS, ErrorCounts
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
+from dispatcher.core.model.pending_reasons import (
+    ANOTHER_CLUSTER,
+    ANSWERS_TOO_LARGE,
+    CREDENTIALS_REFUSED,
+    KIND_MISSING,
+    MEMBERS_UNKNOWN,
+    NAME_TAKEN,
+    NAMESPACE_MISSING,
+    NAMESPACE_NOT_ENABLED,
+    NOT_CONNECTED,
+    NOT_REPORTED,
+    NOT_SELECTED,
+    PROVISIONING_FAILED,
+    REMOVED,
+    UNREACHABLE,
+)
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Kind, Rejection
 from dispatcher.core.model.resources import Resources, is_device
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
-
-NOT_SELECTED: Final = "ClusterNotSelected"
-"""The AppWrapper's own selector does not match the cluster's labels."""
-NOT_CONNECTED: Final = "ClusterNotConnected"
-"""The cluster's kubeconfig is missing, or the dispatcher may not use it."""
-NOT_REPORTED: Final = "ClusterNotReported"
-"""The cluster has not reported its nodes and pods yet."""
-UNREACHABLE: Final = "ClusterUnreachable"
-"""The cluster's API server does not answer."""
-CREDENTIALS_REFUSED: Final = "ClusterCredentialsRefused"
-"""The cluster's API server answers, but does not accept the dispatcher's credentials."""
-ANSWERS_TOO_LARGE: Final = "ClusterAnswersTooLarge"
-"""The cluster's API server sends answers beyond all bounds: too large, too many, or compressed without request."""
-ANOTHER_CLUSTER: Final = "ClusterIsAnother"
-"""The kubeconfig leads to another cluster than before."""
-CORDONED: Final = "ClusterCordoned"
-"""An operator closed the cluster to new gangs; running gangs stay."""
-DRAINING: Final = "ClusterDraining"
-"""An operator closed the cluster and its gangs are evicted."""
-KIND_MISSING: Final = "KindNotInstalled"
-"""The cluster does not serve the kind of a wrapped object."""
-NAMESPACE_MISSING: Final = "NamespaceMissing"
-"""The cluster does not have the AppWrapper's namespace, and it may not be created there."""
-NAMESPACE_NOT_ENABLED: Final = "NamespaceNotEnabled"
-"""The AppWrapper's namespace in the cluster has not opted in to gangs."""
-MEMBERS_UNKNOWN: Final = "MembersUnknown"
-"""The MemberClusters cannot be listed, so the clusters are unknown."""
-REMOVED: Final = "ClusterRemoved"
-"""The cluster's MemberCluster was removed, and its absence has not lasted yet: it may be put back."""
-NAME_TAKEN: Final = "NameTaken"
-"""A foreign object in the cluster has the name of a wrapped object."""
-CLASS_MISSING: Final = "ProvisioningClassMissing"
-"""The cluster provides capacity, but not of the class that the gang's queue names."""
-PROVISIONING_FAILED: Final = "ProvisioningFailed"
-"""The cluster could not provide the capacity that was requested there; another one is asked first."""
 
 _INSTALL: Final = "install the CustomResourceDefinition there, or correct apiVersion and kind"
 """The remedy for a kind that is not served; the gang goes once it is."""

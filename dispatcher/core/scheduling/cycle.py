@@ -27,6 +27,7 @@ from msgspec import Struct, field
 from dispatcher.api.names import DEFAULT_QUEUE, QUEUE_LABEL
 from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
+from dispatcher.core.model.pending_reasons import NOT_EVALUATED, QUEUE_NOT_FOUND
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import ClusterRequirements, Rejection
@@ -44,8 +45,6 @@ from dispatcher.core.scheduling.cluster_filters import (
 )
 from dispatcher.core.scheduling.equivalence_classes import class_of
 from dispatcher.core.scheduling.explain import (
-    NOT_EVALUATED,
-    QUEUE_NOT_FOUND,
     ClusterShortfall,
     Refused,
     cluster_shortfall,

@@ -25,8 +25,9 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from dispatcher.core.model.pending_reasons import LACKS_QUOTA, codes
 from dispatcher.core.model.provisioning import Provisioning
-from dispatcher.core.model.record import LACKS_QUOTA, Attempt, Phase, Record
+from dispatcher.core.model.record import Attempt, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import Order, QueueingStrategy
@@ -35,7 +36,6 @@ from dispatcher.core.scheduling.backfill import Backfill, Backfills, Running, St
 from dispatcher.core.scheduling.backfill_reservation import Bounds, Reservation
 from dispatcher.core.scheduling.cycle import NotEvaluated, Outcome, Placed, Preempting, Waiting
 from dispatcher.core.scheduling.estimated_ends import stated_end
-from dispatcher.core.scheduling.explain import INSUFFICIENT, NO_CLUSTER, RESERVED
 from dispatcher.core.scheduling.leader_snapshot import running_gang
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome
 from dispatcher.core.scheduling.sharing.queue_planner import next_change
@@ -50,8 +50,7 @@ MOST_WORK: Final = 100_000
 FARTHEST: Final = timedelta(days=365_000)
 """The longest time that is played. A few gangs of the longest `dispatchDuration`, 68 years, fill the calendar."""
 
-_AWAITS_CAPACITY: Final = LACKS_QUOTA | {INSUFFICIENT, RESERVED, NO_CLUSTER, "AwaitingRelease"}
-"""Pending reasons that end when other gangs end."""
+_AWAITS_CAPACITY: Final = codes(lambda each: each.ends_with_others)
 
 
 class Why(StrEnum):

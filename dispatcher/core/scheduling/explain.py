@@ -17,8 +17,19 @@ from dispatcher.api.potential import OnPotential
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model import potential
 from dispatcher.core.model.devices import has_device_class
-from dispatcher.core.model.failures import INTERNAL_ERROR, UNDECIDED_BY_ERROR
+from dispatcher.core.model.failures import UNDECIDED_BY_ERROR
 from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.pending_reasons import (
+    DEVICE_CLAIMS_NOT_COUNTED,
+    INSUFFICIENT,
+    INTERNAL_ERROR,
+    LARGER_THAN_CLUSTER,
+    NEEDS_POTENTIAL,
+    NO_CLUSTER,
+    NOT_DECIDED,
+    NOT_SELECTED,
+    RESERVED,
+)
 from dispatcher.core.model.potential import FULL_TRUST, Trust
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Pending, Record
@@ -26,30 +37,9 @@ from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.backfill_reservation import Reservation, noted
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
-from dispatcher.core.scheduling.cluster_filters import NOT_SELECTED
 from dispatcher.core.scheduling.fit import Shortfall, fit, shortfall_in_empty
 from dispatcher.core.scheduling.node_traits import Traits
 from dispatcher.text import counted, one_line
-
-INSUFFICIENT: Final = "InsufficientResources"
-"""The gang would fit the empty cluster, but does not fit its free capacity."""
-RESERVED: Final = "ReservedForAnother"
-"""The gang would fit the free capacity, but that is reserved for a gang past the starvation bound."""
-LARGER_THAN_CLUSTER: Final = "LargerThanCluster"
-"""The gang would not fit the cluster even after all pods that end there have ended."""
-NOT_DECIDED: Final = "NotDecided"
-"""The search for places for all pods ended at its bound, even in the cluster after all pods that end have ended."""
-NEEDS_POTENTIAL: Final = "NeedsPotentialNodes"
-"""The gang would fit only with potential nodes, of pools that are not trusted now or for which none is dispatched."""
-NO_CLUSTER: Final = "NoCluster"
-"""No cluster has reported its capacity yet."""
-QUEUE_NOT_FOUND: Final = "QueueNotFound"
-"""There is no valid queue of that name."""
-NOT_EVALUATED: Final = "AwaitingHeadOfLine"
-"""StrictFIFO: the cycle stopped at an earlier gang."""
-
-DEVICE_CLAIMS_NOT_COUNTED: Final = "DeviceClaimsNotCounted"
-"""Its pods get devices by resource claims: they are no resource of nodes, so nothing says whether the gang fits."""
 
 MOST_NAMED: Final = 5
 """Clusters that a message names; the others are counted."""

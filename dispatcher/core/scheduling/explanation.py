@@ -14,11 +14,11 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dispatcher.core.model.pending_reasons import INSUFFICIENT, RESERVED
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.scheduling import ordering
 from dispatcher.core.scheduling.advice import MOST_WORK, NO_ADVICE, Advice, advise_one
 from dispatcher.core.scheduling.cycle import Outcome, Placed, Preempting
-from dispatcher.core.scheduling.explain import INSUFFICIENT, RESERVED
 from dispatcher.core.scheduling.least_priority import least_priority
 from dispatcher.core.scheduling.sharing.account_report import AccountRow, QueueReport, Spared
 from dispatcher.core.scheduling.world import KnownSnapshots, World

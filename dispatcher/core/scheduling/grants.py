@@ -40,6 +40,16 @@ from dispatcher.core.model import potential
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.growth import GatedPod, GrowthRequest, PodsByTemplate, PodShape, slices_of
 from dispatcher.core.model.incremental import Steps
+from dispatcher.core.model.pending_reasons import (
+    INSUFFICIENT,
+    INSUFFICIENT_QUOTA,
+    NAMESPACE_NOT_ALLOWED,
+    PREEMPTED_TOO_OFTEN,
+    QUEUE_NOT_FOUND,
+    QUEUE_NOT_LEAF,
+    QUEUE_STOPPED,
+    RESERVED,
+)
 from dispatcher.core.model.potential import trusted_of
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import ACTIVE, Change, Record
@@ -58,15 +68,7 @@ from dispatcher.core.scheduling.cluster_filters import (
     required,
 )
 from dispatcher.core.scheduling.cluster_room import ClusterRoom
-from dispatcher.core.scheduling.explain import (
-    INSUFFICIENT,
-    QUEUE_NOT_FOUND,
-    RESERVED,
-    ClusterShortfall,
-    rejection_of,
-    short_of_room,
-    short_when_empty,
-)
+from dispatcher.core.scheduling.explain import ClusterShortfall, rejection_of, short_of_room, short_when_empty
 from dispatcher.core.scheduling.fit import Shortfall, fits_in_empty, shortfall_in_empty
 from dispatcher.core.scheduling.growth_rules import Nodes, beside_own
 from dispatcher.core.scheduling.growth_turns import Hosts, asked_at, growth_turns
@@ -80,14 +82,7 @@ from dispatcher.core.scheduling.sharing.gangs import (
 )
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger, now_and_later
 from dispatcher.core.scheduling.sharing.quota_reservations import NO_QUOTA_RESERVATIONS, QuotaReservations
-from dispatcher.core.scheduling.sharing.refusals import (
-    INSUFFICIENT_QUOTA,
-    NAMESPACE_NOT_ALLOWED,
-    PREEMPTED_TOO_OFTEN,
-    QUEUE_NOT_LEAF,
-    QUEUE_STOPPED,
-    Refusals,
-)
+from dispatcher.core.scheduling.sharing.refusals import Refusals
 from dispatcher.core.scheduling.sharing.turns import Turns
 from dispatcher.core.scheduling.waiting_gangs import ONE_QUEUE, WaitingGangs
 

@@ -24,10 +24,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from dispatcher.core.model.bounded_dict import BoundedDict
-from dispatcher.core.model.failures import INTERNAL_ERROR
-from dispatcher.core.model.record import TOO_LARGE, Record
+from dispatcher.core.model.pending_reasons import INTERNAL_ERROR, NOT_DECIDED, TOO_LARGE
+from dispatcher.core.model.record import Record
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.explain import NOT_DECIDED
 from dispatcher.core.scheduling.placement_bounds import MOST_ORDERED, MOST_STEPS_IN_ALL
 
 MOST_STEPS_OF_CYCLE: Final = 60_000

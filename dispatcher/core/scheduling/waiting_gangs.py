@@ -13,10 +13,8 @@ from typing import Final, TypeVar
 
 from msgspec import Struct, field
 
-from dispatcher.api import conditions as words
-from dispatcher.core.lifecycle.creation_steps import CREATION_POSTPONED
-from dispatcher.core.lifecycle.queue_steps import AWAITING_RELEASE
 from dispatcher.core.model.incremental import Steps, in_parts
+from dispatcher.core.model.pending_reasons import AWAITING_RELEASE, codes
 from dispatcher.core.model.record import Record, Shape
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
@@ -24,48 +22,13 @@ from dispatcher.core.queues.access import counted_in
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill_reservation import Reservation
-from dispatcher.core.scheduling.explain import (
-    INSUFFICIENT,
-    NEEDS_POTENTIAL,
-    NO_CLUSTER,
-    NOT_EVALUATED,
-    RESERVED,
-)
 from dispatcher.core.scheduling.ordering import is_eligible, rank
-from dispatcher.core.scheduling.sharing.refusals import (
-    INSUFFICIENT_QUOTA,
-    OVER_NOMINAL_QUOTA,
-    PREEMPTED_TOO_OFTEN,
-)
 
-_QUOTA: Final = frozenset({INSUFFICIENT_QUOTA, OVER_NOMINAL_QUOTA, PREEMPTED_TOO_OFTEN})
-_UNDECIDED: Final = frozenset(
-    {
-        "",
-        words.PREEMPTION_TRIGGERED,
-        words.PROVISIONING_FAILED,
-        words.CLUSTER_LOST,
-        CREATION_POSTPONED,
-    }
-)
-"""Pending reasons of gangs that no cycle has decided since they were queued; empty for a new one."""
-_ROOM: Final = _UNDECIDED | {
-    INSUFFICIENT,
-    RESERVED,
-    NOT_EVALUATED,
-    AWAITING_RELEASE,
-    NEEDS_POTENTIAL,
-    NO_CLUSTER,
-}
-_ROOM_ALONE: Final = frozenset({"", INSUFFICIENT, RESERVED})
-"""Pending reasons of gangs that would be dispatched if a cluster had more room.
-
-A gang that its queue holds back is not among them, nor one that only more nodes help. What is promised is taken from
-the room that growth sees.
-"""
-_HEADS: Final = frozenset(
-    {INSUFFICIENT_QUOTA, OVER_NOMINAL_QUOTA, INSUFFICIENT, RESERVED, AWAITING_RELEASE, NO_CLUSTER}
-)
+_QUOTA: Final = codes(lambda each: each.waits_for_quota)
+_ROOM: Final = codes(lambda each: each.waits_for_room)
+_ROOM_ALONE: Final = codes(lambda each: each.room_suffices)
+"""What is promised is taken from the room that growth sees, so `AwaitingRelease` is not among them."""
+_HEADS: Final = codes(lambda each: each.ends_with_others)
 
 ONE_QUEUE: Final = ""
 """The queue of all gangs of a hub without declared queues."""

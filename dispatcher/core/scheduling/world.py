@@ -24,8 +24,9 @@ from msgspec.structs import replace
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.pending_reasons import LACKS_QUOTA
 from dispatcher.core.model.pods import Pod
-from dispatcher.core.model.record import LACKS_QUOTA, RESERVATION, Pending, Record
+from dispatcher.core.model.record import RESERVATION, Pending, Record
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import Access, Queue, QueueingStrategy
 from dispatcher.core.scheduling import cycle, ordering

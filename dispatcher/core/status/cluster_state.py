@@ -11,7 +11,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dispatcher.core.scheduling import cluster_filters
+from dispatcher.core.model import pending_reasons
 from dispatcher.values import equal_without
 
 
@@ -81,9 +81,9 @@ def changes(before: ClusterState, after: ClusterState) -> list[ClusterChange]:
 def _wish(state: ClusterState) -> ClusterChange:
     """The event for the operator's setting; a drained cluster counts as drained, cordoned or not."""
     if state.is_draining:
-        return ClusterChange(ClusterEvent.DRAINING, cluster_filters.DRAINING, state.said)
+        return ClusterChange(ClusterEvent.DRAINING, pending_reasons.DRAINING, state.said)
     if state.is_cordoned:
-        return ClusterChange(ClusterEvent.CORDONED, cluster_filters.CORDONED, state.said)
+        return ClusterChange(ClusterEvent.CORDONED, pending_reasons.CORDONED, state.said)
     return ClusterChange(ClusterEvent.UNCORDONED)
 
 

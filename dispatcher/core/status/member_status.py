@@ -7,17 +7,17 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.model.timestamps import timestamp
-from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import Closed
 
-_UNKNOWN: Final = {cluster_filters.NOT_REPORTED}
+_UNKNOWN: Final = {pending_reasons.NOT_REPORTED}
 _NOT_REACHED: Final = {
-    cluster_filters.UNREACHABLE,
-    cluster_filters.NOT_CONNECTED,
-    cluster_filters.ANOTHER_CLUSTER,
+    pending_reasons.UNREACHABLE,
+    pending_reasons.NOT_CONNECTED,
+    pending_reasons.ANOTHER_CLUSTER,
 }
 
 
@@ -84,7 +84,7 @@ def _is_accepted(closed: Closed | None) -> bool | None:
     reached = _is_reached(closed)
     if not reached:
         return None
-    return closed is None or closed.reason != cluster_filters.CREDENTIALS_REFUSED
+    return closed is None or closed.reason != pending_reasons.CREDENTIALS_REFUSED
 
 
 def _condition(type_: str, holds: bool | None, known: MemberState) -> dict[str, str]:  # a value, no flag

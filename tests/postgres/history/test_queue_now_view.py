@@ -25,7 +25,7 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.store.queue import QueueStore
 from tests.builders import make_submission
 from tests.postgres.changes import make_object, make_submit, rows_of
-from tests.unit.test_troubleshooting_page import waits_for
+from tests.unit.test_troubleshooting_page import WAITS_FOR
 
 CLASSES = {0: "0", 1: "1", 2: "2", 3: "3-4", 4: "3-4", 8: "5-8", 16: "9-16", 17: "17+"}
 GOES_BY_ITSELF = (
@@ -54,7 +54,7 @@ def waiting(name: str, pending: Pending | None, **fields: Any) -> Change:  # noq
 
 
 async def test_every_reason_to_wait_has_advice_of_its_own(queue: QueueStore, database_url: str) -> None:
-    reasons = [None, *sorted(waits_for())]
+    reasons = [None, *sorted(WAITS_FOR)]
     await queue.commit([waiting(f"for-{each}", Pending(each, "") if each else None) for each in reasons])
     _, rows = queue_now(database_url)
     advice = {row["reason"]: row["advice"] for row in rows}
@@ -66,7 +66,7 @@ def test_there_is_advice_for_no_other_reason(database_url: str) -> None:
     ((definition,),) = rows_of(
         database_url, "SELECT pg_get_functiondef('waiting_advice(text)'::regprocedure)"
     )
-    assert set(re.findall(r"WHEN '(\w+)'", definition)) == waits_for()
+    assert set(re.findall(r"WHEN '(\w+)'", definition)) == WAITS_FOR
 
 
 async def test_a_queue_row_has_its_submitter_its_waiting_time_and_its_demand(

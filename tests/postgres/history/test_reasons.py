@@ -6,36 +6,51 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from dispatcher.core.lifecycle import creation_steps, queue_steps
-from dispatcher.core.model.record import AWAITING_APPROVAL, Pending, Phase
+from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.model import pending_reasons
+from dispatcher.core.model.pending_reasons import AWAITING_APPROVAL
+from dispatcher.core.model.record import Pending, Phase
 from dispatcher.core.model.requirements import Rejection
-from dispatcher.core.scheduling import cluster_filters, explain
-from dispatcher.core.scheduling.sharing import refusals
 from dispatcher.store.queue import QueueStore
 from tests.postgres.changes import LATER, NOW, make_submit, rows_of
 
 ROOM = {
-    explain.INSUFFICIENT,
-    explain.RESERVED,
-    explain.LARGER_THAN_CLUSTER,
-    queue_steps.AWAITING_RELEASE,
+    pending_reasons.INSUFFICIENT,
+    pending_reasons.RESERVED,
+    pending_reasons.LARGER_THAN_CLUSTER,
+    pending_reasons.AWAITING_RELEASE,
 }
-CLUSTERS = {explain.NO_CLUSTER} | {
-    value
-    for name, value in vars(cluster_filters).items()
-    if name.isupper() and isinstance(value, str) and not name.startswith("_")
+CLUSTERS = {
+    pending_reasons.NO_CLUSTER,
+    pending_reasons.NOT_SELECTED,
+    pending_reasons.NOT_CONNECTED,
+    pending_reasons.NOT_REPORTED,
+    pending_reasons.UNREACHABLE,
+    pending_reasons.CREDENTIALS_REFUSED,
+    pending_reasons.ANSWERS_TOO_LARGE,
+    pending_reasons.ANOTHER_CLUSTER,
+    pending_reasons.CORDONED,
+    pending_reasons.DRAINING,
+    pending_reasons.KIND_MISSING,
+    pending_reasons.NAMESPACE_MISSING,
+    pending_reasons.NAMESPACE_NOT_ENABLED,
+    pending_reasons.MEMBERS_UNKNOWN,
+    pending_reasons.REMOVED,
+    pending_reasons.NAME_TAKEN,
+    pending_reasons.CLASS_MISSING,
+    pending_reasons.PROVISIONING_FAILED,
 }
 QUOTA = {
-    refusals.INSUFFICIENT_QUOTA,
-    refusals.OVER_NOMINAL_QUOTA,
-    refusals.LARGER_THAN_QUOTA,
-    refusals.PREEMPTED_TOO_OFTEN,
-    explain.QUEUE_NOT_FOUND,
-    refusals.QUEUE_NOT_LEAF,
-    refusals.NAMESPACE_NOT_ALLOWED,
-    refusals.QUEUE_STOPPED,
+    pending_reasons.INSUFFICIENT_QUOTA,
+    pending_reasons.OVER_NOMINAL_QUOTA,
+    pending_reasons.LARGER_THAN_QUOTA,
+    pending_reasons.PREEMPTED_TOO_OFTEN,
+    pending_reasons.QUEUE_NOT_FOUND,
+    pending_reasons.QUEUE_NOT_LEAF,
+    pending_reasons.NAMESPACE_NOT_ALLOWED,
+    pending_reasons.QUEUE_STOPPED,
 }
-NEITHER = {explain.NOT_EVALUATED, creation_steps.CREATION_POSTPONED}
+NEITHER = {pending_reasons.NOT_EVALUATED, pending_reasons.CREATION_POSTPONED}
 
 
 async def test_gang_that_lacks_room_is_backfilled_and_a_rejected_gang_fits_elsewhere(
@@ -61,10 +76,10 @@ async def test_rejection_by_that_cluster_counts_before_the_nearest_rejection(
 ) -> None:
     (waiting,) = (await queue.commit([make_submit("told")])).accepted
     rejections = (
-        Rejection("hub", cluster_filters.NOT_SELECTED, "its labels do not match"),
-        Rejection("west", explain.INSUFFICIENT, "it is full"),
+        Rejection("hub", pending_reasons.NOT_SELECTED, "its labels do not match"),
+        Rejection("west", pending_reasons.INSUFFICIENT, "it is full"),
     )
-    pending = Pending(explain.INSUFFICIENT, "it is full", "cpu", "west", rejections)
+    pending = Pending(pending_reasons.INSUFFICIENT, "it is full", "cpu", "west", rejections)
     blocked = queue_steps.block(waiting, pending, LATER)
     assert blocked is not None
     await queue.commit([blocked])

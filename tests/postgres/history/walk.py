@@ -24,12 +24,12 @@ from dispatcher.core.lifecycle import (
 )
 from dispatcher.core.lifecycle.first_steps import KeptObjects, Submission
 from dispatcher.core.lifecycle.record_change import EvictionReason
+from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import ACTIVE, Change, Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling import cluster_filters, explain
 from dispatcher.store.queue import QueueStore
 from tests.postgres.history.facts import Life, note
 
@@ -39,11 +39,11 @@ CLUSTERS: Final = ("east", "hub", "west")
 TICKS: Final = 260
 LIVES: Final = 80
 REASONS: Final = (
-    explain.INSUFFICIENT,
-    explain.RESERVED,
-    explain.NOT_EVALUATED,
-    cluster_filters.NOT_SELECTED,
-    cluster_filters.CORDONED,
+    pending_reasons.INSUFFICIENT,
+    pending_reasons.RESERVED,
+    pending_reasons.NOT_EVALUATED,
+    pending_reasons.NOT_SELECTED,
+    pending_reasons.CORDONED,
     "InsufficientQuota",
     "QueueStopped",
     "AwaitingRelease",
@@ -182,7 +182,9 @@ def _begin_preempting(record: Record, chance: Random, now: datetime) -> Change:
 
 
 def _line_up(record: Record, chance: Random, now: datetime) -> Change | None:
-    return queue_steps.note_not_evaluated(record, Pending(explain.NOT_EVALUATED, "behind another"), now)
+    return queue_steps.note_not_evaluated(
+        record, Pending(pending_reasons.NOT_EVALUATED, "behind another"), now
+    )
 
 
 def _reprioritise(record: Record, chance: Random, now: datetime) -> Change:

@@ -17,8 +17,8 @@ from dispatcher.api.membercluster import MemberCluster, SecretKey
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.connector import ConnectionCallbacks, Connector, Means, Pace
 from dispatcher.controller.members.member import CONNECTING, Member
+from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.cluster_errors import ErrorCounts
-from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.status.cluster_state import ClusterState
 from dispatcher.kube import paging
@@ -192,7 +192,7 @@ async def test_unusable_kubeconfig_closes_the_member_and_is_read_again(
     bench.hub.on("GET", SECRET, reply)
     member = bench.keep()
     await until(lambda: member.closed != CONNECTING)
-    assert member.closed == Closed(cluster_filters.NOT_CONNECTED, message)
+    assert member.closed == Closed(pending_reasons.NOT_CONNECTED, message)
     assert (bench.members["east"].requests(), bench.records.unreachable_notes) == ([], [])
     bench.hub.on("GET", SECRET, holds(kubeconfig("east")))
     await until(lambda: member.cluster)
@@ -214,7 +214,7 @@ async def test_member_that_refuses_our_credentials_is_closed_and_not_unreachable
     await until(lambda: member.closed not in (None, CONNECTING))
     assert monotonic() < 6
     assert member.closed == Closed(
-        cluster_filters.CREDENTIALS_REFUSED, "its API server does not accept our credentials: no entry"
+        pending_reasons.CREDENTIALS_REFUSED, "its API server does not accept our credentials: no entry"
     )
     assert (member.cluster, member.unreachable_since, bench.records.unreachable_notes) == (None, None, [])
     await asyncio.sleep(60)  # virtual
@@ -243,7 +243,7 @@ async def test_another_cluster_is_asked_for_nothing_but_its_uid(
         member = bench.keep()
     await until(lambda: member.closed not in (None, CONNECTING))
     await asyncio.sleep(20)  # virtual
-    assert member.closed == Closed(cluster_filters.ANOTHER_CLUSTER, message)
+    assert member.closed == Closed(pending_reasons.ANOTHER_CLUSTER, message)
     assert (member.cluster, member.unreachable_since, bench.records.unreachable_notes) == (None, None, [])
     assert {each.path for each in bench.members["east"].requests()} == {KUBE_SYSTEM}
     assert bench.records.uids == {"east": "uid-of-east", "west": "uid-of-west"}
@@ -258,7 +258,7 @@ async def test_only_one_of_two_members_of_the_same_cluster_is_connected(bench: B
     assert bench.told == [f"{connected.name} connected"]
     assert (connected.closed, connected.uid) == (None, "uid-of-east")
     assert other.closed == Closed(
-        cluster_filters.ANOTHER_CLUSTER, f"it is the same cluster as {connected.name}"
+        pending_reasons.ANOTHER_CLUSTER, f"it is the same cluster as {connected.name}"
     )
     assert bench.records.uids == {connected.name: "uid-of-east"}
 
@@ -285,7 +285,7 @@ async def test_member_that_reports_the_recorded_uid_of_another_is_refused_though
     await asyncio.sleep(60)  # virtual
     assert bench.told == ["west connected"]
     assert (honest.closed, liar.cluster, liar.uid) == (None, None, "")
-    assert liar.closed == Closed(cluster_filters.ANOTHER_CLUSTER, "it is the same cluster as west")
+    assert liar.closed == Closed(pending_reasons.ANOTHER_CLUSTER, "it is the same cluster as west")
     assert bench.records.uids == {"west": "uid-of-west"}
 
 
@@ -334,7 +334,7 @@ async def test_senseless_answer_counts_as_no_answer(bench: Bench, body: object) 
     member = bench.keep()
     await until(lambda: member.closed != CONNECTING)
     assert member.closed == Closed(
-        cluster_filters.UNREACHABLE,
+        pending_reasons.UNREACHABLE,
         f"its API server does not answer: GET {KUBE_SYSTEM}: the answer makes no sense",
     )
     assert (bench.records.uids, member.uid) == ({}, "")
@@ -360,13 +360,13 @@ async def test_member_is_closed_at_the_first_missed_probe_and_disconnected_later
     since = member.unreachable_since
     assert member.closed is not None
     assert (member.closed.reason, bench.records.unreachable_notes) == (
-        cluster_filters.UNREACHABLE,
+        pending_reasons.UNREACHABLE,
         [("east", since)],
     )
     await until(lambda: member.cluster is None)
     assert 15 <= monotonic() <= 21
     await asyncio.sleep(60)  # virtual
-    assert (member.closed.reason, member.unreachable_since) == (cluster_filters.UNREACHABLE, since)
+    assert (member.closed.reason, member.unreachable_since) == (pending_reasons.UNREACHABLE, since)
     assert (bench.records.unreachable_notes, bench.told) == (
         [("east", since)],
         ["east connected", "east left"],
@@ -437,7 +437,7 @@ async def test_unreachable_time_counts_from_the_first_missed_answer(bench: Bench
         await asyncio.sleep(20)  # virtual
         assert member.closed is not None
         said.append(member.closed.reason)
-    assert said == [cluster_filters.UNREACHABLE, cluster_filters.NOT_CONNECTED, cluster_filters.NOT_CONNECTED]
+    assert said == [pending_reasons.UNREACHABLE, pending_reasons.NOT_CONNECTED, pending_reasons.NOT_CONNECTED]
     assert (member.unreachable_since, bench.records.unreachable_notes) == (EARLIER, [])
 
 
@@ -450,9 +450,9 @@ async def test_unreachable_time_of_an_earlier_leader_ends_with_the_first_answer(
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
-        (refusal(401, "Unauthorized"), cluster_filters.CREDENTIALS_REFUSED),
-        (answer({"metadata": {"uid": HUB_UID}}), cluster_filters.ANOTHER_CLUSTER),
-        (refusal(429, "TooManyRequests"), cluster_filters.UNREACHABLE),
+        (refusal(401, "Unauthorized"), pending_reasons.CREDENTIALS_REFUSED),
+        (answer({"metadata": {"uid": HUB_UID}}), pending_reasons.ANOTHER_CLUSTER),
+        (refusal(429, "TooManyRequests"), pending_reasons.UNREACHABLE),
     ],
     ids=["refuses-us", "is-another", "is-busy"],
 )
@@ -472,7 +472,7 @@ async def test_throttling_member_is_closed_but_connected_and_reachable(
     bench.members["east"].on("GET", KUBE_SYSTEM, refusal(429, "TooManyRequests", "come later"))
     await asyncio.sleep(60)  # virtual
     assert member.closed == Closed(
-        cluster_filters.UNREACHABLE, "its API server is too busy to answer: come later"
+        pending_reasons.UNREACHABLE, "its API server is too busy to answer: come later"
     )
     assert (member.unreachable_since, bench.records.unreachable_notes) == (None, [])
     assert bench.told == ["east connected"]
@@ -552,7 +552,7 @@ async def test_withdrawn_kubeconfig_disconnects_the_member(bench: Bench, reply: 
     await until(lambda: member.cluster is None)
     await until(lambda: member.closed)
     assert member.closed is not None
-    assert (member.closed.reason, member.unreachable_since) == (cluster_filters.NOT_CONNECTED, None)
+    assert (member.closed.reason, member.unreachable_since) == (pending_reasons.NOT_CONNECTED, None)
     assert is_closed(bench.clients[0])
 
 
@@ -565,7 +565,7 @@ async def test_hanging_member_is_closed_with_a_reason_and_delays_no_other(bench:
     await until(lambda: east.closed != CONNECTING)
     assert monotonic() <= 61
     assert east.closed is not None
-    assert (east.closed.reason, east.cluster) == (cluster_filters.UNREACHABLE, None)
+    assert (east.closed.reason, east.cluster) == (pending_reasons.UNREACHABLE, None)
     is_cluster(bench.members["east"], "uid-of-east")
     await until(lambda: east.cluster)
     assert bench.told == ["west connected", "east connected"]
@@ -576,7 +576,7 @@ async def test_member_that_answers_but_cannot_list_is_closed_and_reachable(bench
     member = bench.keep(unreachable=EARLIER)
     await until(lambda: member.closed != CONNECTING)
     assert member.closed == Closed(
-        cluster_filters.UNREACHABLE, "its nodes and pods could not be listed within a minute"
+        pending_reasons.UNREACHABLE, "its nodes and pods could not be listed within a minute"
     )
     assert (member.unreachable_since, bench.records.unreachable_notes) == (None, [("east", None)])
 
@@ -586,7 +586,7 @@ async def test_member_that_forbids_lists_refuses_our_credentials(bench: Bench) -
     member = bench.keep()
     await until(lambda: member.closed != CONNECTING)
     assert member.closed == Closed(
-        cluster_filters.CREDENTIALS_REFUSED,
+        pending_reasons.CREDENTIALS_REFUSED,
         "its API server does not accept our credentials: may not list nodes",
     )
     assert (member.unreachable_since, bench.records.unreachable_notes) == (None, [])
@@ -605,7 +605,7 @@ async def test_internal_error_closes_one_member_and_no_other(bench: Bench) -> No
         await until(lambda: east.closed != CONNECTING)
         await bench.connected("west")
     assert [entry["cluster"] for entry in logs if entry["event"] == "member_failed"] == ["east"]
-    assert east.closed == Closed(cluster_filters.UNREACHABLE, "internal error; see the dispatcher's log")
+    assert east.closed == Closed(pending_reasons.UNREACHABLE, "internal error; see the dispatcher's log")
     assert (east.unreachable_since, bench.records.unreachable_notes) == (None, [])
     assert is_closed(bench.clients[0])
     await until(lambda: east.cluster)
@@ -639,7 +639,7 @@ async def test_member_with_watches_that_end_at_once_is_retried(bench: Bench) -> 
     bench.on_capacity = fail_once
     member = bench.keep()
     await until(lambda: member.closed != CONNECTING)
-    assert member.closed == Closed(cluster_filters.UNREACHABLE, "internal error; see the dispatcher's log")
+    assert member.closed == Closed(pending_reasons.UNREACHABLE, "internal error; see the dispatcher's log")
     await until(lambda: member.cluster)
     assert bench.told == ["east connected"]
 
@@ -708,7 +708,7 @@ async def test_member_that_sends_without_end_is_closed_with_a_reason_and_harms_n
     await until(lambda: east.closed not in (None, CONNECTING))
     await asyncio.sleep(12)  # virtual: it is tried again and again
     assert east.closed is not None
-    assert (east.closed.reason, said in east.closed.message) == (cluster_filters.ANSWERS_TOO_LARGE, True)
+    assert (east.closed.reason, said in east.closed.message) == (pending_reasons.ANSWERS_TOO_LARGE, True)
     assert (east.cluster, east.unreachable_since, bench.records.unreachable_notes) == (None, None, [])
     assert (west.closed, west.cluster is not None) == (None, True)
 
@@ -737,6 +737,6 @@ async def test_connected_member_that_begins_to_send_without_end_is_disconnected(
     if path == KUBE_SYSTEM:
         bench.members["east"].on("GET", path, reply)
     turned.set()
-    await until(lambda: east.closed is not None and east.closed.reason == cluster_filters.ANSWERS_TOO_LARGE)
+    await until(lambda: east.closed is not None and east.closed.reason == pending_reasons.ANSWERS_TOO_LARGE)
     await until(lambda: east.cluster is None)
     assert (west.closed, west.cluster is not None, east.unreachable_since) == (None, True, None)

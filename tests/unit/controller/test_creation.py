@@ -19,10 +19,10 @@ from dispatcher.controller.reconcile.creation import LONGEST_IN_THE_WAY, MOST_FA
 from dispatcher.controller.reconcile.result import Result
 from dispatcher.core.kinds.manifest import Anchor, anchor_name, build
 from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps
-from dispatcher.core.lifecycle.creation_steps import CREATION_POSTPONED
 from dispatcher.core.lifecycle.record_change import live_attempt
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.pending_reasons import CREATION_POSTPONED
 from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements

@@ -12,10 +12,10 @@ from dispatcher import errors
 from dispatcher.api.selector import EVERYTHING, parse_selector
 from dispatcher.controller.members.kind_survey import OTHERS_SECONDS, REGISTERED_SECONDS
 from dispatcher.controller.members.membership import MEMBER_REMOVED
+from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import Closed
 from tests.builders import QUEUED_CLASS
 from tests.fakes import answer, never
@@ -65,7 +65,7 @@ async def test_declared_members_take_gangs_instead_of_the_hub(bench: Bench) -> N
     assert (snapshots["east"].labels, snapshots["east"].creates_namespaces) == ({"gpu": "a100"}, True)
     assert (snapshots["east"].closed, snapshots["west"].closed) == (
         None,
-        Closed(cluster_filters.CORDONED, "it takes nothing new: new switches"),
+        Closed(pending_reasons.CORDONED, "it takes nothing new: new switches"),
     )
     assert (sorted(bench.fleet.clusters), bench.fleet.has_members) == (["east", "hub", "west"], True)
     assert {name: cluster.ledger for name, cluster in bench.fleet.clusters.items()} == bench.fleet.ledgers
@@ -166,7 +166,7 @@ async def test_invalid_member_takes_no_gangs_and_has_a_reason(bench: Bench) -> N
     await bench.connected("east")
     bench.has("east", kubeconfigSecretRef=None)
     await until(lambda: "east" not in bench.fleet.clusters)
-    assert bench.closed("east") == Closed(cluster_filters.NOT_REPORTED, INVALID)
+    assert bench.closed("east") == Closed(pending_reasons.NOT_REPORTED, INVALID)
     assert bench.fleet.has_members
     assert (bench.fleet.loss_of("east"), bench.fleet.is_connecting("east")) == (None, False)
     await bench.connected("east")
@@ -202,7 +202,7 @@ async def test_drain_wakes_the_gangs_of_the_cluster_and_can_be_undone(bench: Ben
     bench.has(name, drain=True, cordonReason="it moves")
     await until(lambda: cluster.draining)
     assert (cluster.draining, bench.woken) == (f"cluster {name}: it is being emptied: it moves", [name])
-    assert bench.closed(name) == Closed(cluster_filters.DRAINING, "it is being emptied: it moves")
+    assert bench.closed(name) == Closed(pending_reasons.DRAINING, "it is being emptied: it moves")
     bench.has(name, drain=True, cordonReason="it moved")
     await until(lambda: cluster.draining.endswith("moved"))
     bench.has(name)
@@ -342,7 +342,7 @@ async def test_fleet_is_complete_only_if_each_member_is_connected(bench: Bench) 
     await until(lambda: "west" in bench.fleet.snapshots([ANYWHERE]))
     assert not bench.fleet.is_complete()
     bench.has("west", kubeconfigSecretRef=None)
-    await until(lambda: bench.closed("west") == Closed(cluster_filters.NOT_REPORTED, INVALID))
+    await until(lambda: bench.closed("west") == Closed(pending_reasons.NOT_REPORTED, INVALID))
     assert not bench.fleet.is_complete()
 
 

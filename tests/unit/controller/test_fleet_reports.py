@@ -8,7 +8,7 @@ from datetime import timedelta
 from structlog.testing import capture_logs
 
 from dispatcher.api.names import MEMBERS_PATH
-from dispatcher.core.scheduling import cluster_filters
+from dispatcher.core.model import pending_reasons
 from dispatcher.core.status.cluster_state import ClusterState
 from tests.fakes import answer, refusal
 from tests.unit.controller.fleet import FAILS, Bench, bench, idle, status_path
@@ -38,7 +38,7 @@ async def test_state_of_each_member_is_recorded_once(bench: Bench) -> None:
     assert recorded == {
         "east": ClusterState(),
         "hub": ClusterState(is_draining=True),
-        "west": ClusterState(is_cordoned=True, closed_reason=cluster_filters.NOT_CONNECTED),
+        "west": ClusterState(is_cordoned=True, closed_reason=pending_reasons.NOT_CONNECTED),
     }
     west = recorded["west"]
     assert (west.said, west.closed_message) == ("new switches", "there is no Secret dispatcher/cluster-west")
@@ -175,7 +175,7 @@ async def test_status_has_the_time_from_which_a_member_is_unreachable(bench: Ben
     await bench.lost()
     await asyncio.sleep(60)  # virtual
     last = bench.statuses()[-1]
-    assert (last["conditions"][0]["status"], last["reason"]) == ("False", cluster_filters.UNREACHABLE)
+    assert (last["conditions"][0]["status"], last["reason"]) == ("False", pending_reasons.UNREACHABLE)
     assert last["unreachableSince"] == f"{bench.records.unreachable_notes[0][1]:%Y-%m-%dT%H:%M:%SZ}"
 
 

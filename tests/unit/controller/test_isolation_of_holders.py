@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 
 from dispatcher import log
 from dispatcher.controller.scheduling.scheduler import Scheduler
-from dispatcher.core.model.failures import INTERNAL_ERROR
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node, Taint, Toleration
+from dispatcher.core.model.pending_reasons import INTERNAL_ERROR
 from dispatcher.core.model.pods import Gate, Pod, PodPhase
 from dispatcher.core.model.record import Growth, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements

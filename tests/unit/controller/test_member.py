@@ -23,10 +23,10 @@ from dispatcher.controller.members.member import (
     required_kinds,
 )
 from dispatcher.core.lifecycle.observed_state import Loss
+from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.cluster_errors import ErrorCounts
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.status.cluster_state import ClusterState
@@ -37,7 +37,7 @@ from dispatcher.kube.discovery import Kind
 from tests.builders import at, make_core_node
 
 EAST = MemberCluster("east", "uid-of-east", {"gpu": "a100"}, SecretKey("cluster-east"))
-UNREACHABLE = Closed(cluster_filters.UNREACHABLE, "its API server does not answer")
+UNREACHABLE = Closed(pending_reasons.UNREACHABLE, "its API server does not answer")
 JOB, RAY = ("batch/v1", "Job"), ("ray.io/v1", "RayCluster")
 
 
@@ -62,7 +62,7 @@ def make_cluster(client: ClusterClient, *, is_ready: bool = True) -> Cluster:
 
 # --- what history is told of it ------------------------------------------------------------------------------
 
-REFUSED = Closed(cluster_filters.CREDENTIALS_REFUSED, "no entry")
+REFUSED = Closed(pending_reasons.CREDENTIALS_REFUSED, "no entry")
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ REFUSED = Closed(cluster_filters.CREDENTIALS_REFUSED, "no entry")
         pytest.param(None, None, "", id="open"),
         pytest.param(CONNECTING, None, None, id="being-connected"),
         pytest.param(UNREACHABLE, at(10), None, id="unreachable-which-is-told-itself"),
-        pytest.param(UNREACHABLE, None, cluster_filters.UNREACHABLE, id="too-busy-which-is-not"),
-        pytest.param(REFUSED, None, cluster_filters.CREDENTIALS_REFUSED, id="refuses-us"),
+        pytest.param(UNREACHABLE, None, pending_reasons.UNREACHABLE, id="too-busy-which-is-not"),
+        pytest.param(REFUSED, None, pending_reasons.CREDENTIALS_REFUSED, id="refuses-us"),
         pytest.param(
-            REFUSED, at(10), cluster_filters.CREDENTIALS_REFUSED, id="unreachable-and-then-refused-us"
+            REFUSED, at(10), pending_reasons.CREDENTIALS_REFUSED, id="unreachable-and-then-refused-us"
         ),
     ],
 )
@@ -134,7 +134,7 @@ LOST = Loss(OnClusterLost.FAIL, at(40), "cluster east has not answered since 202
     [
         pytest.param(UNREACHABLE, at(10), LOST, id="unreachable"),
         pytest.param(
-            Closed(cluster_filters.NOT_CONNECTED, "no Secret"),
+            Closed(pending_reasons.NOT_CONNECTED, "no Secret"),
             at(10),
             LOST,
             id="unreachable-before-its-secret-went",
@@ -228,7 +228,7 @@ async def test_status_has_the_capacity_beyond_the_reserve(client: ClusterClient)
     member = make_member(declared=declared, uid="of-east", cluster=make_cluster(client))
     assert member.status_values(3) == MemberState(
         since=at(1),
-        closed=Closed(cluster_filters.CORDONED, "it takes nothing new"),
+        closed=Closed(pending_reasons.CORDONED, "it takes nothing new"),
         cluster_uid="of-east",
         allocatable=Resources({"cpu": 8000}),
         free=Resources({"cpu": 6000}),
@@ -257,15 +257,15 @@ def test_required_kinds_are_the_kinds_of_all_requirements() -> None:
     [
         ({}, None),
         ({"cordon_reason": "as it was"}, None),
-        ({"cordoned": True}, Closed(cluster_filters.CORDONED, "it takes nothing new")),
+        ({"cordoned": True}, Closed(pending_reasons.CORDONED, "it takes nothing new")),
         (
             {"cordoned": True, "cordon_reason": "new switches"},
-            Closed(cluster_filters.CORDONED, "it takes nothing new: new switches"),
+            Closed(pending_reasons.CORDONED, "it takes nothing new: new switches"),
         ),
-        ({"drain": True, "cordoned": True}, Closed(cluster_filters.DRAINING, "it is being emptied")),
+        ({"drain": True, "cordoned": True}, Closed(pending_reasons.DRAINING, "it is being emptied")),
         (
             {"drain": True, "cordon_reason": "it moves"},
-            Closed(cluster_filters.DRAINING, "it is being emptied: it moves"),
+            Closed(pending_reasons.DRAINING, "it is being emptied: it moves"),
         ),
     ],
 )
@@ -279,36 +279,36 @@ def test_operator_closes_a_member_with_a_reason(fields: dict[str, Any], expected
         (
             errors.Unauthorized("no entry"),
             Closed(
-                cluster_filters.CREDENTIALS_REFUSED,
+                pending_reasons.CREDENTIALS_REFUSED,
                 "its API server does not accept our credentials: no entry",
             ),
         ),
         (
             errors.Forbidden("may not"),
             Closed(
-                cluster_filters.CREDENTIALS_REFUSED, "its API server does not accept our credentials: may not"
+                pending_reasons.CREDENTIALS_REFUSED, "its API server does not accept our credentials: may not"
             ),
         ),
-        (AnotherCluster("it is west"), Closed(cluster_filters.ANOTHER_CLUSTER, "it is west")),
-        (errors.SettingsError("no Secret"), Closed(cluster_filters.NOT_CONNECTED, "no Secret")),
-        (Unlisted("no lists"), Closed(cluster_filters.UNREACHABLE, "no lists")),
+        (AnotherCluster("it is west"), Closed(pending_reasons.ANOTHER_CLUSTER, "it is west")),
+        (errors.SettingsError("no Secret"), Closed(pending_reasons.NOT_CONNECTED, "no Secret")),
+        (Unlisted("no lists"), Closed(pending_reasons.UNREACHABLE, "no lists")),
         (
             errors.Throttled("later"),
-            Closed(cluster_filters.UNREACHABLE, "its API server is too busy to answer: later"),
+            Closed(pending_reasons.UNREACHABLE, "its API server is too busy to answer: later"),
         ),
         (
             errors.TooLarge("GET /x: the answer is larger than 16 MiB"),
             Closed(
-                cluster_filters.ANSWERS_TOO_LARGE,
+                pending_reasons.ANSWERS_TOO_LARGE,
                 "its API server sends more than an honest one does, which is not read: "
                 "GET /x: the answer is larger than 16 MiB",
             ),
         ),
         (
             errors.Unavailable("timeout"),
-            Closed(cluster_filters.UNREACHABLE, "its API server does not answer: timeout"),
+            Closed(pending_reasons.UNREACHABLE, "its API server does not answer: timeout"),
         ),
-        (errors.NotFound("404"), Closed(cluster_filters.UNREACHABLE, "its API server does not answer: 404")),
+        (errors.NotFound("404"), Closed(pending_reasons.UNREACHABLE, "its API server does not answer: 404")),
     ],
 )
 def test_error_of_a_connection_gives_the_closed_reason(error: Exception, expected: Closed) -> None:

@@ -15,9 +15,8 @@ from dispatcher.controller.scheduling.absence import LASTS_SECONDS
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.cluster_facts import facts_of, states_of
-from dispatcher.core.model import incremental
+from dispatcher.core.model import incremental, pending_reasons
 from dispatcher.core.model.requirements import ANYWHERE
-from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.scheduling.cycle import Impossible, Placed, plan
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules, world_of
@@ -69,7 +68,7 @@ async def test_hub_takes_no_gang_while_the_only_member_is_replaced(bench: Bench,
     await asyncio.sleep(LASTS_SECONDS - 10)  # virtual
     assert closed(bench) == {name: MEMBER_REMOVED}
     bench.has(name, cordoned=True)
-    await until(lambda: closed(bench) == {name: Closed(cluster_filters.CORDONED, "it takes nothing new")})
+    await until(lambda: closed(bench) == {name: Closed(pending_reasons.CORDONED, "it takes nothing new")})
     bench.declared.loses(name)
     await asyncio.sleep(LASTS_SECONDS - 10)  # virtual
     assert closed(bench) == {name: MEMBER_REMOVED}
@@ -95,7 +94,7 @@ async def test_would_says_that_the_hub_takes_no_gang_while_the_only_member_is_re
     await bench.connected(name)
     bench.declared.loses(name)
     await until(lambda: closed(bench) == {name: MEMBER_REMOVED})
-    assert await decided_by_would(bench) == (name, cluster_filters.REMOVED)
+    assert await decided_by_would(bench) == (name, pending_reasons.REMOVED)
 
 
 async def test_hub_takes_all_gangs_once_the_absence_of_its_last_member_has_lasted(bench: Bench) -> None:
@@ -213,5 +212,5 @@ async def test_pending_reason_says_that_a_member_was_removed_and_how_to_open_the
     await until(lambda: "east" not in bench.fleet.clusters)
     [outcome] = plan([make_record()], bench.fleet.snapshots([ANYWHERE]))
     assert isinstance(outcome, Impossible)
-    assert outcome.pending.reason == cluster_filters.REMOVED
+    assert outcome.pending.reason == pending_reasons.REMOVED
     assert "dispatcher clusters add hub" in outcome.pending.message

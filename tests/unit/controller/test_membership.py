@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.controller.members.membership import MEMBERS_UNKNOWN, MembersUnknown
+from dispatcher.core.model.pending_reasons import MEMBERS_UNKNOWN as REASON
 from dispatcher.core.model.requirements import ANYWHERE
-from dispatcher.core.scheduling.cluster_filters import MEMBERS_UNKNOWN as REASON
 from dispatcher.core.scheduling.cycle import Impossible, plan
 from dispatcher.kube.client import ClusterClient
 from tests.builders import make_record

@@ -16,9 +16,10 @@ from dispatcher.core.intake.proposal import KnownDefaults, known_defaults, propo
 from dispatcher.core.kinds.cluster_defaults import ClusterDefaults, DefaultsSurvey
 from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, PodDefaults
 from dispatcher.core.model import incremental
+from dispatcher.core.model.pending_reasons import NOT_CONNECTED
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.cluster_filters import NOT_CONNECTED, Closed
+from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules
 from dispatcher.core.scheduling.world_facts import Cluster
 from dispatcher.store.snapshot_document import compressed, facts_of, lines_of

@@ -20,13 +20,20 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dispatcher.api.selector import Selector
-from dispatcher.core.lifecycle.queue_steps import (
-    AWAITING_RELEASE,
-)
 from dispatcher.core.model import incremental
 from dispatcher.core.model.failures import UNDECIDED_BY_ERROR, Failure
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
 from dispatcher.core.model.incremental import Steps
+from dispatcher.core.model.pending_reasons import (
+    AWAITING_RELEASE,
+    CLASS_MISSING,
+    INSUFFICIENT,
+    INSUFFICIENT_QUOTA,
+    NOT_SELECTED,
+    PREEMPTED_TOO_OFTEN,
+    RESERVED,
+    codes,
+)
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import Resources
@@ -36,8 +43,6 @@ from dispatcher.core.queues.queue import QueueingStrategy, Sharing, StopPolicy
 from dispatcher.core.scheduling.backfill import Backfills, Sites
 from dispatcher.core.scheduling.backfill_reservation import Reservation, noted, noted_quota
 from dispatcher.core.scheduling.cluster_filters import (
-    CLASS_MISSING,
-    NOT_SELECTED,
     ClusterSnapshot,
     has_members,
     rejection,
@@ -57,9 +62,6 @@ from dispatcher.core.scheduling.cycle import (
 )
 from dispatcher.core.scheduling.equivalence_classes import known_repelling
 from dispatcher.core.scheduling.explain import (
-    INSUFFICIENT,
-    NO_CLUSTER,
-    RESERVED,
     ClusterShortfall,
     Refused,
     short_when_empty,
@@ -90,23 +92,15 @@ from dispatcher.core.scheduling.sharing.quota_reservations import (
     is_starved,
     renew_quota,
 )
-from dispatcher.core.scheduling.sharing.refusals import (
-    INSUFFICIENT_QUOTA,
-    OVER_NOMINAL_QUOTA,
-    PREEMPTED_TOO_OFTEN,
-    Refusals,
-    cluster_shortfall,
-)
+from dispatcher.core.scheduling.sharing.refusals import Refusals, cluster_shortfall
 from dispatcher.core.scheduling.sharing.search import victim_order
 from dispatcher.core.scheduling.sharing.surplus import by_gang, split, with_surplus
 from dispatcher.core.scheduling.sharing.turns import Turns
 from dispatcher.core.scheduling.sharing.victims import Victims, VictimSearch
 from dispatcher.text import counted
 
-_HEADS: Final = frozenset(
-    {INSUFFICIENT_QUOTA, OVER_NOMINAL_QUOTA, INSUFFICIENT, RESERVED, AWAITING_RELEASE, NO_CLUSTER}
-)
-"""The reasons of a gang that waits as the head of its queue; gangs with other reasons block no gang."""
+_HEADS: Final = codes(lambda each: each.ends_with_others)
+"""The reasons of a gang that waits as the head of its queue."""
 
 MOST_NAMED: Final = 10
 """Victims that the pending reason of their preemptor names."""

@@ -19,15 +19,14 @@ from dispatcher.core.lifecycle.queue_steps import (
     pending_key_of,
     says_otherwise,
 )
+from dispatcher.core.model.pending_reasons import INSUFFICIENT_QUOTA, RESERVED
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Outcome, Waiting
-from dispatcher.core.scheduling.explain import RESERVED
 from dispatcher.core.scheduling.sharing.queued_gangs import QueueClass
-from dispatcher.core.scheduling.sharing.refusals import INSUFFICIENT_QUOTA
 
 Refusal = Waiting | Impossible | NotEvaluated
 
-_WITHOUT_QUOTA: Final = frozenset({INSUFFICIENT_QUOTA, RESERVED})
+_BY_TURNS: Final = frozenset({INSUFFICIENT_QUOTA, RESERVED})
 
 
 class ClassRefused(Struct, frozen=True):
@@ -76,4 +75,4 @@ def _says(known: PendingKey, answer: Refusal) -> bool:
 
 
 def _are_without_quota(known: PendingKey, pending: Pending) -> bool:
-    return {known.reason, pending.reason} == _WITHOUT_QUOTA and known.queue == pending.queue
+    return {known.reason, pending.reason} == _BY_TURNS and known.queue == pending.queue

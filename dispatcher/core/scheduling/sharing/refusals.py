@@ -9,6 +9,15 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dispatcher.core.model.pending_reasons import (
+    INSUFFICIENT_QUOTA,
+    LARGER_THAN_QUOTA,
+    NAMESPACE_NOT_ALLOWED,
+    OVER_NOMINAL_QUOTA,
+    QUEUE_NOT_LEAF,
+    QUEUE_STOPPED,
+    RESERVED,
+)
 from dispatcher.core.model.quantity import in_words, quantity
 from dispatcher.core.model.record import Borrower, Pending, QuotaSummary, Record
 from dispatcher.core.model.requirements import Rejection
@@ -18,25 +27,10 @@ from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import QueueingStrategy, Sharing, StopPolicy
 from dispatcher.core.scheduling.cluster_room import ClusterRoom
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Waiting, not_evaluated, not_found
-from dispatcher.core.scheduling.explain import RESERVED, ClusterShortfall, Refused, short_of_room
+from dispatcher.core.scheduling.explain import ClusterShortfall, Refused, short_of_room
 from dispatcher.core.scheduling.fit import Shortfall
 from dispatcher.core.scheduling.sharing.gangs import PendingGang
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
-
-QUEUE_NOT_LEAF: Final = "QueueNotLeaf"
-"""The queue has children, and only leaves take gangs."""
-NAMESPACE_NOT_ALLOWED: Final = "NamespaceNotAllowed"
-"""The queue, or one above it, does not serve the AppWrapper's namespace."""
-QUEUE_STOPPED: Final = "QueueStopped"
-"""The queue, or one above it, is held."""
-LARGER_THAN_QUOTA: Final = "LargerThanQuota"
-"""The gang would have no quota even if nobody used any."""
-PREEMPTED_TOO_OFTEN: Final = "PreemptedTooOften"
-"""The gang was preempted so often within 24 hours that it does not borrow any more."""
-OVER_NOMINAL_QUOTA: Final = "OverNominalQuota"
-"""The gang may not be preempted, and such gangs use all nominal quota."""
-INSUFFICIENT_QUOTA: Final = "InsufficientQuota"
-"""The gang has no quota now."""
 
 MOST_BORROWERS: Final = 3
 """Borrowing queues that an answer names."""

@@ -13,22 +13,11 @@ from dispatcher.api.selector import parse_selector
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.approvals import lacks_its_own, pending_without
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.model.failures import INTERNAL_ERROR
-from dispatcher.core.model.record import (
-    NEEDS_ANOTHER_PLACE,
-    TOO_LARGE,
-    UNDECIDED,
-    Change,
-    Pending,
-    Phase,
-    Record,
-)
+from dispatcher.core.model.record import Change, Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue
-from dispatcher.core.scheduling import cluster_filters, explain
 from dispatcher.core.scheduling.ordering import in_order
-from dispatcher.core.scheduling.sharing import refusals
 from tests.builders import CREATED, NOW, WAITS, at, make_gang, make_record, make_submission
 
 Step = Callable[[Record, float], Change | None]
@@ -238,20 +227,6 @@ def test_history_says_from_when_the_age_counts(life: Sequence[tuple[float, Step]
     [event] = change.events
     assert event.message.startswith(message)
     assert ("its age" in event.message) is ("its age" in message)
-
-
-def test_reasons_that_capacity_does_not_end_are_reasons_of_cycles() -> None:
-    assert {
-        *(cluster_filters.NOT_SELECTED, cluster_filters.KIND_MISSING, cluster_filters.NAME_TAKEN),
-        *(cluster_filters.NAMESPACE_MISSING, cluster_filters.NAMESPACE_NOT_ENABLED),
-        *(explain.LARGER_THAN_CLUSTER, explain.QUEUE_NOT_FOUND),
-        *(refusals.QUEUE_NOT_LEAF, refusals.NAMESPACE_NOT_ALLOWED, refusals.LARGER_THAN_QUOTA),
-    } == NEEDS_ANOTHER_PLACE
-    assert TOO_LARGE < NEEDS_ANOTHER_PLACE
-
-
-def test_reasons_that_say_nothing_about_the_place_are_reasons_of_cycles() -> None:
-    assert {explain.NOT_EVALUATED, explain.NOT_DECIDED, INTERNAL_ERROR} == UNDECIDED
 
 
 FOREST: Final = Forest.of([Queue("team", approvals=("budget",)), Queue("free")])

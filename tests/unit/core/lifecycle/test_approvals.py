@@ -20,7 +20,8 @@ from dispatcher.core.lifecycle.approvals import (
 from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.observed_state import ObservedState
 from dispatcher.core.lifecycle.step import Step
-from dispatcher.core.model.record import AWAITING_APPROVAL, Pending, Phase, Record
+from dispatcher.core.model.pending_reasons import AWAITING_APPROVAL
+from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.ordering import is_eligible

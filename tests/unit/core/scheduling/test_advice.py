@@ -15,13 +15,13 @@ from msgspec.structs import replace
 
 from dispatcher.core.model.document import DocumentError
 from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.pending_reasons import DEVICE_CLAIMS_NOT_COUNTED
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import advice as advice_module
 from dispatcher.core.scheduling import trials
 from dispatcher.core.scheduling.advice import MOST_REPAIRS, NO_ADVICE, Advice, advise
 from dispatcher.core.scheduling.capacity_ledger import FitMode
 from dispatcher.core.scheduling.cycle import Placed
-from dispatcher.core.scheduling.explain import DEVICE_CLAIMS_NOT_COUNTED
 from dispatcher.core.scheduling.node_shapes import own_shapes, shapes_of
 from dispatcher.core.scheduling.repair import AddNodes
 from dispatcher.core.scheduling.scenario import parse_scenario

@@ -6,10 +6,10 @@ import pytest
 
 from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
 from dispatcher.core.model.nodes import HOSTNAME, Node, NodeRequirements
+from dispatcher.core.model.pending_reasons import INSUFFICIENT, LARGER_THAN_CLUSTER, NOT_DECIDED
 from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cycle import Impossible, Placed, Waiting, plan
-from dispatcher.core.scheduling.explain import INSUFFICIENT, LARGER_THAN_CLUSTER, NOT_DECIDED
 from dispatcher.core.scheduling.fit import Shortfall, fit
 from dispatcher.core.scheduling.placement_bounds import MOST_ORDERED, MOST_STEPS, MOST_STEPS_IN_ALL
 from tests.builders import make_record, make_snapshots

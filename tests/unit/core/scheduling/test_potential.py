@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from dispatcher.api.potential import NodePool, OnPotential, PotentialNodes
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet, Spread
 from dispatcher.core.model.nodes import HOSTNAME, Node, Taint, Toleration
+from dispatcher.core.model.pending_reasons import INSUFFICIENT, LARGER_THAN_CLUSTER, NEEDS_POTENTIAL
 from dispatcher.core.model.pod_terms import PodSort
 from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.potential import MOST_NODES, PotentialPool, Trust, in_words, pools_of
@@ -20,7 +21,6 @@ from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
-from dispatcher.core.scheduling.explain import INSUFFICIENT, LARGER_THAN_CLUSTER, NEEDS_POTENTIAL
 from dispatcher.core.scheduling.fit import Shortfall, fit, fit_in_both, fits, shortfall_in_empty
 from dispatcher.core.scheduling.pending_queue import PendingQueue
 from tests.builders import NOW, make_record

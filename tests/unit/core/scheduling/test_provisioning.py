@@ -12,6 +12,7 @@ from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.lifecycle import provisioning_steps
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.pending_reasons import PROVISIONING_FAILED
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
@@ -19,7 +20,7 @@ from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim, StopPolicy, WithinQueue
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
-from dispatcher.core.scheduling.cluster_filters import PROVISIONING_FAILED, Closed, ClusterSnapshot, rejection
+from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot, rejection
 from dispatcher.core.scheduling.cycle import Outcome, Placed, Preempting, Waiting, plan
 from dispatcher.core.scheduling.fit import Shortfall, fit, fit_in_both, fits, shortfall_in_empty
 from dispatcher.core.scheduling.recheck import still_fitting

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.scheduling.cycle import Impossible, Waiting
 from dispatcher.core.scheduling.sharing.news import ClassRefused, is_news
@@ -51,7 +52,7 @@ def test_another_queue_is_news() -> None:
 
 
 def test_a_gang_that_preempts_no_longer_is_written() -> None:
-    waiting = Pending(queue_steps.AWAITING_RELEASE, "fits once r is gone", cluster="hub", queue="a")
+    waiting = Pending(pending_reasons.AWAITING_RELEASE, "fits once r is gone", cluster="hub", queue="a")
     preempting = queue_steps.begin_preempting(make_record(queue="a"), waiting, NOW).after
     assert is_news(Waiting(preempting, NO_QUOTA))
 

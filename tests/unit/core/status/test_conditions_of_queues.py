@@ -8,9 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
-from dispatcher.core.model.record import LACKS_QUOTA, Borrower, Pending, Phase, QuotaSummary, Record
+from dispatcher.core.model import pending_reasons
+from dispatcher.core.model.pending_reasons import LACKS_QUOTA
+from dispatcher.core.model.record import Borrower, Pending, Phase, QuotaSummary, Record
 from dispatcher.core.model.requirements import Rejection
-from dispatcher.core.scheduling.sharing import refusals
 from dispatcher.core.status.conditions import Shown, project
 from tests.builders import WAITS, at, make_blocked, make_drained, make_evicted, make_preempted, make_record
 
@@ -23,14 +24,6 @@ def condition(record: Record, type_: str) -> tuple[str, str, str]:
     """Status, reason and message of a condition."""
     (found,) = (each for each in project(record)["conditions"] if each["type"] == type_)
     return found["status"], found.get("reason", ""), found.get("message", "")
-
-
-def test_pending_reasons_about_quota_equal_the_reasons_of_the_cycle() -> None:
-    assert {
-        refusals.INSUFFICIENT_QUOTA,
-        refusals.LARGER_THAN_QUOTA,
-        refusals.OVER_NOMINAL_QUOTA,
-    } == LACKS_QUOTA
 
 
 @pytest.mark.parametrize("reason", sorted(LACKS_QUOTA))
@@ -170,7 +163,7 @@ def test_drained_gang_says_that_its_queue_is_drained() -> None:
 
 def test_preemptor_names_its_victims() -> None:
     message = "fits once default/other and 1 more are gone, which it preempts"
-    pending = Pending(queue_steps.AWAITING_RELEASE, message, cluster="hub")
+    pending = Pending(pending_reasons.AWAITING_RELEASE, message, cluster="hub")
     record = queue_steps.begin_preempting(make_record(), pending, at(1)).after
     assert project(record)["waiting"] == {"reason": "AwaitingRelease", "message": message, "cluster": "hub"}
     assert condition(record, "Backoff") == ("True", *OF_ROOM)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.status.member_status import MemberState, PoolState, status_of
 
@@ -40,7 +40,7 @@ def test_whole_status_of_a_member_that_takes_gangs() -> None:
 
 
 def test_member_of_which_nothing_is_known_yet_shows_neither_uid_nor_amounts() -> None:
-    closed = Closed(cluster_filters.NOT_REPORTED, "it has not reported its nodes yet")
+    closed = Closed(pending_reasons.NOT_REPORTED, "it has not reported its nodes yet")
     why = {"reason": closed.reason, "message": closed.message}
     assert status_of(MemberState(SINCE, closed)) == {
         "conditions": [
@@ -63,14 +63,14 @@ def test_member_that_owes_more_than_it_has_shows_the_debt() -> None:
 
 
 CLOSED = [
-    (cluster_filters.NOT_REPORTED, "Unknown", "Unknown"),
-    (cluster_filters.NOT_CONNECTED, "False", "Unknown"),
-    (cluster_filters.UNREACHABLE, "False", "Unknown"),
-    (cluster_filters.ANOTHER_CLUSTER, "False", "Unknown"),
-    (cluster_filters.CREDENTIALS_REFUSED, "True", "False"),
-    (cluster_filters.ANSWERS_TOO_LARGE, "True", "True"),
-    (cluster_filters.CORDONED, "True", "True"),
-    (cluster_filters.DRAINING, "True", "True"),
+    (pending_reasons.NOT_REPORTED, "Unknown", "Unknown"),
+    (pending_reasons.NOT_CONNECTED, "False", "Unknown"),
+    (pending_reasons.UNREACHABLE, "False", "Unknown"),
+    (pending_reasons.ANOTHER_CLUSTER, "False", "Unknown"),
+    (pending_reasons.CREDENTIALS_REFUSED, "True", "False"),
+    (pending_reasons.ANSWERS_TOO_LARGE, "True", "True"),
+    (pending_reasons.CORDONED, "True", "True"),
+    (pending_reasons.DRAINING, "True", "True"),
 ]
 
 
@@ -94,7 +94,7 @@ def test_closed_member_says_why_and_each_condition_that_does_not_hold_says_so_to
 
 def test_member_that_fell_silent_under_another_leader_says_since_when() -> None:
     silent = MemberState(
-        SINCE + timedelta(hours=1), Closed(cluster_filters.UNREACHABLE, "no answer"), unreachable_since=SINCE
+        SINCE + timedelta(hours=1), Closed(pending_reasons.UNREACHABLE, "no answer"), unreachable_since=SINCE
     )
     assert status_of(silent)["unreachableSince"] == SINCE_IN_WORDS
 
@@ -110,7 +110,7 @@ def test_pools_are_listed_with_the_end_of_a_distrust() -> None:
 def test_facts_of_a_member_stay_while_it_is_unreachable() -> None:
     known = MemberState(
         SINCE,
-        Closed(cluster_filters.UNREACHABLE, "no answer"),
+        Closed(pending_reasons.UNREACHABLE, "no answer"),
         cluster_uid="uid-of-kube-system",
         allocatable=Resources({"cpu": 8_000}),
         free=Resources({"cpu": 1_000}),
