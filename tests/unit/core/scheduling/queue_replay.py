@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from dispatcher.core.model.pending_reasons import LACKS_QUOTA
-from dispatcher.core.model.record import Pending
+from dispatcher.core.model.record import LACKS_QUOTA, Pending
 from dispatcher.core.scheduling.cycle import Placed, Preempting
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome, QueueShare
 from dispatcher.core.scheduling.sharing.refusals import MOST_BORROWERS
@@ -64,6 +63,7 @@ class Replay:
         self.running = {each["name"]: each for each in document["running"]}
         self.clusters = {each["name"]: each for each in document["clusters"]}
         self.now = self._state(document["running"])
+        self.free_before = self._state(document["running"]).free
         self.later = self._state([each for each in document["running"] if not each.get("ending")])
         self.holds: list[tuple[str, dict[str, int], bool]] = []
         self.kept: set[str] = set()
@@ -84,11 +84,14 @@ class Replay:
         drained = [each for each in outcomes if isinstance(each, Drained)]
         for drain in drained:
             self._leave([self.running[gang.uid] for gang in drain.gangs])
-        assert list(outcomes[: len(drained)]) == drained, "queues are drained first"
-        decided = [each for each in outcomes if not isinstance(each, Drained)]
-        self.reserved = self._reserved_in(each.record.uid for each in decided)
+        decided = outcomes[len(drained) :]
+        self.reserved = self._reserved_in(
+            each.record.uid for each in decided if not isinstance(each, Drained)
+        )
         for outcome in decided:
             match outcome:
+                case Drained():
+                    raise AssertionError("queues are drained first")
                 case Placed():
                     self._check_dispatch(self._decided(outcome.record.uid), outcome)
                 case Preempting():
@@ -436,6 +439,13 @@ class Replay:
     def _note_head(self, gang: Json, outcome: Any) -> None:  # noqa: ANN401
         if outcome.pending.reservation:
             self.kept.add(outcome.pending.cluster)
+        elif outcome.pending.reason == "InsufficientResources" and gang.get("blocked", 0) >= STARVED:
+            # It fitted until another starved gang was placed: a cluster is kept for it from here on, and told later.
+            self.kept.update(
+                name
+                for name, each in self.clusters.items()
+                if have_places([gang], each, self.free_before[name])
+            )
         leads = [leaf for leaf in queues_of(gang) if leaf not in self.heads]
         if getattr(outcome, "is_head", False):
             self.heads.update(leads)
