@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from dispatcher.core.model.record import LACKS_QUOTA, Pending
+from dispatcher.core.model.pending_reasons import LACKS_QUOTA
+from dispatcher.core.model.record import Pending
 from dispatcher.core.scheduling.cycle import Placed, Preempting
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome, QueueShare
 from dispatcher.core.scheduling.sharing.refusals import MOST_BORROWERS
