@@ -6,6 +6,9 @@ anything has changed since the last search, and the searches take at most 1 / `P
 some minutes old in large clusters. A search cannot be cancelled: a process that ends waits for it, seconds in the
 largest clusters.
 
+A gang that causes an exception in a search is set aside for `BARRED_FOR`, or until it changes: its status says that its
+outlook is not known, and the outlooks of all others are sought without it.
+
 Outlooks give way to dispatches: `core.status.outlook_pace` passes busy rounds over, and bounds the statuses that a
 round changes. A status that shows the same outlook already is not written, and neither is one that differs by a start
 that has moved a little (`steady`).
@@ -20,14 +23,25 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher import errors, log
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.cluster_facts import Clusters, ClusterState, facts_of, states_of
+from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Record
+from dispatcher.core.scheduling.isolation import BARRED_FOR
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
-from dispatcher.core.status.outlook import Found, Outlook, Positions, joined, positions, search, steady
+from dispatcher.core.status.outlook import (
+    Found,
+    Outlook,
+    Positions,
+    joined,
+    positions,
+    search_in_steps,
+    steady,
+)
 from dispatcher.core.status.outlook_pace import Round, to_write
 
 PAUSE_FACTOR: Final = 20
@@ -40,6 +54,7 @@ class _Searched(Struct, frozen=True):
     first: tuple[str, ...]
     exact: tuple[str, ...]
     queued: tuple[Record, ...]
+    aside: frozenset[str]
     holders_version: int
     states: Mapping[str, ClusterState]
 
@@ -75,6 +90,8 @@ class OutlookKeeper:
         self._is_counted = False
         self._found = Found({})
         self._searched: _Searched | None = None
+        self._aside: dict[str, tuple[Record, datetime]] = {}
+        """The gangs that are set aside, by uid: as long as their records are the same, and until these times."""
         self._next_search = monotonic()
         self._round = Round(cache.dispatches)
 
@@ -123,17 +140,27 @@ class OutlookKeeper:
         now, until = self._now(), self._found.until
         states = states_of(self._cache, self._clusters, rules)
         version = self._cache.holders_version
-        searched = _Searched(sought.first, sought.exact, queued, version, states)
+        self._aside = {
+            uid: (record, end)
+            for uid, (record, end) in self._aside.items()
+            if now < end and self._cache.get(uid) is record
+        }
+        aside = frozenset(self._aside)
+        searched = _Searched(sought.first, sought.exact, queued, aside, version, states)
         if searched == self._searched and (until is None or now < until):
             return
         records = list(self._cache.records())
         facts = [await facts_of(each, self._clusters, now, slices) for each in states.values()]
         try:
-            self._found = await asyncio.to_thread(search, facts, records, sought, now)
+            found = await _in_thread(search_in_steps(facts, records, sought, now, aside))
         except Exception as error:  # noqa: BLE001  # the search's edge: the positions are right without it
             log.internal_error("outlook", error)
-            self._found = Found({})
-        self._searched = searched
+            found = Found({})
+        for each in found.culprits:
+            log.internal_error("outlook", each.failure.error, appwrapper=each.failure.uid)
+            self._aside |= {record.uid: (record, now + BARRED_FOR) for record in each.records}
+        self._found = replace(found, culprits=())  # an exception has all values of its search
+        self._searched = replace(searched, aside=frozenset(self._aside))
         self._next_search = begun + PAUSE_FACTOR * (self._monotonic() - begun)
 
     async def _update(self, found: Positions, slices: Slices) -> None:
@@ -144,21 +171,47 @@ class OutlookKeeper:
         changed: dict[str, Outlook] = {}
         now = self._now()
         for uid, position in found.outlooks.items():
-            known, before = self._found.outlooks.get(uid), self._outlooks.get(uid)
-            shown = self._shown(uid) if before is None else before
-            outlook = position if known is None else steady(shown, joined(position, known), now)
-            if outlook == shown:
-                self._outlooks[uid] = outlook
+            try:
+                shown, outlook = self._compared(uid, position, now)
+            except Exception as error:  # noqa: BLE001  # one gang must not end the outlooks of the others
+                log.internal_error("outlook", error, appwrapper=uid)
             else:
-                changed[uid] = outlook
+                if outlook == shown:
+                    self._outlooks[uid] = outlook
+                else:
+                    changed[uid] = outlook
             await slices.give_way()
         self._outlooks = {uid: each for uid, each in self._outlooks.items() if uid in found.outlooks}
         still_behind = [uid for uid in self._behind if uid in changed]
         self._behind = {uid: changed[uid] for uid in [*still_behind, *changed]}
         self._is_counted = True
 
+    def _compared(self, uid: str, position: Outlook, now: datetime) -> tuple[Outlook, Outlook]:
+        """The outlook that the status of a gang shows, and the one that it is to show."""
+        known, before = self._found.outlooks.get(uid), self._outlooks.get(uid)
+        shown = self._shown(uid) if before is None else before
+        return shown, position if known is None else steady(shown, joined(position, known), now)
+
     def _publish(self, first: Collection[str]) -> None:
         """Have a bounded number of the statuses that are behind written."""
         for uid in to_write(self._behind, first, is_busy=self._round.is_busy):
             self._outlooks[uid] = self._behind.pop(uid)
             self._on_changed(uid)
+
+
+async def _in_thread(steps: Steps[Found]) -> Found:
+    """All steps of a search, each in a thread; a cancellation ends it after the present one."""
+    while True:
+        found = await asyncio.to_thread(_after_step, steps)
+        if found is not None:
+            return found
+
+
+def _after_step(steps: Steps[Found]) -> Found | None:
+    """Run one step; the result if it was the last."""
+    try:
+        next(steps)
+    except StopIteration as end:
+        found: Found = end.value
+        return found
+    return None

@@ -17,7 +17,7 @@ compared at each known end only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -25,6 +25,7 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.pending_reasons import LACKS_QUOTA, codes
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import Attempt, Phase, Record
@@ -95,10 +96,14 @@ Estimate = datetime | UnknownStart
 
 
 class Estimates(Struct, frozen=True):
-    """The estimate of each gang by uid. Without any other change they hold before `until`, or always if it is None."""
+    """The estimate of each gang by uid. Without any other change they hold before `until`, or always if it is None.
+
+    `failures` are the exceptions for which a cycle refused a class.
+    """
 
     starts: Mapping[str, Estimate] = field(default_factory=dict)
     until: datetime | None = None
+    failures: Sequence[Failure] = ()
 
 
 def estimated_starts(
@@ -117,7 +122,8 @@ def estimated_starts(
     future = _Future(world, records)
     until = future.next_event()
     future.play(uids, most_work)
-    return Estimates({**unknown, **{uid: future.estimate(uid) for uid in uids}}, until)
+    starts = {**unknown, **{uid: future.estimate(uid) for uid in uids}}
+    return Estimates(starts, until, future.failures)
 
 
 class _Future:
@@ -140,6 +146,12 @@ class _Future:
             Backfill(bounds, Running(self._in_cluster), State(world.reservations or {})),
             Backfill(bounds, state=world.quota.state),
         )
+
+    @property
+    def failures(self) -> Sequence[Failure]:
+        """The exceptions for which a cycle refused a class, or took a gang for one without an end."""
+        self._known.note(self._backfills.room.running.take_failures())
+        return tuple(self._known.failures.values())
 
     def play(self, uids: Collection[str], most_work: int) -> None:
         """Plan cycles until all these gangs have started, no event is left, or the work is done."""

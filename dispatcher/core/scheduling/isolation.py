@@ -19,7 +19,7 @@ from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.potential import NAMESPACES_FOR_ALL
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import Access, QueueingStrategy
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
@@ -30,7 +30,11 @@ BARRED_FOR: Final = timedelta(minutes=5)
 
 
 MOST_BLAMED: Final = NAMESPACES_FOR_ALL - 1
-"""The most namespaces whose gangs that hold capacity are blamed for the exception of one plan."""
+"""The most namespaces whose gangs are blamed for the exception of one plan, or of one search over a world."""
+
+
+PLAIN: Final = "/plain"
+"""Follows the uid of a gang in the uid of the plain one that stands for it."""
 
 
 class Culprits(NamedTuple):
@@ -95,6 +99,61 @@ def to_blame_in_steps(
     return None
 
 
+def culprits_by_stand_ins(
+    raises: Callable[[frozenset[str]], Steps[Exception | None]], records: Sequence[Record], error: Exception
+) -> Steps[list[Culprits]]:
+    """The gangs of a world that cause the `error` of a search over it, of any that wait or hold capacity.
+
+    `raises` searches with stand-ins for the gangs of these uids, which have nothing of them but their amounts, and
+    returns the exception. Of a gang that is found, all of its kind are blamed; if another one of its namespace is found
+    then, its whole namespace is. Of gangs that hold capacity one may be blamed without which no search comes to the
+    gang that causes it.
+
+    Raises the `error` if the search raises with stand-ins for all gangs, which is no fault of theirs, or with those of
+    `MOST_BLAMED` namespaces.
+
+    Growth: a search for each halving of the number of gangs, twice for each namespace.
+    """
+    if (yield from raises(frozenset(each.uid for each in records))) is not None:
+        raise error
+    found: list[Culprits] = []
+    for _ in range(2 * MOST_BLAMED):
+        blamed = frozenset(record.uid for each in found for record in each.records)
+        first, last, cause = 0, len(records), error
+        while last - first > 1:
+            middle = (first + last) // 2
+            again = yield from raises(blamed.union(each.uid for each in records[:middle]))
+            if again is None:
+                last = middle
+            else:
+                first, cause = middle, again
+        found.append(_with_alike(records[last - 1], records, found, cause))
+        if (yield from raises(blamed.union(each.uid for each in found[-1].records))) is None:
+            return found
+    raise error
+
+
+def _with_alike(
+    record: Record, records: Iterable[Record], found: Iterable[Culprits], error: Exception
+) -> Culprits:
+    """A gang with those that are blamed with it: those of its kind, or of its namespace if one is blamed already."""
+    failure = Failure.of(record.uid, error)
+    if any(each.records[0].namespace == record.namespace for each in found):
+        alike = [each for each in records if each.namespace == record.namespace]
+    else:
+        alike = alike_in(record, records)
+    return Culprits(tuple(alike), failure)
+
+
+def alike_in(record: Record, records: Iterable[Record]) -> list[Record]:
+    """The gangs of one kind with a gang, and the gang itself."""
+    if record.phase is not Phase.QUEUED:
+        return [record]
+    kind = _kind_of(record)
+    queued = (each for each in records if each.phase is Phase.QUEUED and each.namespace == record.namespace)
+    return [each for each in queued if each is record or _kind_of(each) == kind]
+
+
 def plain_of(record: Record) -> Record:
     """A gang that waits and needs a little more than this one, without anything else of it.
 
@@ -102,7 +161,7 @@ def plain_of(record: Record) -> Record:
     """
     sets = tuple(PodSet(each.count, _a_little_more(each.requests)) for each in record.gang.pod_sets)
     return Record(
-        uid=f"{record.uid}/plain",
+        uid=f"{record.uid}{PLAIN}",
         group=record.group,
         namespace=record.namespace,
         name=record.name,

@@ -22,6 +22,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dispatcher.api.names import DEFAULT_QUEUE
+from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pending_reasons import LACKS_QUOTA
@@ -110,13 +111,15 @@ class World(Struct, frozen=True):
         If it `remembers`, no search for victims is made again after an equal one failed. With `backfills`, a cycle over
         queues renews these reservations instead of those of the world.
         """
+        known = known or KnownSnapshots()
         if not self.has_queues:
             return {DEFAULT_QUEUE: QueueShare({})}, self._plan_one_queue(known)
-        snapshots = (known or KnownSnapshots()).of(self)
+        snapshots = known.of(self)
         failed = FailedSearches() if remembers else None
         cycle_over_queues = QueueCycle(self.queue_facts(), snapshots, failed, backfills=backfills)
         shares = cycle_over_queues.shares()
         outcomes = cycle_over_queues.run()
+        known.note(cycle_over_queues.failures)
         return shares, tuple(each if isinstance(each, Drained) else _timeless(each) for each in outcomes)
 
     def lacking_approvals(self) -> tuple[Waiting, ...]:
@@ -241,13 +244,19 @@ class World(Struct, frozen=True):
             ),
         )
 
-    def _plan_one_queue(self, known: KnownSnapshots | None) -> tuple[Outcome, ...]:
+    def _plan_one_queue(self, known: KnownSnapshots) -> tuple[Outcome, ...]:
         """The outcomes where there is only the queue `default` without limits."""
         queue = ordering.in_order(self.pending, self.now)
         starved = ordering.starved(queue, self.now, self.starvation_bound)
-        snapshots = (known or KnownSnapshots()).of(self)
         outcomes = cycle.plan(
-            queue, snapshots, self.policy, starved, self.reservations, self.now, self.access
+            queue,
+            known.of(self),
+            self.policy,
+            starved,
+            self.reservations,
+            self.now,
+            self.access,
+            known.note,
         )
         decided_first = starved if self.policy is QueueingStrategy.BEST_EFFORT_FIFO else frozenset()
         outcomes.sort(key=lambda outcome: outcome.record.uid not in decided_first)
@@ -268,11 +277,19 @@ class KnownSnapshots:
     """The cluster snapshots of worlds that are made from one another by edits, each at the cost of its edits.
 
     A cluster keeps its ledger from one world to the next, and only nodes, pods and gangs that differ are changed in it.
+    `failures` are the exceptions about gangs for which plans over these snapshots refused a class, or that have no
+    places in the snapshots for them, by the uid of the gang.
     """
 
     def __init__(self) -> None:
+        self.failures: dict[str, Failure] = {}
         self._filled: dict[str, _FilledCluster] = {}
         self._followed: tuple[tuple[Record, ...], FollowedTerms] = (), FOLLOWS_NONE
+
+    def note(self, failures: Iterable[Failure]) -> None:
+        """Note the exceptions of a plan; of several about one gang, the first."""
+        for each in failures:
+            self.failures.setdefault(each.uid, each)
 
     def of(self, world: World) -> dict[str, ClusterSnapshot]:
         """The cluster snapshots of a world, by name, for one cycle. Raises `NoNode`."""
@@ -288,7 +305,9 @@ class KnownSnapshots:
         filled = self._filled.get(cluster.name)
         if filled is None:
             filled = self._filled[cluster.name] = _FilledCluster(fit, cluster.name)
-        return filled.snapshot(cluster, gangs, self._followed[1])
+        snapshot = filled.snapshot(cluster, gangs, self._followed[1])
+        self.note(filled.take_failures())
+        return snapshot
 
 
 _OTHERS: Final = "!others"
@@ -321,6 +340,10 @@ class _FilledCluster:
         self._cluster = cluster
         self._ledger.follow(followed)
         return cluster.snapshot(self._ledger.snapshot())
+
+    def take_failures(self) -> list[Failure]:
+        """The exceptions about running gangs, which have no places for them; each once."""
+        return self._ledger.take_failures()
 
     def _pods_of(self, cluster: Cluster, gangs: Sequence[tuple[int, RunningGang]]) -> dict[str, list[Pod]]:
         """The pods by gang, in the same list as before for a gang that is the same."""

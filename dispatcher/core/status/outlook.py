@@ -21,11 +21,12 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dispatcher.core.model.failures import Failure
+from dispatcher.core.model import incremental
+from dispatcher.core.model.failures import INTERNAL_ERROR, UNDECIDED_BY_ERROR, Failure
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.incremental import Steps, in_order, in_parts
 from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.record import HOLDING, Pending, Phase, Record
 from dispatcher.core.model.timestamps import time_in, timestamp
 from dispatcher.core.scheduling import ordering
 from dispatcher.core.scheduling.advice import Advice, advise_some
@@ -39,10 +40,12 @@ from dispatcher.core.scheduling.estimate_words import (
 )
 from dispatcher.core.scheduling.estimates import MOST_ESTIMATED, Estimate, estimated_starts
 from dispatcher.core.scheduling.explanation import has_position
+from dispatcher.core.scheduling.isolation import PLAIN, Culprits, alike_in, culprits_by_stand_ins, plain_of
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules, rules_of, world_of
 from dispatcher.core.scheduling.least_priority import least_priority
 from dispatcher.core.scheduling.repair import AddNodes, AddQuota, AddQuotas, RemoveGangs, RemoveTaints, Repair
 from dispatcher.core.scheduling.repair_words import in_words
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, set_aside
 from dispatcher.core.scheduling.trials import is_too_large as is_world_too_large
 from dispatcher.core.scheduling.world import KnownSnapshots, World
 
@@ -158,37 +161,165 @@ def positions(queued: Iterable[Record], now: datetime, *, has_queues: bool) -> S
 
 
 class Found(Struct, frozen=True):
-    """The outlooks beside the positions, by uid. Without any other change they hold before `until`, or always."""
+    """The outlooks beside the positions, by uid. Without any other change they hold before `until`, or always.
+
+    `culprits` are gangs that caused exceptions, and are to be set aside for some time. The queued ones have no outlook
+    but that.
+    """
 
     outlooks: Mapping[str, Outlook]
     until: datetime | None = None
+    culprits: Sequence[Culprits] = ()
+
+
+_UNDECIDED: Final[Outlook] = {UNKNOWN: UNDECIDED_BY_ERROR.message}
 
 
 def search(
     facts: Sequence[ClusterFacts], records: Sequence[Record], sought: Positions, now: datetime
 ) -> Found:
+    """All steps of `search_in_steps` at once."""
+    return incremental.run(search_in_steps(facts, records, sought, now))
+
+
+def search_in_steps(
+    facts: Sequence[ClusterFacts],
+    records: Sequence[Record],
+    sought: Positions,
+    now: datetime,
+    aside: Collection[str] = (),
+) -> Steps[Found]:
     """The estimated starts of the gangs with exact positions, and the advice for the first ones.
 
     There are none for a gang that is about to be dispatched. With queues, there are none in a world that is too
-    large for a plan (`trials.is_too_large`). The time grows with the nodes and pods of all clusters: seconds for 20,000
-    nodes.
+    large for a plan (`trials.is_too_large`).
+
+    Gangs `aside` (uids) caused exceptions before: those that wait are left out, as in cycles, and so are those that a
+    cycle refused with `InternalError`; those that hold capacity are charged, and nothing else of them is considered. If
+    an exception ends a search, the gangs that cause it are found (`culprits_by_stand_ins`), and all others are sought
+    anew. Raises the exception if no gang causes it.
+
+    A step is one search, whose time grows with the nodes and pods of all clusters: seconds for 20,000 nodes. There is
+    one step, but after an exception.
     """
-    world = world_of(facts, records, (), now)
+    refused = {each.uid for each in records if each.pending is not None and _is_undecided(each.pending)}
+    left_out = refused.union(aside)
+    try:
+        return _search(facts, records, sought, now, left_out)
+    except Exception as error:  # noqa: BLE001  # one gang must not end the search of the others
+        first = _not_of_memory(error)
+    yield
+
+    def raises(stood_for: frozenset[str]) -> Steps[Exception | None]:
+        try:
+            _search(facts, records, sought, now, left_out, stood_for)
+        except Exception as error:  # noqa: BLE001  # this is what is looked for
+            found: Exception | None = _not_of_memory(error)
+        else:
+            found = None
+        yield
+        return found
+
+    # Those that wait come first: plain ones are searched for as before, but not if those that hold are set aside.
+    others = [each for each in records if each.uid not in left_out]
+    suspects = [each for each in others if each.phase is Phase.QUEUED]
+    suspects += [each for each in others if each.phase in HOLDING]
+    culprits = yield from culprits_by_stand_ins(raises, suspects, first)
+    left_out = left_out.union(record.uid for each in culprits for record in each.records)
+    found = _search(facts, records, sought, now, left_out)
+    return replace(found, culprits=(*culprits, *found.culprits))
+
+
+def _is_undecided(pending: Pending) -> bool:
+    return pending.reason == INTERNAL_ERROR
+
+
+def _not_of_memory(error: Exception) -> Exception:
+    """The exception; raises it if it is no gang's fault."""
+    return Failure.of("", error).error
+
+
+def _search(
+    facts: Sequence[ClusterFacts],
+    records: Sequence[Record],
+    sought: Positions,
+    now: datetime,
+    aside: Collection[str],
+    stood_for: Collection[str] = (),
+) -> Found:
+    """As `search_in_steps`, without the gangs `aside`; a plain gang stands for each queued one that is `stood_for`."""
+    known, facts, held = _with_aside(facts, records, aside, stood_for)
+    world = world_of(facts, known, (), now)
+    if held:
+        running = (replace(each, active=each.active and held.get(each.name)) for each in world.running)
+        world = replace(world, running=tuple(running))
     if is_world_too_large(world):
         return Found({uid: {UNKNOWN: NOT_SEARCHED} for uid in sought.exact})
-    by_uid = {each.uid: each for each in records}
-    estimates = estimated_starts(world, by_uid, sought.exact)
+    by_uid = {each.uid: each for each in known}
+    exact, first = (
+        [f"{uid}{PLAIN}" if uid in stood_for else uid for uid in uids if uid not in aside]
+        for uids in (sought.exact, sought.first)
+    )
+    estimates = estimated_starts(world, by_uid, exact)
     outlooks = {uid: shown_start(by_uid[uid], each, by_uid, now) for uid, each in estimates.starts.items()}
-    for uid, advice in _advice(world, by_uid, sought.first, rules_of(facts)).items():
+    plans = KnownSnapshots()
+    for uid, advice in _advice(world, by_uid, first, rules_of(facts), plans).items():
         outlooks[uid] = {**outlooks.get(uid, {}), **advice}
-    return Found(outlooks, estimates.until)
+    plans.note(estimates.failures)
+    culprits = tuple(_culprits_of(each, by_uid) for each in plans.failures.values() if each.uid in by_uid)
+    refused = {record.uid for each in culprits for record in each.records}.union(aside)
+    outlooks |= {uid: _UNDECIDED for uid in (*sought.exact, *sought.first) if uid in refused}
+    return Found(outlooks, estimates.until, culprits)
+
+
+def _culprits_of(failure: Failure, records: Mapping[str, Record]) -> Culprits:
+    return Culprits(tuple(alike_in(records[failure.uid], records.values())), failure)
+
+
+def _with_aside(
+    facts: Sequence[ClusterFacts],
+    records: Sequence[Record],
+    aside: Collection[str],
+    stood_for: Collection[str],
+) -> tuple[Sequence[Record], Sequence[ClusterFacts], Mapping[str, ActiveGang]]:
+    """The records and facts with stand-ins; those for gangs that hold capacity are returned by their own uids, too.
+
+    Growth: a look at each gang and each pod if there are such gangs.
+    """
+    if not aside and not stood_for:
+        return records, facts, {}
+    found: list[Record] = []
+    held: dict[str, ActiveGang] = {}
+    uids: dict[str, str] = {}
+    for each in records:
+        if each.uid not in aside and each.uid not in stood_for:
+            found.append(each)
+        elif (gang := set_aside(each)) is not None:
+            found.append(gang.record)
+            held[gang.record.uid], uids[each.uid] = gang, gang.record.uid
+        elif each.uid in stood_for and each.phase is Phase.QUEUED:
+            found.append(plain_of(each))
+    if not held:
+        return found, facts, held
+    renamed = [
+        replace(
+            each,
+            pods=tuple(pods._replace(owner=uids.get(pods.owner, pods.owner)) for pods in each.pods),
+            surplus={uid: surplus for uid, surplus in each.surplus.items() if uid not in uids},
+        )
+        for each in facts
+    ]
+    return found, renamed, held
 
 
 def _advice(
-    world: World, records: Mapping[str, Record], uids: Collection[str], rules: SchedulingRules
+    world: World,
+    records: Mapping[str, Record],
+    uids: Collection[str],
+    rules: SchedulingRules,
+    known: KnownSnapshots,
 ) -> dict[str, Outlook]:
     """The holders, the least repair and the least priority that suffices, of each of these gangs."""
-    known = KnownSnapshots()
     outcomes = world.plan(known)
     found = advise_some(world, outcomes, uids, MOST_WORK, known)
     shown = {uid: shown_advice(records[uid], advice, records) for uid, advice in found.items()}

@@ -105,7 +105,7 @@ async def test_nothing_is_written_and_nothing_sought_while_nothing_changes(
     await bench.renewed()
     monkeypatch.setattr(outlook_keeper, "PAUSE_FACTOR", 0)
     assert await bench.renewed() == []
-    monkeypatch.delattr(outlook_keeper, "search")  # a search would raise
+    monkeypatch.delattr(outlook_keeper, "search_in_steps")  # a search would raise
     assert await bench.renewed() == []
 
 
@@ -115,7 +115,7 @@ async def test_a_defect_of_the_search_keeps_no_position_from_a_status(
     bench = Bench()
     bench.put(1, 2)
     monkeypatch.setattr(outlook_keeper, "PAUSE_FACTOR", 0)
-    monkeypatch.delattr(outlook_keeper, "search")  # whatever a defect may be
+    monkeypatch.delattr(outlook_keeper, "search_in_steps")  # whatever a defect may be
     with capture_logs() as logs:
         assert await bench.renewed() == ["q1", "q2"]
         assert await bench.renewed() == []
