@@ -205,20 +205,24 @@ def search_in_steps(
     refused = {each.uid for each in records if each.pending is not None and _is_undecided(each.pending)}
     left_out = refused.union(aside)
     try:
-        return _search(facts, records, sought, now, left_out)
+        found = _search(facts, records, sought, now, left_out)
+        if not found.culprits:
+            return found
+        first = found.culprits[
+            0
+        ].failure.error  # another gang may be the cause, as one that capacity is kept for
     except Exception as error:  # noqa: BLE001  # one gang must not end the search of the others
         first = _not_of_memory(error)
     yield
 
     def raises(stood_for: frozenset[str]) -> Steps[Exception | None]:
         try:
-            _search(facts, records, sought, now, left_out, stood_for)
+            culprits = _search(facts, records, sought, now, left_out, stood_for).culprits
+            cause = culprits[0].failure.error if culprits else None
         except Exception as error:  # noqa: BLE001  # this is what is looked for
-            found: Exception | None = _not_of_memory(error)
-        else:
-            found = None
+            cause = _not_of_memory(error)
         yield
-        return found
+        return cause
 
     # Those that wait come first: plain ones are searched for as before, but not if those that hold are set aside.
     others = [each for each in records if each.uid not in left_out]
