@@ -170,7 +170,7 @@ class ClusterClient:
             raise errors.Unavailable(f"GET {path}: not asked, because it had no answer in time a moment ago")
         seconds = min(HINT_SECONDS, self._read_timeout) if is_hint else self._read_timeout
         try:
-            return await self._call(
+            found = await self._call(
                 "GET", path, query=query, accept=accept, timeout=seconds, loads=loads, purpose=purpose
             )
         except errors.Unavailable:
@@ -178,6 +178,9 @@ class ClusterClient:
             if is_hint and now - begun >= seconds:
                 self._silent_hints.note(path, now)
             raise
+        if is_hint:
+            self._silent_hints.note_answer(path)
+        return found
 
     async def check_ready(self) -> None:
         """Return if the API server is ready, else raise `Unavailable`."""

@@ -27,11 +27,12 @@ ALTER TABLE appwrapper
     DROP COLUMN aged_from, DROP COLUMN age_stopped_at, DROP COLUMN pods_never_preempt, DROP COLUMN class_never_preempts
 """
 
-# Texts in the definitions as the server has them, and the texts instead, as the server lays them out.
+# Texts in the definitions as the server has them, and the texts instead, as the server lays them out. Before Postgres
+# 16 it names the table of a column also where there is only one: `~` stands for that.
 OF_QUEUE = (
     (
-        "ORDER BY effective_priority DESC, created_at, enqueue_seq)",
-        "ORDER BY effective_priority DESC, age_begins_at, enqueue_seq)",
+        "ORDER BY ~effective_priority DESC, ~created_at, ~enqueue_seq)",
+        "ORDER BY ~effective_priority DESC, ~age_begins_at, ~enqueue_seq)",
     ),
     (
         "            appwrapper.enqueue_seq,\n",
@@ -66,9 +67,10 @@ DECLARE
     known text := pg_get_viewdef({name}::regclass);
     patched text;
     swaps text[] := ARRAY[{swaps}];
+    names text := CASE WHEN current_setting('server_version_num')::int < 160000 THEN 'queued.' ELSE '' END;
 BEGIN
     FOR i IN 1 .. array_length(swaps, 1) LOOP
-        patched := replace(known, swaps[i][1], swaps[i][2]);
+        patched := replace(known, replace(swaps[i][1], '~', names), replace(swaps[i][2], '~', names));
         IF patched = known THEN RAISE EXCEPTION '% is not as earlier revisions made it', {name}; END IF;
         known := patched;
     END LOOP;

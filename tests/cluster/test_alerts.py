@@ -11,8 +11,10 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 import yaml
+from psycopg.types.json import Jsonb
 
 from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.store import migrate
@@ -28,6 +30,7 @@ from tests.alerts import COMPONENT, read_rules
 from tests.cluster.dispatch_queues import Declare
 from tests.cluster.manifests import Json, appwrapper, changed, item, job, pod
 from tests.cluster.world import World
+from tests.postgres.changes import forget_replay
 
 pytestmark = pytest.mark.exhaustive
 
@@ -239,16 +242,18 @@ async def test_gang_that_waits_at_the_head_while_most_is_free(world: World, watc
     await watch.until_quiet("DispatcherHeadBlocked")
 
 
-async def test_object_that_cannot_be_read(world: World, watch: Watch, api: ApiProxy) -> None:
-    broken = b"""{"kind": "NodeList", "metadata": {"resourceVersion": "1"}, "items": [
-        {"metadata": {"name": "broken", "uid": "u", "resourceVersion": "1"}, "status": {"allocatable": 7}}]}"""
-    headers = {"Content-Type": "application/json"}
-    await watch.start(api)
+async def test_gang_that_cannot_be_counted(world: World, watch: Watch) -> None:
+    """No object of a cluster causes an exception, so the row of a gang in the database is damaged."""
+    await watch.start()
     await watch.until_quiet("DispatcherInternalErrors")
+    await world.create_until("Running", appwrapper("aw", item(gpu_pod("aw"))))
     world.stop_dispatchers()
-    api.rules.on(is_of("nodes"), Fault(reply=Reply(200, broken, headers)))
-    await watch.start(api)
-    await watch.until_fires("DispatcherInternalErrors", worker="reflector")
+    damaged = [{"at": "2026-01-01T00:00:00+00:00", "amounts": {"cpu": "many"}}]
+    with psycopg.connect(world.database_url) as connection:
+        connection.execute("UPDATE attempt SET growth = %s", [Jsonb(damaged)])
+    forget_replay(world.database_url)
+    await watch.start()
+    await watch.until_fires("DispatcherInternalErrors", worker="scheduler")
 
 
 async def test_circle_of_preemptions_and_the_dashboard(world: World, watch: Watch, declare: Declare) -> None:

@@ -408,7 +408,7 @@ async def test_only_deleted_appwrappers_are_known_as_deleted(
 
 async def test_a_record_that_cannot_be_made_a_row_is_refused_alone(queue: QueueStore) -> None:
     """Nothing was written by then, so nobody has to give up leading for it."""
-    bad = make_submit("bad", gang=replace(GANG, demand=None))  # type: ignore[arg-type]  # no record of ours
+    bad = make_submit("bad", gang=replace(GANG, smaller=(("hub", None),)))  # type: ignore[arg-type]  # no record of ours
     result = await queue.commit([make_submit("a"), bad, make_submit("b")])
     assert [record.name for record in result.accepted] == ["a", "b"]
     assert [refusal.uid for refusal in result.refused] == [bad.after.uid]

@@ -15,7 +15,7 @@ from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.bounds import LARGEST_ANSWER, LARGEST_HINT, MOST_HELD_OF_HINTS, Purpose
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.hints import HINT_SECONDS, SILENT_SECONDS
+from dispatcher.kube.hints import FIRST_SILENT_SECONDS, HINT_SECONDS, SILENT_SECONDS
 from dispatcher.kube.object_client import ObjectClient
 from dispatcher.kube.owner_resolver import OwnerResolver
 from dispatcher.kube.warning_events import SHARED_SECONDS, WarningReader
@@ -180,8 +180,23 @@ async def test_events_of_one_namespace_without_an_answer_silence_no_other_and_ar
     assert await objects.newest_warning(honest) == "Odd: is wrong"
     server.on("GET", EVENTS, answer({"items": [event("u", "c")]}))
     assert await objects.newest_warning(evil) == ""
-    await asyncio.sleep(SILENT_SECONDS)  # virtual
+    await asyncio.sleep(FIRST_SILENT_SECONDS)  # virtual
     assert await objects.newest_warning(evil) == "Odd: is wrong"
+
+
+async def test_events_that_stay_without_an_answer_are_asked_for_ever_more_seldom(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("GET", EVENTS, never)
+    objects, ref = ObjectClient(client, Discovery(client)), ObjectRef(0, "v1", "ConfigMap", "evil", "c", "u")
+    for _ in range(600):
+        assert await objects.newest_warning(ref) == ""
+        await asyncio.sleep(1)  # virtual
+    pauses = [5, 10, 20, 40, 60, 60, 60]
+    assert len(server.requests("GET", EVENTS)) <= len(pauses) + (600 - sum(pauses)) / SILENT_SECONDS + 2
+    server.on("GET", EVENTS, answer({"items": [event("u", "c")]}))
+    await asyncio.sleep(SILENT_SECONDS)  # virtual
+    assert await objects.newest_warning(ref) == "Odd: is wrong"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ SCENARIOS: dict[str, Json] = {path.stem: load_yaml(path) for path in sorted(FOLD
 
 
 def test_no_scenario_is_missing() -> None:
-    assert len(SCENARIOS) == 166
+    assert len(SCENARIOS) == 167
 
 
 @pytest.mark.parametrize(
