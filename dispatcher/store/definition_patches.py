@@ -1,4 +1,4 @@
-"""Statements with which a migration changes a part of a view, or of the function `waiting_advice`.
+"""Statements with which a migration changes a part of a view, of a column's comment, or of `waiting_advice`.
 
 The server's own definition is patched, so its other parts stay as earlier revisions made them. A statement fails if the
 definition lacks the part. These texts never change, because migrations that have run consist of them.
@@ -32,11 +32,28 @@ BEGIN
 END
 $$
 """
+_PATCH_COMMENT: Final = """
+DO $$
+DECLARE
+    number smallint := (SELECT attnum FROM pg_attribute WHERE attrelid = {name}::regclass AND attname = {column});
+BEGIN
+    EXECUTE format('COMMENT ON COLUMN %s.%I IS %L', {name}, {column},
+                   replace(col_description({name}::regclass, number), {old}, {new}));
+END
+$$
+"""
 
 
 def patch_view(name: str, old: str, new: str) -> str:
     """The statement that replaces a text in a view; both as the server lays out definitions."""
     return _PATCH_VIEW.format(name=_literal(name), old=_literal(old), new=_literal(new))
+
+
+def patch_comment(name: str, column: str, old: str, new: str) -> str:
+    """The statement that replaces a text in the comment on a column of a view."""
+    return _PATCH_COMMENT.format(
+        name=_literal(name), column=_literal(column), old=_literal(old), new=_literal(new)
+    )
 
 
 def patch_advice(old: str, new: str) -> str:
