@@ -1,7 +1,8 @@
 """Every pending reason, in one table: what it says about the gang, so that nobody lists reasons a second time.
 
-A cycle decides the reason; what waits is filed by it, told by it, and ages by it. A group of reasons is a field of
-`Reason`, and `codes` finds its members. docs/troubleshooting.md has a section for each reason.
+A scheduling cycle gives each gang that waits a reason. The reason decides where the gang is filed, what its user is
+told, and whether its age counts. A group of reasons is a field of `Reason`, and `codes` finds the reasons of a group.
+docs/troubleshooting.md has a section for each reason.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ INTERNAL_ERROR: Final = "InternalError"
 
 
 class Reason(Struct, frozen=True):
-    """What a pending reason, by its `code`, says of the gang that has it."""
+    """One pending reason: its `code`, and what is true of each gang that waits for it."""
 
     code: str
     lacks_quota: bool = False
@@ -217,6 +218,8 @@ def codes(which: Callable[[Reason], bool]) -> frozenset[str]:
 
 
 LACKS_QUOTA: Final = codes(lambda each: each.lacks_quota)
+WAITS_FOR_QUOTA: Final = codes(lambda each: each.waits_for_quota)
+ENDS_WITH_OTHERS: Final = codes(lambda each: each.ends_with_others)
 TOO_LARGE: Final = codes(lambda each: each.is_too_large)
 IN_NO_QUEUE: Final = codes(lambda each: each.is_in_no_queue)
 UNDECIDED: Final = codes(lambda each: each.is_undecided)

@@ -31,7 +31,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pending_reasons import DEVICE_CLAIMS_NOT_COUNTED, LARGER_THAN_QUOTA, codes
+from dispatcher.core.model.pending_reasons import (
+    DEVICE_CLAIMS_NOT_COUNTED,
+    LARGER_THAN_QUOTA,
+    WAITS_FOR_QUOTA,
+    codes,
+)
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.resources import sum_of
 from dispatcher.core.scheduling.cluster_filters import has_members
@@ -82,8 +87,6 @@ _LAST_NAME: Final = "~added"
 _REFUSED: Final = codes(lambda each: each.is_refused_by_queue)
 NEVER_ON_A_CLUSTER: Final = _REFUSED | {LARGER_THAN_QUOTA}
 """Reasons that no change of a cluster and no running gang has a part in."""
-_WITHOUT_QUOTA: Final = codes(lambda each: each.waits_for_quota)
-"""Reasons that more nodes and fewer taints have no part in."""
 _SHORT_OF_QUOTA: Final = codes(lambda each: each.more_quota_may_help)
 
 Found = TypeVar("Found")
@@ -204,7 +207,7 @@ class _Search:
         accepting = list(filter(self._accepts, self._world.clusters))
         accepting.sort(key=lambda each: each.name != outcome.pending.cluster)
         self.clusters = accepting[:MOST_CLUSTERS]
-        self.clusters_short_of_room = [] if self._reason in _WITHOUT_QUOTA else self.clusters
+        self.clusters_short_of_room = [] if self._reason in WAITS_FOR_QUOTA else self.clusters
         self._is_cut_short = len(accepting) > MOST_CLUSTERS
         self._depends_on_names = False
         self._tried_together = False

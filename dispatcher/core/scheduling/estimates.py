@@ -26,7 +26,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dispatcher.core.model.failures import Failure
-from dispatcher.core.model.pending_reasons import LACKS_QUOTA, codes
+from dispatcher.core.model.pending_reasons import ENDS_WITH_OTHERS, LACKS_QUOTA
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import Attempt, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
@@ -50,8 +50,6 @@ MOST_WORK: Final = 100_000
 """Bounds the cycles of one estimate, in nodes (with queues, as `size_of`): two to five seconds where it is reached."""
 FARTHEST: Final = timedelta(days=365_000)
 """The longest time that is played. A few gangs of the longest `dispatchDuration`, 68 years, fill the calendar."""
-
-_AWAITS_CAPACITY: Final = codes(lambda each: each.ends_with_others)
 
 
 class Why(StrEnum):
@@ -207,7 +205,7 @@ class _Future:
         pending = outcome.pending
         if not pending.has_position:
             return UnknownStart(Why.IN_NO_QUEUE if pending.is_in_no_queue else Why.TOO_LARGE, pending.reason)
-        gangs = self._endless(outcome) if pending.reason in _AWAITS_CAPACITY else ()
+        gangs = self._endless(outcome) if pending.reason in ENDS_WITH_OTHERS else ()
         why = Why.NO_KNOWN_END if gangs else Why.STILL_WAITS
         return UnknownStart(why, pending.reason, pending.resource, gangs)
 

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from msgspec import Struct, field
 
 from dispatcher.core.model.incremental import Steps, in_parts
-from dispatcher.core.model.pending_reasons import AWAITING_RELEASE, codes
+from dispatcher.core.model.pending_reasons import AWAITING_RELEASE, ENDS_WITH_OTHERS, WAITS_FOR_QUOTA, codes
 from dispatcher.core.model.record import Record, Shape
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
@@ -24,11 +24,9 @@ from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill_reservation import Reservation
 from dispatcher.core.scheduling.ordering import is_eligible, rank
 
-_QUOTA: Final = codes(lambda each: each.waits_for_quota)
 _ROOM: Final = codes(lambda each: each.waits_for_room)
 _ROOM_ALONE: Final = codes(lambda each: each.room_suffices)
 """What is promised is taken from the room that growth sees, so `AwaitingRelease` is not among them."""
-_HEADS: Final = codes(lambda each: each.ends_with_others)
 
 ONE_QUEUE: Final = ""
 """The queue of all gangs of a hub without declared queues."""
@@ -78,15 +76,15 @@ class WaitingGangs(Struct):
 
     def _add(self, record: Record, forest: Forest | None, now: datetime) -> None:
         reason = record.pending.reason if record.pending else ""
-        if reason in _QUOTA or reason in _ROOM:
-            kind = reason in _QUOTA, record.requirements
+        if reason in WAITS_FOR_QUOTA or reason in _ROOM:
+            kind = reason in WAITS_FOR_QUOTA, record.requirements
             for queue in record.leaves if forest is not None else (ONE_QUEUE,):
                 _keep_oldest(self.oldest.setdefault(queue, {}), kind, record)
         if forest is None:
             return
         if reason in _ROOM_ALONE:
             _keep_oldest(self.for_room, (record.leaves, record.shape), record)
-        if reason in _HEADS:
+        if reason in ENDS_WITH_OTHERS:
             for place in forest.places_of(record.leaves):
                 head = self.heads.get(place.name)
                 if head is None or rank(record, now) < rank(head, now):

@@ -27,12 +27,12 @@ from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.pending_reasons import (
     AWAITING_RELEASE,
     CLASS_MISSING,
+    ENDS_WITH_OTHERS,
     INSUFFICIENT,
     INSUFFICIENT_QUOTA,
     NOT_SELECTED,
     PREEMPTED_TOO_OFTEN,
     RESERVED,
-    codes,
 )
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import Rejection
@@ -98,9 +98,6 @@ from dispatcher.core.scheduling.sharing.surplus import by_gang, split, with_surp
 from dispatcher.core.scheduling.sharing.turns import Turns
 from dispatcher.core.scheduling.sharing.victims import Victims, VictimSearch
 from dispatcher.text import counted
-
-_HEADS: Final = codes(lambda each: each.ends_with_others)
-"""The reasons of a gang that waits as the head of its queue."""
 
 MOST_NAMED: Final = 10
 """Victims that the pending reason of their preemptor names."""
@@ -661,7 +658,7 @@ class QueueCycle:
 
     def _add(self, gang: PendingGang, outcome: QueueOutcome, *, is_starved: bool) -> QueueOutcome:
         """Note an outcome, and return it; hold back what a head or a starved gang waits for."""
-        if isinstance(outcome, Waiting | Preempting) and outcome.pending.reason in _HEADS:
+        if isinstance(outcome, Waiting | Preempting) and outcome.pending.reason in ENDS_WITH_OTHERS:
             outcome = self._noted_head(gang, outcome, is_starved=is_starved)
         self._outcomes.append(outcome)
         self._decided.add(gang.uid)
