@@ -23,7 +23,7 @@ _SENTENCE: Final = re.compile(r"(.+?\.)(?:\s|$)")
 
 
 class CommandWithSettings(click.Command):
-    """A command whose help ends with all settings."""
+    """A command whose `--help` lists all settings after the options."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the settings below the options."""

@@ -40,7 +40,7 @@ ONLY_IN_SNAPSHOT: Final = (
 """Fields of an explanation that need the leader's snapshot."""
 _ON_NO_CLUSTER: Final = TOO_LARGE - LACKS_QUOTA
 _ABOUT_THE_START: Final = TOO_LARGE | IN_NO_QUEUE | {AWAITING_APPROVAL}
-"""Pending reasons whose line about the position says why there is no estimated start, too."""
+"""Pending reasons of gangs without a position: that line also says why no start is estimated."""
 _COPIED: Final = ("cluster", "reason", "resource", "message", "clusters", "queue", "quota", "preempting")
 """Fields of `status.waiting` that an explanation has under the same names."""
 

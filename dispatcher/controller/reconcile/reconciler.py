@@ -33,9 +33,9 @@ _log = log.get("reconciler")
 def lane_of(uid: str, cache: Cache, informer: AppWrapperInformer) -> str:
     """The lane of an AppWrapper in the work queue; AppWrappers of one lane may have to wait for the same answers.
 
-    A lane is the cluster that is asked about the AppWrapper. AppWrappers that are too large to be read, and those whose
-    last status write failed, also wait for each other's status writes (`controller.reconcile.status_writer`), so each
-    cluster has a second lane for them.
+    Each cluster has a lane for the AppWrappers that it is asked about. It has a second lane for AppWrappers that are
+    too large to be read, and for AppWrappers whose last status write failed: their status writes wait for each other
+    (`controller.reconcile.status_writer`).
     """
     cluster = cache.cluster_of(uid)
     return f"{cluster}/slow" if informer.is_slow(uid) else cluster

@@ -31,7 +31,7 @@ from dispatcher.core.lifecycle.withheld import Withheld, unread_of, withheld_by
 from dispatcher.core.model.record import Record
 
 MOST_READ_ONE_BY_ONE: Final = 3
-"""Wrapped objects of a gang whose Events are read one by one; those of the others are among those of the namespace."""
+"""The most wrapped objects of a gang whose Events are read one by one. One list of the namespace serves the others."""
 
 
 class Remediator:

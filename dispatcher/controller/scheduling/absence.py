@@ -31,7 +31,7 @@ class Absences:
         self.lingering: frozenset[str] = frozenset()
         """The names that are not there, and not surely gone."""
         self.lacked: frozenset[str] = frozenset()
-        """Those of `lingering` that complete lists lack now; of the others it is unknown whether they are there."""
+        """The names of `lingering` that complete lists lack now. Whether the other names are there is unknown."""
 
     @property
     def seen(self) -> frozenset[str]:

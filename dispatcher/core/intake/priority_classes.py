@@ -20,7 +20,7 @@ PRIORITY_LABELS: Final = (KUEUE_PRIORITY_LABEL, PRIORITY_LABEL)
 
 
 class ClassValue(NamedTuple):
-    """What a priority class says: its value, and whether its pods preempt no others."""
+    """The value of a priority class, and whether its pods never preempt other pods."""
 
     value: int
     never_preempts: bool = False

@@ -21,7 +21,7 @@ class QueueBound:
         self._deferred = Deferred()
         self._called: set[str] = set()
         self._were_deferred: set[str] = set()
-        """Those that were deferred and are not in the queue yet."""
+        """The uids of AppWrappers that were deferred and are not in the queue yet."""
         self._taken: Counter[str] = Counter()
         self._with_room: set[str] = set()
 

@@ -84,7 +84,7 @@ def check_appwrapper(raw: Mapping[str, Any]) -> None:
 
 
 def _how_to_wrap(kind: object, version: object) -> str:
-    """What to do with an object that is no AppWrapper: of an unknown kind, nothing says how many pods it makes."""
+    """The advice about an object that is no AppWrapper; an object of an unknown kind may make any number of pods."""
     if not isinstance(kind, str):
         return _WRAP
     is_known = isinstance(version, str) and (version.rpartition("/")[0], kind) in BUILT_IN.derivable
