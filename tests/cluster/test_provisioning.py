@@ -140,6 +140,7 @@ async def test_queue_requests_the_capacity_of_its_gangs_within_its_quota(
     await until_requested(world, "urgent-provisioning-1")
     assert await world.names(REQUEST) == {"urgent-provisioning-1"}
     assert await world.names(TEMPLATE) == {"ppt-urgent-provisioning-1-0"}
+    await until_waiting(world, "first", "quota")  # the pause after its preemption has ended
     await world.delete("urgent")
     await until_requested(world, "first-provisioning-2")
     await world.delete("first")
