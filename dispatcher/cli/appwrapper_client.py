@@ -18,7 +18,7 @@ from dispatcher.api.names import PLURALS
 from dispatcher.cli.appwrapper_names import unknown_name
 from dispatcher.cli.user_hub import VERSIONS
 from dispatcher.kube import paths
-from dispatcher.kube.media_types import MERGE_PATCH
+from dispatcher.kube.api_calls import MERGE_PATCH
 from dispatcher.kube.user_client import UserClient
 
 Json = dict[str, Any]

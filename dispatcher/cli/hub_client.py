@@ -25,8 +25,7 @@ from dispatcher.api.names import (
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.options import as_typed
 from dispatcher.kube import paths
-from dispatcher.kube.api_calls import ApiCalls, Json
-from dispatcher.kube.media_types import MERGE_PATCH, METADATA_LIST
+from dispatcher.kube.api_calls import MERGE_PATCH, METADATA_LIST, ApiCalls, Json
 from dispatcher.kube.user_client import SECONDS, AsyncUserClient, UserClient
 from dispatcher.kube.user_kubeconfig import access_of
 

@@ -21,7 +21,7 @@ from dispatcher.api import names
 from dispatcher.core.kinds.manifest import Anchor, Owner, anchor_name, anchor_of, appwrapper_of, seal_in
 from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.kube import paths
-from dispatcher.kube.answers import one_object
+from dispatcher.kube.api_calls import one_object
 from dispatcher.kube.client import METADATA_LIST, ClusterClient, Json
 from dispatcher.kube.object_client import Mark
 from dispatcher.kube.paging import pages

@@ -28,7 +28,7 @@ from dispatcher.api.submitter import UNKNOWN, Submitter, submitter_of
 from dispatcher.core.intake.queue_labels import kept_labels
 from dispatcher.core.kinds.provisioning_request import parameters_in
 from dispatcher.kube import envelope, json_codec
-from dispatcher.kube.answers import one_object
+from dispatcher.kube.api_calls import one_object
 from dispatcher.kube.bounds import Purpose
 from dispatcher.kube.client import MERGE_PATCH, METADATA, ClusterClient, Json
 from dispatcher.kube.discovery import Discovery, Kind

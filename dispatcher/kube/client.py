@@ -28,22 +28,26 @@ from yarl import URL
 
 from dispatcher import errors
 from dispatcher.kube import bounds, paths
+from dispatcher.kube.api_calls import (
+    JSON,
+    JSON_PATCH,
+    MERGE_PATCH,
+    METADATA,
+    METADATA_LIST,
+    Json,
+    refusal,
+    warnings_in,
+)
 from dispatcher.kube.bounds import LARGEST_REFUSAL, Buffer, Purpose
 from dispatcher.kube.hints import HINT_SECONDS, SilentHints
 from dispatcher.kube.hub_credentials import load_configuration
 from dispatcher.kube.kubeconfig import Connection, api_client
 from dispatcher.kube.library import ApiClient, ConfigException, Configuration
-from dispatcher.kube.media_types import JSON, JSON_PATCH, MERGE_PATCH, METADATA, METADATA_LIST
-from dispatcher.kube.refusals import refusal
-from dispatcher.kube.warning_headers import warnings_in
 
 __all__ = ["JSON", "JSON_PATCH", "MERGE_PATCH", "METADATA", "METADATA_LIST", "ClusterClient", "Json"]
 
 _READ_BUFFER: Final = 2**18
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-
-Json = dict[str, Any]
-
 
 POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 

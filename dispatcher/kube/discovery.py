@@ -17,8 +17,7 @@ from dispatcher import errors
 from dispatcher.api.syntax import LABEL, LONGEST_LABEL, most_similar
 from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.kube import paths
-from dispatcher.kube.answers import one_object
-from dispatcher.kube.api_calls import ApiCalls
+from dispatcher.kube.api_calls import ApiCalls, one_object
 
 _KEPT: Final = frozenset({"get", "delete"})
 _ALL_VERBS: Final = frozenset({"create", *_KEPT})

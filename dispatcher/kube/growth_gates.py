@@ -8,8 +8,8 @@ from dispatcher import errors, log
 from dispatcher.api.names import GROWTH_GATE
 from dispatcher.core.model.growth import GatedPod
 from dispatcher.kube import paths
+from dispatcher.kube.api_calls import STRATEGIC_MERGE_PATCH
 from dispatcher.kube.client import METADATA, ClusterClient, Json
-from dispatcher.kube.media_types import STRATEGIC_MERGE_PATCH
 from dispatcher.kube.some_at_a_time import for_all
 
 _log = log.get("growth_gates")

@@ -27,7 +27,7 @@ from dispatcher import errors, log
 from dispatcher.core.kinds.manifest import appwrapper_of, controller_of
 from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.record import ObjectRef
-from dispatcher.kube.answers import one_object
+from dispatcher.kube.api_calls import one_object
 from dispatcher.kube.client import JSON, METADATA, ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 from dispatcher import errors, log
 from dispatcher.api.sizes import count_containers
 from dispatcher.kube import bounds
-from dispatcher.kube.answers import items_of
+from dispatcher.kube.api_calls import items_of
 from dispatcher.kube.bounds import Purpose
 from dispatcher.kube.client import JSON, METADATA_LIST, ClusterClient, Json
 

@@ -19,25 +19,22 @@ from http.client import (
     IncompleteRead,
     RemoteDisconnected,
 )
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self, TypeVar
 from urllib.parse import SplitResult, urlencode, urlsplit
 
 import orjson
 
 from dispatcher import errors
 from dispatcher.kube import bounds, paths
+from dispatcher.kube.api_calls import JSON, JSON_PATCH, Json, refusal, warnings_in
 from dispatcher.kube.bounds import LARGEST_ANSWER, LARGEST_REFUSAL
-from dispatcher.kube.media_types import JSON, JSON_PATCH
-from dispatcher.kube.refusals import refusal
 from dispatcher.kube.user_kubeconfig import Access
-from dispatcher.text import one_line
 
 SECONDS: Final = 10.0
 """Seconds without a byte after which a call fails."""
 PAGE: Final = 500
 """Objects in one page of a list."""
 
-Json = dict[str, Any]
 _Answer = TypeVar("_Answer")
 
 
@@ -169,7 +166,7 @@ class UserClient:
             response = self._sent(self._connection, method, path, query, encoded, content_type, accept)
             if not 200 <= response.status <= 299:
                 raise self._refused(method, path, response)
-            self._warnings += map(_warning, response.headers.get_all("Warning") or ())
+            self._warnings += warnings_in(response.headers.get_all("Warning") or ())
             answer = response.read(LARGEST_ANSWER + 1)
             if len(answer) > LARGEST_ANSWER:
                 raise errors.TooLarge(
@@ -262,12 +259,6 @@ class _TlsConnection(HTTPSConnection):
             return
         HTTPConnection.connect(self)
         self.sock = self._context.wrap_socket(self.sock, server_hostname=self.server_name)  # type: ignore[attr-defined]
-
-
-def _warning(header: str) -> str:
-    """The text of a header such as `299 - "unknown field"`, in one line."""
-    quoted = header.partition('"')[2].rpartition('"')[0]
-    return one_line(quoted.replace('\\"', '"').replace("\\\\", "\\") or header)
 
 
 def _proxy_for(server: SplitResult) -> str:

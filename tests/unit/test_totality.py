@@ -69,7 +69,7 @@ from dispatcher.kube import (
     paging,
     warning_events,
 )
-from dispatcher.kube.answers import items_of, one_object
+from dispatcher.kube.api_calls import items_of, one_object
 from dispatcher.kube.appwrappers import decode
 from dispatcher.kube.nodes import NotAPod, decode_node, decode_pod
 from dispatcher.kube.owner_resolver import controller_ref

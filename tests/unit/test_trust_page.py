@@ -18,8 +18,8 @@ PAGE: Final = (DOCS / "trust.md").read_text(encoding="utf-8")
 
 DECODERS: Final = (
     "api.annotations",
-    "api.appwrapper",
     "api.approvals",
+    "api.appwrapper",
     "api.submitter",
     "api.validation",
     "api.wrapped_secrets",
@@ -54,7 +54,7 @@ DECODERS: Final = (
     "core.status.outlook",
     "core.status.queue_status",
     "kube.anchors",
-    "kube.answers",
+    "kube.api_calls",
     "kube.appwrappers",
     "kube.discovery",
     "kube.envelope",
@@ -66,7 +66,6 @@ DECODERS: Final = (
     "kube.paging",
     "kube.pod_defaults",
     "kube.reflector",
-    "kube.refusals",
     "kube.warning_events",
 )
 """The modules that read keys from objects that a tenant or a member can write."""
@@ -81,7 +80,6 @@ NOT_OUTSIDE: Final = {
     "core.status.outlook_pace": "outlooks that the leader made",
     "core.status.phases": "statuses that a command shows",
     "kube.access_reviews": "answers of the hub's API server about its own users and policies",
-    "kube.api_calls": "declares the calls, and reads no answer",
     "kube.client": "headers, and the kubeconfig that the operator gave",
     "kube.kubeconfig": "kubeconfigs, which the operator writes",
     "kube.pod_shape": "keeps the fields of a pod that have their type, for `kube.nodes` to read",

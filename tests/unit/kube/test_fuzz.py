@@ -18,7 +18,7 @@ from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.resources import LARGEST_AMOUNT
 from dispatcher.kube import paths
 from dispatcher.kube.anchors import _found
-from dispatcher.kube.answers import items_of, one_object
+from dispatcher.kube.api_calls import items_of, one_object
 from dispatcher.kube.appwrappers import decode
 from dispatcher.kube.discovery import _kind_of
 from dispatcher.kube.live_pod_lister import _item

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.kube.warning_headers import LONGEST_WARNING, MOST_WARNINGS, warnings_in
+from dispatcher.kube.api_calls import LONGEST_WARNING, MOST_WARNINGS, warnings_in
 
 UNKNOWN = r'299 - "unknown field \"spec.replica\""'
 
