@@ -7,8 +7,7 @@ import pytest
 from dispatcher import errors
 from dispatcher.core.model.growth import PodRef
 from dispatcher.kube.client import ClusterClient
-from dispatcher.kube.some_at_a_time import AT_ONCE
-from dispatcher.kube.surplus_pods import SurplusPods
+from dispatcher.kube.pod_changes import AT_ONCE, SurplusPods
 from tests.fakes import FakeApiServer, Reply, answer, hang_up, refusal
 
 PODS = "/api/v1/namespaces/team-a/pods"
