@@ -1,9 +1,15 @@
-"""Decodes nodes and pods from the API server's JSON, as far as the capacity check needs them."""
+"""Decodes nodes and pods from the API server's JSON, as far as the capacity check needs them.
+
+A member's API server may be anything. Most pods are sound and are decoded as they are; only one that cannot be decoded
+is reduced to its sound part: the fields that are read here, where they have the documented type. That costs O(size of
+the pod) and recurses over the shape here, never over input.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 from sys import intern
@@ -27,7 +33,6 @@ from dispatcher.core.model.resources import WELL_KNOWN, Resources
 from dispatcher.kube.client import Json
 from dispatcher.kube.outside import first_keys, mapping_of, mappings_of
 from dispatcher.kube.owner_resolver import controller_ref
-from dispatcher.kube.pod_shape import sound_part
 from dispatcher.text import name_of, one_line, text_of
 
 NODES_PATH = "/api/v1/nodes"
@@ -362,3 +367,96 @@ def _amounts(quantities: Mapping[str, Any]) -> tuple[Resources, int]:
         if found:
             amounts[intern(resource)] = found
     return Resources(amounts), len(quantities) - read
+
+
+MOST_ENTRIES: Final = 1024
+"""Entries of one list or map of an unsound pod that are kept."""
+
+_AMOUNTS: Final = object()
+_TEXTS: Final = object()
+_PHASE: Final = object()
+
+_RESOURCES: Final = {"requests": _AMOUNTS, "limits": _AMOUNTS}
+_CONTAINER: Final = {"name": str, "restartPolicy": str, "resources": _RESOURCES}
+_CONTAINER_STATUS: Final = {
+    "name": str,
+    "resources": _RESOURCES,
+    "allocatedResources": _AMOUNTS,
+    "state": {"waiting": {"reason": str}, "terminated": {"exitCode": int, "reason": str}},
+}
+_CONDITION: Final = {"type": str, "status": str, "reason": str, "message": str, "lastTransitionTime": str}
+_TOLERATION: Final = {
+    "key": str,
+    "operator": str,
+    "value": str,
+    "effect": str,
+    "tolerationSeconds": int,
+}
+
+_SHAPE: Final[Mapping[str, Any]] = {
+    "metadata": {
+        "uid": str,
+        "namespace": str,
+        "name": str,
+        "creationTimestamp": str,
+        "deletionTimestamp": str,
+        "labels": _TEXTS,
+        "annotations": _TEXTS,
+        "ownerReferences": [{"apiVersion": str, "kind": str, "name": str, "uid": str, "controller": bool}],
+    },
+    "spec": {
+        "nodeName": str,
+        "nodeSelector": _TEXTS,
+        "tolerations": [_TOLERATION],
+        "schedulingGates": [{"name": str}],
+        "containers": [_CONTAINER],
+        "initContainers": [_CONTAINER],
+        "resources": _RESOURCES,
+        "overhead": _AMOUNTS,
+    },
+    "status": {
+        "phase": _PHASE,
+        "reason": str,
+        "conditions": [_CONDITION],
+        "containerStatuses": [_CONTAINER_STATUS],
+        "initContainerStatuses": [_CONTAINER_STATUS],
+        "resources": _RESOURCES,
+        "allocatedResources": _AMOUNTS,
+    },
+}
+
+
+def sound_part(raw: Json) -> Json:
+    """A copy of a pod with the fields of `_SHAPE` that are sound; affinity, which has its own reader, is left out."""
+    return _sound_object(raw, _SHAPE)
+
+
+def _sound_object(written: object, shape: Mapping[str, Any]) -> dict[str, Any]:
+    found = mapping_of(written)
+    read = {name: _sound_value(found[name], each) for name, each in shape.items() if name in found}
+    return {name: value for name, value in read.items() if value is not None}
+
+
+def _sound_value(value: object, shape: Any) -> Any:  # noqa: ANN401  # a value of JSON
+    """The sound part of a value; None if it has another type."""
+    if shape is _AMOUNTS:
+        return _sound_amounts(value)
+    if shape is _TEXTS:
+        texts = ((key, each) for key, each in mapping_of(value).items() if isinstance(each, str))
+        return dict(islice(texts, MOST_ENTRIES))
+    if shape is _PHASE:
+        return value if value in tuple(PodPhase) else PodPhase.UNKNOWN.value
+    if isinstance(shape, list):
+        return [_sound_object(each, shape[0]) for each in islice(mappings_of(value), MOST_ENTRIES)]
+    if isinstance(shape, dict):
+        return _sound_object(value, shape)
+    return value if type(value) is shape else None
+
+
+def _sound_amounts(value: object) -> dict[str, Any]:
+    sound: dict[str, Any] = {}
+    for name, each in islice(mapping_of(value).items(), MOST_ENTRIES):
+        with suppress(QuantityError):
+            amount(name, each)
+            sound[name] = each
+    return sound

@@ -82,7 +82,6 @@ NOT_OUTSIDE: Final = {
     "kube.access_reviews": "answers of the hub's API server about its own users and policies",
     "kube.client": "headers, and the kubeconfig that the operator gave",
     "kube.kubeconfig": "kubeconfigs, which the operator writes",
-    "kube.pod_shape": "keeps the fields of a pod that have their type, for `kube.nodes` to read",
     "kube.library": "names of Python modules",
     "kube.user_client": "a command, which decides nothing for others",
     "kube.user_kubeconfig": "the kubeconfig of the user of a command",
