@@ -27,7 +27,7 @@ from dispatcher.api.sizes import SpecSize
 from dispatcher.api.submitter import UNKNOWN, Submitter, submitter_of
 from dispatcher.core.intake.queue_labels import kept_labels
 from dispatcher.core.kinds.provisioning_request import parameters_in
-from dispatcher.kube import envelope, json_codec
+from dispatcher.kube import bounds, envelope
 from dispatcher.kube.api_calls import one_object
 from dispatcher.kube.bounds import Purpose
 from dispatcher.kube.client import MERGE_PATCH, METADATA, ClusterClient, Json
@@ -78,7 +78,7 @@ class AppWrapperView(Struct, frozen=True):
     @property
     def status(self) -> Json:
         """The status, read anew at each call: as JSON it takes a third of the memory, and it is seldom looked at."""
-        read: Json = json_codec.loads(self.status_json)
+        read: Json = bounds.loads_unbounded(self.status_json)
         return read
 
     @property
@@ -94,7 +94,7 @@ def decode(raw: Json, *, with_spec: bool = True) -> AppWrapperView:
     generation, finalizers = metadata.get("generation"), metadata.get("finalizers")
     unread = read if isinstance(read, Unread) else None
     spec = mapping_of(read)
-    written = json_codec.dumps(spec) if with_spec and unread is None else b""
+    written = bounds.dumps(spec) if with_spec and unread is None else b""
     size = unread.size if unread else SpecSize.of(written)
     return AppWrapperView(
         uid=metadata["uid"],
@@ -123,7 +123,7 @@ def decode(raw: Json, *, with_spec: bool = True) -> AppWrapperView:
 
 def encode_status(status: Mapping[str, Any]) -> bytes:
     """The JSON of a status; mostly the same for equal ones, whatever the order of their fields."""
-    return json_codec.dumps(status, in_order=True)
+    return bounds.dumps(status, in_order=True)
 
 
 _CLUSTER_ANNOTATIONS: Final = (CLUSTER_SELECTOR, CLUSTER_PREFERENCE)

@@ -1,4 +1,4 @@
-"""Bounds on the answers of an API server: on bytes while they arrive, and on values before they are parsed.
+"""The JSON of API servers: bounds on bytes while they arrive, on values before they are parsed, and on depth.
 
 A member cluster's API server may be hostile, and an honest one passes on what tenants write. So answers must not be
 compressed, each answer, each line of a watch and all unfinished ones of one API server together are bounded, and JSON
@@ -9,20 +9,26 @@ being read: single objects have bytes of their own, and so have the words of Eve
 
 An honest API server with etcd's default bound stores at most 1.5 MiB of an object. As JSON that is at most about 10
 MiB, if it consists of characters that Go escapes with six (`<`) or of the shortest possible fields.
+
+An API server accepts objects that are nested 10,000 levels deep. Our parser ends at 1024 and our serializer at 254, and
+one unreadable object would end a list or a watch for all objects. So values deeper than `DEEPEST` levels are read as
+null: no kind needs as many, and `api.validation` refuses templates at a lower depth.
 """
 
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from types import TracebackType
 from typing import Any, Final, Self
 
+import orjson
+
 from dispatcher.api.sizes import count_containers
 from dispatcher.errors import TooLarge
-from dispatcher.kube import json_codec
 
 LARGEST_ANSWER: Final = 2**24
 """Bytes of an answer, or of one line of a watch: more than the JSON of any object that etcd stores."""
@@ -135,9 +141,9 @@ def loads(raw: bytes, most: int = MOST_CONTAINERS) -> Any:  # noqa: ANN401  # an
     """Parse JSON; raises `TooLarge` past a bound, `orjson.JSONDecodeError` for invalid JSON."""
     check_values(raw, most)
     if len(raw) <= LARGEST_COLLECTED:
-        return json_codec.loads(raw)
+        return loads_unbounded(raw)
     with _no_collections():
-        return json_codec.loads(raw)
+        return loads_unbounded(raw)
 
 
 def check_values(raw: bytes, most: int = MOST_CONTAINERS) -> None:
@@ -180,3 +186,74 @@ def _no_collections() -> Iterator[None]:
 def in_mebibytes(size: int) -> str:
     """A size in MiB, for messages."""
     return f"{size / 2**20:g} MiB"
+
+
+DEEPEST: Final = 200
+
+LARGEST_DEEP: Final = 2**21
+"""Bytes that are searched for deep values, in 0.3 s at most: more than an object that etcd stores as JSON."""
+
+# A truncated string is a token too; otherwise each quote within it would be tried as the begin of a string.
+_TOKEN: Final = re.compile(rb'(?s)"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[{]|[\]}]')
+
+
+def loads_unbounded(raw: bytes) -> Any:  # noqa: ANN401  # any JSON
+    """Parse JSON of any size, such as our own; raises `orjson.JSONDecodeError`, and `TooLarge` if it may be too deep."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        if count_containers(raw) <= DEEPEST:
+            raise
+        if len(raw) > LARGEST_DEEP:
+            raise TooLarge(f"JSON of {len(raw)} bytes is nested too deep, or none: {error}") from error
+        return orjson.loads(_without_depths(raw))
+
+
+def dumps(value: object, *, in_order: bool = False) -> bytes:
+    """Write a value of JSON; `in_order` of the names of its fields.
+
+    The bytes take no more memory than their length: those of `orjson` keep its buffer, of at least 4 KiB.
+    """
+    option = orjson.OPT_SORT_KEYS if in_order else None
+    try:
+        written = orjson.dumps(value, option=option)
+    except orjson.JSONEncodeError:
+        written = orjson.dumps(_writable(value, DEEPEST), option=option)
+    return bytes(memoryview(written))
+
+
+def is_same(one: bytes, another: bytes) -> bool:
+    """True if both are the JSON of equal values."""
+    return one == another or bool(loads_unbounded(one) == loads_unbounded(another))
+
+
+def _without_depths(raw: bytes) -> bytes:
+    """The JSON with null in place of every list and object at the first level that is too deep."""
+    parts: list[bytes] = []
+    depth = copied = 0
+    for token in _TOKEN.finditer(raw):
+        match raw[token.start()]:
+            case 0x5B | 0x7B:
+                depth += 1
+                if depth == DEEPEST + 1:
+                    parts.append(raw[copied : token.start()])
+                    copied = token.start()
+            case 0x5D | 0x7D:
+                if depth == DEEPEST + 1:
+                    parts.append(b"null")
+                    copied = token.end()
+                depth -= 1
+    return b"".join((*parts, raw[copied:]))
+
+
+def _writable(value: object, levels: int) -> object:
+    """The value without what lies too deep, and with question marks in place of halves of characters."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if not isinstance(value, list | dict):
+        return value
+    if not levels:
+        return None
+    if isinstance(value, list):
+        return [_writable(entry, levels - 1) for entry in value]
+    return {_writable(key, 0): _writable(entry, levels - 1) for key, entry in value.items()}

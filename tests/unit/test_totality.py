@@ -61,8 +61,8 @@ from dispatcher.core.queues.quota_subtrees import read_quota_subtrees
 from dispatcher.core.scheduling.scenario import parse_scenario
 from dispatcher.kube import (
     anchors,
+    bounds,
     discovery,
-    json_codec,
     live_pod_lister,
     object_client,
     object_informers,
@@ -398,7 +398,7 @@ def of_every_kind(raw: Any) -> object:  # noqa: ANN401
 def as_sent(raw: Any) -> Any:  # noqa: ANN401
     """The object after it came over the wire, which has no other texts and numbers than a parser takes."""
     try:
-        return json_codec.loads(json.dumps(raw).encode())
+        return bounds.loads_unbounded(json.dumps(raw).encode())
     except ValueError:
         reject()
 

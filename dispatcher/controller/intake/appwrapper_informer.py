@@ -17,7 +17,7 @@ from dispatcher.controller.intake.new_specs import NewSpecs
 from dispatcher.controller.members.first_lists import FirstLists
 from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.record import Record
-from dispatcher.kube import envelope, json_codec
+from dispatcher.kube import bounds, envelope
 from dispatcher.kube.appwrappers import NO_ANNOTATIONS, AppWrappers, AppWrapperView, decode
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
@@ -212,7 +212,7 @@ class AppWrapperInformer:
         else:
             self._new_specs.drop(view.uid)
         reported = self._reported.get(view.uid)
-        if reported is None or not json_codec.is_same(reported, view.status_json):
+        if reported is None or not bounds.is_same(reported, view.status_json):
             reported = view.status_json
         return replace(view, spec=b"", status_json=reported)
 

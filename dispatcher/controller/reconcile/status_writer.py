@@ -38,7 +38,7 @@ from dispatcher.core.intake.queue_bound import QueueBound
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.status.conditions import POD_COUNTS, Shown, conditions_of_others, project
 from dispatcher.core.status.outlook import Outlook, outlook_in
-from dispatcher.kube import json_codec
+from dispatcher.kube import bounds
 from dispatcher.kube.appwrappers import AppWrapperView, encode_status
 
 SECONDS_BETWEEN_COUNTS: Final = 1.0
@@ -186,7 +186,7 @@ class StatusWriter:
     def _shown(self, view: AppWrapperView) -> Status:
         """The status that readers see, or will see once the last write reaches them."""
         ahead = self._ahead(view)
-        return view.status if ahead is None else json_codec.loads(ahead.status_json)
+        return view.status if ahead is None else bounds.loads_unbounded(ahead.status_json)
 
     def _ahead(self, view: AppWrapperView) -> _Written | None:
         """The last write, if the watch does not show it yet."""

@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 
 IN_A_TEMPLATE = (
-    "a template or an object of a cluster: `api.validation` bounds templates, `kube.json_codec` objects"
+    "a template or an object of a cluster: `api.validation` bounds templates, `kube.bounds` objects"
 )
 ALLOWED = {
     "dispatcher.api.schema._unknown_in": "the models of the spec, which do not contain themselves",

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from dispatcher.errors import TooLarge
-from dispatcher.kube import json_codec
+from dispatcher.kube import bounds
 
 
 def nested(levels: int) -> Any:  # noqa: ANN401
@@ -20,9 +20,9 @@ def nested(levels: int) -> Any:  # noqa: ANN401
     return value
 
 
-@pytest.mark.parametrize("levels", [json_codec.DEEPEST, 300])
+@pytest.mark.parametrize("levels", [bounds.DEEPEST, 300])
 def test_json_within_the_depth_is_read_unchanged(levels: int) -> None:
-    assert json_codec.loads(b"[" * levels + b"null" + b"]" * levels) == nested(levels)
+    assert bounds.loads_unbounded(b"[" * levels + b"null" + b"]" * levels) == nested(levels)
 
 
 @pytest.mark.parametrize("levels", [1100, 9900])
@@ -32,33 +32,31 @@ def test_values_that_lie_too_deep_are_read_as_null_and_others_unchanged(levels: 
         f'{{"before":{json.dumps(tricky)},"deep":{"[" * levels}{"]" * levels},"after":{json.dumps(tricky)}}}'
     )
 
-    read = json_codec.loads(raw.encode())
+    read = bounds.loads_unbounded(raw.encode())
 
-    assert read == {"before": tricky, "deep": nested(json_codec.DEEPEST - 1), "after": tricky}
+    assert read == {"before": tricky, "deep": nested(bounds.DEEPEST - 1), "after": tricky}
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b'{"a":', b"<html>", b"[" * 5000, b"]" * 5000])
 def test_text_that_is_no_json_is_refused(raw: bytes) -> None:
     with pytest.raises(orjson.JSONDecodeError):
-        json_codec.loads(raw)
+        bounds.loads_unbounded(raw)
 
 
 @pytest.mark.parametrize(
     ("raw", "error"),
     [
         pytest.param(b'"' * 10_001, orjson.JSONDecodeError, id="nothing-is-nested"),
-        pytest.param(
-            b"[" * 2000 + b'""' * (json_codec.LARGEST_DEEP // 2), TooLarge, id="larger-than-an-object"
-        ),
+        pytest.param(b"[" * 2000 + b'""' * (bounds.LARGEST_DEEP // 2), TooLarge, id="larger-than-an-object"),
     ],
 )
 def test_junk_is_not_searched_for_values_nested_too_deep(
     raw: bytes, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A search takes a microsecond for each quote, and a hostile API server may send sixteen million."""
-    monkeypatch.setattr(json_codec, "_without_depths", lambda _raw: pytest.fail("it was searched"))
+    monkeypatch.setattr(bounds, "_without_depths", lambda _raw: pytest.fail("it was searched"))
     with pytest.raises(error):
-        json_codec.loads(raw)
+        bounds.loads_unbounded(raw)
 
 
 def test_json_cut_off_within_a_string_full_of_quotes_is_refused_at_once() -> None:
@@ -66,25 +64,25 @@ def test_json_cut_off_within_a_string_full_of_quotes_is_refused_at_once() -> Non
     applied = json.dumps({f"key-{number}": "value" for number in range(8000)})
     line = json.dumps({"metadata": {"annotations": {"applied": applied}}}).encode()
     with pytest.raises(orjson.JSONDecodeError):
-        json_codec.loads(line[:-10])
+        bounds.loads_unbounded(line[:-10])
 
 
 def test_json_that_was_read_can_be_written() -> None:
-    assert json_codec.dumps(nested(1000)) == orjson.dumps(nested(json_codec.DEEPEST))
-    assert json_codec.dumps({"a": [1]}) == b'{"a":[1]}'
-    assert json_codec.dumps({"b": 1, "a": {"d": 1, "c": 2}}, in_order=True) == b'{"a":{"c":2,"d":1},"b":1}'
+    assert bounds.dumps(nested(1000)) == orjson.dumps(nested(bounds.DEEPEST))
+    assert bounds.dumps({"a": [1]}) == b'{"a":[1]}'
+    assert bounds.dumps({"b": 1, "a": {"d": 1, "c": 2}}, in_order=True) == b'{"a":{"c":2,"d":1},"b":1}'
 
 
 def test_half_of_a_character_is_written_as_a_question_mark() -> None:
     """No parser of ours reads one, but a text that is written must not depend on that."""
-    assert json_codec.dumps({"a\ud800": ["\udfff", 1, None]}) == b'{"a?":["?",1,null]}'
+    assert bounds.dumps({"a\ud800": ["\udfff", 1, None]}) == b'{"a?":["?",1,null]}'
 
 
 def test_json_that_is_kept_takes_its_own_length() -> None:
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
-        kept = [json_codec.dumps({"number": number}) for number in range(100)]
+        kept = [bounds.dumps({"number": number}) for number in range(100)]
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -101,4 +99,4 @@ def test_json_that_is_kept_takes_its_own_length() -> None:
     ],
 )
 def test_json_is_the_same_if_its_values_are(one: bytes, another: bytes, is_same: bool) -> None:
-    assert json_codec.is_same(one, another) is is_same
+    assert bounds.is_same(one, another) is is_same
