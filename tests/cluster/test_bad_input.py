@@ -12,7 +12,7 @@ import pytest
 
 from dispatcher import errors
 from dispatcher.api.redaction import without_values
-from dispatcher.kube import envelope
+from dispatcher.kube import appwrappers
 from dispatcher.kube.client import ClusterClient
 from tests.cluster.manifests import (
     appwrapper,
@@ -349,7 +349,7 @@ LARGE_ONES = ("listed", "listed-text", "watched", "watched-text")
 
 async def large(world: World, name: str) -> Json:
     """An AppWrapper without its spec."""
-    return await world.client.get(f"{world.path('AppWrapper')}/{name}", loads=envelope.loads)
+    return await world.client.get(f"{world.path('AppWrapper')}/{name}", loads=appwrappers.parse)
 
 
 async def delete_large(world: World, name: str) -> None:

@@ -57,7 +57,6 @@ DECODERS: Final = (
     "kube.api_calls",
     "kube.appwrappers",
     "kube.discovery",
-    "kube.envelope",
     "kube.live_pod_lister",
     "kube.nodes",
     "kube.object_client",

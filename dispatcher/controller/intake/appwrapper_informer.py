@@ -17,7 +17,7 @@ from dispatcher.controller.intake.new_specs import NewSpecs
 from dispatcher.controller.members.first_lists import FirstLists
 from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.record import Record
-from dispatcher.kube import bounds, envelope
+from dispatcher.kube import appwrappers, bounds
 from dispatcher.kube.appwrappers import NO_ANNOTATIONS, AppWrappers, AppWrapperView, decode
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
@@ -196,7 +196,7 @@ class AppWrapperInformer:
             api.collection,
             self._decode,
             self._changed,
-            reading=Reading(envelope.loads, read_alone),
+            reading=Reading(appwrappers.parse, read_alone),
         )
         return _Group(api, reflector)
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from dispatcher.api.sizes import LARGEST_SPEC, MOST_CONTAINERS, SpecSize
 from dispatcher.errors import TooLarge
-from dispatcher.kube.appwrappers import decode
+from dispatcher.kube.appwrappers import LARGEST_STATUS, Unread, decode, parse
 from dispatcher.kube.bounds import MOST_CONTAINERS as MOST_IN_ANSWERS
-from dispatcher.kube.envelope import LARGEST_STATUS, Unread, loads
 from tests.builders import make_appwrapper
 
 Json = dict[str, Any]
@@ -45,8 +44,8 @@ def line_of(raw: Json) -> bytes:
 
 def read_both_ways(raw: Json) -> Json:
     """As a line of a watch, and as an object by itself: it comes to the same."""
-    alone = loads(as_go_writes(raw))
-    line = loads(line_of(raw))
+    alone = parse(as_go_writes(raw))
+    line = parse(line_of(raw))
     assert line == {"type": "ADDED", "object": alone}
     return alone
 
@@ -108,27 +107,27 @@ def test_status_that_is_not_ours_is_left_out(spec: Json, forged: Json) -> None:
 
 def test_spec_nested_too_deep_does_not_end_a_watch() -> None:
     raw = line_of(object_of("SPEC")).replace(b'"SPEC"', b'{"a":' + b"[" * 300_000 + b"]" * 300_000 + b"}")
-    read = loads(raw)
+    read = parse(raw)
     assert read["object"]["spec"].size == SpecSize(600_006, 300_001)
 
 
 def test_spec_in_an_order_that_no_api_server_has_is_read_within_the_bounds_of_any_answer() -> None:
     raw = object_of({"z": LISTS})
     reversed_keys = orjson.dumps({key: raw[key] for key in reversed(raw)})
-    assert loads(reversed_keys) == raw
+    assert parse(reversed_keys) == raw
     with pytest.raises(TooLarge):
-        loads(orjson.dumps({"spec": {"z": [[] for _ in range(MOST_IN_ANSWERS)]}, "metadata": {}}))
+        parse(orjson.dumps({"spec": {"z": [[] for _ in range(MOST_IN_ANSWERS)]}, "metadata": {}}))
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"3", b'{"metadata":{},"spec":{', b'{"spec":{"a":1},"spec":{'])
 def test_json_that_is_no_object_is_refused(raw: bytes) -> None:
     with pytest.raises(orjson.JSONDecodeError):
-        loads(raw)
+        parse(raw)
 
 
 def test_line_that_was_cut_is_no_json() -> None:
     with pytest.raises((orjson.JSONDecodeError, TooLarge)):
-        loads(line_of(object_of({"z": LISTS}))[:-30_000])
+        parse(line_of(object_of({"z": LISTS}))[:-30_000])
 
 
 JSON = st.recursive(
