@@ -198,7 +198,7 @@ _TOKEN: Final = re.compile(rb'(?s)"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[{]|[\
 
 
 def loads_unbounded(raw: bytes) -> Any:  # noqa: ANN401  # any JSON
-    """Parse JSON of any size; raises `orjson.JSONDecodeError` for what is none, `TooLarge` if it may only be too deep."""
+    """Parse JSON of any size; raises `orjson.JSONDecodeError` if it is none, `TooLarge` if it may only be too deep."""
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as error:

@@ -4,6 +4,11 @@ The library's generated calls are not used: they have no timeouts, hide error co
 the rest of a call. This client adds little: every call has a total timeout, every answer is either JSON within the
 bounds of `kube.bounds` or an error of `dispatcher.errors`, and a write is sent only while `may_write()` holds, tested
 when its first byte is written.
+
+A hint is words for a person, without which everything goes on. The Events of a cluster may have an etcd of their own,
+or be too many to be searched in time, and a caller that waits for them keeps a place of its cluster in the work queue.
+So a hint has little time, and a path whose answer took all of it is not asked again for a while; after several such
+paths within a minute none is. One tenant alone makes one path slow.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 from urllib.parse import urlencode
 from urllib.request import getproxies, proxy_bypass
 
@@ -27,6 +32,8 @@ from msgspec import Struct, field
 from yarl import URL
 
 from dispatcher import errors
+from dispatcher.core.model.bounded_dict import BoundedDict
+from dispatcher.core.model.potential import NAMESPACES_FOR_ALL
 from dispatcher.kube import bounds, paths
 from dispatcher.kube.api_calls import (
     JSON,
@@ -39,7 +46,6 @@ from dispatcher.kube.api_calls import (
     warnings_in,
 )
 from dispatcher.kube.bounds import LARGEST_REFUSAL, Buffer, Purpose
-from dispatcher.kube.hints import HINT_SECONDS, SilentHints
 from dispatcher.kube.hub_credentials import load_configuration
 from dispatcher.kube.kubeconfig import Connection, api_client
 from dispatcher.kube.library import ApiClient, ConfigException, Configuration
@@ -496,3 +502,43 @@ def _check_plain(response: aiohttp.ClientResponse, what: str) -> None:
 
 def _refusal(request: tuple[str, str], response: aiohttp.ClientResponse, body: bytes) -> errors.ClusterError:
     return refusal(request, response.status, response.reason or "", response.headers, body)
+
+
+HINT_SECONDS: Final = 3.0
+"""The time of one hint."""
+FIRST_SILENT_SECONDS: Final = 5.0
+"""How long a path without an answer in that time is not asked; a server that was busy for a moment costs no more."""
+SILENT_SECONDS: Final = 60.0
+"""The longest time: it doubles each time that there is no answer again."""
+MOST_PATHS: Final = 1_000
+"""Paths without an answer that are remembered."""
+
+
+class _Silence(NamedTuple):
+    begun: float
+    seconds: float
+
+
+class SilentHints:
+    """The paths of one API server whose hints had no answer in time. Times are in seconds of a monotonic clock."""
+
+    def __init__(self) -> None:
+        self._silences: BoundedDict[str, _Silence] = BoundedDict(MOST_PATHS)
+
+    def is_silent(self, path: str, now: float) -> bool:
+        """True if a hint at that path is not to be asked for now. Costs a step for each path that was silent."""
+        own = self._silences.get(path)
+        if own is not None and now < own.begun + own.seconds:
+            return True
+        late = sum(now < each.begun + SILENT_SECONDS for each in self._silences.values())
+        return late >= NAMESPACES_FOR_ALL
+
+    def note(self, path: str, now: float) -> None:
+        """Note that a hint had no answer in time."""
+        before = self._silences.get(path)
+        seconds = FIRST_SILENT_SECONDS if before is None else min(SILENT_SECONDS, 2 * before.seconds)
+        self._silences[path] = _Silence(now, seconds)
+
+    def note_answer(self, path: str) -> None:
+        """Note that a hint had an answer in time."""
+        self._silences.pop(path, None)

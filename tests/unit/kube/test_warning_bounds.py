@@ -13,9 +13,8 @@ from aiohttp import web
 from dispatcher import errors
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.bounds import LARGEST_ANSWER, LARGEST_HINT, MOST_HELD_OF_HINTS, Purpose
-from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.client import FIRST_SILENT_SECONDS, HINT_SECONDS, SILENT_SECONDS, ClusterClient
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.hints import FIRST_SILENT_SECONDS, HINT_SECONDS, SILENT_SECONDS
 from dispatcher.kube.object_client import ObjectClient
 from dispatcher.kube.owner_resolver import OwnerResolver
 from dispatcher.kube.warning_events import SHARED_SECONDS, WarningReader
