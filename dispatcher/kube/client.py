@@ -46,8 +46,7 @@ from dispatcher.kube.api_calls import (
     warnings_in,
 )
 from dispatcher.kube.bounds import LARGEST_REFUSAL, Buffer, Purpose
-from dispatcher.kube.hub_credentials import load_configuration
-from dispatcher.kube.kubeconfig import Connection, api_client
+from dispatcher.kube.kubeconfig import Connection, api_client, load_configuration
 from dispatcher.kube.library import ApiClient, ConfigException, Configuration
 
 __all__ = ["JSON", "JSON_PATCH", "MERGE_PATCH", "METADATA", "METADATA_LIST", "ClusterClient", "Json"]

@@ -10,6 +10,9 @@ written to a disk.
 
 The file may be hostile: it is read as strings, lists and maps, without YAML's aliases, tags and types, and only up to a
 size that costs milliseconds.
+
+The credentials of the dispatcher itself on its hub come from a kubeconfig that its operator chose, or from the
+ServiceAccount of its pod; the library reads both.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from yaml.events import (
 from dispatcher import errors
 from dispatcher.api.spec_errors import quoted
 from dispatcher.api.syntax import is_subdomain
-from dispatcher.kube.library import ApiClient, Configuration
+from dispatcher.kube.library import ApiClient, ConfigException, Configuration, config
 from dispatcher.values import shown_without
 
 LARGEST_FILE: Final = 2**20
@@ -73,6 +76,11 @@ _REFUSED_OF_USER: Final = {
         ("asks for impersonation, which the hub does not do", "Use the credentials of that user"),
     ),
 }
+
+_UNVERIFIED: Final = (
+    "its user has an auth-provider, to which the library would send the refresh token without verifying TLS: "
+    "use a token, a certificate or an exec plugin"
+)
 
 
 @shown_without("authorities", "token", "certificate", "key")
@@ -156,6 +164,40 @@ def api_client(to: Connection) -> ApiClient:
             reason = error.reason or "not well-formed"
     parts = "certificate-authority-data, client-certificate-data or client-key-data"
     raise _refused("kubeconfig", f"cannot be used ({reason}): {parts}", _SELF_CONTAINED)
+
+
+async def load_configuration(kubeconfig: str) -> Configuration:
+    """The library's configuration of a kubeconfig, else of the pod; raises `SettingsError` if there is none to use.
+
+    Several files may be named, as in `KUBECONFIG`. A token that a plugin renews is written back, as kubectl does.
+    """
+    configuration = Configuration()
+    try:
+        if kubeconfig:
+            await _load_kubeconfig(kubeconfig, configuration)
+        else:
+            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    except (ConfigException, OSError, KeyError, ValueError) as error:
+        where = kubeconfig or "the pod's own ServiceAccount"
+        raise errors.SettingsError(
+            f"no Kubernetes credentials from {where}: {error}; set KUBECONFIG or run inside a cluster"
+        ) from error
+    except (TypeError, AttributeError, yaml.YAMLError) as error:
+        # The library assumes a well-formed kubeconfig; YAML's own message quotes the file.
+        raise errors.SettingsError(
+            f"no Kubernetes credentials from {kubeconfig}: it is no kubeconfig"
+        ) from error
+    return configuration
+
+
+async def _load_kubeconfig(kubeconfig: str, configuration: Configuration) -> None:
+    files = config.kube_config.KubeConfigMerger(kubeconfig)
+    loader = config.kube_config.KubeConfigLoader(
+        config_dict=files.config, config_base_path=None, config_persister=files.save_changes
+    )
+    if loader.provider:
+        raise ConfigException(_UNVERIFIED)
+    await loader.load_and_set(configuration)
 
 
 @contextlib.contextmanager
