@@ -45,8 +45,8 @@ from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.api_calls import one_object
 from dispatcher.kube.client import MERGE_PATCH, METADATA_LIST, ClusterClient, Json
 from dispatcher.kube.discovery import Discovery, Kind
+from dispatcher.kube.events import list_events, newest_words
 from dispatcher.kube.paging import pages
-from dispatcher.kube.warning_events import events, newest_words
 
 
 class Mark(NamedTuple):
@@ -298,7 +298,7 @@ class ObjectClient:
             return ""
         selector = f"involvedObject.uid={ref.uid},type=Warning"
         try:
-            found = await events(self._client, ref.namespace, selector)
+            found = await list_events(self._client, ref.namespace, selector)
         except errors.ClusterError:
             return ""  # the message is only a hint; callers go on without it
         return newest_words(found)

@@ -63,11 +63,11 @@ from dispatcher.kube import (
     anchors,
     bounds,
     discovery,
+    events,
     live_pod_lister,
     object_client,
     object_informers,
     paging,
-    warning_events,
 )
 from dispatcher.kube.api_calls import items_of, one_object
 from dispatcher.kube.appwrappers import decode
@@ -420,7 +420,7 @@ def annotations_of(raw: Any) -> object:  # noqa: ANN401
 
 
 def warnings_in(raw: Any) -> object:  # noqa: ANN401
-    return warning_events.warned_in([raw], "default"), warning_events.newest_words([raw])
+    return events.warned_in([raw], "default"), events.newest_words([raw])
 
 
 def asked_by_every_kind(raw: Any) -> object:  # noqa: ANN401

@@ -57,6 +57,7 @@ DECODERS: Final = (
     "kube.api_calls",
     "kube.appwrappers",
     "kube.discovery",
+    "kube.events",
     "kube.live_pod_lister",
     "kube.nodes",
     "kube.object_client",
@@ -65,7 +66,6 @@ DECODERS: Final = (
     "kube.paging",
     "kube.pod_defaults",
     "kube.reflector",
-    "kube.warning_events",
 )
 """The modules that read keys from objects that a tenant or a member can write."""
 

@@ -29,7 +29,7 @@ from dispatcher.kube.anchors import Anchors
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.drift_checker import DriftChecker
-from dispatcher.kube.events import EventRecorder
+from dispatcher.kube.events import EventRecorder, WarningReader
 from dispatcher.kube.live_pod_lister import LivePodLister
 from dispatcher.kube.nodes import NODES_PATH, PODS_PATH, PodView, decode_node, decode_pod
 from dispatcher.kube.object_client import ObjectClient
@@ -39,7 +39,6 @@ from dispatcher.kube.owner_resolver import OwnerResolver
 from dispatcher.kube.pod_changes import GrowthGates, SurplusPods
 from dispatcher.kube.pod_defaults_reader import PodDefaultsReader
 from dispatcher.kube.reflector import Extent, Reflector
-from dispatcher.kube.warning_events import WarningReader
 
 _log: Final = log.get("cluster")
 
