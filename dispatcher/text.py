@@ -1,13 +1,16 @@
-"""Text from outside, made safe for every place that it is written to: a log, a status, a column of text or JSON.
+"""Values from outside, made safe for every place that they are used in: a log, a status, a column of text or JSON.
 
 API servers, kubelets, TLS libraries and users write what they like: a NUL, which Postgres holds in no column, half of
 a surrogate pair, which is no UTF-8, a line break, a mark that turns the reading direction, a megabyte. Each adapter
-passes such text through here where it enters, so nothing behind the adapters has to think of it.
+passes such text through here where it enters, so nothing behind the adapters has to think of it. A field of foreign
+JSON that has another type than it should have counts as absent.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
 
 LONGEST_MESSAGE: Final = 4096
 """Characters of a message that are kept, in UTF-8 at most four bytes each. The status takes 32768 bytes of one, but
@@ -60,3 +63,26 @@ def counted(number: int, noun: str) -> str:
 
 def _escaped(character: str) -> str:
     return character if character.isprintable() else character.encode("unicode_escape").decode()
+
+
+def mapping_of(value: object) -> Mapping[str, Any]:
+    """The value if it is an object of JSON, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def mappings_of(value: object) -> Iterator[Mapping[str, Any]]:
+    """The objects of a list; none if the value is no list."""
+    return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else iter(())
+
+
+def texts_of(value: object) -> dict[str, str]:
+    """The entries of an object whose values are texts; none if the value is no object."""
+    return {key: each for key, each in mapping_of(value).items() if isinstance(each, str)}
+
+
+def first_keys(written: Mapping[str, Any], preferred: Iterable[str], most: int) -> Iterator[str]:
+    """At most `most` keys: the preferred ones that are there, then others as written, which an API server sorts."""
+    there = [key for key in preferred if key in written]
+    others = (key for key in written if key not in there)
+    yield from there
+    yield from islice(others, max(0, most - len(there)))

@@ -40,7 +40,7 @@ from dispatcher.kube.api_calls import Json, one_object
 from dispatcher.kube.bounds import Purpose
 from dispatcher.kube.client import MERGE_PATCH, METADATA, ClusterClient
 from dispatcher.kube.discovery import Discovery, Kind
-from dispatcher.kube.outside import mapping_of, texts_of
+from dispatcher.text import mapping_of, texts_of
 
 NO_ANNOTATIONS: Final = FaultTolerance()
 LARGE_WRITE_SECONDS: Final = 30.0

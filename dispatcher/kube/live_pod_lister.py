@@ -35,8 +35,8 @@ from dispatcher.core.scheduling.appwrapper_share import count_pods
 from dispatcher.kube import paths
 from dispatcher.kube.client import JSON, METADATA_LIST, ClusterClient, Json
 from dispatcher.kube.nodes import PODS_PATH, PodView, decode_pod
-from dispatcher.kube.outside import mapping_of
 from dispatcher.kube.paging import pages
+from dispatcher.text import mapping_of
 
 SECONDS_BETWEEN: Final = 1.0
 SECONDS_KEPT: Final = 15.0

@@ -31,9 +31,8 @@ from dispatcher.core.model.quantity import QuantityError, amount
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.core.model.resources import WELL_KNOWN, Resources
 from dispatcher.kube.client import Json
-from dispatcher.kube.outside import first_keys, mapping_of, mappings_of
 from dispatcher.kube.owner_resolver import controller_ref
-from dispatcher.text import name_of, one_line, text_of
+from dispatcher.text import first_keys, mapping_of, mappings_of, name_of, one_line, text_of
 
 NODES_PATH = "/api/v1/nodes"
 PODS_PATH = "/api/v1/pods"

@@ -16,8 +16,8 @@ from dispatcher.controller.members.first_lists import FirstLists
 from dispatcher.core.intake.ceilings import Ceiling, ceiling_of, unreadable
 from dispatcher.core.queues.access import queue_name
 from dispatcher.kube.client import ClusterClient, Json
-from dispatcher.kube.outside import mapping_of, texts_of
 from dispatcher.kube.reflector import Extent, Reflector
+from dispatcher.text import mapping_of, texts_of
 
 PATH: Final = "/api/v1/namespaces"
 

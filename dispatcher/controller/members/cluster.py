@@ -34,11 +34,11 @@ from dispatcher.kube.live_pod_lister import LivePodLister
 from dispatcher.kube.nodes import NODES_PATH, PODS_PATH, PodView, decode_node, decode_pod
 from dispatcher.kube.object_client import ObjectClient
 from dispatcher.kube.object_informers import ObjectInformers
-from dispatcher.kube.outside import mapping_of
 from dispatcher.kube.owner_resolver import OwnerResolver
 from dispatcher.kube.pod_changes import GrowthGates, SurplusPods
 from dispatcher.kube.pod_defaults_reader import PodDefaultsReader
 from dispatcher.kube.reflector import Extent, Reflector
+from dispatcher.text import mapping_of
 
 _log: Final = log.get("cluster")
 

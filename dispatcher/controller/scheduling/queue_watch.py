@@ -34,8 +34,8 @@ from dispatcher.core.queues.queue import Queue
 from dispatcher.core.queues.quota_subtrees import API_VERSIONS, TREE_LABEL, Problem
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.outside import mapping_of
 from dispatcher.kube.reflector import Reflector
+from dispatcher.text import mapping_of
 
 DISPATCH_QUEUE: Final = (f"{PREFIX}/v1alpha1", "DispatchQueue")
 QUOTA_SUBTREE: Final = "QuotaSubtree"
