@@ -14,6 +14,7 @@ from typing import Any, Final
 from dispatcher.api.conditions import OUR_TYPES
 from dispatcher.api.names import APPROVALS
 from dispatcher.api.spec_errors import SpecError, joined, quoted
+from dispatcher.text import mappings_of
 
 MOST_APPROVALS: Final = 8
 """Approvals that an AppWrapper, or a queue, may name."""
@@ -62,7 +63,6 @@ def approvals_in(annotation: str) -> tuple[str, ...]:
 
 def granted_in(status: Mapping[str, Any]) -> frozenset[str]:
     """The types of the conditions in a status that are True; of several of one type the last counts. Never raises."""
-    written = status.get("conditions")
-    entries = [each for each in written if isinstance(each, dict)] if isinstance(written, list) else []
+    entries = mappings_of(status.get("conditions"))
     states = {each.get("type"): each.get("status") for each in entries if isinstance(each.get("type"), str)}
     return frozenset(type_ for type_, state in states.items() if type_ is not None and state == "True")

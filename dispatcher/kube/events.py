@@ -33,7 +33,7 @@ from dispatcher.kube import paths
 from dispatcher.kube.bounds import Purpose
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.owner_resolver import NOBODY, OwnerResolver
-from dispatcher.text import name_of, one_line, text_of
+from dispatcher.text import mapping_of, mappings_of, name_of, one_line, text_of
 
 _log = log.get("events")
 
@@ -287,8 +287,7 @@ async def list_events(client: ClusterClient, namespace: str, selector: str) -> l
     """The first Events of a namespace that a field selector names. Raises `ClusterError`."""
     query = {"fieldSelector": selector, "limit": str(MOST_EVENTS)}
     page = await client.get(paths.collection("v1", "events", namespace), query, purpose=Purpose.HINT)
-    items = page.get("items")
-    return [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
+    return list(mappings_of(page.get("items")))
 
 
 def warned_in(found: Sequence[Json], namespace: str) -> Sequence[Warned]:
@@ -314,8 +313,7 @@ def words_of(event: Json) -> str:
 
 def last_seen(event: Json) -> str:
     """The time of an event's last occurrence; the three fields are of three versions of the Events API."""
-    series = event.get("series")
-    observed = series.get("lastObservedTime") if isinstance(series, dict) else None
+    observed = mapping_of(event.get("series")).get("lastObservedTime")
     times = (observed, event.get("lastTimestamp"), event.get("eventTime"))
     return max(filter(None, map(text_of, times)), default="")
 

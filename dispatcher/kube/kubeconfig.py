@@ -42,6 +42,7 @@ from dispatcher import errors
 from dispatcher.api.spec_errors import quoted
 from dispatcher.api.syntax import is_subdomain
 from dispatcher.kube.library import ApiClient, ConfigException, Configuration, config
+from dispatcher.text import mappings_of
 from dispatcher.values import shown_without
 
 LARGEST_FILE: Final = 2**20
@@ -330,9 +331,7 @@ class _Part(Struct, frozen=True):
 
     def named(self, plural: str, singular: str, name: str) -> _Part:
         """The one entry of that name in a list of named entries."""
-        entries = self._entries().get(plural)
-        listed = entries if isinstance(entries, list) else []
-        found = [each for each in listed if isinstance(each, dict) and each.get("name") == name]
+        found = [each for each in mappings_of(self._entries().get(plural)) if each.get("name") == name]
         if len(found) != 1:
             problem = f"must have one entry named {quoted(name)}, and has {len(found) or 'none'}"
             raise self.refusal(plural, problem, _SELF_CONTAINED)
@@ -340,9 +339,7 @@ class _Part(Struct, frozen=True):
 
     def names(self, plural: str) -> list[str]:
         """The names in a list of named entries."""
-        entries = self._entries().get(plural)
-        listed = entries if isinstance(entries, list) else []
-        found = (each.get("name") for each in listed if isinstance(each, dict))
+        found = (each.get("name") for each in mappings_of(self._entries().get(plural)))
         return [name for name in found if isinstance(name, str)]
 
     def pem(self, key: str, label: str) -> bytes:

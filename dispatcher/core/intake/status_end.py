@@ -12,7 +12,7 @@ from dispatcher.core.lifecycle import first_steps
 from dispatcher.core.lifecycle.first_steps import KeptObjects, Submission
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change
-from dispatcher.text import name_of, text_of
+from dispatcher.text import mappings_of, name_of, text_of
 
 _ENDS: Final = ((State.COMPLETED, ConditionType.COMPLETED), (State.FAILED, ConditionType.FAILED))
 
@@ -28,9 +28,8 @@ class StatusEnd(NamedTuple):
 
 def end_in_status(status: Mapping[str, Any]) -> StatusEnd | None:
     """The end in the status of an AppWrapper; None if there is none, or if the status contradicts itself."""
-    conditions = status.get("conditions")
-    listed = [one for one in conditions if isinstance(one, dict)] if isinstance(conditions, list) else []
-    said = {name_of(one.get("type")): one for one in listed if one.get("status") == "True"}
+    conditions = mappings_of(status.get("conditions"))
+    said = {name_of(one.get("type")): one for one in conditions if one.get("status") == "True"}
     for state, type_ in _ENDS:
         if status.get("state") == state and type_ in said:
             reason, message = name_of(said[type_].get("reason")), text_of(said[type_].get("message"))

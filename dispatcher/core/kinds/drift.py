@@ -22,6 +22,7 @@ from dispatcher.api.spec_errors import joined, one_line
 from dispatcher.core.kinds.manifest import owned_by
 from dispatcher.core.model.quantity import QuantityError, parse_quantity
 from dispatcher.core.model.record import ObjectRef
+from dispatcher.text import mapping_of
 
 Differences: TypeAlias = Mapping[str, Any]
 """The current value of each field that differs, by path; None if the field is absent."""
@@ -101,8 +102,7 @@ def _path(steps: _Steps) -> str:
 
 
 def _of_whole(written: Mapping[str, Any], found: Mapping[str, Any]) -> _Found:
-    metadata = found.get("metadata")
-    yield from _of_marks(written.get("metadata") or {}, metadata if isinstance(metadata, dict) else {})
+    yield from _of_marks(written.get("metadata") or {}, mapping_of(found.get("metadata")))
     for key, value in written.items():
         # apiVersion and kind are in the request; the status belongs to the controller of the kind.
         if key not in {"apiVersion", "kind", "metadata", "status"}:
@@ -114,8 +114,7 @@ def _of_marks(written: Mapping[str, Any], found: Mapping[str, Any]) -> _Found:
     if owned_by(written) != owned_by(found):
         yield ("metadata", "ownerReferences"), found.get("ownerReferences")
     for part in ("labels", "annotations"):
-        marks = found.get(part)
-        there = marks if isinstance(marks, dict) else {}
+        there = mapping_of(found.get(part))
         for key, value in (written.get(part) or {}).items():
             if _is_mark(key) and there.get(key) != value:
                 yield ("metadata", part, key), there.get(key)

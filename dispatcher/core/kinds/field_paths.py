@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dispatcher.text import mapping_of
+
 
 def digest_of_paths(template: object) -> bytes:
     """A digest of the fields of a JSON value: the same whatever the values and the order of keys; of any depth.
@@ -55,8 +57,7 @@ def fields_alone(template: Mapping[str, Any], namespace: str) -> dict[str, Any]:
                 copy[key] = _placeholder(value, left)
         else:
             copy.extend(_placeholder(each, left) for each in source)
-    metadata = root["metadata"] if isinstance(root.get("metadata"), dict) else {}
-    named = {**metadata, "name": _NAME, "namespace": namespace}
+    named = {**mapping_of(root.get("metadata")), "name": _NAME, "namespace": namespace}
     return {**root, "apiVersion": template["apiVersion"], "kind": template["kind"], "metadata": named}
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from dispatcher.api.spec_errors import one_line
+from dispatcher.text import mapping_of, mappings_of, one_line
 
 
 class End(StrEnum):
@@ -67,8 +67,8 @@ class _Status(Struct, frozen=True):
 
     @classmethod
     def of(cls, raw: object) -> _Status:
-        fields = _object(_object(raw).get("status"))
-        return cls(fields, tuple(_condition(_object(one)) for one in _list(fields.get("conditions"))))
+        fields = mapping_of(mapping_of(raw).get("status"))
+        return cls(fields, tuple(map(_condition, mappings_of(fields.get("conditions")))))
 
     def text(self, field: str) -> str:
         return _text(self.fields.get(field))
@@ -132,7 +132,7 @@ def phase_ends(path: str, succeeded: tuple[str, ...], failed: tuple[str, ...]) -
     _, *parents, last = path.split(".")
 
     def ending(status: _Status) -> _Ending:
-        parent = reduce(lambda fields, key: _object(fields.get(key)), parents, status.fields)
+        parent = reduce(lambda fields, key: mapping_of(fields.get(key)), parents, status.fields)
         phase = _text(parent.get(last))
         if phase in failed:
             return End.FAILED, _joined(_text(parent.get("reason")) or phase, _text(parent.get("message")))
@@ -181,8 +181,8 @@ def _why_pod_failed(status: _Status) -> str:
 
 def _failed_container(status: _Status) -> str:
     for field in ("initContainerStatuses", "containerStatuses"):
-        for container in map(_object, _list(status.fields.get(field))):
-            terminated = _object(_object(container.get("state")).get("terminated"))
+        for container in mappings_of(status.fields.get(field)):
+            terminated = mapping_of(mapping_of(container.get("state")).get("terminated"))
             code = terminated.get("exitCode")
             if isinstance(code, int) and code:
                 exited = f"container {_text(container.get('name'))} exited with code {code}"
@@ -207,7 +207,7 @@ def ray_job_ends(status: _Status) -> _Ending:
 
 def volcano_job_ends(status: _Status) -> _Ending:
     """The rule of a Volcano Job: the phase of its state."""
-    state = _object(status.fields.get("state"))
+    state = mapping_of(status.fields.get("state"))
     phase = _text(state.get("phase"))
     if phase in {"Failed", "Aborted", "Terminated"}:
         return End.FAILED, _joined(_text(state.get("reason")) or phase, _text(state.get("message")))
@@ -216,7 +216,7 @@ def volcano_job_ends(status: _Status) -> _Ending:
 
 def spark_application_ends(status: _Status) -> _Ending:
     """The rule of a SparkApplication: its state; one that its operator will try again is in another state."""
-    application = _object(status.fields.get("applicationState"))
+    application = mapping_of(status.fields.get("applicationState"))
     match state := _text(application.get("state")):
         case "FAILED":
             return End.FAILED, _joined(state, _text(application.get("errorMessage")))
@@ -254,14 +254,6 @@ def _condition(raw: Mapping[str, Any]) -> _Condition:
 
 def _joined(reason: str, message: str) -> str:
     return ": ".join(part for part in (reason, message) if part)
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _text(value: object) -> str:

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, Final
 
 from dispatcher.core.model.record import ObjectRef
+from dispatcher.text import mapping_of, mappings_of
 
 MOST_NAMED: Final = 1000
 """The names that are read of one RayCluster; the others count as not named."""
@@ -32,14 +33,6 @@ def owns_rayclusters(ref: ObjectRef) -> bool:
 
 
 def _names(raw: Mapping[str, Any]) -> Iterator[str]:
-    for group in _list(_dict(raw.get("spec")).get("workerGroupSpecs")):
-        named = _dict(_dict(group).get("scaleStrategy")).get("workersToDelete")
-        yield from (each for each in _list(named) if isinstance(each, str))
-
-
-def _dict(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
+    for group in mappings_of(mapping_of(raw.get("spec")).get("workerGroupSpecs")):
+        named = mapping_of(group.get("scaleStrategy")).get("workersToDelete")
+        yield from (each for each in named if isinstance(each, str)) if isinstance(named, list) else ()

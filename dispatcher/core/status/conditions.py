@@ -23,6 +23,7 @@ from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import Resources, is_gpu
 from dispatcher.core.model.timestamps import micro_timestamp, timestamp
 from dispatcher.core.status import components
+from dispatcher.text import mappings_of
 
 NO_PODS: Final = PodCounts()
 
@@ -124,9 +125,8 @@ def conditions_of_others(status: Mapping[str, Any]) -> tuple[Mapping[str, Any], 
     A status writer that replaces the status must keep them: others wrote them, and read them. Never raises.
     """
     found: dict[str, Mapping[str, Any]] = {}
-    written = status.get("conditions")
-    for entry in written if isinstance(written, list) else []:
-        type_ = entry.get("type") if isinstance(entry, dict) else None
+    for entry in mappings_of(status.get("conditions")):
+        type_ = entry.get("type")
         if isinstance(type_, str) and type_ not in OUR_TYPES:
             found.pop(type_, None)
             found[type_] = entry
