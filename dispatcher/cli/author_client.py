@@ -20,10 +20,9 @@ from dispatcher.core.intake.authorization import Access, WrappedKind, wrapped_ki
 from dispatcher.core.intake.proposal import Proposal
 from dispatcher.core.kinds.cluster_defaults import MOST_CLASSES
 from dispatcher.core.kinds.pod_defaults import PodDefaults, runtime_classes
-from dispatcher.kube.access_reviews import am_i_allowed
 from dispatcher.kube.api_calls import ApiCalls
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.pod_defaults import read_default_requests, read_overhead
+from dispatcher.kube.questions import am_i_allowed, read_default_requests, read_overhead
 
 YOU: Final = Submitter("you")
 

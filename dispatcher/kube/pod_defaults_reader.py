@@ -24,7 +24,7 @@ from dispatcher.core.model.devices import MOST_DEVICE_CLASSES, device_resources_
 from dispatcher.kube import paths
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.paging import pages
-from dispatcher.kube.pod_defaults import read_default_requests, read_overhead
+from dispatcher.kube.questions import read_default_requests, read_overhead
 
 KEPT_SECONDS: Final = 60.0
 MOST_KEPT: Final = 10_000

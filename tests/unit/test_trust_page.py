@@ -64,7 +64,7 @@ DECODERS: Final = (
     "kube.object_informers",
     "kube.owner_resolver",
     "kube.paging",
-    "kube.pod_defaults",
+    "kube.questions",
     "kube.reflector",
 )
 """The modules that read keys from objects that a tenant or a member can write."""
@@ -78,7 +78,6 @@ NOT_OUTSIDE: Final = {
     "core.kinds.declaration": "declarations of kinds, which the operator writes",
     "core.status.outlook_pace": "outlooks that the leader made",
     "core.status.phases": "statuses that a command shows",
-    "kube.access_reviews": "answers of the hub's API server about its own users and policies",
     "kube.client": "headers, and the kubeconfig that the operator gave",
     "kube.kubeconfig": "kubeconfigs, which the operator writes",
     "kube.library": "names of Python modules",

@@ -13,9 +13,9 @@ from dispatcher.cli.author_facts import AuthorFacts, HubFacts
 from dispatcher.core.intake.proposal import Proposal, propose
 from dispatcher.core.kinds.pod_defaults import PodDefaults
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
-from dispatcher.kube.access_reviews import SELF_PATH
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
+from dispatcher.kube.questions import SELF_PATH
 from tests.builders import NOW, make_appwrapper, make_template
 from tests.fakes import FakeApiServer, answer, refusal
 

@@ -7,7 +7,8 @@ import pytest
 from dispatcher import errors
 from dispatcher.api.submitter import Submitter
 from dispatcher.core.intake.authorization import Access
-from dispatcher.kube.access_reviews import (
+from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.questions import (
     BINDING,
     PATH,
     SELF_PATH,
@@ -15,7 +16,6 @@ from dispatcher.kube.access_reviews import (
     is_allowed,
     is_author_policy_bound,
 )
-from dispatcher.kube.client import ClusterClient
 from tests.fakes import FakeApiServer, answer, refusal
 
 ACCESS = Access(Submitter("alice", ("vision",)), "team", "ray.io", "rayclusters", "create")

@@ -1,5 +1,6 @@
-"""Asks an API server what a user may do.
+"""Questions to an API server that commands ask as the dispatcher does: what a user may do, and what is added to pods.
 
+Commands ask with a client of their own, so this module imports none.
 Source: https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
 """
 
@@ -10,6 +11,8 @@ from typing import Any, Final
 
 from dispatcher import errors
 from dispatcher.core.intake.authorization import Access
+from dispatcher.core.kinds.pod_defaults import default_requests, overhead
+from dispatcher.kube import paths
 from dispatcher.kube.api_calls import ApiCalls
 
 PATH: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -62,3 +65,19 @@ async def is_author_policy_bound(client: ApiCalls) -> bool:
     except errors.NotFound:
         return False
     return "Deny" in ((binding.get("spec") or {}).get("validationActions") or ())
+
+
+async def read_default_requests(client: ApiCalls, namespace: str) -> dict[str, object]:
+    """The default requests of containers in a namespace. Raises `ClusterError`, of which `Refused` is final."""
+    match await client.get(paths.collection("v1", "limitranges", namespace)):
+        case {"items": list(items)}:
+            return default_requests(items)
+    return {}
+
+
+async def read_overhead(client: ApiCalls, name: str) -> dict[str, object]:
+    """The overhead of a RuntimeClass, empty if there is none. Raises `ClusterError`, of which `Refused` is final."""
+    try:
+        return overhead(await client.get(paths.item("node.k8s.io/v1", "runtimeclasses", "", name)))
+    except errors.NotFound:
+        return {}  # the API server refuses the pods until the RuntimeClass is there
