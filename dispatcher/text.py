@@ -70,7 +70,7 @@ def mapping_of(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def mappings_of(value: object) -> Iterator[Mapping[str, Any]]:
+def mappings_of(value: object) -> Iterator[dict[str, Any]]:
     """The objects of a list; none if the value is no list."""
     return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else iter(())
 
