@@ -24,7 +24,7 @@ from aiohttp import web
 from benchmarks.backlog import Meter, TimedStore
 from benchmarks.processor import peak_memory
 from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.api.sizes import LARGEST_SPEC, MOST_CONTAINERS, SpecSize
+from dispatcher.api.validation import LARGEST_SPEC, MOST_CONTAINERS, SpecSize
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.intake.intake import Intake, IntakeRules

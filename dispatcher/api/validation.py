@@ -1,12 +1,24 @@
-"""Checks of a wrapped object that need no cluster."""
+"""Checks of an AppWrapper that need no cluster: its size before it is parsed, its templates, and values of Secrets.
+
+A parsed spec takes ten to thirty times its size in memory, and parsing it blocks the event loop. etcd accepts 1.5 MiB,
+for which `[[],[],…]` takes 42 MiB of memory. So a larger spec is refused unparsed. More users read AppWrappers than
+Secrets, so a wrapped Secret with values is detected.
+"""
+
+from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from dispatcher.api.names import APPWRAPPER_KIND, PLURALS
 from dispatcher.api.spec_errors import SpecError, joined, quoted
 from dispatcher.api.syntax import LABEL, is_subdomain
+
+if TYPE_CHECKING:
+    from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject
 
 DEEPEST: Final = 100
 """Levels of objects and lists that a template may have; built-in kinds have at most about 20."""
@@ -119,3 +131,93 @@ def _is_name(text: str, group: str) -> bool:
             and not {"/", "%"} & set(text)
         )
     return is_subdomain(text)
+
+
+LARGEST_SPEC: Final = 2**18
+"""Bytes of JSON without white space. A gang of a hundred pods, each with its own template, has about 100,000."""
+
+MOST_CONTAINERS: Final = 2**14
+"""Lists and objects; brackets within strings count as well. In the largest spec each then has 16 bytes on average, too
+little for a pod template."""
+
+
+class SpecSize(Struct, frozen=True):
+    """How large a spec is, in bytes and in lists and objects."""
+
+    length: int
+    containers: int
+
+    @property
+    def is_acceptable(self) -> bool:
+        """False if the spec is to be refused unparsed."""
+        return self.length <= LARGEST_SPEC and self.containers <= MOST_CONTAINERS
+
+    @classmethod
+    def of(cls, spec: bytes) -> SpecSize:
+        """The size of a spec as JSON."""
+        return cls(len(spec), count_containers(spec))
+
+
+def count_containers(raw: bytes, start: int = 0, end: int | None = None) -> int:
+    """Lists and objects in JSON; brackets within strings count as well."""
+    return raw.count(b"[", start, end) + raw.count(b"{", start, end)
+
+
+def refusal(size: SpecSize) -> SpecError:
+    """The error for a spec that is too large: size, bound and remedy."""
+    if size.length > LARGEST_SPEC:
+        return SpecError(
+            "spec",
+            f"has {size.length} bytes of JSON; at most {LARGEST_SPEC} are taken",
+            "Keep files and data in ConfigMaps of their own, or on a volume, and mount them",
+        )
+    return SpecError(
+        "spec",
+        f"consists of {size.containers} lists and objects; at most {MOST_CONTAINERS} are taken",
+        "Keep data in ConfigMaps of their own, or on a volume, and mount them",
+    )
+
+
+_SECRET_VALUES: Final = ("data", "stringData")
+
+
+def check_no_secret_values(spec: AppWrapperSpec) -> None:
+    """Raise `SpecError` if the spec wraps a Secret with values; the message quotes neither values nor keys."""
+    for wrapped in spec.wrapped:
+        if _holds_values(wrapped):
+            raise SpecError(
+                spec.path_of(wrapped),
+                "wraps a Secret with values, which all readers of AppWrappers or of the dispatcher's database can read",
+                "Create the Secret beside the AppWrapper, and wrap only objects that name it; or have the operator set"
+                " DISPATCHER_WRAPPED_SECRETS=stored",
+            )
+
+
+def has_secret_values(spec: AppWrapperSpec) -> bool:
+    """True if the spec wraps a Secret with values."""
+    return any(map(_holds_values, spec.wrapped))
+
+
+def _holds_values(wrapped: WrappedObject) -> bool:
+    return any(map(_has_values, _objects_in(wrapped.template)))
+
+
+def _objects_in(template: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The object itself and all objects in it if it is a List; `check_template` bounds the depth."""
+    yield template
+    items = template.get("items")
+    if str(template.get("kind")).endswith("List") and isinstance(items, list):
+        for item in items:
+            if isinstance(item, Mapping):
+                yield from _objects_in(item)
+
+
+def _has_values(template: Mapping[str, Any]) -> bool:
+    # The entries of a List have the list's kind unless they name their own.
+    is_secret = template.get("kind") in ("Secret", "SecretList") and "/" not in str(
+        template.get("apiVersion")
+    )
+    entries = template.get("items") if template.get("kind") == "SecretList" else [template]
+    return is_secret and any(
+        entry.get(field) for entry in entries or () if isinstance(entry, Mapping) for field in _SECRET_VALUES
+    )

@@ -31,8 +31,8 @@ from dispatcher.api.names import (
     FINALIZER,
     OUR_MANAGERS,
 )
-from dispatcher.api.sizes import SpecSize, count_containers
 from dispatcher.api.submitter import UNKNOWN, Submitter, submitter_of
+from dispatcher.api.validation import SpecSize, count_containers
 from dispatcher.core.intake.queue_labels import kept_labels
 from dispatcher.core.kinds.provisioning_request import parameters_in
 from dispatcher.kube import bounds

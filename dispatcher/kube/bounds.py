@@ -27,7 +27,7 @@ from typing import Any, Final, Self
 
 import orjson
 
-from dispatcher.api.sizes import count_containers
+from dispatcher.api.validation import count_containers
 from dispatcher.errors import TooLarge
 
 LARGEST_ANSWER: Final = 2**24

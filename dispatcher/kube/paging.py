@@ -15,7 +15,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from dispatcher import errors, log
-from dispatcher.api.sizes import count_containers
+from dispatcher.api.validation import count_containers
 from dispatcher.kube import bounds
 from dispatcher.kube.api_calls import items_of
 from dispatcher.kube.bounds import Purpose

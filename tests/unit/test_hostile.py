@@ -7,7 +7,7 @@ from typing import Any
 
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.names import UID_LABEL
-from dispatcher.api.sizes import LARGEST_SPEC, count_containers
+from dispatcher.api.validation import LARGEST_SPEC, count_containers
 from dispatcher.kube import bounds
 from tests.builders import gang_of
 from tests.hostile import (

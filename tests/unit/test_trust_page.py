@@ -22,7 +22,6 @@ DECODERS: Final = (
     "api.appwrapper",
     "api.submitter",
     "api.validation",
-    "api.wrapped_secrets",
     "controller.intake.adoption",
     "controller.intake.appwrapper_informer",
     "controller.intake.namespaces",

@@ -18,10 +18,9 @@ from msgspec.structs import replace
 from dispatcher import errors, log
 from dispatcher.api.approvals import approvals_in
 from dispatcher.api.appwrapper import AppWrapperSpec
-from dispatcher.api.sizes import refusal
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.api.submitter import UNKNOWN
-from dispatcher.api.wrapped_secrets import check_no_secret_values, has_secret_values
+from dispatcher.api.validation import check_no_secret_values, has_secret_values, refusal
 from dispatcher.controller.intake.adoption import Adoption
 from dispatcher.controller.intake.anchor_search import FoundAttempts
 from dispatcher.controller.intake.attempts import Attempts

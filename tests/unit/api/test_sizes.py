@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.api.sizes import LARGEST_SPEC, MOST_CONTAINERS, SpecSize, refusal
+from dispatcher.api.validation import LARGEST_SPEC, MOST_CONTAINERS, SpecSize, refusal
 
 
 @pytest.mark.parametrize(

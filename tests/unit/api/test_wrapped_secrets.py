@@ -8,7 +8,7 @@ import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.api.wrapped_secrets import check_no_secret_values
+from dispatcher.api.validation import check_no_secret_values
 
 Json = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dispatcher import errors
-from dispatcher.api.sizes import LARGEST_SPEC, MOST_CONTAINERS
+from dispatcher.api.validation import LARGEST_SPEC, MOST_CONTAINERS
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.intake.new_specs import NewSpecs
 from dispatcher.core.model.record import Phase

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from dispatcher import errors
 from dispatcher.api.names import FINALIZER
-from dispatcher.api.sizes import MOST_CONTAINERS
+from dispatcher.api.validation import MOST_CONTAINERS
 from dispatcher.core.kinds.manifest import anchor_name
 from dispatcher.core.model.record import Phase
 from tests.builders import attempt_of, make_appwrapper, make_pod, make_record, make_template

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.api.sizes import LARGEST_SPEC, MOST_CONTAINERS, SpecSize
+from dispatcher.api.validation import LARGEST_SPEC, MOST_CONTAINERS, SpecSize
 from dispatcher.errors import TooLarge
 from dispatcher.kube.appwrappers import LARGEST_STATUS, Unread, decode, parse
 from dispatcher.kube.bounds import MOST_CONTAINERS as MOST_IN_ANSWERS
