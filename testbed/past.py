@@ -23,9 +23,9 @@ import psycopg
 from msgspec.structs import replace
 from psycopg import sql
 
+from dispatcher.api.annotations import Submitter
 from dispatcher.api.names import DEFAULT_QUEUE, WORKLOAD_GROUP
 from dispatcher.api.selector import parse_selector
-from dispatcher.api.submitter import Submitter
 from dispatcher.controller.scheduling.queue_cycles import changes_of
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import creation_steps, first_steps, removal_steps, run_steps

@@ -10,6 +10,7 @@ from unittest.mock import AsyncMock, Mock
 import orjson
 
 from dispatcher import errors
+from dispatcher.api.annotations import submitter_of
 from dispatcher.api.names import (
     CLUSTER_SELECTOR,
     GROUPS_ANNOTATION,
@@ -18,7 +19,6 @@ from dispatcher.api.names import (
 )
 from dispatcher.api.selector import selector_of
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.api.submitter import submitter_of
 from dispatcher.controller.members.declared_member import InvalidMember
 from dispatcher.controller.members.declared_member import decode as decode_member
 from dispatcher.controller.members.member import AnotherCluster, Unlisted, closed_for

@@ -1,16 +1,22 @@
-"""The fault tolerance annotations of v1beta2, by which an author changes how faults of an AppWrapper are handled.
+"""The annotations of v1beta2 by which an author changes how faults are handled, and those that name the submitter.
 
-The API server does not check annotations, so an unreadable value counts as absent, and the dispatcher's own setting
-applies. Durations are Go's (``1h30m``, ``1.5h``, ``500ms``, ``0``), exact to the microsecond. A negative duration,
-which v1beta2 takes for 0, counts as absent as well.
+The API server does not check annotations, so an unreadable value counts as absent: the dispatcher's own setting
+applies, and the submitter is unknown. Durations are Go's (``1h30m``, ``1.5h``, ``500ms``, ``0``), exact to the
+microsecond. A negative duration, which v1beta2 takes for 0, counts as absent as well.
+
+The policy in `manifests/submitter-policy.yaml` writes the submitter. Without that policy any user can write these
+annotations, so a setting of the operator says whether they are trusted. An invalid group is left out.
 """
 
+import functools
 import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
 from msgspec import Struct
+
+from dispatcher.api.names import GROUPS_ANNOTATION, USER_ANNOTATION
 
 PREFIX: Final = "workload.codeflare.dev.appwrapper"
 
@@ -164,3 +170,39 @@ def _int32(text: str) -> int | None:
 def _short(text: str | None) -> str:
     """The text, or empty if it is too long: long numbers are slow to read, and Python refuses the longest."""
     return text if text is not None and len(text) <= LONGEST_TEXT else ""
+
+
+LONGEST_NAME: Final = 512
+"""Characters of a user or group; the longest name of a service account has 339."""
+
+MOST_GROUPS: Final = 64
+"""Groups that are kept, the first ones; the policy writes no more."""
+
+
+class Submitter(Struct, frozen=True):
+    """A user of the API server and the user's groups at submission; empty if unknown."""
+
+    user: str = ""
+    groups: tuple[str, ...] = ()
+
+
+UNKNOWN: Final = Submitter()
+
+
+def submitter_of(annotations: Mapping[str, str]) -> Submitter:
+    """The submitter that an AppWrapper's annotations name."""
+    user = annotations.get(USER_ANNOTATION, "")
+    if not _is_name(user):
+        return UNKNOWN
+    written = annotations.get(GROUPS_ANNOTATION, "").split("\n", MOST_GROUPS)[:MOST_GROUPS]
+    return submitter(user, tuple(filter(_is_name, written)))
+
+
+@functools.lru_cache(maxsize=1_000)
+def submitter(user: str, groups: tuple[str, ...]) -> Submitter:
+    """One shared value for equal users: few differ among many AppWrappers."""
+    return Submitter(user, groups)
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= LONGEST_NAME and text.isprintable()

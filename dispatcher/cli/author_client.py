@@ -11,10 +11,10 @@ from typing import Final
 from msgspec import Struct, field
 
 from dispatcher import errors
+from dispatcher.api.annotations import Submitter
 from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.names import PLURALS
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.api.submitter import Submitter
 from dispatcher.cli.author_facts import HubFacts
 from dispatcher.core.intake.authorization import Access, WrappedKind, wrapped_kinds
 from dispatcher.core.intake.proposal import Proposal

@@ -19,7 +19,7 @@ import orjson
 from msgspec import Struct, field
 
 from dispatcher import errors
-from dispatcher.api.annotations import KEYS, FaultTolerance, fault_tolerance
+from dispatcher.api.annotations import KEYS, UNKNOWN, FaultTolerance, Submitter, fault_tolerance, submitter_of
 from dispatcher.api.appwrapper import spec_hash
 from dispatcher.api.mutable_spec import MutableSpec, mutable_spec
 from dispatcher.api.names import (
@@ -31,7 +31,6 @@ from dispatcher.api.names import (
     FINALIZER,
     OUR_MANAGERS,
 )
-from dispatcher.api.submitter import UNKNOWN, Submitter, submitter_of
 from dispatcher.api.validation import SpecSize, count_containers
 from dispatcher.core.intake.queue_labels import kept_labels
 from dispatcher.core.kinds.provisioning_request import parameters_in

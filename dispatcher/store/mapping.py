@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from msgspec.structs import asdict
 
+from dispatcher.api.annotations import submitter
 from dispatcher.api.conditions import ConditionType
-from dispatcher.api.submitter import submitter
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.growth import GrowthRequest, Shrinking
 from dispatcher.core.model.provisioning import Provisioning

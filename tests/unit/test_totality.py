@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from dispatcher import errors
-from dispatcher.api.annotations import fault_tolerance
+from dispatcher.api.annotations import fault_tolerance, submitter_of
 from dispatcher.api.approvals import approvals_in, granted_in
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.membercluster import parse_member_cluster
@@ -27,7 +27,6 @@ from dispatcher.api.potential_schema import parse_potential
 from dispatcher.api.provisioning_schema import parse_provisioning
 from dispatcher.api.selector import parse_selector
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.api.submitter import submitter_of
 from dispatcher.controller.intake import namespaces, priority_class_watch
 from dispatcher.controller.members import cluster, declared_member
 from dispatcher.controller.scheduling import queue_watch

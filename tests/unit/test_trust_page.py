@@ -20,7 +20,6 @@ DECODERS: Final = (
     "api.annotations",
     "api.approvals",
     "api.appwrapper",
-    "api.submitter",
     "api.validation",
     "controller.intake.adoption",
     "controller.intake.appwrapper_informer",

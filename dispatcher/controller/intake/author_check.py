@@ -18,9 +18,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple
 
 from dispatcher import errors, log
+from dispatcher.api.annotations import Submitter
 from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.api.submitter import Submitter
 from dispatcher.controller.intake.served_kinds import ServedKinds
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.workqueue import WorkQueue

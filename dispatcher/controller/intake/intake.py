@@ -16,10 +16,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dispatcher import errors, log
+from dispatcher.api.annotations import UNKNOWN
 from dispatcher.api.approvals import approvals_in
 from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.api.submitter import UNKNOWN
 from dispatcher.api.validation import check_no_secret_values, has_secret_values, refusal
 from dispatcher.controller.intake.adoption import Adoption
 from dispatcher.controller.intake.anchor_search import FoundAttempts

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from dispatcher.api.annotations import Submitter
 from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.names import USER_ANNOTATION
 from dispatcher.api.spec_errors import SpecError, quoted
-from dispatcher.api.submitter import Submitter
 
 MOST_KINDS: Final = 12
 """Kinds that one AppWrapper may wrap where rights are checked: a policy of the API server can ask about few more."""

@@ -10,10 +10,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dispatcher.api import conditions as words
+from dispatcher.api.annotations import UNKNOWN, Submitter
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.api.spec_errors import one_line
-from dispatcher.api.submitter import UNKNOWN, Submitter
 from dispatcher.core.lifecycle.ageing import Ageing
 from dispatcher.core.lifecycle.condition_updates import new_condition, unknown_class
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause

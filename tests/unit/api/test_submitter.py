@@ -2,7 +2,7 @@
 
 import pytest
 
-from dispatcher.api.submitter import LONGEST_NAME, MOST_GROUPS, UNKNOWN, Submitter, submitter_of
+from dispatcher.api.annotations import LONGEST_NAME, MOST_GROUPS, UNKNOWN, Submitter, submitter_of
 
 USER, GROUPS = "dispatcher.codeflare.dev/user", "dispatcher.codeflare.dev/groups"
 SERVICE_ACCOUNT = f"system:serviceaccount:{'n' * 63}:{'a' * 253}"

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from dispatcher.api.annotations import LONGEST_NAME, MOST_GROUPS
 from dispatcher.api.names import (
     APPWRAPPER_KIND,
     APPWRAPPER_VERSION,
@@ -13,7 +14,6 @@ from dispatcher.api.names import (
     LEGACY_GROUP,
     USER_ANNOTATION,
 )
-from dispatcher.api.submitter import LONGEST_NAME, MOST_GROUPS
 from tests.crds import load_crds
 
 WRITER, WRITERS_BINDING, KEEPER, KEEPERS_BINDING = yaml.safe_load_all(

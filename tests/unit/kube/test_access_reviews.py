@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dispatcher import errors
-from dispatcher.api.submitter import Submitter
+from dispatcher.api.annotations import Submitter
 from dispatcher.core.intake.authorization import Access
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.questions import (

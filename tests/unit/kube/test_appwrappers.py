@@ -10,9 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher import errors
-from dispatcher.api.annotations import FaultTolerance
+from dispatcher.api.annotations import FaultTolerance, Submitter
 from dispatcher.api.mutable_spec import MutableSpec
-from dispatcher.api.submitter import Submitter
 from dispatcher.kube.appwrappers import AppWrappers, AppWrapperView, decode
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from dispatcher.api.annotations import UNKNOWN, Submitter
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.api.submitter import UNKNOWN, Submitter
 from dispatcher.core.intake.authorization import (
     Access,
     WrappedKind,
