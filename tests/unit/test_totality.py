@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from dispatcher import errors
 from dispatcher.api.annotations import fault_tolerance, submitter_of
-from dispatcher.api.approvals import approvals_in, granted_in
 from dispatcher.api.appwrapper import parse_spec
+from dispatcher.api.conditions import approvals_in, granted_in
 from dispatcher.api.membercluster import parse_member_cluster
 from dispatcher.api.mutable_spec import mutable_spec
 from dispatcher.api.names import CLUSTER_SELECTOR, HUB_ANNOTATION, ITEM_ANNOTATION, UID_LABEL

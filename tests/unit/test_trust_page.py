@@ -18,8 +18,8 @@ PAGE: Final = (DOCS / "trust.md").read_text(encoding="utf-8")
 
 DECODERS: Final = (
     "api.annotations",
-    "api.approvals",
     "api.appwrapper",
+    "api.conditions",
     "api.validation",
     "controller.intake.adoption",
     "controller.intake.appwrapper_informer",

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from dispatcher import errors, log
 from dispatcher.api.annotations import UNKNOWN
-from dispatcher.api.approvals import approvals_in
 from dispatcher.api.appwrapper import AppWrapperSpec
+from dispatcher.api.conditions import approvals_in
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.api.validation import check_no_secret_values, has_secret_values, refusal
 from dispatcher.controller.intake.adoption import Adoption

@@ -8,8 +8,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dispatcher import log
-from dispatcher.api.approvals import granted_in
 from dispatcher.api.appwrapper import AppWrapperSpec
+from dispatcher.api.conditions import granted_in
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.controller.intake.label_resolver import LabelResolver
 from dispatcher.core.intake.ceilings import Ceiling

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from datetime import timedelta
 from typing import Final
 
-from dispatcher.api.approvals import approvals_in
+from dispatcher.api.conditions import approvals_in
 from dispatcher.api.names import APPROVALS
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.model.pending_reasons import AWAITING_APPROVAL

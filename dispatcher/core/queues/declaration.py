@@ -13,7 +13,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from dispatcher.api.approvals import MOST_APPROVALS, problem_of
+from dispatcher.api.conditions import MOST_APPROVALS, approval_problem
 from dispatcher.api.provisioning import (
     ACCEPT_WITHIN,
     LONGEST_PARAMETER,
@@ -133,7 +133,7 @@ def read_approvals(entry: Entry) -> tuple[str, ...]:
     found: list[str] = []
     for each in entry.elements():
         name = each.text()
-        if problem := problem_of(name):
+        if problem := approval_problem(name):
             each.fail(problem)
         if name in found:
             each.fail(f"names {quoted(name)} twice")

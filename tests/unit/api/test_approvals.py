@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.api.approvals import LONGEST_ANNOTATION, MOST_APPROVALS, approvals_in, granted_in
-from dispatcher.api.conditions import OUR_TYPES
+from dispatcher.api.conditions import LONGEST_ANNOTATION, MOST_APPROVALS, OUR_TYPES, approvals_in, granted_in
 from dispatcher.api.spec_errors import SpecError
 
 PLACE = 'metadata.annotations["dispatcher.codeflare.dev/approvals"]: '

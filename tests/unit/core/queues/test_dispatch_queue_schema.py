@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dispatcher.api.approvals import CONDITION_TYPE, LONGEST_APPROVAL, MOST_APPROVALS
-from dispatcher.api.conditions import OUR_TYPES
+from dispatcher.api.conditions import CONDITION_TYPE, LONGEST_APPROVAL, MOST_APPROVALS, OUR_TYPES
 from dispatcher.api.provisioning_schema import WrittenProvisioning
 from dispatcher.core.model.document import DocumentError
 from dispatcher.core.queues.declaration import (
