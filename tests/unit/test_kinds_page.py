@@ -14,7 +14,7 @@ from dispatcher.cli.kinds_file import read_kinds
 from dispatcher.core.kinds import declaration
 from dispatcher.core.kinds.built_in import ROWS
 from dispatcher.core.kinds.declaration import MOST_KINDS, MOST_POD_SETS, MOST_WORDS, read_declarations
-from dispatcher.core.kinds.podless import PODLESS
+from dispatcher.core.kinds.registry import PODLESS
 from dispatcher.core.model.document import DocumentError, Entry
 from tests.commands import Run, runner
 
