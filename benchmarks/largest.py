@@ -37,8 +37,7 @@ from dispatcher.controller.scheduling.garbage import short_collections
 from dispatcher.core.intake.ceilings import NO_CEILING
 from dispatcher.core.intake.priority_classes import PriorityClasses
 from dispatcher.core.intake.queue_bound import QueueBound
-from dispatcher.core.kinds.charge_rule import Rule
-from dispatcher.core.kinds.cluster_defaults import ClusterDefaults
+from dispatcher.core.kinds.cluster_defaults import ChargeRule, ClusterDefaults
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.record import Phase
 from dispatcher.core.model.requirements import ClusterRequirements
@@ -230,7 +229,7 @@ class Leader:
         """No ceilings, no queues and no labels of namespaces; a bound that no benchmark reaches."""
         no_queues = Forest.of(())
         return Limits(
-            Rule.LARGER,
+            ChargeRule.LARGER,
             lambda _namespace: NO_CEILING,
             QueueBound(sys.maxsize, lambda _namespace: 0),
             self.note,

@@ -68,7 +68,7 @@ from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.ceilings import Ceiling
 from dispatcher.core.intake.priority_classes import ChangedClasses
 from dispatcher.core.intake.queue_bound import QueueBound
-from dispatcher.core.kinds.charge_rule import Rule
+from dispatcher.core.kinds.cluster_defaults import ChargeRule
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.clock import Clock
 from dispatcher.core.model.gang import Gang
@@ -316,7 +316,7 @@ class Session:
     def _make_limits(self) -> Limits:
         process, settings = self._process, self._process.settings
         return Limits(
-            Rule(settings.declared_demand),
+            ChargeRule(settings.declared_demand),
             self._namespaces.ceiling_of,
             QueueBound(settings.queued_per_namespace, self._cache.count_undispatched),
             self._queue.add,

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from dispatcher.core.intake.queue_labels import naming_queues
-from dispatcher.core.kinds.charge_rule import Rule
+from dispatcher.core.kinds.cluster_defaults import ChargeRule
 from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.queues.forest import Defaults
@@ -29,7 +29,7 @@ def scheduling_rules(settings: Settings, kinds: Kinds) -> SchedulingRules:
         fit=FitMode(settings.fit),
         starvation_bound=timedelta(seconds=settings.starvation_bound_seconds),
         reservation_bound=timedelta(seconds=settings.reservation_bound_seconds),
-        declared_demand=Rule(settings.declared_demand),
+        declared_demand=ChargeRule(settings.declared_demand),
         kinds=kinds,
         highest_priority=settings.max_priority,
         access=Access(settings.queue_access),

@@ -14,7 +14,7 @@ from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.names import UID_LABEL, WORKLOAD_GROUP
 from dispatcher.api.provisioning import ProvisioningClass
-from dispatcher.core.kinds.charge_rule import Rule
+from dispatcher.core.kinds.cluster_defaults import ChargeRule
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.kinds.manifest import Owner
@@ -57,7 +57,7 @@ def at(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
 
 
-def gang_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER, kinds: Kinds = BUILT_IN) -> Gang:
+def gang_of(spec: AppWrapperSpec, rule: ChargeRule = ChargeRule.LARGER, kinds: Kinds = BUILT_IN) -> Gang:
     """The gang of an AppWrapper, as it is charged; raises `DemandError` if its demand cannot be derived."""
     return charge_of(spec, rule, kinds).gang
 

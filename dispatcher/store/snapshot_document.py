@@ -21,8 +21,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from dispatcher.api.potential import OnPotential
-from dispatcher.core.kinds.charge_rule import Rule
-from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
+from dispatcher.core.kinds.cluster_defaults import ChargeRule, DefaultsSurvey
 from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
 from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.model.cluster_errors import ErrorCounts
@@ -223,7 +222,7 @@ def _rules_of(value: Mapping[str, Any]) -> SchedulingRules:
         fit=FitMode(value["fit"]),
         starvation_bound=timedelta(seconds=value["starvation_seconds"]),
         reservation_bound=_reservation_bound_of(value),
-        declared_demand=Rule(value["declared_demand"]),
+        declared_demand=ChargeRule(value["declared_demand"]),
         # A leader of an earlier release declares none.
         kinds=Kinds(tuple(map(_declaration_of, value.get("declared_kinds", ())))),
         queues=tuple(map(parse_dispatch_queue, value.get("queues", ()))),

@@ -15,7 +15,7 @@ from dispatcher.controller.intake.label_resolver import LabelResolver
 from dispatcher.core.intake.ceilings import Ceiling
 from dispatcher.core.intake.queue_bound import QueueBound
 from dispatcher.core.kinds import preemption_policy, server_fields
-from dispatcher.core.kinds.charge_rule import Rule
+from dispatcher.core.kinds.cluster_defaults import ChargeRule
 from dispatcher.core.kinds.demand import Charge, charge_of
 from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.lifecycle import approvals
@@ -33,7 +33,7 @@ class Limits(Struct, frozen=True):
     `forest` returns the declared queues; `on_deferred` is called with the uid of each AppWrapper that is deferred.
     """
 
-    rule: Rule
+    rule: ChargeRule
     ceiling_of: Callable[[str], Ceiling]
     bound: QueueBound
     on_deferred: Callable[[str], None]

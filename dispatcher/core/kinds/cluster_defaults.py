@@ -1,12 +1,14 @@
 """The defaults of pods in several clusters, and the charge of a gang with them.
 
 Intake reads the defaults from the clusters, `would` from the leader's snapshot. Both join them, and derive the charge,
-with the functions of this module, so that both count a gang in the same way.
+with the functions of this module, so that both count a gang in the same way. Commands that read a snapshot import it
+without the parser of AppWrappers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
@@ -15,7 +17,7 @@ from msgspec.structs import replace
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, PodDefaults, largest, with_defaults
 
-if TYPE_CHECKING:  # who reads the snapshot of the leader needs only the survey
+if TYPE_CHECKING:
     from dispatcher.api.appwrapper import AppWrapperSpec
     from dispatcher.core.kinds.demand import Charge
 
@@ -29,6 +31,15 @@ MOST_SURVEYED_CLASSES: Final = 500
 """RuntimeClasses with an overhead that the survey of one cluster holds; of more than these it holds none."""
 
 Quantities = Mapping[str, object]
+
+
+class ChargeRule(StrEnum):
+    """How a declaration is charged where the demand can be derived from the template."""
+
+    LARGER = "larger"
+    """The larger of declared and derived, of each resource; a kind without pods is charged nothing."""
+    TRUSTED = "trusted"
+    """The declared demand, whatever the template says, as in MCAD."""
 
 
 class ClusterDefaults(Struct, frozen=True):

@@ -22,7 +22,7 @@ from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, TemplatePo
 from dispatcher.api.spec_errors import SpecError, quoted
 from dispatcher.core.kinds.affinity import Template, rules_between
 from dispatcher.core.kinds.built_in import KnownKind
-from dispatcher.core.kinds.charge_rule import Rule
+from dispatcher.core.kinds.cluster_defaults import ChargeRule
 from dispatcher.core.kinds.fields import ConstraintError, Field, TemplateError, template_at
 from dispatcher.core.kinds.manifest import with_infos
 from dispatcher.core.kinds.pod_rules import Kind
@@ -77,7 +77,7 @@ class Charge(Struct, frozen=True):
         return tuple(part.warning for part in self.parts if part.warning)
 
 
-def charge_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER, kinds: Kinds = BUILT_IN) -> Charge:
+def charge_of(spec: AppWrapperSpec, rule: ChargeRule = ChargeRule.LARGER, kinds: Kinds = BUILT_IN) -> Charge:
     """The charge of a gang by `rule`, with a warning for each difference; raises `DemandError` if underivable."""
     items = _items(spec, kinds)
     parts = tuple(_part(item, rule) for item in items)
@@ -126,11 +126,11 @@ def _items(spec: AppWrapperSpec, kinds: Kinds) -> tuple[_Item, ...]:
     )
 
 
-def _pod_sets(item: _Item, part: Part, rule: Rule) -> list[PodSet]:
+def _pod_sets(item: _Item, part: Part, rule: ChargeRule) -> list[PodSet]:
     """The pod sets of one wrapped object; the first has its resource claims, if nothing counts their devices."""
     wrapped = item.wrapped
     pod_sets = [replace(pod_set, item=wrapped.index) for pod_set in part.gang.pod_sets]
-    if wrapped.declared and rule is Rule.TRUSTED:
+    if wrapped.declared and rule is ChargeRule.TRUSTED:
         return [replace(each, is_trusted=any(map(is_device, each.requests))) for each in pod_sets]
     claims = tuple(f"{item.template_path}.{path}" for path in _device_claims(item, part))
     if claims:
@@ -198,19 +198,19 @@ def pods_by_item(spec: AppWrapperSpec, kinds: Kinds = BUILT_IN) -> tuple[int, ..
 
 def _pods_or_none(item: _Item) -> int:
     try:
-        return _part(item, Rule.LARGER).gang.pods
+        return _part(item, ChargeRule.LARGER).gang.pods
     except DemandError:
         return 0  # admitted by an earlier release, or by a declaration of its kind that is gone
 
 
-def _part(item: _Item, rule: Rule) -> Part:
+def _part(item: _Item, rule: ChargeRule) -> Part:
     """The part of one wrapped object."""
     wrapped = item.wrapped
     if wrapped.pod_sets:
         return _of_pods(_pointed_out(replace(item, wrapped=with_infos(wrapped))))
     if wrapped.declared is None:
         return _of_pods(_derived(item))
-    if not wrapped.declared and rule is Rule.TRUSTED:
+    if not wrapped.declared and rule is ChargeRule.TRUSTED:
         return Part(Gang())
     return _declared_part(item, wrapped.declared, rule)
 
@@ -219,7 +219,7 @@ def _of_pods(pods: Pods) -> Part:
     return Part(_gang(pods), templates=pods.templates, labelled=pods.labelled)
 
 
-def _declared_part(item: _Item, written: Sequence[DeclaredPodSet], rule: Rule) -> Part:
+def _declared_part(item: _Item, written: Sequence[DeclaredPodSet], rule: ChargeRule) -> Part:
     """The part of an object with a declaration, compared with its template."""
     path = f"{item.path}.custompodresources"
     declared = tuple(_declared(one, f"{path}[{index}]") for index, one in enumerate(written))
@@ -230,7 +230,7 @@ def _declared_part(item: _Item, written: Sequence[DeclaredPodSet], rule: Rule) -
         return _stand_in(_gang(stand_ins), _readable(item), rule, path)
     derived, makes_pods = _gang(found).demand, item.row.may_make_pods
     larger = claimed.highest(derived) if makes_pods else NOTHING
-    charged = claimed if rule is Rule.TRUSTED else larger
+    charged = claimed if rule is ChargeRule.TRUSTED else larger
     differing = [name for name in {*claimed, *derived} if claimed[name] != derived[name]]
     how = ""
     if not makes_pods and claimed != charged:
@@ -242,7 +242,7 @@ def _declared_part(item: _Item, written: Sequence[DeclaredPodSet], rule: Rule) -
     return Part(gang, claimed, warning, found.templates, found.labelled)
 
 
-def _stand_in(declared: Gang, readable: Pods, rule: Rule, path: str) -> Part:
+def _stand_in(declared: Gang, readable: Pods, rule: ChargeRule, path: str) -> Part:
     """The part of an object with an unreadable template: the declaration takes the place of this template.
 
     The object's readable templates still count: their pods can be made in any case.
@@ -252,14 +252,14 @@ def _stand_in(declared: Gang, readable: Pods, rule: Rule, path: str) -> Part:
         return Part(declared, claimed)
     more = [name for name in derived if derived[name] > claimed[name]]
     warning = f"{path}: {_differing(claimed, derived, more)}; {_HOW_CHARGED[rule]} is charged" if more else ""
-    charged = claimed if rule is Rule.TRUSTED else claimed.highest(derived)
+    charged = claimed if rule is ChargeRule.TRUSTED else claimed.highest(derived)
     return Part(Gang(charged, max(declared.pods, readable.members), readable.sets), claimed, warning)
 
 
-_HOW_CHARGED: Final = {Rule.LARGER: "the larger", Rule.TRUSTED: "what is declared"}
+_HOW_CHARGED: Final = {ChargeRule.LARGER: "the larger", ChargeRule.TRUSTED: "what is declared"}
 
 
-def _found(item: _Item, declared: tuple[PodSet, ...], rule: Rule) -> Pods | None:
+def _found(item: _Item, declared: tuple[PodSet, ...], rule: ChargeRule) -> Pods | None:
     """The pods that the template derives; None where it cannot be read and the declaration takes its place.
 
     A declaration without pods does not take its place, unless it is trusted: an unreadable template would be free of
@@ -272,7 +272,7 @@ def _found(item: _Item, declared: tuple[PodSet, ...], rule: Rule) -> Pods | None
         return pods_of(item.kind, item.template)
     except TemplateError as error:
         has_pods = any(pod_set.count for pod_set in declared)
-        if (has_pods or rule is Rule.TRUSTED) and not isinstance(error, ConstraintError):
+        if (has_pods or rule is ChargeRule.TRUSTED) and not isinstance(error, ConstraintError):
             return None
         raise _unreadable(item, error) from error
 

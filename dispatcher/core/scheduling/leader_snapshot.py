@@ -16,8 +16,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dispatcher.core.kinds.charge_rule import Rule
-from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
+from dispatcher.core.kinds.cluster_defaults import ChargeRule, DefaultsSurvey
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.pod_terms import PodSort
@@ -55,7 +54,7 @@ class SchedulingRules(Struct, frozen=True):
     fit: FitMode = FitMode.NODE
     starvation_bound: timedelta = timedelta(minutes=10)
     reservation_bound: timedelta = Bounds().kept
-    declared_demand: Rule = Rule.LARGER
+    declared_demand: ChargeRule = ChargeRule.LARGER
     kinds: Kinds = BUILT_IN
     queues: tuple[Queue, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

@@ -34,8 +34,7 @@ from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.ceilings import NO_CEILING, Ceiling
 from dispatcher.core.intake.priority_classes import PriorityClasses
 from dispatcher.core.intake.queue_bound import QueueBound
-from dispatcher.core.kinds.charge_rule import Rule
-from dispatcher.core.kinds.cluster_defaults import ClusterDefaults
+from dispatcher.core.kinds.cluster_defaults import ChargeRule, ClusterDefaults
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.record_change import EvictionReason
@@ -128,7 +127,7 @@ class World:
         self.classes = PriorityClasses()
         self.forest = Forest.of(())
         self.limits = Limits(
-            rule=Rule.LARGER,
+            rule=ChargeRule.LARGER,
             ceiling_of=lambda name: self.ceilings.get(name, NO_CEILING),
             bound=self.bound,
             on_deferred=self.queue.add,

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dispatcher.api.potential import OnPotential
-from dispatcher.core.kinds.charge_rule import Rule
-from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
+from dispatcher.core.kinds.cluster_defaults import ChargeRule, DefaultsSurvey
 from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model import incremental
@@ -61,7 +60,7 @@ RULES = st.builds(
     st.sampled_from(FitMode),
     MILLISECONDS,
     MILLISECONDS,
-    st.sampled_from(Rule),
+    st.sampled_from(ChargeRule),
     st.lists(DECLARED, max_size=2).map(tuple).map(Kinds),
     namespaces=st.dictionaries(texts, LABELS, max_size=2),
     trees=WORDS,

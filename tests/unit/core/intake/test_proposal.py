@@ -18,8 +18,7 @@ from dispatcher.api.names import (
 )
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.intake.proposal import LAST, propose, with_pod_defaults
-from dispatcher.core.kinds.charge_rule import Rule
-from dispatcher.core.kinds.cluster_defaults import ClusterDefaults
+from dispatcher.core.kinds.cluster_defaults import ChargeRule, ClusterDefaults
 from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
 from dispatcher.core.kinds.pod_defaults import PodDefaults
 from dispatcher.core.kinds.registry import Kinds
@@ -91,8 +90,8 @@ def test_a_suspended_appwrapper_is_not_queued() -> None:
     assert proposed(raw).phase is Phase.SUSPENDED
 
 
-@pytest.mark.parametrize(("rule", "cpu"), [(Rule.LARGER, 1000), (Rule.TRUSTED, 500)])
-def test_declared_demand_counts_by_the_rule_of_the_leader(rule: Rule, cpu: int) -> None:
+@pytest.mark.parametrize(("rule", "cpu"), [(ChargeRule.LARGER, 1000), (ChargeRule.TRUSTED, 500)])
+def test_declared_demand_counts_by_the_rule_of_the_leader(rule: ChargeRule, cpu: int) -> None:
     raw = manifest()
     (item,) = raw["spec"]["resources"]["GenericItems"]
     item["custompodresources"] = [{"replicas": 1, "requests": {"cpu": "500m"}}]

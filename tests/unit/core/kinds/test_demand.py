@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, WrappedObject, parse_spec
-from dispatcher.core.kinds.charge_rule import Rule
+from dispatcher.core.kinds.cluster_defaults import ChargeRule
 from dispatcher.core.kinds.demand import Charge, DemandError, charge_of
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.gang import Gang, PodSet
@@ -164,10 +164,10 @@ def test_larger_is_found_item_by_item() -> None:
 def test_trusted_declaration_alone_is_charged_as_mcad_did() -> None:
     for declared, charged in (((pods(1, cpu=1),), 1000), ((pods(2, cpu=7),), 14000)):
         spec = appwrapper(deployment(replicas=4), declared=declared)
-        assert gang_of(spec, Rule.TRUSTED) == Gang(Resources({"cpu": charged}), 4, (PodSet(4, CPU),))
-    assert gang_of(appwrapper(deployment(replicas=4), declared=()), Rule.TRUSTED) == Gang()
+        assert gang_of(spec, ChargeRule.TRUSTED) == Gang(Resources({"cpu": charged}), 4, (PodSet(4, CPU),))
+    assert gang_of(appwrapper(deployment(replicas=4), declared=()), ChargeRule.TRUSTED) == Gang()
     service = appwrapper(obj("v1", "Service"), declared=(pods(2, cpu=1),))
-    assert charge_of(service, Rule.TRUSTED) == Charge(Gang(CPU * 2))
+    assert charge_of(service, ChargeRule.TRUSTED) == Charge(Gang(CPU * 2))
 
 
 AT = "spec.resources.GenericItems[0].custompodresources"
@@ -179,7 +179,7 @@ AT = "spec.resources.GenericItems[0].custompodresources"
         pytest.param(
             deployment(replicas=4),
             (pods(2, cpu=7, memory="2Gi"),),
-            Rule.LARGER,
+            ChargeRule.LARGER,
             f"{AT}: cpu: 14 declared, 4 by the template, memory: 4Gi declared, 0 by the template; "
             "the larger is charged",
             id="more",
@@ -187,33 +187,37 @@ AT = "spec.resources.GenericItems[0].custompodresources"
         pytest.param(
             deployment(replicas=4),
             (),
-            Rule.LARGER,
+            ChargeRule.LARGER,
             f"{AT}: cpu: 0 declared, 4 by the template; the larger is charged",
             id="nothing",
         ),
         pytest.param(
             deployment(replicas=4),
             (pods(1, cpu="1500m"),),
-            Rule.TRUSTED,
+            ChargeRule.TRUSTED,
             f"{AT}: cpu: 1500m declared, 4 by the template; what is declared is charged",
             id="trusted",
         ),
-        pytest.param(deployment(replicas=4), (pods(4, cpu=1),), Rule.LARGER, "", id="the-same"),
+        pytest.param(deployment(replicas=4), (pods(4, cpu=1),), ChargeRule.LARGER, "", id="the-same"),
         pytest.param(
             obj("v1", "ConfigMap"),
             (pods(1000, gpu=1),),
-            Rule.LARGER,
+            ChargeRule.LARGER,
             f"{AT}: gpu: 1000 declared, 0 by the template; "
             "a ConfigMap makes no pods, so nothing is charged for it",
             id="no-pods",
         ),
-        pytest.param(obj("v1", "ConfigMap"), (pods(1, cpu=0),), Rule.LARGER, "", id="no-pods-and-no-demand"),
-        pytest.param(job(suspend=True), (pods(1, cpu=1),), Rule.LARGER, "", id="suspended"),
-        pytest.param(obj("example.com/v1", "Simulation"), (pods(2, cpu=1),), Rule.LARGER, "", id="unknown"),
+        pytest.param(
+            obj("v1", "ConfigMap"), (pods(1, cpu=0),), ChargeRule.LARGER, "", id="no-pods-and-no-demand"
+        ),
+        pytest.param(job(suspend=True), (pods(1, cpu=1),), ChargeRule.LARGER, "", id="suspended"),
+        pytest.param(
+            obj("example.com/v1", "Simulation"), (pods(2, cpu=1),), ChargeRule.LARGER, "", id="unknown"
+        ),
     ],
 )
 def test_declared_demand_that_differs_from_the_template_gives_a_warning(
-    template: Mapping[str, Any], declared: tuple[DeclaredPodSet, ...], rule: Rule, warning: str
+    template: Mapping[str, Any], declared: tuple[DeclaredPodSet, ...], rule: ChargeRule, warning: str
 ) -> None:
     charge = charge_of(appwrapper(template, declared=declared), rule)
     assert charge.warnings == ((warning,) if warning else ())
@@ -259,7 +263,7 @@ def test_declaring_an_empty_list_asks_for_nothing_where_nothing_can_be_derived()
 def test_declaring_an_empty_list_does_not_stand_in_for_a_template_we_cannot_read() -> None:
     message = refusal(appwrapper(deployment(replicas="many"), declared=()))
     assert message.startswith("spec.resources.GenericItems[0].generictemplate.spec.replicas: must be a whole")
-    assert gang_of(appwrapper(deployment(replicas="many"), declared=()), Rule.TRUSTED) == Gang()
+    assert gang_of(appwrapper(deployment(replicas="many"), declared=()), ChargeRule.TRUSTED) == Gang()
 
 
 def test_declared_limit_stands_for_a_request_that_is_absent_or_zero() -> None:

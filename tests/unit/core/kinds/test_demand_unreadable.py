@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, WrappedObject
-from dispatcher.core.kinds.charge_rule import Rule
+from dispatcher.core.kinds.cluster_defaults import ChargeRule
 from dispatcher.core.kinds.demand import Charge, DemandError, charge_of
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.resources import NOTHING, Resources
@@ -21,7 +21,9 @@ TWO_WORKERS = group({"cpu": 4, "memory": "1Gi", "gpu": 2}, replicas=2)
 WORKERS = PodSet(2, Resources({"cpu": 4000, "memory": GIB, "gpu": 2}))
 
 
-def charge(wrapped: Mapping[str, Any], *declared: DeclaredPodSet, rule: Rule = Rule.LARGER) -> Charge:
+def charge(
+    wrapped: Mapping[str, Any], *declared: DeclaredPodSet, rule: ChargeRule = ChargeRule.LARGER
+) -> Charge:
     return charge_of(AppWrapperSpec((WrappedObject(0, wrapped, declared),)), rule)
 
 
@@ -34,7 +36,7 @@ def pods(replicas: int, **requests: int | str) -> DeclaredPodSet:
     [
         pytest.param(
             pods(1, cpu=1, memory="2Gi"),
-            Rule.LARGER,
+            ChargeRule.LARGER,
             Charge(
                 Gang(Resources({"cpu": 8000, "memory": 2 * GIB, "gpu": 4}), 2, (WORKERS,)),
                 (
@@ -46,13 +48,13 @@ def pods(replicas: int, **requests: int | str) -> DeclaredPodSet:
         ),
         pytest.param(
             pods(3, cpu=3, memory="1Gi", gpu=2),
-            Rule.LARGER,
+            ChargeRule.LARGER,
             Charge(Gang(Resources({"cpu": 9000, "memory": 3 * GIB, "gpu": 6}), 3, (WORKERS,))),
             id="more-than-the-readable-templates",
         ),
         pytest.param(
             pods(3, cpu=1, memory="1Gi"),
-            Rule.LARGER,
+            ChargeRule.LARGER,
             Charge(
                 Gang(Resources({"cpu": 8000, "memory": 3 * GIB, "gpu": 4}), 3, (WORKERS,)),
                 (
@@ -64,7 +66,7 @@ def pods(replicas: int, **requests: int | str) -> DeclaredPodSet:
         ),
         pytest.param(
             pods(1, cpu=1, memory="2Gi", gpu=4),
-            Rule.TRUSTED,
+            ChargeRule.TRUSTED,
             Charge(
                 Gang(Resources({"cpu": 1000, "memory": 2 * GIB, "gpu": 4}), 2, (WORKERS,)),
                 (f"{AT}: cpu: 1 declared, 8 by the template; what is declared is charged",),
@@ -74,7 +76,7 @@ def pods(replicas: int, **requests: int | str) -> DeclaredPodSet:
     ],
 )
 def test_readable_templates_count_beside_a_declaration(
-    declared: DeclaredPodSet, rule: Rule, expected: Charge
+    declared: DeclaredPodSet, rule: ChargeRule, expected: Charge
 ) -> None:
     assert charge(ray_cluster(NEGATIVE, TWO_WORKERS), declared, rule=rule) == expected
 
@@ -123,13 +125,13 @@ def test_declaration_without_pods_does_not_take_the_place_of_an_unreadable_templ
 
 
 def test_trusted_declaration_without_pods_charges_nothing() -> None:
-    assert charge(ray_cluster(NEGATIVE), pods(0, cpu=1), rule=Rule.TRUSTED) == Charge(Gang())
+    assert charge(ray_cluster(NEGATIVE), pods(0, cpu=1), rule=ChargeRule.TRUSTED) == Charge(Gang())
 
 
 def test_gang_does_not_wait_for_readable_pods_that_are_no_members() -> None:
     wrapped = ray_job(cluster(NEGATIVE), submitterPodTemplate=template({"cpu": 2}))
     submitter = PodSet(1, Resources({"cpu": 2000}))
-    assert charge(wrapped, pods(0, cpu=1), rule=Rule.TRUSTED).gang == Gang(NOTHING, 0, (submitter,))
+    assert charge(wrapped, pods(0, cpu=1), rule=ChargeRule.TRUSTED).gang == Gang(NOTHING, 0, (submitter,))
 
 
 def test_malformed_constraint_of_another_template_is_refused() -> None:

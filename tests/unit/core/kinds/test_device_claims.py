@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, TemplatePodSet, WrappedObject
-from dispatcher.core.kinds.charge_rule import Rule
+from dispatcher.core.kinds.cluster_defaults import ChargeRule
 from dispatcher.core.kinds.demand import Charge, DemandError, charge_of
 
 CLAIMS = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
@@ -33,7 +33,9 @@ def unknown(**spec: object) -> dict[str, Any]:
 
 
 def charge(
-    wrapped: dict[str, Any], declared: tuple[DeclaredPodSet, ...] | None = None, rule: Rule = Rule.LARGER
+    wrapped: dict[str, Any],
+    declared: tuple[DeclaredPodSet, ...] | None = None,
+    rule: ChargeRule = ChargeRule.LARGER,
 ) -> Charge:
     return charge_of(AppWrapperSpec((WrappedObject(0, wrapped, declared),)), rule)
 
@@ -50,47 +52,52 @@ OF_JOB = (f"{ITEM}.spec.template.spec.resourceClaims",)
 @pytest.mark.parametrize(
     ("wrapped", "declared", "rule", "claims"),
     [
-        pytest.param(job(template()), None, Rule.LARGER, (), id="no-claims"),
-        pytest.param(job(template(resourceClaims=[])), None, Rule.LARGER, (), id="empty-claims"),
-        pytest.param(CLAIMING, None, Rule.LARGER, OF_JOB, id="claims"),
-        pytest.param(job(template(resourceClaims="all")), None, Rule.LARGER, OF_JOB, id="unreadable-claims"),
-        pytest.param(CLAIMING, DECLARED, Rule.LARGER, OF_JOB, id="declared-and-not-trusted"),
-        pytest.param(CLAIMING, DECLARED, Rule.TRUSTED, (), id="declared-and-trusted"),
-        pytest.param(CLAIMING, None, Rule.TRUSTED, OF_JOB, id="trusted-and-not-declared"),
+        pytest.param(job(template()), None, ChargeRule.LARGER, (), id="no-claims"),
+        pytest.param(job(template(resourceClaims=[])), None, ChargeRule.LARGER, (), id="empty-claims"),
+        pytest.param(CLAIMING, None, ChargeRule.LARGER, OF_JOB, id="claims"),
         pytest.param(
-            job(template(resourceClaims=CLAIMS), parallelism=0), None, Rule.LARGER, (), id="no-pods"
+            job(template(resourceClaims="all")), None, ChargeRule.LARGER, OF_JOB, id="unreadable-claims"
+        ),
+        pytest.param(CLAIMING, DECLARED, ChargeRule.LARGER, OF_JOB, id="declared-and-not-trusted"),
+        pytest.param(CLAIMING, DECLARED, ChargeRule.TRUSTED, (), id="declared-and-trusted"),
+        pytest.param(CLAIMING, None, ChargeRule.TRUSTED, OF_JOB, id="trusted-and-not-declared"),
+        pytest.param(
+            job(template(resourceClaims=CLAIMS), parallelism=0), None, ChargeRule.LARGER, (), id="no-pods"
         ),
         pytest.param(
-            job(template(resourceClaims=CLAIMS), suspend=True), None, Rule.LARGER, (), id="suspended"
+            job(template(resourceClaims=CLAIMS), suspend=True), None, ChargeRule.LARGER, (), id="suspended"
         ),
         pytest.param(
             unknown(groups=[{"worker": template(resourceClaims=CLAIMS)}]),
             DECLARED,
-            Rule.LARGER,
+            ChargeRule.LARGER,
             (f"{ITEM}.spec.groups[0].worker.spec.resourceClaims",),
             id="unknown-kind-that-is-declared",
         ),
         pytest.param(
             unknown(worker=template(resourceClaims=CLAIMS)),
             DECLARED,
-            Rule.TRUSTED,
+            ChargeRule.TRUSTED,
             (),
             id="unknown-and-trusted",
         ),
         pytest.param(
-            unknown(resourceClaims=CLAIMS), DECLARED, Rule.LARGER, (), id="field-of-another-meaning"
+            unknown(resourceClaims=CLAIMS), DECLARED, ChargeRule.LARGER, (), id="field-of-another-meaning"
         ),
     ],
 )
 def test_claims_are_counted_only_where_a_trusted_declaration_stands_for_them(
-    wrapped: dict[str, Any], declared: tuple[DeclaredPodSet, ...] | None, rule: Rule, claims: tuple[str, ...]
+    wrapped: dict[str, Any],
+    declared: tuple[DeclaredPodSet, ...] | None,
+    rule: ChargeRule,
+    claims: tuple[str, ...],
 ) -> None:
     assert claims_of(charge(wrapped, declared, rule)) == claims
 
 
 def test_empty_declaration_that_is_trusted_does_not_stand_for_devices() -> None:
-    assert claims_of(charge(unknown(worker=template(resourceClaims=CLAIMS)), (), Rule.TRUSTED))
-    assert claims_of(charge(CLAIMING, (), Rule.TRUSTED))
+    assert claims_of(charge(unknown(worker=template(resourceClaims=CLAIMS)), (), ChargeRule.TRUSTED))
+    assert claims_of(charge(CLAIMING, (), ChargeRule.TRUSTED))
 
 
 def test_template_that_pod_sets_point_out_is_looked_at() -> None:
