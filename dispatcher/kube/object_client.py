@@ -21,7 +21,6 @@ from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.core.kinds.asked import NOT_KNOWN, Asked, asked_by
 from dispatcher.core.kinds.drift import Differences, differences, edited, is_compared
 from dispatcher.core.kinds.field_paths import fields_alone
-from dispatcher.core.kinds.found_request import FoundRequest
 from dispatcher.core.kinds.manifest import (
     ObjectOwnership,
     Owner,
@@ -35,7 +34,7 @@ from dispatcher.core.kinds.manifest import (
     reference,
     seal_in,
 )
-from dispatcher.core.kinds.object_status import ObjectState
+from dispatcher.core.kinds.object_status import FoundRequest, ObjectState
 from dispatcher.core.kinds.provisioning_request import API_VERSION as REQUEST_API_VERSION
 from dispatcher.core.kinds.provisioning_request import KIND as REQUEST_KIND
 from dispatcher.core.kinds.provisioning_request import REQUEST_ITEM, read_request, request_name

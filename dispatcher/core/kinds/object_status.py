@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import reduce
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -37,6 +37,17 @@ class ObjectState(Struct, frozen=True):
     end: End = End.OPEN
     conditions: frozenset[str] = frozenset()
     message: str = ""
+
+
+class FoundRequest(NamedTuple):
+    """A ProvisioningRequest that a cluster has: its uid, the class that it names, and the state that it reports.
+
+    The name of the class is empty if the request has no readable one.
+    """
+
+    uid: str
+    class_name: str
+    state: ObjectState = ObjectState()
 
 
 def read(rule: Rule | None, raw: Mapping[str, Any]) -> ObjectState:

@@ -15,8 +15,8 @@ from typing import Any, Final
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.provisioning import LONGEST_PARAMETER, MOST_PARAMETERS, ProvisioningClass
 from dispatcher.core.kinds.fields import TemplateError, template_at
-from dispatcher.core.kinds.found_request import FoundRequest
 from dispatcher.core.kinds.manifest import template_path, with_infos
+from dispatcher.core.kinds.object_status import FoundRequest
 from dispatcher.core.kinds.pod_requests import PodSpecError, pod_requests
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.gang import PodSet

@@ -13,8 +13,7 @@ from typing import Final
 from dispatcher.api import conditions as words
 from dispatcher.api.provisioning import ProvisioningClass, RetryRule
 from dispatcher.api.spec_errors import one_line
-from dispatcher.core.kinds.found_request import FoundRequest
-from dispatcher.core.kinds.object_status import ObjectState
+from dispatcher.core.kinds.object_status import FoundRequest, ObjectState
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import Record
 from dispatcher.errors import IllegalTransition

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from dispatcher.api import conditions as words
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.provisioning import ProvisioningClass, RetryRule
-from dispatcher.core.kinds.found_request import FoundRequest
-from dispatcher.core.kinds.object_status import End, ObjectState
+from dispatcher.core.kinds.object_status import End, FoundRequest, ObjectState
 from dispatcher.core.kinds.provisioning_request import refs_of
 from dispatcher.core.lifecycle import (
     creation_steps,
