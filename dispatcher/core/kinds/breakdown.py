@@ -18,10 +18,9 @@ from dispatcher.api.spec_errors import SpecError, quoted
 from dispatcher.api.syntax import most_similar
 from dispatcher.api.validation import check_template
 from dispatcher.core.kinds.built_in import Run
-from dispatcher.core.kinds.demand import Part, charge_of
+from dispatcher.core.kinds.demand import Part, charge_of, unknowns
 from dispatcher.core.kinds.fields import Field, TemplateError
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
-from dispatcher.core.kinds.uncounted import unknowns
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.resources import NOTHING, Resources
 
