@@ -22,12 +22,11 @@ from msgspec import Struct
 from dispatcher import errors, log
 from dispatcher.api import names
 from dispatcher.core.kinds import object_status
-from dispatcher.core.kinds.asked import NOT_KNOWN, Asked, asked_by
+from dispatcher.core.kinds.asked import NOT_KNOWN, Asked, asked_by, named_to_delete
 from dispatcher.core.kinds.built_in import KnownKind
 from dispatcher.core.kinds.drift import is_compared
 from dispatcher.core.kinds.manifest import controller_of
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.kinds.ray_workers import named_to_delete
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.client import ClusterClient, Json

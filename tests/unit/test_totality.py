@@ -31,7 +31,7 @@ from dispatcher.controller.intake import namespaces, priority_class_watch
 from dispatcher.controller.members import cluster, declared_member
 from dispatcher.controller.scheduling import queue_watch
 from dispatcher.core.kinds import drift
-from dispatcher.core.kinds.asked import asked_of, makes_pods_in_order
+from dispatcher.core.kinds.asked import asked_of, makes_pods_in_order, named_to_delete
 from dispatcher.core.kinds.breakdown import breakdown_of
 from dispatcher.core.kinds.built_in import ROWS
 from dispatcher.core.kinds.completion import completion_rule
@@ -48,7 +48,6 @@ from dispatcher.core.kinds.pod_defaults import (
     with_defaults,
 )
 from dispatcher.core.kinds.provisioning_request import read_request
-from dispatcher.core.kinds.ray_workers import named_to_delete
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.kinds.server_fields import warning as server_fields_warning
 from dispatcher.core.kinds.server_fields import without_server_fields

@@ -45,7 +45,6 @@ DECODERS: Final = (
     "core.kinds.podsets",
     "core.kinds.preemption_policy",
     "core.kinds.provisioning_request",
-    "core.kinds.ray_workers",
     "core.kinds.server_fields",
     "core.model.devices",
     "core.status.conditions",

@@ -15,8 +15,8 @@ from dispatcher.api import names
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.controller.members.first_lists import FirstLists
 from dispatcher.controller.members.kind_survey import KindSurvey
+from dispatcher.core.kinds.asked import owns_rayclusters
 from dispatcher.core.kinds.provisioning_request import request_ref
-from dispatcher.core.kinds.ray_workers import owns_rayclusters
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pod_counts import PodCounts

@@ -1,14 +1,19 @@
-"""The pods that the spec of a wrapped object asks for, and whether its controller is to make any.
+"""What the spec of a wrapped object asks its controller for: pods, none while it is suspended, and workers to be removed.
 
 The spec is read from the object's JSON, which may be anything: a malformed field makes the number of pods unknown, and
 nothing raises. The same function reads the template of an AppWrapper and the object at the API server, so a difference
 of the two numbers is a change that a user, an autoscaler or a webhook made. A reading costs one step for each group of
 pods of the object.
+
+Ray's autoscaler names the workers that it wants to be removed in the RayCluster, and KubeRay deletes their pods. Ray
+names workers that were idle for some time. So a named worker loses the least if it is to give way.
+Source: https://docs.ray.io/en/latest/cluster/kubernetes/user-guides/configuring-autoscaling.html
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from msgspec import Struct
@@ -16,6 +21,8 @@ from msgspec import Struct
 from dispatcher.core.kinds.built_in import KnownKind
 from dispatcher.core.kinds.fields import Field, TemplateError
 from dispatcher.core.kinds.pod_rules import Kind, can_grow
+from dispatcher.core.model.record import ObjectRef
+from dispatcher.text import mapping_of, mappings_of
 
 
 class Asked(Struct, frozen=True):
@@ -103,3 +110,27 @@ def _manager(row: KnownKind, root: Field) -> str:
 
 _LONGEST_MANAGER: Final = 63
 """The longest `managedBy` that Kubernetes takes; an operator's CRD may take more."""
+
+
+MOST_NAMED: Final = 1000
+"""The names that are read of one RayCluster; the others count as not named."""
+
+NO_WORKERS: Final = frozenset[str]()
+
+
+def named_to_delete(group: str, kind: str, raw: Mapping[str, Any]) -> frozenset[str]:
+    """The names of the pods that an object names to be deleted, for any JSON; empty for other kinds than RayCluster."""
+    if (group, kind) != ("ray.io", "RayCluster"):
+        return NO_WORKERS
+    return frozenset(islice(_names_to_delete(raw), MOST_NAMED))
+
+
+def owns_rayclusters(ref: ObjectRef) -> bool:
+    """True for an object of which KubeRay makes RayClusters."""
+    return ref.api_version.startswith("ray.io/") and ref.kind in {"RayJob", "RayService"}
+
+
+def _names_to_delete(raw: Mapping[str, Any]) -> Iterator[str]:
+    for group in mappings_of(mapping_of(raw.get("spec")).get("workerGroupSpecs")):
+        named = mapping_of(group.get("scaleStrategy")).get("workersToDelete")
+        yield from (each for each in named if isinstance(each, str)) if isinstance(named, list) else ()

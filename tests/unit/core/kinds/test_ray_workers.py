@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.kinds.ray_workers import MOST_NAMED, named_to_delete, owns_rayclusters
+from dispatcher.core.kinds.asked import MOST_NAMED, named_to_delete, owns_rayclusters
 from dispatcher.core.model.record import ObjectRef
 
 
