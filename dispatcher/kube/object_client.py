@@ -20,7 +20,6 @@ from dispatcher.api import names
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.core.kinds.asked import NOT_KNOWN, Asked, asked_by
 from dispatcher.core.kinds.drift import Differences, differences, edited, is_compared
-from dispatcher.core.kinds.field_paths import fields_alone
 from dispatcher.core.kinds.manifest import (
     ObjectOwnership,
     Owner,
@@ -39,6 +38,7 @@ from dispatcher.core.kinds.provisioning_request import API_VERSION as REQUEST_AP
 from dispatcher.core.kinds.provisioning_request import KIND as REQUEST_KIND
 from dispatcher.core.kinds.provisioning_request import REQUEST_ITEM, read_request, request_name
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
+from dispatcher.core.kinds.template_fields import fields_alone
 from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.api_calls import one_object

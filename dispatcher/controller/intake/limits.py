@@ -14,7 +14,7 @@ from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.controller.intake.label_resolver import LabelResolver
 from dispatcher.core.intake.ceilings import Ceiling
 from dispatcher.core.intake.queue_bound import QueueBound
-from dispatcher.core.kinds import preemption_policy, server_fields
+from dispatcher.core.kinds import preemption_policy, template_fields
 from dispatcher.core.kinds.cluster_defaults import ChargeRule
 from dispatcher.core.kinds.demand import Charge, charge_of
 from dispatcher.core.kinds.registry import Kinds
@@ -97,7 +97,7 @@ class Limits(Struct, frozen=True):
         It reads the whole spec and is a pure function: for a large spec a thread may run it.
         """
         charge = charge_of(spec, self.rule, self.kinds)
-        said = (*charge.warnings, server_fields.warning(spec))
+        said = (*charge.warnings, template_fields.warning(spec))
         return replace(charge, warnings=tuple(filter(None, said)))
 
     def pods_never_preempt(self, spec: AppWrapperSpec) -> bool:

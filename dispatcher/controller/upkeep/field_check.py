@@ -25,8 +25,8 @@ from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
-from dispatcher.core.kinds.field_paths import digest_of_paths
 from dispatcher.core.kinds.manifest import reference
+from dispatcher.core.kinds.template_fields import digest_of_paths
 from dispatcher.core.lifecycle import queue_steps
 from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.record import Change, Phase, Record

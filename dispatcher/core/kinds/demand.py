@@ -35,7 +35,7 @@ from dispatcher.core.kinds.manifest import with_infos
 from dispatcher.core.kinds.pod_rules import Kind
 from dispatcher.core.kinds.podsets import Pods, is_template_of, pod_set_at, pods_of, readable_pods_of
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
-from dispatcher.core.kinds.server_fields import is_pod_template
+from dispatcher.core.kinds.template_fields import is_pod_template
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.quantity import QuantityError, in_words, resource_amounts
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources, is_device

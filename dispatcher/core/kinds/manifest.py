@@ -9,7 +9,7 @@ for the attempt.
 
 Templates of groups that can grow get the dispatcher's scheduling gate (`with_gates`).
 
-Fields of the API server and finalizers are dropped: see `core.kinds.server_fields`. Labels, tolerations and the like
+Fields of the API server and finalizers are dropped: see `core.kinds.template_fields`. Labels, tolerations and the like
 from a quota manager (`TemplatePodSet.info`) are added to the pod templates. Malformed parts of a template stay, for the
 API server to refuse.
 """
@@ -30,7 +30,7 @@ from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.syntax import LONGEST_LABEL, is_qualified_name
 from dispatcher.core.kinds.pod_rules import Kind
 from dispatcher.core.kinds.podsets import GrowingTemplate, growing_templates
-from dispatcher.core.kinds.server_fields import STATUS, is_pod_template, without_server_fields
+from dispatcher.core.kinds.template_fields import STATUS, is_pod_template, without_server_fields
 from dispatcher.core.model.gang import template_name
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.core.model.seals import Seals

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dispatcher.core.kinds.server_fields import is_pod_template
+from dispatcher.core.kinds.template_fields import is_pod_template
 from dispatcher.core.model.quantity import QuantityError, amount
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from dispatcher import errors
 from dispatcher.api import names
 from dispatcher.core.kinds.asked import NOT_KNOWN, Asked
-from dispatcher.core.kinds.field_paths import fields_alone
 from dispatcher.core.kinds.manifest import Anchor, adoption, build, reference
 from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.kinds.registry import BUILT_IN
+from dispatcher.core.kinds.template_fields import fields_alone
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.client import MERGE_PATCH, METADATA_LIST, ClusterClient
 from dispatcher.kube.discovery import Discovery

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.kinds.field_paths import digest_of_paths, fields_alone
+from dispatcher.core.kinds.template_fields import digest_of_paths, fields_alone
 
 TEMPLATE = {"kind": "Job", "spec": {"parallelism": 1, "containers": [{"name": "a", "args": ["x"]}]}}
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject, parse_spec
-from dispatcher.core.kinds.server_fields import warning
+from dispatcher.core.kinds.template_fields import warning
 from tests.builders import make_template
 
 Json = dict[str, Any]
