@@ -42,7 +42,6 @@ DECODERS: Final = (
     "core.kinds.pod_requests",
     "core.kinds.pod_rules",
     "core.kinds.podsets",
-    "core.kinds.preemption_policy",
     "core.kinds.provisioning_request",
     "core.kinds.template_fields",
     "core.model.devices",

@@ -14,7 +14,7 @@ from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.controller.intake.label_resolver import LabelResolver
 from dispatcher.core.intake.ceilings import Ceiling
 from dispatcher.core.intake.queue_bound import QueueBound
-from dispatcher.core.kinds import preemption_policy, template_fields
+from dispatcher.core.kinds import pod_defaults, template_fields
 from dispatcher.core.kinds.cluster_defaults import ChargeRule
 from dispatcher.core.kinds.demand import Charge, charge_of
 from dispatcher.core.kinds.registry import Kinds
@@ -102,7 +102,7 @@ class Limits(Struct, frozen=True):
 
     def pods_never_preempt(self, spec: AppWrapperSpec) -> bool:
         """True if a pod of the gang may preempt no pod, by its template or by its class, as that is now."""
-        return preemption_policy.never_preempts(spec, self.labels.classes().never_preempting)
+        return pod_defaults.never_preempts(spec, self.labels.classes().never_preempting)
 
     def apply(self, view: AppWrapperView, submission: Submission, charge: Charge) -> Submission:
         """The new AppWrapper with the priority that counts, and with all warnings for its author."""

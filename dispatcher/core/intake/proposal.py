@@ -19,7 +19,7 @@ from dispatcher.api.names import APPROVALS, HUB_CLUSTER
 from dispatcher.api.spec_errors import SpecError, joined, quoted
 from dispatcher.core.intake.queue_labels import kept_labels, queues_of
 from dispatcher.core.intake.scheduling_fields import expected_seconds, limit_seconds, requirements_of
-from dispatcher.core.kinds import preemption_policy
+from dispatcher.core.kinds import pod_defaults
 from dispatcher.core.kinds.breakdown import check_appwrapper, object_of
 from dispatcher.core.kinds.cluster_defaults import (
     MOST_CLASSES,
@@ -82,7 +82,7 @@ def propose(
         limit_seconds=limit_seconds(parsed),
         requirements=requirements_of(annotations, there, parsed),
         awaits=approvals.pending_without(needed),
-        pods_never_preempt=preemption_policy.never_preempts(parsed, ()),
+        pods_never_preempt=pod_defaults.never_preempts(parsed, ()),
     )
     gang = charge_of(parsed, rules.declared_demand, rules.kinds).gang
     submitted = first_steps.submit(submission, gang, now).after

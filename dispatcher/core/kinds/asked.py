@@ -1,4 +1,4 @@
-"""What the spec of a wrapped object asks its controller for: pods, none while it is suspended, and workers to be removed.
+"""What the spec of a wrapped object asks of its controller: pods, none while it is suspended, and workers to remove.
 
 The spec is read from the object's JSON, which may be anything: a malformed field makes the number of pods unknown, and
 nothing raises. The same function reads the template of an AppWrapper and the object at the API server, so a difference

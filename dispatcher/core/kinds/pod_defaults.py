@@ -1,4 +1,4 @@
-"""Requests that the API server adds to pods at their creation: LimitRange defaults and RuntimeClass overheads.
+"""What the API server adds to pods at their creation: LimitRange defaults, RuntimeClass overheads, preemption policies.
 
 A container without a request and without a limit of a resource gets the `defaultRequest` of the namespace's LimitRange.
 A pod with a RuntimeClass gets its overhead. Demand is derived from templates, so both are put into a copy of the
@@ -6,11 +6,15 @@ templates first. Where several LimitRanges have a default for one resource, Kube
 Clusters have different defaults, and the demand of a gang is derived for each.
 Source: https://kubernetes.io/docs/concepts/policy/limit-range/ and
 https://kubernetes.io/docs/concepts/scheduling-eviction/pod-overhead/
+
+A pod has its policy from its priority class, and may repeat it: `preemptionPolicy: Never`. A gang goes as a whole: one
+pod that may not preempt is enough.
+Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/#non-preempting-priority-class
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import islice
 from operator import is_not
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +23,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dispatcher.core.kinds.template_fields import is_pod_template
+from dispatcher.core.model.preemption import PREEMPT_NEVER
 from dispatcher.core.model.quantity import QuantityError, amount
 
 if TYPE_CHECKING:
@@ -186,3 +191,23 @@ def _amount(name: str, quantity: object) -> int:
         return 0 if quantity is None else amount(name, quantity)
     except QuantityError:
         return 0
+
+
+if TYPE_CHECKING:
+    from dispatcher.api.appwrapper import AppWrapperSpec
+
+
+def never_preempts(spec: AppWrapperSpec, never_preempting: Container[str]) -> bool:
+    """True if a pod of the gang may preempt no pod; `never_preempting` are the names of the classes that say so.
+
+    O(the spec), as a spec is walked for its templates.
+    """
+    for wrapped in spec.wrapped:
+        for template in pod_templates(wrapped.template):
+            pod = template["spec"]
+            name = pod.get("priorityClassName")
+            if pod.get("preemptionPolicy") == PREEMPT_NEVER or (
+                isinstance(name, str) and name in never_preempting
+            ):
+                return True
+    return False
