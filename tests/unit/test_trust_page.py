@@ -25,7 +25,7 @@ DECODERS: Final = (
     "controller.intake.appwrapper_informer",
     "controller.intake.namespaces",
     "controller.members.cluster",
-    "core.intake.ceilings",
+    "core.intake.namespace_bounds",
     "core.intake.priority_classes",
     "core.intake.proposal",
     "core.intake.queue_labels",

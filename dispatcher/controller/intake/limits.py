@@ -12,8 +12,7 @@ from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.conditions import granted_in
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.controller.intake.label_resolver import LabelResolver
-from dispatcher.core.intake.ceilings import Ceiling
-from dispatcher.core.intake.queue_bound import QueueBound
+from dispatcher.core.intake.namespace_bounds import Ceiling, QueueBound
 from dispatcher.core.kinds import pod_defaults, template_fields
 from dispatcher.core.kinds.cluster_defaults import ChargeRule
 from dispatcher.core.kinds.demand import Charge, charge_of

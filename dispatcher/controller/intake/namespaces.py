@@ -13,7 +13,7 @@ from msgspec import Struct
 from dispatcher import log
 from dispatcher.api.names import MAX_PRIORITY, MAX_PRIORITY_SLOPE
 from dispatcher.controller.members.first_lists import FirstLists
-from dispatcher.core.intake.ceilings import Ceiling, ceiling_of, unreadable
+from dispatcher.core.intake.namespace_bounds import Ceiling, ceiling_of, unreadable
 from dispatcher.core.queues.access import queue_name
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.reflector import Extent, Reflector

@@ -33,8 +33,8 @@ from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.workqueue import WorkQueue
-from dispatcher.core.intake import deferral
-from dispatcher.core.intake.queue_bound import QueueBound
+from dispatcher.core.intake import namespace_bounds
+from dispatcher.core.intake.namespace_bounds import QueueBound
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.status.conditions import POD_COUNTS, Shown, conditions_of_others, project
 from dispatcher.core.status.outlook import Outlook, outlook_in
@@ -134,9 +134,11 @@ class StatusWriter:
     def _status_outside_queue(self, view: AppWrapperView) -> Status:
         """The status of an AppWrapper that is deferred, or waits for a kind before its intake; empty for others."""
         if self._bound.is_deferred(view.uid):
-            return deferral.status(view.namespace, self._bound.most, has_components=view.has_components)
+            return namespace_bounds.deferred_status(
+                view.namespace, self._bound.most, has_components=view.has_components
+            )
         if not_served := self._unserved_of(view.uid):
-            return deferral.status_without_kind(not_served, has_components=view.has_components)
+            return namespace_bounds.status_without_kind(not_served, has_components=view.has_components)
         return {}
 
     async def _report_outside_queue(self, view: AppWrapperView, status: Status) -> None:

@@ -32,8 +32,8 @@ _REMOVED: Final[Mapping[str | None, Phase]] = {
 def phase_in(status: Mapping[str, Any]) -> Phase | None:
     """The phase of which `conditions.project` made this status; None if the AppWrapper has no record.
 
-    It has none before a dispatcher has seen it, and while it is outside the queue (`core.intake.deferral`). Foreign
-    words count as `Queued`.
+    It has none before a dispatcher has seen it, and while it is outside the queue (`core.intake.namespace_bounds`).
+    Foreign words count as `Queued`.
     """
     written = status.get("lifecyclePhase")
     if written in _PHASES:

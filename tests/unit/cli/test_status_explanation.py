@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dispatcher.cli.status_explanation import ONLY_IN_SNAPSHOT, StatusExplanation
-from dispatcher.core.intake import deferral
+from dispatcher.core.intake import namespace_bounds
 from tests.builders import make_appwrapper
 from tests.commands import Run, runner
 from tests.fakes import FakeApiServer, answer, refusal
@@ -89,7 +89,7 @@ team-a/train waits: InsufficientResources
   estimated start unknown
   short
   warning: Job train: unknown field "spec.replica\""""
-OUTSIDE = deferral.status("team-a", 3)
+OUTSIDE = namespace_bounds.deferred_status("team-a", 3)
 IN_QUEUE = {**QUEUED, "status": {**QUEUED["status"], "waiting": {**WAITING, "queue": "vision"}}}
 
 

@@ -14,7 +14,7 @@ from dispatcher.cli.output import as_table
 from dispatcher.cli.pending_starts import START, UNKNOWN
 from dispatcher.cli.queue_listing import QUEUE
 from dispatcher.cli.status_queue import COLUMNS, MORE_COLUMNS, pending_report
-from dispatcher.core.intake import deferral
+from dispatcher.core.intake import namespace_bounds
 from dispatcher.store.reports import Filter
 from tests.builders import make_appwrapper
 from tests.commands import Ran, Run, runner
@@ -73,7 +73,7 @@ GANGS = [
     queued("held", 9, queuejobstate="Suspended"),
     queued("leaves", 9, cluster="hub"),
     make_appwrapper("unseen", namespace="team-a"),
-    make_appwrapper("outside", namespace="team-a", status=deferral.status("team-a", 3)),
+    make_appwrapper("outside", namespace="team-a", status=namespace_bounds.deferred_status("team-a", 3)),
 ]
 TABLE = """\
 QUEUE    POSITION  NAME              USER    PRIORITY  WAITED  GPU  REASON                 EST START

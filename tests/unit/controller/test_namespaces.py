@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from dispatcher.api.names import MAX_PRIORITY, QUEUE_LABEL
 from dispatcher.controller.intake.namespaces import PATH, Namespaces
-from dispatcher.core.intake.ceilings import Ceiling
+from dispatcher.core.intake.namespace_bounds import Ceiling
 from dispatcher.kube.client import METADATA_LIST, ClusterClient
 from tests.fakes import FakeApiServer, answer, never, refusal, watch
 from tests.unit.virtual_time import until

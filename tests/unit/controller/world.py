@@ -31,9 +31,8 @@ from dispatcher.controller.reconcile.status_writer import StatusWriter
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.workqueue import WorkQueue
-from dispatcher.core.intake.ceilings import NO_CEILING, Ceiling
+from dispatcher.core.intake.namespace_bounds import NO_CEILING, Ceiling, QueueBound
 from dispatcher.core.intake.priority_classes import PriorityClasses
-from dispatcher.core.intake.queue_bound import QueueBound
 from dispatcher.core.kinds.cluster_defaults import ChargeRule, ClusterDefaults
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps

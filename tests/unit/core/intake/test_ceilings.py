@@ -6,7 +6,7 @@ import pytest
 
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.names import MAX_PRIORITY, MAX_PRIORITY_SLOPE
-from dispatcher.core.intake.ceilings import Ceiling, ceiling_of, unreadable
+from dispatcher.core.intake.namespace_bounds import Ceiling, ceiling_of, unreadable
 
 
 @pytest.mark.parametrize(

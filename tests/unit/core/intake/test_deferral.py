@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core.intake.deferral import Deferred, status
+from dispatcher.core.intake.namespace_bounds import Deferred, deferred_status
 from tests.builders import at
 
 
@@ -19,14 +19,14 @@ def test_oldest_of_a_namespace_comes_first() -> None:
 
 
 def test_status_says_what_to_wait_for_and_never_changes() -> None:
-    shown = status("team", 2)
+    shown = deferred_status("team", 2)
     assert (shown["state"], shown["queuejobstate"], shown["canrun"]) == ("Pending", "Init", False)
     assert shown["waiting"] == {
         "reason": "NamespaceQueueFull",
         "message": "namespace team has 2 AppWrappers in the queue or suspended, and may have no more; this one is "
         "taken in, by its age, when one of those is dispatched or deleted",
     }
-    assert status("team", 2, has_components=True) == {**shown, "phase": "Suspended"}
+    assert deferred_status("team", 2, has_components=True) == {**shown, "phase": "Suspended"}
 
 
 _STEPS = st.lists(

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from dispatcher.core.intake.queue_bound import QueueBound
+from dispatcher.core.intake.namespace_bounds import QueueBound
 from tests.builders import at
 
 QUEUED: Counter[str] = Counter(full=2, used=1)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.intake import deferral
+from dispatcher.core.intake import namespace_bounds
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.status.conditions import project
 from dispatcher.core.status.phases import phase_in
@@ -42,7 +42,7 @@ def test_phase_of_a_status_is_that_of_its_record(record: Record) -> None:
     ("status", "phase"),
     [
         ({}, None),
-        (deferral.status("team-a", 3), None),
+        (namespace_bounds.deferred_status("team-a", 3), None),
         ({"state": "Pending"}, Phase.QUEUED),
         ({"state": "Pending", "queuejobstate": "Pending", "cluster": "hub"}, Phase.REQUEUEING),
     ],
